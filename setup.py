@@ -227,7 +227,8 @@ class BuildExt(build_ext):
         """The library of `hwsim blas`, which has no Python inside."""
         output = Path(self.get_ext_fullpath("hwsim.frameworks.blas.shim")).with_name(SHIM)
         source, dependencies = "kernels_ext/blas/shim.c", Path(self.build_temp, "shim.d")
-        flags = ["-O2", "-std=c11", "-MMD", "-MF", str(dependencies), source, "-o", str(output), "-ldl", "-lm", "-g0"]
+        flags = ["-O2", "-std=c11", "-MMD", "-MF", str(dependencies), source, "-o", str(output)]
+        flags += ["-ldl", "-lm", "-pthread", "-g0"]
         return Step("shim     blas", output, (*self.compiler.linker_so, "-fPIC", *flags), depfile=dependencies)
 
     def copy_extensions_to_source(self) -> None:

@@ -6,15 +6,20 @@ Pages of devices, libraries and data files are written when the site is built (`
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from furo.navigation import get_navigation_tree
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 FOLDER = Path(__file__).parent
+LABORATORY = FOLDER.parent / "lab" / "docs"
+COPIES = FOLDER / "generated" / "laboratory"
 sys.path[:0] = [str(FOLDER.parent), str(FOLDER)]
 
 import site_pages  # noqa: E402
@@ -23,13 +28,18 @@ from hwsim._version import __version__  # noqa: E402
 
 project = "hwsim"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["README.md"]  # the forge's index; the site's is index.md
 html_theme = "furo"
 html_title = f"hwsim {release}"
 html_copy_source = False
-myst_enable_extensions = ["colon_fence"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+myst_enable_extensions = ["colon_fence", "attrs_block"]
 myst_heading_anchors = 4
+napoleon_numpy_docstring = False
+napoleon_custom_sections = [("Fields", "params_style")]
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show output that no lexer knows
@@ -38,17 +48,29 @@ LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def inside_only(text: str, page: Path) -> str:
-    """A page's Markdown with links to local files outside of the site as plain text."""
+    """A page's Markdown with links as the site has them; links to files outside of it become plain text.
 
-    def plain(found: re.Match[str]) -> str:
-        target = found[2]
+    page: the page's file in the site. Pages of the laboratory are copies: their links are of the original's folder.
+    """
+    original = LABORATORY / page.relative_to(COPIES) if page.is_relative_to(COPIES) else page
+
+    def link(match: re.Match[str]) -> str:
+        label, target, anchor = match[1], match[2], match[3] or ""
         if "://" in target or target.startswith("mailto:"):
-            return found[0]
-        path = (page.parent / target).resolve()
-        inside = path.is_relative_to(FOLDER) and path.suffix == ".md" and path.name not in exclude_patterns
-        return found[0] if inside else found[1]
+            return match[0]
+        file = in_site((original.parent / target).resolve())
+        return label if file is None else f"[{label}]({os.path.relpath(file, page.parent)}{anchor})"
 
-    return LINK.sub(plain, text)
+    return LINK.sub(link, text)
+
+
+def in_site(file: Path) -> Path | None:
+    """The page of the site that a Markdown file of the repository becomes; None where it becomes none."""
+    if file.is_relative_to(LABORATORY):
+        file = COPIES / file.relative_to(LABORATORY)
+    if file.name == "README.md":  # the index of a folder, as a forge shows it
+        file = file.with_name("index.md")
+    return file if file.is_relative_to(FOLDER) and file.suffix == ".md" else None
 
 
 def read(app: Sphinx, name: str, source: list[str]) -> None:
@@ -61,7 +83,14 @@ def write_pages(app: Sphinx) -> None:
     site_pages.write(FOLDER / "generated")
 
 
+def short_side_bar(app: Sphinx, name: str, template: str, context: dict[str, Any], document: object) -> None:
+    """Sphinx's event `html-page-context`: the side bar lists the pages of the first level, not those below them."""
+    pages = context["toctree"](collapse=True, titles_only=True, maxdepth=1, includehidden=True)
+    context["furo_navigation_tree"] = get_navigation_tree(pages)
+
+
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
+    app.connect("html-page-context", short_side_bar, priority=900)  # after the theme's own
     app.connect("builder-inited", write_pages)
     app.connect("source-read", read)

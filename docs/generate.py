@@ -1,56 +1,26 @@
 """Writes the generated parts of these pages: what stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 
 `python docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
-`python docs/generate.py --long` also writes those that take a minute (`<!-- long: NAME -->`); tests look at some lines.
-`python docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes its time),
-and writes a page for each paper and the tables of papers.md; with `--cached` no assumption is varied that was not
-before, with `--jobs=N` so many processes run. With `--full` it also writes what ran at full scale, from results of
-`hwsim reproduce all --scale full` in the cache; it runs none. Tests compare counts and names with the claims' files.
+lab/docs/generate.py does the same for the laboratory's pages.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-from hwsim_lab.papers import (
-    anchor_data,
-    ascend910b,
-    block_size,
-    full_text,
-    influences,
-    processes,
-    reproduce,
-    reproduce_text,
-    underflow,
-)
-from hwsim_lab.papers import anchors as measured
-from hwsim_lab.papers.anchors_text import rows_text, times_text
-from hwsim_lab.papers.claims import PAPERS
 
 import hwsim
-from hwsim.api import program
 from hwsim.cli.options import APART
-from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
-from hwsim.devices.loader import DEFAULT
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
-from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
-from hwsim.report.text.device_text import evidence_text
 from hwsim.request.declarations import declared
 from hwsim.resolve.planning import carries, plan_for
-from hwsim.schemes import OWN, scheme_of
+from hwsim.schemes import OWN
 
-PAPERS_BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-LONG_BLOCK = re.compile(r"(<!-- long: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
@@ -81,22 +51,6 @@ PARTS = (
     "golden",
     "recording",
 )
-ANCHOR = {"tile": (176, 64, 176), "n_fused": 44}
-EDGE = 5632
-PAPER_TFLOPS = {buffering: anchor_data.value(f"910a-{buffering}") for buffering in ("double", "single")}
-#: What the table of sensitivity changes: links, and what becomes of their numbers.
-VARIED: dict[str, Mapping[str, Mapping[str, int]]] = {
-    "nothing": {},
-    "`GM_L1` 128 bytes per cycle": {"GM_L1": {"bytes_per_cycle": 128}},
-    "`L1_L0A` 512, `L1_L0B` 256 bytes per cycle": {
-        "L1_L0A": {"bytes_per_cycle": 512},
-        "L1_L0B": {"bytes_per_cycle": 256},
-    },
-    "`L1_L0A`, `L1_L0B` without overhead": {"L1_L0A": {"overhead_cycles": 0}, "L1_L0B": {"overhead_cycles": 0}},
-}
-NOTHING: Mapping[str, Mapping[str, int]] = {}
-#: Parts of a device that the table of parameters leaves out: arithmetic has a section of its own.
-LEFT_OUT = ("dot_units", "specials", "mmad.m16n16k32.s32.s8.s8")
 
 
 def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
@@ -141,151 +95,6 @@ def _first_line(path: Path) -> str:
     return lines.replace("\n", " ").replace("|", "\\|")
 
 
-def parameters(name: str) -> str:
-    """A device's numbers, one row for each part of the chip."""
-    device = hwsim.device(name)
-    parts: dict[str, list[tuple[str, str, str]]] = {}
-    for path, value in _leaves(device.model_dump(mode="json", by_alias=True), ()):
-        about = device.evidence.get(".".join(path))
-        if about is None or about.source == DEFAULT.source or any(part in LEFT_OUT for part in path):
-            continue
-        span = f" ({_number(about.span[0])} to {_number(about.span[1])})" if about.span else ""
-        part = " ".join(p for p in path[:-1] if p != "timing") or "chip"
-        parts.setdefault(part, []).append((path[-1], _number(value), span, str(about.evidence)))
-
-    alike: dict[tuple[str, str], list[str]] = {}
-    for part, found in parts.items():
-        for level in LEVELS:
-            of_level = ", ".join(f"{name} {value}{span}" for name, value, span, evidence in found if evidence == level)
-            if of_level:
-                alike.setdefault((of_level, level), []).append(part)
-    rows = ((_joined(names), numbers, level) for (numbers, level), names in alike.items())
-    text = table(("part", "numbers (range that sources give)", "evidence"), rows)
-    return f"{text}\nIn all: {evidence_text(device)}.\n"
-
-
-def anchors() -> str:
-    """The paper's best setting, run by the timing machine."""
-    runs = {buffering: _gemm(buffering) for buffering in PAPER_TFLOPS}
-    whole_run = {one.buffering: one.whole_run_tflops for one in block_size.throughput(hwsim.run)}
-
-    def rows() -> Iterator[tuple[str, ...]]:
-        for buffering, (cycles, tflops, _) in runs.items():
-            paper = PAPER_TFLOPS[buffering]
-            whole = f"{whole_run[buffering]:.1f}"
-            yield buffering, f"{cycles:,}", f"{tflops:.1f}", f"{paper}", f"{100 * (tflops / paper - 1):+.1f} %", whole
-        ratio, paper = (runs["double"][1] / runs["single"][1], PAPER_TFLOPS["double"] / PAPER_TFLOPS["single"])
-        whole = f"{whole_run['double'] / whole_run['single']:.2f}"
-        yield "double / single", "", f"{ratio:.2f}", f"{paper:.2f}", f"{100 * (ratio / paper - 1):+.1f} %", whole
-
-    head = ("buffering", "cycles of `gemm`", "TFLOP/s", "paper", "difference", "whole run, TFLOP/s")
-    return table(head, rows(), right=(1, 2, 3, 4, 5))
-
-
-def sensitivity() -> str:
-    """The same with one assumption changed."""
-
-    def rows() -> Iterator[tuple[str, ...]]:
-        cases = [(what, links, None) for what, links in VARIED.items()]
-        later = "`L0C.free` signalled when the block of C is stored, not when it is copied out"
-        for what, links, change in (*cases, (later, NOTHING, _freed_when_stored)):
-            double, single = (_gemm(buffering, links, change)[1] for buffering in PAPER_TFLOPS)
-            yield what, f"{double:.1f}", f"{single:.1f}", f"{double / single:.2f}"
-
-    return table(("changed", "double", "single", "ratio"), rows(), right=(1, 2, 3))
-
-
-def traffic() -> str:
-    """Eq. 9 beside what the counters of the double-buffered gemm kernel say, in bytes over the three terms."""
-    _, _, counted = _gemm("double")
-    b_m, b_k, _ = ANCHOR["tile"]
-    f = ANCHOR["n_fused"] * b_m * b_k / 2**19
-    a = 3 * 2 * EDGE**2
-    b_once = 3 * 2 * EDGE**3 / (32 * b_m)
-    c = 3 * 4 * 2 * EDGE**3 * b_m / (f * 2**19)
-    rows = (
-        ("A, and B for every core: `GM_L1`", f"{a + 32 * b_once:,.0f}", f"{counted['GM_L1']:,}"),
-        ("C read and written: `GM_UB` + `UB_GM`", f"{c:,.0f}", f"{counted['GM_UB'] + counted['UB_GM']:,}"),
-        ("A, B once for all cores, C read: `HBM read`", f"{a + b_once + c / 2:,.0f}", f"{counted['HBM read']:,}"),
-        ("C written: `HBM write`", f"{c / 2:,.0f}", f"{counted['HBM write']:,}"),
-    )
-    return table(("bytes in `gemm`", "Eq. 9", "counted"), iter(rows), right=(1, 2))
-
-
-def _gemm(
-    buffering: str, links: Mapping[str, Mapping[str, int]] = NOTHING, change: Callable[[Node], Node] | None = None
-) -> tuple[int, float, dict[str, int]]:
-    """Cycles, TFLOP/s and traffic of the gemm kernel, on a variant of the device or with its nodes changed."""
-    said = {"source": "UT, KPP, ASC-MM; varied", "evidence": "assumption"}
-    varied = {link: {k: {"value": v, **said} for k, v in numbers.items()} for link, numbers in links.items()}
-    chip: dict[str, Any] = {"schema_version": 1, "name": "varied", "extends": "ascend910a", "links": varied}
-    device, lowered = program(m=EDGE, n=EDGE, k=EDGE, device=chip, scheme="sgemm-cube", buffering=buffering, **ANCHOR)
-    if change is not None:
-        kernels = tuple(_changed(kernel, change) if kernel.name == "gemm" else kernel for kernel in lowered.kernels)
-        lowered = replace(lowered, kernels=kernels)
-    kernel = next(x for x in timing.run(lowered, device).kernels if x.name == "gemm")
-    seconds = kernel.cycles / (device.clock_mhz * 1e6)
-    return kernel.cycles, 2 * EDGE**3 / seconds / 1e12, dict(kernel.traffic_bytes)
-
-
-def _changed(kernel: Kernel, change: Callable[[Node], Node]) -> Kernel:
-    groups = tuple(
-        replace(group, streams=tuple(replace(s, body=tuple(map(change, s.body))) for s in group.streams))
-        for group in kernel.groups
-    )
-    return replace(kernel, groups=groups)
-
-
-def _freed_when_stored(node: Node) -> Node:
-    """The accumulator is given back only when the block of C has reached global memory."""
-    if isinstance(node, Loop):
-        return replace(node, body=tuple(map(_freed_when_stored, node.body)))
-    free = Sync("L0C.free")
-    if isinstance(node, Instr) and free in node.signals:
-        return replace(node, signals=tuple(sync for sync in node.signals if sync != free))
-    if isinstance(node, Instr) and Sync("C.done") in node.waits:
-        return replace(node, signals=(*node.signals, free))
-    return node
-
-
-def _joined(parts: list[str]) -> str:
-    """`links GM_L1, GM_UB` for parts of one block."""
-    first, _, _ = parts[0].rpartition(" ")
-    return ", ".join([parts[0], *(part.removeprefix(f"{first} ") for part in parts[1:])])
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) and value < 1e11 else f"{value:g}"
-
-
-def _leaves(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from _leaves(value, (*path, key))
-    elif isinstance(data, int | float) and not isinstance(data, bool):
-        yield path, data
-
-
-#: Schemes that share their options (or have none): the first stands for all.
-KIN = (
-    ("native",),
-    ("sgemm-cube",),
-    ("le-gemm",),
-    ("bf16x9", "bf16x6", "bf16x3"),
-    ("ape-fp32-f",),
-    ("ape-fp32-b",),
-    ("ape-fp32-t",),
-    ("ape-int16",),
-    ("ape",),
-    ("tf32x3", "tf32x1", "tf32x4"),
-    ("tf64x3", "tf64x1", "tf64x4"),
-    ("markidis", "egemm-tc"),
-    ("quantensor",),
-    ("ozaki-int8", "ozaki-fp16"),
-    ("ootomo-fp16", "ootomo-tf32"),
-)
-
-
 def schemes() -> str:
     """Every scheme, its operands, and the devices whose units carry it."""
     names = sorted(file.stem for file in PACKAGE.glob("*.yaml"))
@@ -310,23 +119,17 @@ def schemes() -> str:
     return table(("scheme", "what", "operands", "devices (bits)"), rows())
 
 
-def options(names: tuple[str, ...]) -> str:
-    """The options of schemes that have them in common."""
-    found = {name: scheme_of(name).options for name in names}
-    first = found[names[0]]
-    for name, others in found.items():
-        assert [x.name for x in others] == [x.name for x in first], f"{name} has options of its own"
-
-    def rows() -> Iterator[tuple[str, ...]]:
-        for position, option in enumerate(first):
+def scheme_options() -> str:
+    """The options of every scheme, one row for each declaration with the schemes that share it."""
+    sharing: dict[tuple[str, str, str, str], list[str]] = {}
+    for scheme in OWN:
+        for option in scheme.options:
             allowed = ", ".join(f"`{choice}`" for choice in option.choices) or option.allowed
-            defaults = {name: found[name][position].default for name in names}
-            same = len(set(defaults.values())) == 1
-            each = [("" if same else f" ({name})", value) for name, value in defaults.items()][: 1 if same else None]
-            default = ", ".join(f"{_default(value)}{name}" for name, value in each)
-            yield f"`{option.name}`", allowed, default, option.help
-
-    return table(("option", "allowed", "default", "meaning"), rows())
+            declaration = f"`{option.name}`", allowed, _default(option.default), option.help
+            sharing.setdefault(declaration, []).append(scheme.name)
+    ordered = sorted(sharing.items(), key=lambda item: item[0][0].strip("`"))
+    rows = ((name, ", ".join(names), *rest) for (name, *rest), names in ordered)
+    return table(("option", "schemes", "allowed", "default", "meaning"), rows)
 
 
 def gemm_options() -> str:
@@ -351,101 +154,31 @@ def _default(value: object) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-#: Exponents of SGEMM-cube's Fig. 2 that the page shows.
-FIG2 = (-24, -20, -16, -14, -13, -12, -11, -10, -8, -6, -4, -3, -2, -1, 0, 2, 4, 8, 12, 15)
 BLOCKS: dict[str, Callable[[], str]] = {
-    "sgemm-cube-fig2": lambda: underflow.markdown(underflow.points(FIG2)),
     "schemes": schemes,
     "options": gemm_options,
-    **{f"options-{names[0]}": partial(options, names) for names in KIN},
+    "options-of-schemes": scheme_options,
     "devices": devices,
     "modules": modules,
-    "ascend910a-parameters": partial(parameters, "ascend910a"),
-    "ascend910a-anchors": anchors,
-    "ascend910a-sensitivity": sensitivity,
-    "ascend910a-traffic": traffic,
-    "ascend910b3-parameters": partial(parameters, "ascend910b3"),
-    "ascend910b-gemm": lambda: ascend910b.points_text(ascend910b.huawei() + ascend910b.guide()),
-    "ascend910b-torch": lambda: ascend910b.points_text(ascend910b.torch()),
-    "ascend910b-fig11": lambda: ascend910b.fig11_text(list(ascend910b.fig11(ascend910b.FIG11_SHORT))),
-    "ascend910b-readings": lambda: ascend910b.readings_text(list(ascend910b.readings())),
 }
 
 
-def cycles() -> str:
-    """Everything measured, beside the timing machine."""
-    data = anchor_data.read()
-    rows, sets = measured.everything(data)
-    misses = sum(not row.passes for row in rows)
-    head = f"{len(rows)} points, {misses} of them beyond what is allowed.\n\n"
-    sources = "".join(f"* {key}: {text}\n" for key, text in data.sources.items())
-    return f"{head}{rows_text(rows)}\n{sources}\n## GEMMs of an H200\n\n{times_text(sets)}"
-
-
-LONG: dict[str, Callable[[], str]] = {"cycles": cycles}
-
-
-def papers(only_cached: bool, jobs: int, with_full: bool) -> None:
-    """Write docs/papers/*.md with figures, and the tables of papers.md.
-
-    only_cached: assumptions that were varied. jobs: processes. with_full: the table of runs at full scale too.
-    """
-    if jobs > 1:
-        processes.run(PAPERS, None, scale="quick", jobs=jobs)
-    found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached, jobs=jobs)
-    reproduce_text.write_pages(FOLDER / "papers", found)
-    page = FOLDER / "papers.md"
-    tables = {"papers-summary": reproduce_text.summary(found.outcomes), "papers-kinds": kinds_of(found.outcomes)}
-    if with_full:
-        tables["papers-full"] = at_full_scale(found.outcomes)
-    text = page.read_text(encoding="utf-8")
-    written = PAPERS_BLOCK.sub(
-        lambda block: block[1] + tables[block[2]] + block[3] if block[2] in tables else block[0], text
-    )
-    page.write_text(written, encoding="utf-8")
-
-
-def at_full_scale(quick: Sequence[reproduce.ClaimOutcome]) -> str:
-    """What ran at the papers' sizes, when and where, and the verdicts that it changes."""
-    ran = {
-        paper: [(one, reproduce.origin(paper, one, "full")) for one in reproduce.experiments(paper)] for paper in PAPERS
-    }
-    return f"{full_text.table(ran)}\n{full_text.changes(quick, reproduce.cached(PAPERS, 'full').outcomes)}"
-
-
-def kinds_of(outcomes: Sequence[reproduce.ClaimOutcome]) -> str:
-    """Verdicts by kind of claim, and what moves those that do not hold."""
-    open_ones = [one for one in outcomes if influences.is_asked(one) and not one.unmoved]
-    varied = [one for one in open_ones if one.influences]
-    turned = [
-        one for one in varied if any(end.verdict not in (one.verdict, None) for x in one.influences for end in x.others)
-    ]
-    said = (
-        f"{len(open_ones)} claims do not hold, or are on energy, and rest on assumptions; those were varied for "
-        f"{len(varied)} of them, and the verdict of {len(turned)} turns."
-    )
-    return f"{reproduce_text.by_kind(outcomes)}\n{said}\n"
-
-
-def current(page: str) -> str:
+def current(page: str, blocks: Mapping[str, Callable[[], str]] = BLOCKS) -> str:
     """The text of a page with its generated blocks made anew."""
-    return BLOCK.sub(lambda found: found[1] + BLOCKS[found[2]]() + found[3], page)
+    return BLOCK.sub(lambda found: found[1] + blocks[found[2]]() + found[3], page)
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Write a page whose text has changed."""
+    if path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+        print(f"rewrote {path.name}")
 
 
 def main() -> None:
     """Rewrite what is behind."""
-    long = "--long" in sys.argv[1:]
-    if "--papers" in sys.argv[1:]:
-        jobs = next((int(x.partition("=")[2]) for x in sys.argv[1:] if x.startswith("--jobs=")), 1)
-        papers("--cached" in sys.argv[1:], jobs, "--full" in sys.argv[1:])
     for path in sorted(FOLDER.glob("*.md")):
-        before = path.read_text(encoding="utf-8")
-        after = current(before)
-        if long:
-            after = LONG_BLOCK.sub(lambda found: found[1] + LONG[found[2]]() + found[3], after)
-        if after != before:
-            path.write_text(after, encoding="utf-8")
-            print(f"rewrote {path.name}")
+        rewrite(path, current(path.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

@@ -10,56 +10,113 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from site_tables import citation_table, markdown, number_tables, unit
+
 import hwsim
+from hwsim.devices.device import Device
 from hwsim.devices.registry import shipped
 from hwsim.libraries.model import loader as libraries
-from hwsim.report.text.device_text import device_text, sources_text
-from hwsim.report.text.provenance_text import evidence_text, provenance_table
+from hwsim.report.text.provenance_text import evidence_text
+from hwsim.report.text.words import data
+from hwsim.request.declarations import declared
 
+LABORATORY = Path(__file__).parents[1] / "lab" / "docs"
 SCHEMAS = Path(__file__).parents[1] / "configs" / "schema"
-#: What the end of a key's name says of its unit.
-UNITS = {
-    "bytes_per_cycle": "bytes per core clock cycle",
-    "macs_per_cycle": "multiply-accumulates per core clock cycle",
-    "_cycles": "core clock cycles",
-    "_bytes": "bytes",
-    "_mhz": "MHz",
-    "_bits": "bits",
-    "_watts": "W",
-    "_us": "microseconds",
-    "_ns": "nanoseconds",
-    "_seconds": "s",
-}
 
 
-HEAD = "| key | type | unit | needed | meaning |\n| --- | --- | --- | --- | --- |\n"
+def _facts(device: Device) -> str:
+    """What a reader asks first of a chip."""
+    slower = ", ".join(f"{name} {mhz:,g}" for name, mhz in device.sustained_clock_mhz.items())
+    memory = f"{data(device.hbm.capacity_bytes)}, {device.hbm.bytes_per_second / 1e9:,g} GB/s" if device.hbm else ""
+    rows = [
+        ("family", device.family),
+        ("cores", f"{device.cores:,}"),
+        ("clock", f"{device.clock_mhz:,g} MHz"),
+        ("clock under load", f"{slower} MHz" if slower else ""),
+        ("L2 cache", data(device.l2.capacity_bytes) if device.l2 else ""),
+        ("device memory", memory),
+        ("format of a run that names none", device.default_format),
+        ("numbers by evidence", evidence_text(device.evidence)),
+        ("SHA-256 of the file", f"`{device.sha256}`"),
+    ]
+    return markdown(("fact", "value"), [(name, text) for name, text in rows if text], "facts")
 
 
-def unit(key: str) -> str:
-    """The unit of a key's number, from the end of its name; empty where it has none."""
-    return next((name for end, name in UNITS.items() if key.endswith(end)), "")
-
-
-def fenced(text: str) -> str:
-    return f"```text\n{text.rstrip()}\n```\n"
+def _instructions(device: Device) -> str:
+    rows = [
+        (
+            f"`{name}`",
+            f"{x.m} x {x.n} x {x.k}",
+            f"{x.a} x {x.b} + {x.c} -> {x.d}",
+            x.unit,
+            f"{float(x.macs_per_cycle):,g}" if x.timing else "no data",
+        )
+        for name, x in device.matrix_instructions.items()
+    ]
+    return markdown(("instruction", "m x n x k", "formats", "dot unit", "MAC per cycle"), rows, "instructions")
 
 
 def device_page(name: str) -> str:
+    """A device: its main facts, its matrix instructions, and every number with its source."""
     device = hwsim.device(name)
-    return (
-        f"# {name}: {device.title}\n\n{fenced(device_text(device))}\n## Every number and its source\n\n"
-        f"{fenced(sources_text(device))}"
+    tables = number_tables(device.model_dump(mode="json", by_alias=True), device.evidence)
+    return "\n".join(
+        [
+            f"# {name}: {device.title}\n",
+            _facts(device),
+            f"```text\nhwsim run --device {name}\n```\n",
+            "## Matrix instructions\n",
+            _instructions(device),
+            "## Every number and its source\n",
+            "Levels of evidence are explained in [Devices](../../devices.md). Keys of sources stand "
+            "[at the end](#keys-of-sources).\n",
+            *tables,
+            "## Keys of sources\n",
+            citation_table(device.citations),
+        ]
     )
 
 
 def library_page(name: str) -> str:
+    """A library: what it is for, and every number with its source."""
     library = libraries.load(name)
-    table = provenance_table(library.model_dump(mode="json", by_alias=True), library.evidence, library.citations)
-    about = f"For the families {', '.join(library.families)}; seen on {', '.join(library.devices) or 'no device'}."
-    return (
-        f"# {name}: {library.title}\n\n{about} In all: {evidence_text(library.evidence)}.\n\n"
-        f"## Every number and its source\n\n{fenced(table)}"
+    tables = number_tables(library.model_dump(mode="json", by_alias=True), library.evidence)
+    rows = [
+        ("families", ", ".join(library.families)),
+        ("seen on", ", ".join(library.devices) or "no device"),
+        ("numbers by evidence", evidence_text(library.evidence)),
+    ]
+    return "\n".join(
+        [
+            f"# {name}: {library.title}\n",
+            markdown(("fact", "value"), rows, "facts"),
+            "## Every number and its source\n",
+            *tables,
+            "## Keys of sources\n",
+            citation_table(library.citations),
+        ]
     )
+
+
+def option_page() -> str:
+    """The options of `hwsim.run`, one row each, by owner."""
+    text = "# Options of a GEMM\n\n`hwsim.run`, `hwsim.matmul` and `hwsim run` take the same options.\n"
+    entries = declared()
+    for kind_name in dict.fromkeys(entry.kind for entry in entries):
+        rows = [
+            (
+                f"`{entry.option.name}`",
+                f"`{entry.option.type.annotation}`",
+                entry.option.default_text or ("" if entry.option.default is None else f"`{entry.option.default}`"),
+                entry.option.help + (f" ({', '.join(entry.owners)})" if entry.owners != (entry.kind,) else ""),
+            )
+            for entry in entries
+            if entry.kind == kind_name
+        ]
+        text += f"\n## {kind_name[0].upper()}{kind_name[1:]}\n\n" + markdown(
+            ("option", "type", "default", "meaning"), rows, "options"
+        )
+    return text
 
 
 def kind(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
@@ -123,7 +180,7 @@ def _rows(found: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[
         cells = (
             f"`{key}`",
             kind(value, definitions),
-            unit(key),
+            unit((key,)),
             "yes" if key in found.get("required", ()) else "",
             value.get("description") or _said(value, definitions),
         )
@@ -141,15 +198,31 @@ def pages() -> dict[str, str]:
     found = {f"devices/{name}.md": device_page(name) for name in devices}
     found |= {f"libraries/{name}.md": library_page(name) for name in known}
     found |= {f"schema/{name}.md": schema_page(name) for name in kinds}
+    found["options.md"] = option_page()
     found["devices/index.md"] = index("Device by device", "Every device, its numbers and their sources.", devices)
     found["libraries/index.md"] = index("Library by library", "Every library of kernels and its sources.", known)
     found["schema/index.md"] = index("YAML schema", "The keys of data files.", kinds)
     return found
 
 
+def laboratory() -> dict[str, str]:
+    """{path below `docs/generated`: Markdown} of the laboratory's pages, where the checkout has them."""
+    found = {f"laboratory/{page.relative_to(LABORATORY)}": page for page in sorted(LABORATORY.rglob("*.md"))}
+    texts = {name: page.read_text(encoding="utf-8") for name, page in found.items() if page.name != "README.md"}
+    names = [name.removeprefix("laboratory/").removesuffix(".md") for name in texts]
+    about = (
+        "The laboratory's records: campaigns, measured times, and a page for each paper with a verdict on each claim."
+    )
+    return texts | {"laboratory/index.md": index("What was measured", about, names)}
+
+
 def write(folder: Path) -> None:
     """Write every page that changed; the others keep their times, so that they are not read again."""
-    for name, text in pages().items():
+    for picture in LABORATORY.rglob("*.png"):
+        copy = folder / "laboratory" / picture.relative_to(LABORATORY)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(picture.read_bytes())
+    for name, text in (pages() | laboratory()).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -72,9 +72,9 @@ _NAMES = {
 }
 _MODULES = (
     *_NAMES,
-    *("_kernels", "analysis", "arithmetic", "compute", "dataflows", "devices", "evaluate", "formats", "frameworks"),
-    *("gemm", "host", "libraries", "machines", "numerics", "operands", "program", "report", "request", "resolve"),
-    *("schemes", "studies"),
+    *("_kernels", "analysis", "arithmetic", "backend", "compute", "dataflows", "devices", "evaluate", "formats"),
+    *("frameworks", "gemm", "host", "libraries", "machines", "numerics", "operands", "program", "report", "request"),
+    *("resolve", "schemes", "studies"),
     *("format_arrays", "jax", "plots", "torch", "trace"),
 )
 

@@ -12,9 +12,9 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from hwsim import _kernels
 from hwsim._version import __version__
 from hwsim.analysis.errors import fma_chain
+from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, Errors, compute
 from hwsim.compute.call import DeviceLike, ProductCall, Progress, of_computing, product_call
 from hwsim.compute.notices import Notices
@@ -25,7 +25,6 @@ from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.record import Gemm
-from hwsim.host.environment import in_default_environment
 from hwsim.host.threads import worker_count
 from hwsim.program.ir import Program
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, describe
@@ -193,7 +192,7 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
         by_program=bool(options.machine.functional) and options.machine.exact,
         evidence=evidence_of(record, times),
         device_sha256=request.device.sha256,
-        kernel=_kernels.variant,
+        kernel=resolved.backend.variant,
         hwsim_version=__version__,
         gemm=record,
         times=times,

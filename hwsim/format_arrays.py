@@ -1,6 +1,6 @@
 """Arrays in any number format: decode codes, encode values, round values to a format, describe a format.
 
-Modes that the compiled conversion kernels have go through these; RA, RO and SR are an exact path in NumPy. The module
+Modes that the CPU backend has go through it; RA, RO and SR are an exact path in NumPy. The module
 knows formats and arrays; it knows no plan and no device.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hwsim._kernels import convert
+from hwsim.backend.cpu import CPU
+from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, nearest
 from hwsim.formats import ROUNDINGS, Format, array_dtype, code_dtype, codes_of, format_of
-from hwsim.host.environment import in_default_environment
 
 Array = NDArray[Any]
 
@@ -41,7 +41,7 @@ def decode(codes: Any, format: str, *, out: Array | None = None, dtype: DTypeLik
         return _into(out, given.view(np.int64).copy(), "out")
     default = np.float64 if fmt.name in ("fp64", "int32") else np.float32
     wanted = np.dtype(default if dtype is None else dtype)
-    return _into(out, convert.decode(given, fmt, wanted), "out")
+    return _into(out, CPU.decode(given, fmt, wanted), "out")
 
 
 @in_default_environment  # roundings that only this module has are NumPy's arithmetic
@@ -75,7 +75,7 @@ def encode(
         raise InputError(f"rounding {rounding!r}, seed {seed}: SR needs a seed, the others take none")
     if rounding in EXTRA_ROUNDINGS:
         x, rounding = _on_grid(x, fmt, rounding, seed), "RNE"
-    return _into(out, convert.encode(x, fmt, rounding, overflow, nan=nan), "out")
+    return _into(out, CPU.encode(x, fmt, rounding, overflow, nan=nan), "out")
 
 
 def round(

@@ -38,7 +38,7 @@ def record(folder: str) -> None:
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
         if not test:
             test = os.path.relpath(importing.get("__file__") or os.devnull)  # pytest runs in the repository's root
-            if not test.startswith("tests" + os.sep):
+            if not test.startswith(("tests/", "lab/tests/")):
                 return
             helpers.add(importing["__name__"])
         if test not in noted:

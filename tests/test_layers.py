@@ -21,7 +21,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.formats", "hwsim.report.notebook"),
     ("hwsim.numerics",),
     ("hwsim._kernels",),
-    ("hwsim.datafiles", "hwsim.configs", "hwsim.host.cache", "hwsim.host.environment"),
+    ("hwsim.backend",),
+    ("hwsim.datafiles", "hwsim.configs"),
     ("hwsim.devices",),
     ("hwsim.libraries.model",),
     ("hwsim.operands", "hwsim.gemm"),
@@ -58,6 +59,15 @@ FORBIDDEN: tuple[tuple[str, str], ...] = (
     ("hwsim._kernels", "yaml"),
 )
 
+#: Compiled modules that compute no bits, and who imports them: the engine of times, the tables of programs, and the
+#: coalescing of their instructions. All others (gemm, conversions, elementwise lanes) are the CPU backend's alone.
+COMPILED_WITHOUT_BITS: tuple[tuple[str, str], ...] = (
+    ("hwsim.machines", "hwsim._kernels.engine"),
+    ("hwsim.machines.functional", "hwsim._kernels.coalesce"),
+    ("hwsim.program", "hwsim._kernels.engine"),
+    ("hwsim.program", "hwsim._kernels.program"),
+)
+
 
 #: Packages that hwsim does without: imported inside functions, the line marked `# optional`.
 OPTIONAL = (
@@ -77,7 +87,7 @@ OPTIONAL = (
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the
 #: dataflows of hwsim's own families, and estimates of what a library runs. Their TYPE_CHECKING blocks, and texts of the
 #: form "module:object", say what they import so, and count as imports.
-LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.command", "hwsim.dataflows.registry", "hwsim.resolve.library_on_device")
+LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.verbs", "hwsim.dataflows.registry", "hwsim.resolve.library_on_device")
 NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
 
@@ -166,6 +176,18 @@ def backward_arrows(module: str, source: str, is_package: bool) -> list[str]:
         if below or forbidden:
             bad.append(f"{module}:{one.line} -> {one.name}")
     return bad
+
+
+def kernels_beside_the_backend(module: str, source: str, is_package: bool = False) -> list[str]:
+    """Imports of compiled kernels by a module that is handed a backend, one line each."""
+    if is_within(module, "hwsim.backend") or is_within(module, "hwsim._kernels"):
+        return []
+    return [
+        f"{module}:{one.line} -> {one.name}"
+        for one in imports_of(module, source, is_package)
+        if is_within(one.name, "hwsim._kernels")
+        and not any(is_within(module, left) and is_within(one.name, right) for left, right in COMPILED_WITHOUT_BITS)
+    ]
 
 
 def late_imports(module: str, source: str, is_package: bool = False) -> list[str]:
@@ -264,6 +286,43 @@ def test_no_backward_arrow() -> None:
     assert bad == [], "imports against the layers:\n" + "\n".join(bad)
 
 
+def test_only_the_backend_imports_the_kernels_that_compute_bits() -> None:
+    bad = [
+        arrow
+        for module, path in modules()
+        for arrow in kernels_beside_the_backend(module, path.read_text(encoding="utf-8"), path.name == "__init__.py")
+    ]
+    assert bad == [], "take the backend that the caller hands over (hwsim.backend.operations):\n" + "\n".join(bad)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hwsim.evaluate.chains", "from hwsim._kernels import gemm"),
+        ("hwsim.arithmetic.lanes", "from hwsim._kernels.convert import encode"),
+        ("hwsim.api", "from hwsim import _kernels"),
+        ("hwsim.machines.functional", "if TYPE_CHECKING:\n    from hwsim._kernels.lanes import combine"),
+        ("hwsim.machines.timing", "from hwsim._kernels.coalesce import Coalescer"),
+    ],
+)
+def test_a_kernel_beside_the_backend_is_seen(module: str, source: str) -> None:
+    assert len(kernels_beside_the_backend(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("hwsim.backend.cpu", "from hwsim._kernels import convert, dot, lanes"),
+        ("hwsim.machines.functional", "from hwsim._kernels.coalesce import Coalescer"),
+        ("hwsim.machines.timing", "from hwsim._kernels import engine"),
+        ("hwsim.program.flat", "from hwsim._kernels.program import Flattener"),
+        ("hwsim.evaluate.chains", "from hwsim.backend.operations import Backend"),
+    ],
+)
+def test_the_backend_s_own_kernels_and_those_without_bits_are_allowed(module: str, source: str) -> None:
+    assert kernels_beside_the_backend(module, source) == []
+
+
 def test_no_late_import() -> None:
     bad = [
         late
@@ -308,7 +367,7 @@ def test_a_late_import_is_seen(module: str, source: str) -> None:
     [
         ("hwsim.api", "import numpy\nif True:\n    import yaml"),
         ("hwsim.api", "def f():\n    from plotly import graph_objects  # optional"),
-        ("hwsim.cli.command", "from importlib import import_module\nx = import_module('hwsim.cli.run')"),
+        ("hwsim.cli.verbs", "from importlib import import_module\nx = import_module('hwsim.cli.run')"),
         ("hwsim.dataflows.registry", "from importlib import import_module\nx = import_module('hwsim.dataflows.x')"),
     ],
 )

@@ -246,7 +246,7 @@ import memory_need
 kinds = [memory_need.Kind(*asked) for asked in json.loads(sys.argv[2])]
 print(json.dumps([[str(kind), *row] for kind in kinds for row in memory_need.measured(kind, 2)]))
 """
-TOOLS = Path(__file__).parents[1] / "tools" / "measure"
+TOOLS = Path(__file__).parents[1] / "lab" / "tools" / "measure"
 LARGE_C, LARGE_K = (2048, 2048, 16), (32, 32, 1 << 17)
 KINDS = [
     ("h200", "native", {"format": "fp16"}, (LARGE_C, LARGE_K)),

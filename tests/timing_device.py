@@ -1,5 +1,6 @@
 """A small device with round numbers, and short ways to write programs for it."""
 
+import json
 from typing import Any
 
 from hwsim.devices.device import Device
@@ -84,7 +85,7 @@ def device(**changes: Any) -> Device:
         for parent in parents:
             where = where[parent]
         where[last] = value
-    return Device.model_validate(values)
+    return Device.model_validate_json(json.dumps(values))
 
 
 def sync(engine: str, waits: str = "", signals: str = "", repeat: int = 1, label: str = "") -> Instr:

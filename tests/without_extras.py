@@ -28,7 +28,7 @@ LIST = "from importlib.metadata import packages_distributions\nprint(*packages_d
 def record(python: str, folder: Path) -> None:
     """Write into the folder which packages count, and the recorder into this environment."""
     listed = subprocess.run([python, "-c", LIST], check=True, capture_output=True, text=True).stdout
-    there = {*listed.split(), "hwsim"}
+    there = {*listed.split(), "hwsim", "hwsim_lab"}
     here = set(packages_distributions())
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tests.txt").unlink(missing_ok=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from hwsim.datafiles.places import package_folder, text_of
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.devices import find
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.host.places import package_folder, text_of
 
 if TYPE_CHECKING:
     from hwsim.analysis.times import Times

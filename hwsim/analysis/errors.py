@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels import gemm
 from hwsim.analysis.exact_product import MOST_SLICES, reference, two_product, two_sum
 from hwsim.analysis.metrics import errors
+from hwsim.backend.cpu import CPU
 from hwsim.host.threads import worker_count
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 
@@ -29,7 +29,7 @@ def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.f
     codes = (
         np.broadcast_to(np.ascontiguousarray(x, np.float32).view(np.uint32), (*lead, *x.shape[-2:])) for x in (a, b)
     )
-    product: NDArray[np.float32] = gemm(chain, *codes, threads=threads or worker_count()).view(np.float32)
+    product: NDArray[np.float32] = CPU.gemm(chain, *codes, threads=threads or worker_count()).view(np.float32)
     return product
 
 

@@ -2,8 +2,8 @@
 
 Each operation rounds once, to nearest even, in the working type. Infinities and NaNs follow the device: a saturating
 vector unit has neither (Ascend 910A); elsewhere IEEE, and a NaN gets the code that the matrix unit gives, or the
-format's default one. Operations on a whole array take one pass over memory (hwsim._kernels.lanes). The module knows no
-plan and no schedule.
+format's default one. Operations on a whole array take one pass over memory (`Backend.combine`). The module knows a
+device's rules and a backend; it knows no plan and no schedule.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels.convert import decode, encode
-from hwsim._kernels.lanes import Step, combine, specials
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones, widened
 from hwsim.formats import Format, code_dtype, format_of
 from hwsim.host.threads import for_elements
 from hwsim.numerics.units import DotSpec, IntegerUnit
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend, Step
     from hwsim.devices.device import Device
 
 Array = NDArray[Any]
@@ -41,13 +40,14 @@ class Lanes:
     """The elementwise lanes of `device`, working on the results of a dot unit with the formats and special values of
     `spec`.
 
-    dtype: the working type: float64 and int32 (wrapping) for units that give those, else float32. nan_of: the unit
-    whose NaN they give (None: `spec`).
+    dtype: the working type: float64 and int32 (wrapping) for units that give those, else float32. backend: computes the
+    bits. nan_of: the unit whose NaN they give (None: `spec`).
     """
 
-    def __init__(self, device: Device, spec: DotSpec, nan_of: DotSpec | None = None) -> None:
+    def __init__(self, device: Device, spec: DotSpec, backend: Backend, nan_of: DotSpec | None = None) -> None:
+        self.backend = backend
         self.all_ones = gives_all_ones(spec if nan_of is None else nan_of)
-        vector = VectorUnit(device.vector, self.all_ones)
+        vector = VectorUnit(device.vector, backend, self.all_ones)
         self.saturates, self._overflow, self._nan = vector.saturates, vector.overflow, vector.nan
         self.result = format_of(spec.d)
         self.dtype = np.dtype({"fp64": "float64", "int32": "int32"}.get(spec.d, "float32"))
@@ -66,29 +66,29 @@ class Lanes:
         if codes.dtype.itemsize == self.dtype.itemsize:
             values = codes.view(self.dtype)
             return values if own and self._is_alike else self._settle(values, threads)
-        return self._settle(decode(codes, self.result, np.float32), threads)
+        return self._settle(self.backend.decode(codes, self.result, np.float32), threads)
 
     def values(self, codes: Array, fmt: Format) -> Array:
         """The values of codes of a format, rounded to the working type where it is narrower (int32: it saturates)."""
         if self.dtype.kind == "i":
-            return encode(decode(codes, fmt, np.float64), format_of("int32")).view(np.int32)
+            values: Array = self.backend.encode(self.backend.decode(codes, fmt, np.float64), format_of("int32"))
+            return values.view(np.int32)
         wide = np.float64 if self.dtype.itemsize == 8 or fmt.bits > 32 or fmt.name == "int32" else np.float32
-        return self._settle(decode(codes, fmt, wide).astype(self.dtype))
+        return self._settle(self.backend.decode(codes, fmt, wide).astype(self.dtype))
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """An array of +0, to start a sum from."""
-        return np.zeros(shape, self.dtype)
+        return self.backend.zeros(shape, self.dtype)
 
     def combine(
         self, operands: Sequence[Array], steps: Sequence[Step], *, out: Array | None = None, threads: int = 1
     ) -> Array:
-        """Evaluate a sequence of elementwise steps (hwsim._kernels.lanes.combine) in a float working type, in one pass
-        over memory.
+        """Evaluate a sequence of elementwise steps (`Backend.combine`) in a float working type, in one pass.
 
         out: filled and returned; may be one of the operands. The bits equal those of separate `add`, `multiply`,
         `fused` calls.
         """
-        return combine(
+        return self.backend.combine(
             operands,
             steps,
             self.dtype,
@@ -106,7 +106,9 @@ class Lanes:
             return total
         nan_code = self.nan_code(dtype)
         count = for_elements(threads, left.size)
-        return combine((left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=count)
+        return self.backend.combine(
+            (left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=count
+        )
 
     def multiply(self, factor: float, values: Array, *, out: Array | None = None, threads: int = 1) -> Array:
         """The product factor * values; `factor` is rounded to the working type first."""
@@ -135,11 +137,10 @@ class Lanes:
         if values.dtype.kind == "i":
             values = values.astype(np.float64)
         count = for_elements(threads, values.size)
-        return encode(values, fmt, rounding, self._overflow, nan=self._nan, threads=count)
+        return self.backend.encode(values, fmt, rounding, self._overflow, nan=self._nan, threads=count)
 
-    @staticmethod
-    def _exactly(codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:
-        return decode(codes, fmt, np.float64).astype(dtype)
+    def _exactly(self, codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:
+        return self.backend.decode(codes, fmt, np.float64).astype(dtype)
 
     def nan_code(self, dtype: np.dtype[Any]) -> int:
         """The code of every NaN result in a float dtype."""
@@ -148,19 +149,20 @@ class Lanes:
 
     def _settle(self, values: Array, threads: int = 1) -> Array:
         """Replace IEEE's infinities and NaNs by the device's: returns `values` itself where there are none."""
-        if values.dtype.kind == "i" or not _has_special(values, threads):
+        if values.dtype.kind == "i" or not self._has_special(values, threads):
             return values
         nan_code = self.nan_code(values.dtype)
-        return combine((values,), LOAD, values.dtype, saturate=self.saturates, nan_code=nan_code, threads=threads)
+        return self.backend.combine(
+            (values,), LOAD, values.dtype, saturate=self.saturates, nan_code=nan_code, threads=threads
+        )
+
+    def _has_special(self, values: Array, threads: int = 1) -> bool:
+        """Whether an element of a float array is an infinity or a NaN."""
+        matrix = values if values.ndim == 2 else values.reshape(1, -1)
+        return bool(self.backend.specials(matrix, threads=for_elements(threads, values.size))[0].any())
 
 
 @cache
 def _holds(dtype: np.dtype[Any], fmt: Format) -> bool:
     """Whether arrays of the dtype hold the format's codes."""
     return dtype.name == fmt.dtype_name and not fmt.ignored_bits
-
-
-def _has_special(values: Array, threads: int = 1) -> bool:
-    """Whether an element of a float array is an infinity or a NaN."""
-    matrix = values if values.ndim == 2 else values.reshape(1, -1)
-    return bool(specials(matrix, threads=for_elements(threads, values.size))[0].any())

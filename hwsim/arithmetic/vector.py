@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels.convert import decode, encode
-from hwsim._kernels.lanes import Step, combine, specials
 from hwsim.formats import Format, format_of
 from hwsim.numerics.units import IntegerUnit
 from hwsim.program.ir import Instr
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend, Step
     from hwsim.devices.model import VectorModel
     from hwsim.numerics.units import DotSpec
 
@@ -38,14 +37,20 @@ def gives_all_ones(spec: DotSpec) -> bool:
     return code is not None and code == (1 << (format_of(spec.d).bits - 1)) - 1
 
 
+def saturates(model: VectorModel | None) -> bool:
+    """Whether elementwise lanes give the largest finite value in place of infinities (None: IEEE's do not)."""
+    return model is not None and model.specials.overflow == "saturate"
+
+
 class VectorUnit:
-    """Executes elementwise instructions; `model` None: a unit with IEEE special values. all_ones: as
-    `gives_all_ones`.
+    """Executes elementwise instructions; `model` None: a unit with IEEE special values. backend: computes the bits.
+    all_ones: as `gives_all_ones`.
     """
 
-    def __init__(self, model: VectorModel | None, all_ones: bool = False) -> None:
+    def __init__(self, model: VectorModel | None, backend: Backend, all_ones: bool = False) -> None:
+        self.backend = backend
         self.one_nan = np.uint32(0x7FFFFFFF if all_ones else 0x7FC00000).view(np.float32)
-        self.saturates = model is not None and model.specials.overflow == "saturate"
+        self.saturates = saturates(model)
         self.overflow = "saturate" if self.saturates else "ieee"
         is_zero = model is not None and model.specials.operands == "saturate"
         #: Of conversions, in the words of `encode`.
@@ -58,12 +63,12 @@ class VectorUnit:
             codes[...] = sources[0][0]
             return
         if instr.opcode == "fill":
-            codes[...] = encode(np.full(1, instr.scalar, np.float32), fmt) if instr.scalar else 0
+            codes[...] = self.backend.encode(np.full(1, instr.scalar, np.float32), fmt) if instr.scalar else 0
             return
         if fmt.name == "int32" and instr.opcode == "add":
             codes[...] = sources[0][0] + sources[1][0]  # wraps
             return
-        values = [_values(*source) for source in sources]
+        values = [self._values(*source) for source in sources]
         if instr.opcode == "cast":
             codes[...] = self._store(self.settled(values[0]), fmt, instr.rounding, instr.overflow)
             return
@@ -71,7 +76,7 @@ class VectorUnit:
             values[0] = np.multiply(values[0], np.float32(2.0**-instr.scale_exponent))
         if self.saturates:
             steps = SATURATING.get(instr.opcode) or (LOAD, ("scale", float(instr.scalar)))
-            result = combine(values, steps, saturate=True)
+            result = self.backend.combine(values, steps, saturate=True)
         elif instr.opcode == "scale":
             result = self._one_nan(np.multiply(values[0], np.float32(instr.scalar)))
         else:
@@ -86,8 +91,8 @@ class VectorUnit:
     def settled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """fp32 values with infinities and NaNs as the unit reads them: `values` itself where it keeps all."""
         matrix = values if values.ndim == 2 else values.reshape(1, -1)
-        if self.saturates and specials(matrix)[0].any():
-            return combine((values,), (LOAD,), saturate=True)
+        if self.saturates and self.backend.specials(matrix)[0].any():
+            return self.backend.combine((values,), (LOAD,), saturate=True)
         return values
 
     def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
@@ -95,18 +100,17 @@ class VectorUnit:
             return np.ascontiguousarray(values).view(np.uint32)
         if fmt.name == "fp64":
             return widened(values)
-        return encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
+        return self.backend.encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
+
+    def _values(self, codes: Codes, fmt: Format) -> NDArray[np.float32]:
+        """The values in fp32; a NaN of fp16 keeps its sign and payload and is quiet, as those of operands do."""
+        if fmt.name == "fp16":
+            with np.errstate(invalid="ignore"):  # signalling NaNs
+                return codes.view(np.float16).astype(np.float32)
+        return codes.view(np.float32) if fmt.name == "fp32" else self.backend.decode(codes, fmt, np.float32)
 
 
 def widened(values: NDArray[np.floating[Any]]) -> NDArray[np.uint64]:
     """The codes of fp32 values in fp64; a NaN keeps its sign and payload and is quiet."""
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return values.astype(np.float64).view(np.uint64)
-
-
-def _values(codes: Codes, fmt: Format) -> NDArray[np.float32]:
-    """The values in fp32; a NaN of fp16 keeps its sign and payload and is quiet, as those of operands do."""
-    if fmt.name == "fp16":
-        with np.errstate(invalid="ignore"):  # signalling NaNs
-            return codes.view(np.float16).astype(np.float32)
-    return codes.view(np.float32) if fmt.name == "fp32" else decode(codes, fmt, np.float32)

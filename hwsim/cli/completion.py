@@ -95,7 +95,7 @@ def _fish(parser: argparse.ArgumentParser, known: Mapping[str, list[str]]) -> It
         for action in sub._actions:
             if isinstance(action, argparse._SubParsersAction):
                 told = {choice.dest: choice.help for choice in action._choices_actions}
-                texts = command.VERBS if not path else told
+                texts = told
                 for name in action.choices:
                     yield f"complete -c hwsim -n '{where}' -a {name} -d {_quoted(texts.get(name) or '')}"
                 continue

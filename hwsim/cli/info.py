@@ -9,8 +9,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from hwsim import _kernels
 from hwsim._version import __version__
+from hwsim.backend.cpu import CPU
 from hwsim.devices.registry import search_path
 from hwsim.host.cache import cache_folder
 from hwsim.report.text.words import facts
@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def version_line() -> str:
     """The versions of hwsim, its kernel build, Python and NumPy, in one line."""
     return (
-        f"hwsim {__version__} (kernel {_kernels.variant} of {', '.join(_kernels.variants)}; "
+        f"hwsim {__version__} (kernel {CPU.variant} of {', '.join(CPU.variants)}; "
         f"Python {platform.python_version()}, NumPy {_installed('numpy')})"
     )
 
@@ -66,8 +66,8 @@ def _gather() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: _installed(name) for name in PACKAGES},
-        "kernel": _kernels.variant,
-        "kernels": list(_kernels.variants),
+        "kernel": CPU.variant,
+        "kernels": list(CPU.variants),
         "threads": os.cpu_count() or 1,
         "device_search_path": search_path(),
         "cache": str(cache_folder("")),

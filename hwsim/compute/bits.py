@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.analysis.errors import bytes_needed as errors_need
+from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
 from hwsim.formats import array_of, code_dtype, format_of
-from hwsim.host.environment import in_default_environment
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
@@ -301,9 +301,9 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
     )
 
     def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
-        codes = [np.ascontiguousarray(side.converted(taken).codes) for side in (x, y)]
+        codes = [np.ascontiguousarray(side.converted(taken, resolved.backend).codes) for side in (x, y)]
         inputs = dict(zip(program.inputs, codes, strict=True))
-        out = functional.run(program, device, inputs, threads=threads, progress=report)
+        out = functional.run(program, device, inputs, threads=threads, progress=report, backend=resolved.backend)
         return array_of(out, format_of(output.format))
 
     product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)

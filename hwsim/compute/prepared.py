@@ -11,10 +11,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, compute
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Side
-from hwsim.host.environment import in_default_environment
 from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.powers import encoded
 from hwsim.resolve.resolved import Resolved
@@ -61,9 +61,10 @@ class Prepared:
 
     def _converted(self, given: Operand, side: Side, exponent: int) -> Operand:
         """An operand in the format that is taken, or, multiplied by a power of two, in the unit's own."""
+        backend = self.resolved.backend
         if not exponent:
-            return given.converted(self.taken)
+            return given.converted(self.taken, backend)
         if given.format == self.taken:
             return self.resolved.evaluator.scaled(given, side, exponent, self.threads)
         taken = format_of(self.taken)
-        return Operand(encoded(given.array, exponent, taken, threads=self.threads), self.taken)
+        return Operand(encoded(given.array, exponent, taken, threads=self.threads, backend=backend), self.taken)

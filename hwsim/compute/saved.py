@@ -72,7 +72,7 @@ def saved_call(
     if record.library is not None:  # the program alone tells the time
         record = replace(record, decisions=tuple(x for x in record.decisions if x.name != "times"))
     request = request_of(chip, scheme, options, operands)
-    return ProductCall(request, rerun(record, chip, options.machine.exact), operands, options)
+    return ProductCall(request, rerun(record, chip, scheme, options.machine.exact), operands, options)
 
 
 def _scheme(record: Gemm, named: str | Scheme) -> Scheme:

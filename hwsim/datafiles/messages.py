@@ -5,6 +5,7 @@ The module knows pydantic's error reports and how to find a position in the tree
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import types
 import typing
@@ -12,7 +13,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from hwsim.datafiles.provenance import SAID
 from hwsim.datafiles.yaml_text import FileProblem, Mark, Node
@@ -32,9 +32,11 @@ KINDS = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
     "model_type": "a mapping",
+    "dataclass_type": "a mapping",
     "tuple_type": "a list",
     "model_attributes_type": "a mapping",
 }
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, of a dataclass
 UNION_CASES = ("constrained-str", "tuple[")
 MOST_HINTS = 50  # likely meant keys that are looked for
 YAML_WORDS = {"True": "true", "False": "false"}
@@ -49,7 +51,7 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
     meant: set[tuple[Any, ...]] = set()
     problems: list[FileProblem] = []
     for item in found:
-        if item["type"] == "extra_forbidden":
+        if item["type"] in UNKNOWN_KEY:
             wrong, allowed = str(item["loc"][-1]), keys_at(model, item["loc"][:-1])
             hint = nearest(wrong, allowed) if len(problems) < MOST_HINTS else ""
             meant |= {(*item["loc"][:-1], key) for key in allowed if hint and hint == nearest(wrong, [key])}
@@ -57,7 +59,7 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
             text = f"unknown key '{wrong}'; allowed: {', '.join(sorted(allowed))}, {', '.join(SAID)}{hint}"
             problems.append(FileProblem(key, path, text))
     for item in found:
-        if item["type"] == "extra_forbidden" or (item["type"] == "missing" and item["loc"] in meant):
+        if item["type"] in UNKNOWN_KEY or (item["type"] == "missing" and item["loc"] in meant):
             continue
         tag = ("model",) if item["type"].startswith("union_tag") else ()
         path, value, key = locate(tree, (*item["loc"], *tag))
@@ -93,12 +95,7 @@ def keys_at(model: type[BaseModel], loc: Iterable[int | str]) -> list[str]:
     at: Any = model
     for part in loc:
         at = _step(at, str(part))
-    return _keys(at) if _is_model(at) else []
-
-
-def file_key(name: str, info: FieldInfo) -> str:
-    """The key of a model field in a file (its alias, or its name)."""
-    return info.alias or name
+    return list(_fields(at))
 
 
 def _text(item: Any, node: Node) -> str:
@@ -142,18 +139,19 @@ def _shown(node: Node) -> str:
     return f"the text {node.value!r}" if isinstance(node.value, str) else repr(node.value)
 
 
-def _is_model(at: Any) -> bool:
-    return isinstance(at, type) and issubclass(at, BaseModel)
-
-
-def _keys(model: type[BaseModel]) -> list[str]:
-    return [file_key(name, info) for name, info in model.model_fields.items()]
+def _fields(at: Any) -> dict[str, Any]:
+    """The types of a record's fields by their keys in a file; empty for what is no record (a model, a dataclass)."""
+    if isinstance(at, type) and issubclass(at, BaseModel):
+        return {info.alias or name: info.annotation for name, info in at.model_fields.items()}
+    if isinstance(at, type) and dataclasses.is_dataclass(at):
+        types_of = typing.get_type_hints(at)
+        return {field.name: types_of[field.name] for field in dataclasses.fields(at)}
+    return {}
 
 
 def _step(at: Any, part: str) -> Any:
     """The type one part of a location further down: a field, an entry of a mapping or list, or a case of a union."""
-    if _is_model(at):
-        fields = {file_key(name, info): info.annotation for name, info in at.model_fields.items()}
+    if fields := _fields(at):
         return _bare(fields.get(part))
     origin = typing.get_origin(at)
     if origin is dict:
@@ -161,8 +159,8 @@ def _step(at: Any, part: str) -> Any:
     if origin is tuple:
         return _bare(typing.get_args(at)[0])
     if origin in (types.UnionType, typing.Union):
-        cases = [case for case in typing.get_args(at) if _is_model(case)]
-        return next((c for c in cases if part in typing.get_args(c.model_fields["model"].annotation)), None)
+        tags = {case: typing.get_args(_fields(case).get("model")) for case in typing.get_args(at)}
+        return next((case for case, allowed in tags.items() if part in allowed), None)
     return None
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
 from hwsim.devices import instruction
+from hwsim.errors import InputError
 from hwsim.gemm.mixed_plan import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
 from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, Loop, Node, Program, Tile
@@ -43,7 +44,7 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
     """The program of all parts in sequence. It stands for the work and its time (see the module's docstring)."""
     mixed, problem = gemm.plan, gemm.problem
     assert isinstance(mixed, Mixed)
-    counting, plans = parts_of(gemm)
+    counting, plans = mapped_parts(gemm)
     made = ProgramSequence(
         GlobalArray("A", problem.matrices * problem.m, problem.k, "fp32", problem.a_layout),
         GlobalArray("B", problem.matrices * problem.k, problem.n, "fp32", problem.b_layout),
@@ -73,7 +74,7 @@ def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
     """The mapping as results show it: block products by plan, the mapping of each plan, units and their share."""
     mixed = gemm.plan
     assert isinstance(mixed, Mixed)
-    _, plans = parts_of(gemm)
+    _, plans = mapped_parts(gemm)
     shown = {
         short_name(mixed, part.plan): {
             name: value for name, value in flow.facts(part).items() if name not in ("k_group", "split_k")
@@ -95,6 +96,20 @@ def parts_of(gemm: Gemm) -> tuple[tuple[Gemm, ...], tuple[Gemm, ...]]:
     assert isinstance(gemm.plan, Mixed)
     count = len(gemm.plan.ranges) if classifies_blocks(gemm.plan) else 0
     return gemm.parts[:count], gemm.parts[count:]
+
+
+def mapped_parts(gemm: Gemm) -> tuple[tuple[Gemm, ...], tuple[Gemm, ...]]:
+    """`parts_of` a mapped record. Raises InputError for a record that lacks them."""
+    assert isinstance(gemm.plan, Mixed)
+    counting, plans = parts_of(gemm)
+    if not plans or len(plans) > len(gemm.plan.plans):
+        most = len(gemm.plan.plans)
+        raise InputError(f"gemm record: {len(plans)} parts for the plans of {gemm.scheme}; allowed: 1 to {most}")
+    if any(isinstance(part.plan, Mixed) for part in gemm.parts):
+        raise InputError("gemm record: a part has blocks with plans of their own; allowed: one plan a part")
+    if not gemm.plan.blocks:
+        raise InputError("gemm record.plan.blocks: none; allowed: a count of block products for each plan")
+    return counting, plans
 
 
 def _peak(parts: tuple[Gemm, ...], device: Device) -> dict[str, Any]:

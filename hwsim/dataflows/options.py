@@ -140,6 +140,16 @@ UNIT_FLAG = Option(
     default_text="false",
 )
 
+#: Settings of a mapping that follow from its options.
+K_GROUP = Option("k_group", int, None, "length of K that the unit accumulates from zero", least=1)
+LAUNCHES = Option("launches", int, None, "device kernels of the program", least=1)
+KERNELS = Option("kernels", int, None, "device kernels of the program", least=1)
+SPILLED_ROWS = Option(
+    "spilled_rows", int, None, "rows of each accumulator in local memory between blocks of K", least=1
+)
+GRID_ROWS = Option("grid_rows", int, None, "rows of the grid of blocks", least=1)
+GRID_COLS = Option("grid_cols", int, None, "columns of the grid of blocks", least=1)
+
 #: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs.
 COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A)
 SEPARATED = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile
+from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
@@ -17,7 +18,6 @@ _SUMMATION = (
     *("remainder", "operand_rounding", "start", "sum", "regions"),
 )
 _EPILOGUE = ("contraction", "product_format", "output_rounding")
-_PROBLEM = ("group", "scales", "sparsity")
 
 
 def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True) -> Plan:
@@ -31,7 +31,6 @@ def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, run
     problem, schedule, plain = gemm.problem, gemm.schedule, Schedule()
     found = [name for name in _SUMMATION if getattr(schedule, name) != getattr(plain, name)]
     found += [name for name in _EPILOGUE if getattr(gemm.epilogue, name) != getattr(Epilogue(), name)]
-    found += [name for name in _PROBLEM if getattr(problem, name)]
     if problem.matrices > 1:
         found.append("stacks of matrices")
     if not epilogue:
@@ -73,12 +72,37 @@ def plan_of(gemm: Gemm) -> Plan:
     return gemm.plan
 
 
-def mapping_of(gemm: Gemm, family: str) -> GemmMapping:
-    """The record's mapping. Raises InputError where it has none, or another dataflow's."""
-    if gemm.mapping is None or gemm.mapping.dataflow != family:
-        found = "none" if gemm.mapping is None else f"one of {gemm.mapping.dataflow}"
+def mapping_of(
+    gemm: Gemm, family: str, needed: Sequence[Option] | None = None, possible: Sequence[Option] = ()
+) -> GemmMapping:
+    """The record's mapping. needed, possible: the settings that each of its kernels has, and may have (None: any).
+
+    Raises InputError where there is no mapping, or another dataflow's, and for settings that are missing, unknown or
+    out of range.
+    """
+    mapping = gemm.mapping
+    if mapping is None or mapping.dataflow != family or not mapping.kernels:
+        found = "none" if mapping is None or not mapping.kernels else f"one of {mapping.dataflow}"
         raise InputError(f"gemm record: it needs a mapping of dataflow {family}, it has {found}")
-    return gemm.mapping
+    if needed is not None:
+        for kernel in mapping.kernels:
+            _check_settings(kernel, needed, possible)
+    return mapping
+
+
+def _check_settings(kernel: KernelMapping, needed: Sequence[Option], possible: Sequence[Option]) -> None:
+    where = f"gemm record: kernel {kernel.name}: setting"
+    known = {option.name: option for option in (*needed, *possible)}
+    for one in kernel.settings:
+        if one.name not in known:
+            raise InputError(f"{where} {one.name!r}; allowed: {', '.join(known)}{nearest(one.name, list(known))}")
+        if one.value is None:
+            raise InputError(f"{where} {one.name} = None; allowed: {known[one.name].allowed}")
+        known[one.name].check(one.value, where)
+    names = [one.name for one in kernel.settings]
+    missing = [option.name for option in needed if option.name not in names]
+    if missing:
+        raise InputError(f"gemm record: kernel {kernel.name} lacks the settings {', '.join(missing)}")
 
 
 def whole(kernel: KernelMapping, name: str) -> int:

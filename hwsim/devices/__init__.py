@@ -14,7 +14,6 @@ from hwsim.devices.query import (
     instruction_for,
     instruction_taking,
     numerics_evidence,
-    specials,
     timing_evidence,
     weakest,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "load",
     "names",
     "numerics_evidence",
-    "specials",
     "limited_clock",
     "sustained_clock",
     "timing_evidence",

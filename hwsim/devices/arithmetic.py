@@ -1,7 +1,7 @@
 """Executes one matrix instruction of a device on arrays: codes or typed arrays in, the chip's bits out.
 
-It knows how arrays represent codes and selects the implementation of a dot unit: the compiled kernels where they
-support it with these formats, otherwise the integer reference. It knows no GEMM, no program and no time.
+It knows how arrays represent codes and selects the implementation of a dot unit: the backend where it
+takes the unit with these formats, otherwise the integer reference. It knows no GEMM, no program and no time.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hwsim import _kernels
-from hwsim._kernels.convert import encode
+from hwsim.backend.cpu import CPU
 from hwsim.devices.patterns import Choices, spell
 from hwsim.devices.query import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
@@ -22,12 +21,11 @@ from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
     from hwsim.devices.model import DeviceModel, InstructionModel
 
 Codes = npt.NDArray[Any]
 THREADED = 1 << 22  # products from which a second thread pays
-
-_has_kernel: dict[DotSpec, bool] = {}
 
 
 def mma(
@@ -40,11 +38,14 @@ def mma(
     scale_a: npt.ArrayLike | None = None,
     scale_b: npt.ArrayLike | None = None,
     scale_d: int = 0,
+    backend: Backend = CPU,
 ) -> npt.NDArray[Any]:
-    """Execute one matrix instruction; see hwsim.devices.device.Device.mma."""
+    """Execute one matrix instruction by a backend; see hwsim.devices.device.Device.mma."""
     model, spec = instruction(device, name), dot_spec(device, name)
     _forbid_pattern(name, model)
-    codes_a, codes_b = _operand(name, "a", a, spec.a, model), _operand(name, "b", b, spec.b, model)
+    codes_a, codes_b = (
+        _operand(name, which, x, fmt, model, backend) for which, x, fmt in (("a", a, spec.a), ("b", b, spec.b))
+    )
     codes_c, typed = _accumulator(name, c, spec)
     lead = _leading(
         name,
@@ -64,7 +65,7 @@ def mma(
             np.broadcast_to(scales[0], (*lead, model.m, blocks)),
             np.broadcast_to(scales[1], (*lead, blocks, model.n)),
         )
-    d = _compute(name, model, spec, (codes_a, codes_b, codes_c), scales, scale_d)
+    d = _compute(name, model, spec, (codes_a, codes_b, codes_c), scales, scale_d, backend)
     return array_of(d, format_of(spec.d)) if typed else d
 
 
@@ -78,12 +79,15 @@ def dot(
     scale_a: npt.ArrayLike | None = None,
     scale_b: npt.ArrayLike | None = None,
     scale_d: int = 0,
+    backend: Backend = CPU,
 ) -> npt.NDArray[Any]:
-    """Compute one element of a matrix instruction; see hwsim.devices.device.Device.dot."""
+    """Compute one element of a matrix instruction by a backend; see hwsim.devices.device.Device.dot."""
     model, spec = instruction(device, name), dot_spec(device, name)
     if model.formats:
         _forbid_pattern(name, model)
-    codes_a, codes_b = _operand(name, "a", a, spec.a, model), _operand(name, "b", b, spec.b, model)
+    codes_a, codes_b = (
+        _operand(name, which, x, fmt, model, backend) for which, x, fmt in (("a", a, spec.a), ("b", b, spec.b))
+    )
     codes_c, typed = _accumulator(name, c, spec)
     if not codes_a.ndim or not codes_b.ndim or codes_a.shape[-1] != codes_b.shape[-1] or codes_a.shape[-1] > model.k:
         raise InputError(
@@ -104,7 +108,7 @@ def dot(
         one, other = (np.broadcast_to(scale, (*lead, blocks)) for scale in scales)
         scales = one[..., None, :], other[..., :, None]
     operands = (row[..., None, :], column[..., :, None], np.broadcast_to(codes_c, lead)[..., None, None])
-    d: npt.NDArray[Any] = _compute(name, model, spec, operands, scales, scale_d)[..., 0, 0]
+    d: npt.NDArray[Any] = _compute(name, model, spec, operands, scales, scale_d, backend)[..., 0, 0]
     return array_of(d, format_of(spec.d)) if typed else d
 
 
@@ -142,6 +146,7 @@ def _compute(
     operands: tuple[Codes, Codes, Codes],
     scales: tuple[Codes, Codes] | None,
     scale_d: int,
+    backend: Backend,
 ) -> Codes:
     """Codes of the result; all arrays have the same leading dimensions."""
     a, b, c = operands
@@ -153,10 +158,10 @@ def _compute(
             allowed = f"0 to {model.scale_input_d}" if model.scale_input_d else "0; it does not scale its accumulator"
             raise InputError(f"{name}: scale_d = {scale_d}; allowed: {allowed}")
         c, left = scaled_accumulator(c, format_of(spec.c), int(scale_d), model.scale_input_d_rule)
-    if _kernel_for(spec):
+    if backend.takes(spec):
         threads = worker_count() if c.size * a.shape[-1] >= THREADED else 1
         scale_a, scale_b = scales or (None, None)
-        d = _kernels.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, threads=threads)
+        d = backend.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, threads=threads)
     else:
         d = _by_reference(spec, (a, b, c), scales)
     if left is not None:
@@ -168,24 +173,6 @@ def _compute(
     return d
 
 
-def _kernel_for(spec: DotSpec) -> bool:
-    """The compiled kernel for this unit and these formats, or None; found by a call with no rows."""
-    known = _has_kernel.get(spec)
-    if known is None:
-        a, b = (np.zeros(shape, code_dtype(format_of(fmt))) for shape, fmt in (((0, 1), spec.a), ((1, 1), spec.b)))
-        scale_a = scale_b = None
-        if spec.scale_format is not None:
-            codes = code_dtype(format_of(spec.scale_format))
-            scale_a, scale_b = np.zeros((0, 1), codes), np.zeros((1, 1), codes)
-        try:
-            _kernels.gemm(spec, a, b, scale_a=scale_a, scale_b=scale_b)
-            known = True
-        except (UnsupportedError, InputError):  # the reference says what is wrong, if anything is
-            known = False
-        _has_kernel[spec] = known
-    return known
-
-
 def _by_reference(spec: DotSpec, operands: tuple[Codes, Codes, Codes], scales: tuple[Codes, Codes] | None) -> Codes:
     a, b, c = operands
     d = np.empty(c.shape, code_dtype(format_of(spec.d)))
@@ -195,13 +182,13 @@ def _by_reference(spec: DotSpec, operands: tuple[Codes, Codes, Codes], scales: t
     return d
 
 
-def _operand(name: str, which: str, array: npt.ArrayLike, fmt: str, model: InstructionModel) -> Codes:
+def _operand(name: str, which: str, array: npt.ArrayLike, fmt: str, model: InstructionModel, backend: Backend) -> Codes:
     codes = _codes(name, which, np.asarray(array), fmt)
     if model.operand_rounding is None:
         return codes
     if codes.dtype != np.uint32:
         raise UnsupportedError(f"{name}: operands of {fmt} are not 32-bit words, so they cannot be rounded to it")
-    return encode(codes.view(np.float32), format_of(fmt), model.operand_rounding)
+    return backend.encode(codes.view(np.float32), format_of(fmt), model.operand_rounding)
 
 
 def _accumulator(name: str, c: npt.ArrayLike, spec: DotSpec) -> tuple[Codes, bool]:

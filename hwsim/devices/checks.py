@@ -61,6 +61,7 @@ def check(tree: Node) -> list[FileProblem]:
         problems.extend(_terms_problems(entry, path, _block(tree, "dot_units")))
         problems.extend(_scale_problems(entry, path, _block(tree, "dot_units")))
         problems.extend(_widening_problems(entry, path, _block(tree, "dot_units")))
+    problems.extend(_inner_problems(_child(tree, "dot_units")))
     for name, entry in _blocks(tree, "dot_units"):
         for where, unit in ((f"dot_units.{name}", entry), (f"dot_units.{name}.inner", _inner(entry))):
             for key in ("result_format", "operand_format"):
@@ -183,6 +184,14 @@ def _widening_problems(entry: dict[str, Node], path: str, units: dict[str, Node]
         if known is not None and not holder.holds(known):
             text = f"{known.name} has values that the unit's operand_format {holder.name} has not; widen that"
             yield FileProblem(fmt.mark, f"{path}.{key}", text)
+
+
+def _inner_problems(units: Node | None) -> Iterator[FileProblem]:
+    """A problem for each inner unit that does not name its model."""
+    for name, unit in units.value.items() if units is not None and isinstance(units.value, dict) else ():
+        inner = unit.value.get("inner") if isinstance(unit.value, dict) else None
+        if inner is not None and isinstance(inner.value, dict) and "model" not in inner.value:
+            yield FileProblem(unit.keys["inner"], f"dot_units.{name}.inner.model", "missing key")
 
 
 def _items(node: Node | None) -> list[Node]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from hwsim.datafiles.json_form import COMMON, SOURCES, Form, Schema, ref
+from hwsim.datafiles.json_form import COMMON, PREFIX, SOURCES, Form, Schema, ref
 from hwsim.devices.device import Device
 
 
@@ -16,6 +16,7 @@ def json_schema() -> Schema:
     """The schema of a device file as plain data (JSON Schema, draft 2020-12)."""
     model = Device.model_json_schema(by_alias=True)
     records = model.pop("$defs")
+    _require_models(model, records)
     defs: Schema = dict(COMMON)
     for variant in (False, True):
         form = Form(defs, variant)
@@ -41,6 +42,14 @@ def json_schema() -> Schema:
         "else": ref("Device"),
         "$defs": dict(sorted(defs.items())),
     }
+
+
+def _require_models(model: Schema, records: Schema) -> None:
+    """A dot unit's `model` has a default in the record, but a file names it: the key selects the record."""
+    (unit,) = model["properties"]["dot_units"]["patternProperties"].values()
+    for case in unit["oneOf"]:
+        record = records[case["$ref"].removeprefix(PREFIX)]
+        record["required"] = ["model", *record.get("required", [])]
 
 
 def schema_text() -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.datafiles import provenance
-from hwsim.datafiles.places import text_of
 from hwsim.datafiles.provenance import AttributedTree, Attribution
 from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
 from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
@@ -21,6 +20,7 @@ from hwsim.devices import registry
 from hwsim.devices.checks import check
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.host.places import text_of
 
 SCHEMA_VERSION = 1
 MOST_VARIANTS = 8  # devices that extend one another

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.patterns import Choices, match, spell
@@ -14,8 +12,6 @@ from hwsim.numerics import units
 
 if TYPE_CHECKING:
     from hwsim.devices.model import DeviceModel, InstructionModel
-
-UNITS: dict[str, type[Any]] = {unit.model: unit for unit in typing.get_args(units.Unit)}
 
 
 def instruction(device: DeviceModel, name: str) -> InstructionModel:
@@ -82,7 +78,7 @@ def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
     if found is None:
         model = instruction(device, name)
         found = units.DotSpec(
-            _record(device.dot_units[model.unit]),
+            device.dot_units[model.unit],
             model.a,
             model.b,
             model.c,
@@ -157,11 +153,6 @@ def _widest(device: DeviceModel, a: str, b: str) -> str:
     return max(fits, key=lambda fit: fit[0])[1]
 
 
-def specials(model: Any) -> units.Specials:
-    """The `specials` block of a model (a dot unit's, or the vector unit's) as a Specials record."""
-    return units.Specials(**model.model_dump())
-
-
 def weakest(device: DeviceModel, *prefixes: str) -> Level:
     """The weakest evidence level of the numbers whose dotted path is, or starts with, one of `prefixes`.
 
@@ -209,14 +200,3 @@ def _weakest(found: list[Level], asked: tuple[str, ...]) -> Level:
     if not found:
         raise KeyError(f"no number under {', '.join(asked)}")
     return max(found, key=list(Level).index)
-
-
-def _record(model: Any) -> Any:
-    """The record of hwsim.numerics.units with the fields of a unit's model."""
-    cls = UNITS[model.model]
-    given = {field.name: getattr(model, field.name) for field in dataclasses.fields(cls)}
-    if "specials" in given:
-        given["specials"] = specials(given["specials"])
-    if "inner" in given:
-        given["inner"] = _record(given["inner"])
-    return cls(**given)

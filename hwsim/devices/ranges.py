@@ -13,13 +13,7 @@ from pydantic import Field
 # counts
 Cores = Annotated[int, Field(ge=1, le=10**5)]
 Extent = Annotated[int, Field(ge=1, le=10**5)]  # m, n or k of one instruction, elements
-Terms = Annotated[int, Field(ge=1, le=4096)]  # products that a unit adds at once, elements of a block
-Index = Annotated[int, Field(ge=0, le=4096)]  # of an operand's element
 Depth = Annotated[int, Field(ge=1, le=10**6)]  # entries of a queue, flags
-# bits of a unit
-Bits = Annotated[int, Field(ge=1, le=1000)]
-Exponent = Annotated[int, Field(ge=-5000, le=5000)]
-NanCode = Annotated[int, Field(ge=0, lt=1 << 64)]
 Places = Annotated[int, Field(ge=1, le=255)]  # binary places of a shift
 # sizes
 SmallBytes = Annotated[int, Field(ge=1, le=10**9)]  # requests, lines, alignments

@@ -15,8 +15,8 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwsim.datafiles import places
 from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.host import places
 from hwsim.host.plugins import entry_points
 
 if TYPE_CHECKING:

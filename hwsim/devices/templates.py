@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hwsim.datafiles import places
 from hwsim.errors import InputError, nearest
+from hwsim.host import places
 from hwsim.host.files import write_text
 
 DEFAULT = "accelerator"

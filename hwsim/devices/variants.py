@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from pydantic_core import to_json
 
 from hwsim.devices.device import Device
 from hwsim.devices.ranges import LEAST_MHZ, MOST_MHZ
@@ -82,7 +83,7 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
                 raise InputError(f"{device.name} has no '{path}'")
             block, rest = block[key], rest[len(key) + 1 :]
         block[rest] = value
-    made = Device.model_validate(tree)
+    made = Device.model_validate_json(to_json(tree))  # strict: of JSON, lists serve for tuples
     made._evidence.update(device.evidence)
     made._citations.update(device.citations)
     made._sha256 = hashlib.sha256(made.canonical().encode()).hexdigest()

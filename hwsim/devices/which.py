@@ -29,7 +29,7 @@ from hwsim.numerics.units import (
 if typing.TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-MODELS = tuple(unit.model for unit in typing.get_args(Unit))
+MODELS = tuple(typing.get_args(typing.get_type_hints(unit)["model"])[0] for unit in typing.get_args(Unit))
 ROUNDINGS: tuple[str, ...] = typing.get_args(RoundingName)
 
 

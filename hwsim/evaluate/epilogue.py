@@ -60,7 +60,8 @@ class EpilogueEvaluator:
             if fmt.is_integer:
                 return self._whole(acc, c, bias)
             acc = acc.astype(np.float64 if fmt.bits > 32 else np.float32)
-            lanes = Lanes(self.device, dataclasses.replace(self.spec, d="fp64" if fmt.bits > 32 else "fp32"))
+            wide = dataclasses.replace(self.spec, d="fp64" if fmt.bits > 32 else "fp32")
+            lanes = Lanes(self.device, wide, lanes.backend)
         return self.biased_codes(self.scaled_sum(acc, c, slices, lanes), lanes, bias, threads)
 
     def scaled_sum(self, acc: Array, c: Codes | None, slices: int, lanes: Lanes | None = None) -> Array:

@@ -20,7 +20,7 @@ from hwsim.formats import Format, array_dtype, format_of
 from hwsim.gemm.plan import Expression, Scaled, Sum, TermValue
 
 if TYPE_CHECKING:
-    from hwsim._kernels.lanes import Step
+    from hwsim.backend.operations import Backend, Step
     from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
 
@@ -51,7 +51,7 @@ class Join(Protocol):
         """The sum left + right. own: left may be overwritten."""
 
     def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
-        """Parameters with which the kernels do this arithmetic's additions beside a unit; None where they cannot."""
+        """Parameters with which a backend does this arithmetic's additions beside a unit; None where it cannot."""
 
     def scaled(self, value: Value, exponent: int) -> Value:
         """The value times 2^exponent."""
@@ -63,15 +63,15 @@ class Join(Protocol):
         """The value of an expression over the terms' values. extra: values of its OperandSum and Depth nodes, int64."""
 
 
-def join_for(arithmetic: str, device: Device, spec: DotSpec, output: str) -> Join:
+def join_for(arithmetic: str, device: Device, spec: DotSpec, output: str, backend: Backend) -> Join:
     """The arithmetic of that name ("fp32", ...), beside a unit like `spec`. output: format that an exact sum is rounded
-    to.
+    to. backend: computes the bits.
     """
     if arithmetic in ("int32", "int64"):
-        return IntegerJoin(arithmetic, device, spec)
+        return IntegerJoin(arithmetic, device, spec, backend)
     if arithmetic == "exact":
-        return ExactJoin(output, device, spec)
-    return FloatJoin(arithmetic, device, spec)
+        return ExactJoin(output, device, spec, backend)
+    return FloatJoin(arithmetic, device, spec, backend)
 
 
 class _Base:
@@ -79,10 +79,11 @@ class _Base:
 
     is_array = True
 
-    def __init__(self, fmt: str, device: Device, spec: DotSpec) -> None:
-        self.device, self.format = device, format_of(fmt)
+    def __init__(self, fmt: str, device: Device, spec: DotSpec, backend: Backend) -> None:
+        self.device, self.format, self.backend = device, format_of(fmt), backend
         # In fp32, the NaN is that of the unit's narrower results.
-        self.lanes = Lanes(device, dataclasses.replace(spec, d=fmt), spec if fmt == "fp32" else None)
+        nan_of = spec if fmt == "fp32" else None
+        self.lanes = Lanes(device, dataclasses.replace(spec, d=fmt), backend, nan_of)
         self.dtype: np.dtype[Any] = array_dtype(self.format)
         self._sources: dict[str, Lanes] = {}
 
@@ -91,7 +92,7 @@ class _Base:
         if spec.d == self.format.name:
             return self.lanes.load(codes, threads, own=True)
         if spec.d not in self._sources:
-            self._sources[spec.d] = Lanes(self.device, spec)
+            self._sources[spec.d] = Lanes(self.device, spec, self.backend)
         return self._sources[spec.d].load(codes, threads)
 
     def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
@@ -129,7 +130,7 @@ class FloatJoin(_Base):
         return AdditionSpecials(self.lanes.saturates, self.lanes.nan_code(self.dtype)) if is_alike else None
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
-        return np.zeros(shape, self.dtype)
+        return self.backend.zeros(shape, self.dtype)
 
     def add(self, left: Array, right: Array, *, own: bool = False, threads: int = 1) -> Array:
         return self.lanes.add(left, right, out=left if own else None, threads=threads)
@@ -162,7 +163,7 @@ class IntegerJoin(_Base):
         return values
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
-        return np.zeros(shape, self.dtype)
+        return self.backend.zeros(shape, self.dtype)
 
     def add(self, left: Array, right: Array, *, own: bool = False, threads: int = 1) -> Array:
         total: Array = np.add(left, right, out=left if own else None)
@@ -190,7 +191,7 @@ class ExactJoin(_Base):
         return ExactSum.of(self._unit_values(codes, spec))
 
     def zeros(self, shape: tuple[int, ...]) -> ExactSum:
-        return ExactSum({0: np.zeros(shape, np.int64)})
+        return ExactSum({0: self.backend.zeros(shape, np.int64)})
 
     def add(self, left: ExactSum, right: ExactSum, *, own: bool = False, threads: int = 1) -> ExactSum:
         return left.plus(right)

@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.lanes import Lanes
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
-from hwsim.evaluate import evaluator as scheduled
+from hwsim.evaluate.defaults import first_unit, resolved
+from hwsim.evaluate.evaluator import evaluate
 from hwsim.evaluate.split import Pieces, pieces_of
 from hwsim.gemm.mixed_plan import BlockCounts, one_for_all
 from hwsim.gemm.plan import SIDES, Mixed, Plan
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.operands.operand import Operand
 
@@ -66,11 +69,11 @@ def count_block_products(a: Array, b: Array, plans: int) -> BlockCounts:
     return BlockCounts(tuple(int(x) for x in np.diff(upto, prepend=0)))
 
 
-def types_of_operands(mixed: Mixed, a: Operand, b: Operand) -> tuple[Array, Array]:
-    """The plan index of each block of A and of B."""
+def types_of_operands(mixed: Mixed, a: Operand, b: Operand, backend: Backend = CPU) -> tuple[Array, Array]:
+    """The plan index of each block of A and of B. backend: converts them to fp32."""
     m, n, k = mixed.block
-    left = types_of(a.fp32().array, (m, k), mixed.ranges, mixed.zeros_fit)
-    return left, types_of(b.fp32().array, (k, n), mixed.ranges, mixed.zeros_fit)
+    left = types_of(a.fp32(backend).array, (m, k), mixed.ranges, mixed.zeros_fit)
+    return left, types_of(b.fp32(backend).array, (k, n), mixed.ranges, mixed.zeros_fit)
 
 
 # --- bits ------------------------------------------------------------------------------------------------------------
@@ -84,19 +87,20 @@ def evaluate_mixed(
     *,
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
+    backend: Backend = CPU,
 ) -> Array:
     """The fp32 codes (m, n) of A (m, k) times B (k, n) under a mixed plan.
 
     For every block of the output, each plan computes its blocks of K, concatenated in order; the plans' results are
-    added in their order, fp32, nearest even. Plans without a block add nothing.
+    added in their order, fp32, nearest even. Plans without a block add nothing. backend: computes the bits.
     """
-    parts = {plan.scheme: _PlanProducts(chip, plan, a, b, threads) for plan in mixed.plans}
+    parts = {plan.scheme: _PlanProducts(chip, plan, (a, b), backend, threads) for plan in mixed.plans}
     whole = one_for_all(mixed)
     if whole is not None:
         return parts[whole.scheme].codes(None, None, None, progress)
-    lanes = Lanes(chip, parts[mixed.plans[-1].scheme].spec)
-    out = np.empty((a.shape[0], b.shape[1]), np.uint32)
-    regions = list(_regions(*types_of_operands(mixed, a, b)))
+    lanes = Lanes(chip, parts[mixed.plans[-1].scheme].spec, backend)
+    out = backend.empty((a.shape[0], b.shape[1]), np.uint32)
+    regions = list(_regions(*types_of_operands(mixed, a, b, backend)))
     for index, (rows, columns, pattern) in enumerate(regions):
         at_m, at_n = (
             _elements(blocks, size, limit)
@@ -119,10 +123,12 @@ def evaluate_mixed(
 class _PlanProducts:
     """Products by one plan; operands are split on first use."""
 
-    def __init__(self, chip: Device, plan: Plan, a: Operand, b: Operand, threads: int) -> None:
-        self.chip, self.plan, self.operands, self.threads = chip, plan, (a, b), threads
-        self.schedule = scheduled.resolved(Schedule(), plan, chip)
-        self.unit = scheduled.first_unit(plan, self.schedule, chip)
+    def __init__(
+        self, chip: Device, plan: Plan, operands: tuple[Operand, Operand], backend: Backend, threads: int
+    ) -> None:
+        self.chip, self.plan, self.operands, self.backend, self.threads = chip, plan, operands, backend, threads
+        self.schedule = resolved(Schedule(), plan, chip)
+        self.unit = first_unit(plan, self.schedule, chip)
         self.spec = dot_spec(chip, self.unit)
         self._pieces: tuple[Pieces, Pieces] | None = None
 
@@ -130,7 +136,7 @@ class _PlanProducts:
         """The pieces of A and B."""
         if self._pieces is None:
             own = instruction(self.chip, self.unit).operand_rounding
-            vector = VectorUnit(self.chip.vector, gives_all_ones(self.spec))
+            vector = VectorUnit(self.chip.vector, self.backend, gives_all_ones(self.spec))
             a, b = (
                 pieces_of(
                     given,
@@ -160,7 +166,8 @@ class _PlanProducts:
                 Pieces(tuple(_some(x, rows, depth) for x in a.codes)),
                 Pieces(tuple(_some(x, depth, columns) for x in b.codes)),
             )
-        return scheduled.evaluate(self.plan, self.schedule, self.chip, a, b, threads=self.threads, progress=progress)
+        own = self.plan, self.schedule, self.chip
+        return evaluate(*own, a, b, threads=self.threads, progress=progress, backend=self.backend)
 
 
 def _some(codes: Array, rows: Array | None, columns: Array | None) -> Array:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from hwsim.evaluate.evaluator import VALUES_AT_ONCE, block_at_once, sums_at_once
+from hwsim.evaluate.block_sizes import block_at_once, sums_at_once
+from hwsim.evaluate.explicit_term import VALUES_AT_ONCE
 from hwsim.formats import code_dtype, format_of
 
 if TYPE_CHECKING:

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.lanes import Lanes
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate import evaluator
+from hwsim.evaluate.block_sizes import block_at_once, sums_at_once, takes_stacks
+from hwsim.evaluate.evaluator import apply_epilogue, evaluate, evaluate_plan
 from hwsim.evaluate.mixed import evaluate_mixed
+from hwsim.evaluate.plan_evaluation import PlanEvaluation, plan_evaluation
 from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm.plan import Mixed
@@ -26,6 +29,7 @@ from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan, Side
     from hwsim.gemm.record import Gemm
@@ -38,15 +42,15 @@ ELEMENTS_AT_ONCE = 1 << 20  # of a stack: what fits the caches
 
 
 class Evaluator:
-    """Computes the bits of one record on its device. It keeps no operand data."""
+    """Computes the bits of one record on its device, by a backend. It keeps no operand data."""
 
-    def __init__(self, gemm: Gemm, device: Device) -> None:
+    def __init__(self, gemm: Gemm, device: Device, backend: Backend = CPU) -> None:
         """plan: of a mixture the most general one. products: of its pieces."""
-        self.gemm, self.device = gemm, device
+        self.gemm, self.device, self.backend = gemm, device, backend
         self.plan: Plan = gemm.single
         self.schedule: Schedule = gemm.schedule
         self.products = self.plan.products
-        self._made: dict[bool, evaluator.PlanEvaluation] = {}  # with and without a C
+        self._evaluations: dict[bool, PlanEvaluation] = {}  # with and without a C
         self._layouts: dict[int, Layout] = {}  # by K
         self._values: dict[tuple[bool, bool], bool] = {}  # by whether there is a C, and a bias
 
@@ -54,7 +58,7 @@ class Evaluator:
     def _conversions(self) -> tuple[VectorUnit, str | None]:
         """Of operands: the device's conversions, and the rounding by which the instruction takes 32-bit words."""
         name = self.gemm.unit
-        vector = VectorUnit(self.device.vector, gives_all_ones(dot_spec(self.device, name)))
+        vector = VectorUnit(self.device.vector, self.backend, gives_all_ones(dot_spec(self.device, name)))
         return vector, instruction(self.device, name).operand_rounding
 
     def _layout(self, k: int) -> Layout:
@@ -76,7 +80,7 @@ class Evaluator:
         sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
         left, right = (
             pieces_of(
-                given if is_piece(given, self.plan, side) else given.converted(self.plan.input_format),
+                given if is_piece(given, self.plan, side) else given.converted(self.plan.input_format, self.backend),
                 self.plan,
                 side,
                 self.device,
@@ -94,7 +98,16 @@ class Evaluator:
         has one and it is the operand rounded, else in fp32.
         """
         rounding = self.schedule.operand_rounding
-        return scaled(given, exponent, self.plan, side, self.device, rounding=rounding, threads=threads)
+        return scaled(
+            given,
+            exponent,
+            self.plan,
+            side,
+            self.device,
+            rounding=rounding,
+            threads=threads,
+            backend=self.backend,
+        )
 
     def c_codes(self, c: Any, shape: tuple[int, ...]) -> Array:
         """Codes of C in the output format. Raises InputError for another shape, or values that are not real."""
@@ -112,8 +125,8 @@ class Evaluator:
             if x.dtype.kind not in "iu" or int(x.min(initial=0)) < low or int(x.max(initial=0)) >= high:
                 raise InputError(f"C has dtype {x.dtype}; allowed: integers that {fmt.name} holds, as the output does")
             return np.ascontiguousarray(x.astype(fmt.dtype_name)).view(f"u{fmt.bits // 8}")
-        lanes = Lanes(self.device, dot_spec(self.device, self.gemm.unit))
-        values = x.astype(np.float64) if x.dtype.kind in "iu" else given.values()
+        lanes = Lanes(self.device, dot_spec(self.device, self.gemm.unit), self.backend)
+        values = x.astype(np.float64) if x.dtype.kind in "iu" else given.values(self.backend)
         return (
             lanes.store(values, fmt, "RNE")
             if values.dtype != np.float16
@@ -137,17 +150,15 @@ class Evaluator:
         """
         if isinstance(self.gemm.plan, Mixed):
             raise UnsupportedError(f"scheme {self.gemm.scheme}: its blocks follow different plans; take `product`")
-        given, made = (self.plan, self.schedule, self.device), self._evaluation(c is not None)
-        return evaluator.evaluate(
-            *given, a, b, c=c, bias=bias, layout=layout, threads=threads, progress=progress, made=made
-        )
+        job = self._evaluation(c is not None)
+        return evaluate_plan(job, a, b, c=c, bias=bias, layout=layout, threads=threads, progress=progress)
 
-    def _evaluation(self, has_c: bool) -> evaluator.PlanEvaluation:
-        made = self._made.get(has_c)
-        if made is None:
-            made = evaluator.PlanEvaluation(self.plan, self.schedule, self.device, has_c)
-            self._made[has_c] = made
-        return made
+    def _evaluation(self, has_c: bool) -> PlanEvaluation:
+        job = self._evaluations.get(has_c)
+        if job is None:
+            job = plan_evaluation(self.plan, self.schedule, self.device, self.backend, has_c)
+            self._evaluations[has_c] = job
+        return job
 
     @property
     def are_words_rounded(self) -> bool:
@@ -188,9 +199,13 @@ class Evaluator:
             layout = self._layout(left.shape[1])
             return self.evaluate(left, right, c=c, bias=bias, layout=layout, threads=threads, progress=progress)
         fmt = self.plan.input_format
-        operands = a.converted(fmt), b.converted(fmt)
-        codes = evaluate_mixed(self.device, self.gemm.plan, *operands, threads=threads, progress=progress)
-        return evaluator.apply_epilogue(self.plan, self.schedule, self.device, codes, c=c, bias=bias, threads=threads)
+        backend = self.backend
+        operands = a.converted(fmt, backend), b.converted(fmt, backend)
+        codes = evaluate_mixed(
+            self.device, self.gemm.plan, *operands, threads=threads, progress=progress, backend=backend
+        )
+        own = self.plan, self.schedule, self.device
+        return apply_epilogue(*own, codes, c=c, bias=bias, threads=threads, backend=backend)
 
     def _orders(self) -> tuple[Schedule, list[tuple[Schedule, Range, Range]]]:
         """The order of summation outside of all regions, and that of each with its rows and columns."""
@@ -222,7 +237,7 @@ class Evaluator:
         """Every region in its own order of summation."""
         rows, cols = (np.arange(a.shape[0]), np.arange(b.shape[1])) if at is None else at
         plain, orders = self._orders()
-        out = np.zeros((len(rows), len(cols)), code_dtype(format_of(self.gemm.output)))
+        out = self.backend.zeros((len(rows), len(cols)), code_dtype(format_of(self.gemm.output)))
         left = np.ones(out.shape, bool)
         for schedule, of_rows, of_cols in orders:
             mine = np.ix_(_within(rows, of_rows), _within(cols, of_cols))
@@ -246,7 +261,7 @@ class Evaluator:
         threads: int,
     ) -> Array:
         rows, cols = (x.ravel() for x in mine)
-        return evaluator.evaluate(
+        return evaluate(
             self.plan,
             schedule,
             self.device,
@@ -255,15 +270,16 @@ class Evaluator:
             c=None if c is None else c[mine],
             bias=None if bias is None else bias[cols],
             threads=threads,
+            backend=self.backend,
         )
 
     def at_once(self, count: int, sizes: tuple[int, int, int]) -> int:
         """How many of a stack's products with sizes (m, n, k) one call takes; 1: each is computed alone."""
         m, n, k = sizes
-        if isinstance(self.gemm.plan, Mixed) or not evaluator.takes_stacks(self.schedule) or not m * n:
+        if isinstance(self.gemm.plan, Mixed) or not takes_stacks(self.schedule) or not m * n:
             return 1
-        sums = evaluator.sums_at_once(self.plan, self.schedule, len(self.schedule.layout(k).slices))
-        rows, cols = evaluator.block_at_once(self.plan, n, k, sums)
+        sums = sums_at_once(self.plan, self.schedule, len(self.schedule.layout(k).slices))
+        rows, cols = block_at_once(self.plan, n, k, sums)
         most = min(rows // m if cols >= n else 0, max(MATRICES_AT_ONCE, ELEMENTS_AT_ONCE // max(m * n, m * k, k * n)))
         return max(1, min(count, most))
 
@@ -283,7 +299,7 @@ class Evaluator:
         """
         count, (m, k), n = len(a.codes), a.shape, b.shape[1]
         at_once = self.at_once(count, (m, n, k))
-        out = np.empty((count, m, n), code_dtype(format_of(self.gemm.output)))
+        out = self.backend.empty((count, m, n), code_dtype(format_of(self.gemm.output)))
         threads = worth_starting(threads, min(count, at_once) * m * n * k * self.plan.products)
         for start in range(0, count, at_once):
             some = slice(start, start + at_once)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels import gemm
 from hwsim.errors import InputError
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.numerics.units import DotSpec, FmaChainUnit, Specials
@@ -29,6 +28,7 @@ class SpecialsPatch:
     """Finds and recomputes affected elements for a join, in fp64 where `output` is fp64, otherwise in fp32."""
 
     def __init__(self, join: Join, output: str) -> None:
+        self.backend = join.lanes.backend
         self.dtype = np.dtype(np.float64 if output == "fp64" else np.float32)
         self.format = format_of("fp64" if output == "fp64" else "fp32")
         name = self.format.name
@@ -54,7 +54,7 @@ class SpecialsPatch:
         return SpecialStack({int(i): SpecialElements(self, left[i], right[i], rows[i], columns[i]) for i in touched})
 
     def _values(self, source: Operand) -> Array:
-        return source.values().astype(self.dtype, copy=False)
+        return source.values(self.backend).astype(self.dtype, copy=False)
 
 
 class SpecialStack:
@@ -103,4 +103,4 @@ class SpecialElements:
         dtype = code_dtype(self.patch.format)
         left = np.ascontiguousarray(self.a[rows]).view(dtype)
         right = np.ascontiguousarray(self.b[:, columns]).view(dtype)
-        return array_of(gemm(self.patch.spec, left, right, threads=threads), self.patch.format)
+        return array_of(self.patch.backend.gemm(self.patch.spec, left, right, threads=threads), self.patch.format)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels.convert import encode, split
-from hwsim.arithmetic.vector import VectorUnit, widened
+from hwsim.arithmetic.vector import VectorUnit, saturates, widened
+from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.host.threads import for_elements
@@ -21,6 +21,7 @@ from hwsim.operands.operand import Operand
 from hwsim.operands.powers import as_they_lie, encoded, times_power
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Piece, Plan, Side
 
@@ -85,8 +86,8 @@ def pieces_of(
     are).
 
     rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
-    already, where the instruction rounds them itself (None: it ignores their low bits). vector: the conversions, whose
-    NaNs are the matrix unit's (None: the device's with the default NaN).
+    already, where the instruction rounds them itself (None: it ignores their low bits). vector: the conversions, with
+    their backend and the matrix unit's NaNs (None: the device's with the default NaN, by the CPU's backend).
     Raises InputError for a rounding of several pieces.
     """
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
@@ -96,10 +97,10 @@ def pieces_of(
     source = given if is_needed else None
     if plan.split in ("bytes", "signed_bytes"):
         return Pieces(_bytes(given, pieces, plan.split == "signed_bytes"), None, source)
+    vector = vector or VectorUnit(device.vector, CPU)
     if plan.split == "slices":
-        codes, exponents = _slices(given, pieces, side, plan.slice_bits, device)
+        codes, exponents = _slices(given, pieces, side, plan.slice_bits, vector.backend)
         return Pieces(codes, exponents, source)
-    vector = vector or VectorUnit(device.vector)
     return Pieces(_rounded(given, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
 
 
@@ -127,17 +128,18 @@ def scaled(
     *,
     rounding: str | None = None,
     threads: int = 1,
+    backend: Backend = CPU,
 ) -> Operand:
     """A finite fp32 operand times 2^exponent, rounded to fp32: as its only piece, by the device's conversion, where
-    there is one of a floating-point format, else in fp32. rounding: instead of the piece's.
+    there is one of a floating-point format, else in fp32. rounding: instead of the piece's. backend: computes codes.
     """
     piece = _only_piece(plan, side)
     if piece is None or not format_of("fp32").holds(format_of(piece.format)):
-        return Operand(times_power(given.array, exponent, threads=threads).view(np.uint32), "fp32")
-    overflow = piece.overflow or VectorUnit(device.vector).overflow
-    codes = encoded(
-        given.array, exponent, format_of(piece.format), rounding or piece.rounding, overflow, threads=threads
-    )
+        values = times_power(given.array, exponent, threads=threads, backend=backend)
+        return Operand(values.view(np.uint32), "fp32")
+    overflow = piece.overflow or ("saturate" if saturates(device.vector) else "ieee")
+    fmt = format_of(piece.format)
+    codes = encoded(given.array, exponent, fmt, rounding or piece.rounding, overflow, threads=threads, backend=backend)
     return Operand(codes, piece.format, is_piece=True)
 
 
@@ -150,28 +152,28 @@ def _rounded(
     word_rounding: str | None,
     threads: int,
 ) -> tuple[Array, ...]:
-    threads = for_elements(threads, given.codes.size)
+    backend, threads = vector.backend, for_elements(threads, given.codes.size)
     only = pieces[0]
     fmt = format_of(only.format)
     if len(pieces) == 1 and not only.scale_exponent and not clamp:
         if given.format == only.format:
             if word_rounding is None:
                 return (given.codes,)
-            return (encode(given.codes.view(np.float32), fmt, word_rounding, threads=threads),)
-        values, overflow = _floats(given), only.overflow or vector.overflow
+            return (backend.encode(given.codes.view(np.float32), fmt, word_rounding, threads=threads),)
+        values, overflow = _floats(given, backend), only.overflow or vector.overflow
         if only.format == "fp64":
             return (widened(vector.settled(values)),)
         given_rows, is_by_columns = as_they_lie(values)
-        codes = encode(given_rows, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads)
+        codes = backend.encode(given_rows, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads)
         return (codes.swapaxes(-1, -2) if is_by_columns else codes,)
     steps = [(format_of(x.format), rounding or x.rounding, x.scale_exponent, x.overflow) for x in pieces]
-    values = _floats(given)
-    return tuple(split(values, steps, overflow=vector.overflow, nan=vector.nan, clamp=clamp, threads=threads))
+    values = _floats(given, backend)
+    return tuple(backend.split(values, steps, overflow=vector.overflow, nan=vector.nan, clamp=clamp, threads=threads))
 
 
-def _floats(given: Operand) -> Array:
+def _floats(given: Operand, backend: Backend) -> Array:
     """The values as fp32, or fp64 for an fp64 operand."""
-    return given.array if given.format == "fp64" else given.fp32().array
+    return given.array if given.format == "fp64" else given.fp32(backend).array
 
 
 def _bytes(given: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[Array, ...]:
@@ -188,7 +190,7 @@ def _bytes(given: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[Ar
 
 
 def _slices(
-    given: Operand, pieces: Sequence[Piece], side: Side, bits: int, device: Device
+    given: Operand, pieces: Sequence[Piece], side: Side, bits: int, backend: Backend
 ) -> tuple[tuple[Array, ...], Array]:
     """Slices of `bits` bits, and the exponent of each row (side a) or column; infinities and NaNs count as 0.
 
@@ -196,18 +198,19 @@ def _slices(
     """
     axis = -1 if side == "a" else -2
     with np.errstate(invalid="ignore"):  # signalling NaNs
-        x = given.values().astype(np.float64)
+        x = given.values(backend).astype(np.float64)
     finite = np.isfinite(x)
     if not finite.all():
         x = np.where(finite, x, 0.0)
     exponents: Array = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
-    place, rest, codes = np.expand_dims(exponents, axis), x, []
+    place, rest = np.expand_dims(exponents, axis), x
+    codes: list[Array] = []
     for i, piece in enumerate(pieces):
         place = place - bits  # of the slice's units; every step below is exact
         digit = np.ldexp(rest, -place)
         digit = np.trunc(digit) if i < len(pieces) - 1 else _whole(digit, piece.rounding)
         rest = rest - np.ldexp(digit, place)
-        codes.append(encode(digit + 0.0, format_of(piece.format), "RNE", "saturate"))
+        codes.append(backend.encode(digit + 0.0, format_of(piece.format), "RNE", "saturate"))
     return tuple(codes), exponents
 
 

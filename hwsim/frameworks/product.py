@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.backend.environment import in_default_environment
 from hwsim.formats import format_of
 from hwsim.frameworks.repeated import Ready
 from hwsim.frameworks.settings import PassSettings
-from hwsim.host.environment import in_default_environment
 from hwsim.host.threads import worker_count
 from hwsim.operands.operand import operand
 from hwsim.operands.powers import exponent_for, times_power

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -69,13 +69,32 @@ def fields_of(kind: type) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(kind)
 
 
-def decode(data: Any, classes: Iterable[type], where: str = "record") -> Any:
-    """The value that `encode` was given. classes: the dataclasses that are allowed.
+def decode(
+    data: Any, classes: Iterable[type], where: str = "record", former: Mapping[str, Mapping[str, object]] | None = None
+) -> Any:
+    """The value that `encode` was given. classes: the dataclasses that are allowed. former: by class, fields that it
+    once had, with the plain data that they may still have; they are left out.
 
     Raises InputError, which names the place, for an unknown class, field or kind of data, and for values that the
     class itself refuses.
     """
-    return _decode(data, {one.__name__: one for one in classes}, where)
+    return _decode(_without(data, former or {}, where), {one.__name__: one for one in classes}, where)
+
+
+def _without(data: Any, former: Mapping[str, Mapping[str, object]], where: str) -> Any:
+    """The plain data without former fields. Raises InputError for one with another value than it may have."""
+    if isinstance(data, list):
+        return [_without(item, former, f"{where}[{index}]") for index, item in enumerate(data)]
+    if not isinstance(data, dict):
+        return data
+    kind = data.get(KIND)
+    gone = former.get(kind, {}) if isinstance(kind, str) else {}
+    for name, only in gone.items():
+        if data.get(name, only) != only:
+            raise InputError(
+                f"{where}: {kind} has {name} = {_short(data[name])}, which nothing computes; allowed: {only}"
+            )
+    return {name: _without(item, former, f"{where}.{name}") for name, item in data.items() if name not in gone}
 
 
 def _decode(data: Any, known: dict[str, type], where: str) -> Any:
@@ -84,10 +103,10 @@ def _decode(data: Any, known: dict[str, type], where: str) -> Any:
     if not isinstance(data, dict):
         return data
     kind = data.get(KIND)
-    if kind == "float" and data.get("value") in _SPECIAL:
+    if kind == "float" and isinstance(data.get("value"), str) and data["value"] in _SPECIAL:
         return _SPECIAL[data["value"]]
-    if kind not in known:
-        raise InputError(f"{where}: {KIND} = {kind!r}; allowed: {', '.join(sorted(known))}")
+    if not isinstance(kind, str) or kind not in known:
+        raise InputError(f"{where}: {KIND} = {_short(kind)}; allowed: {', '.join(sorted(known))}")
     if THEN in data:
         return _chained(data, known, where)
     record = known[kind]

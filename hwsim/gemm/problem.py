@@ -3,29 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from hwsim.gemm.layouts import Order
-
-
-@dataclass(frozen=True, slots=True)
-class OperandScale:
-    """Scale factors of an operand: one per tensor, one per row of A or column of B, or one per block.
-
-    block: (rows of A or columns of B, elements of K) that share a factor; (0, 0): all of that direction.
-    """
-
-    side: Literal["a", "b"]
-    format: str
-    block: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Sparsity:
-    """Structured sparsity of A: `nonzero` of every `of` elements along K (2:4), stored with their positions."""
-
-    nonzero: int
-    of: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +23,9 @@ class Image:
 class Problem:
     """The GEMM C[m, n] = A[m, k] B[k, n] with elements of `input_format`.
 
-    lead: leading dimensions of a batch of such products, in one launch. group: (m, n, k) of further products of other
-    sizes in the same launch. a_layout, b_layout: "rows" (row-major) or "columns" (column-major). has_c: whether a C is
-    read. bias: its format, one value per column, or None. scales, sparsity: of the operands.
-    image: what A is gathered from (None: A itself is in memory); of time alone.
+    lead: leading dimensions of a batch of such products, in one launch. a_layout, b_layout: "rows" (row-major) or
+    "columns" (column-major). has_c: whether a C is read. bias: its format, one value per column, or None. image: what A
+    is gathered from (None: A itself is in memory); of time alone.
     """
 
     input_format: str
@@ -55,13 +33,10 @@ class Problem:
     n: int
     k: int
     lead: tuple[int, ...] = ()
-    group: tuple[tuple[int, int, int], ...] = ()
     a_layout: Order = "rows"
     b_layout: Order = "rows"
     has_c: bool = False
     bias: str | None = None
-    scales: tuple[OperandScale, ...] = ()
-    sparsity: Sparsity | None = None
     image: Image | None = None
 
     @property

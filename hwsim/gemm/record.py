@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hwsim.errors import InputError
-from hwsim.gemm import codec, plan, summation
+from hwsim.gemm import codec, plan, record_checks, summation
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting, Tile
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.gemm.problem import Image, OperandScale, Problem, Sparsity
+from hwsim.gemm.problem import Image, Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.report.notebook import card
 
@@ -104,6 +104,27 @@ class Gemm:
         """SHA-256 of everything that fixes bits and cycles."""
         return codec.digest(replace(self, decisions=()))
 
+    def check(self, where: str = "gemm record") -> None:
+        """Raise InputError, which names the place, where the parts of the record do not fit together.
+
+        Every record that the resolver makes passes; one from a file or made by hand may not.
+        """
+        record_checks.check_problem(self.problem, f"{where}.problem")
+        record_checks.check_settings(self.scheme_options, f"{where}.scheme_options")
+        record_checks.check_format(self.output, f"{where}.output")
+        if isinstance(self.plan, Mixed):
+            record_checks.check_mixed(self.plan, f"{where}.plan")
+        else:
+            record_checks.check_plan(self.plan, f"{where}.plan")
+        record_checks.check_schedule(self.schedule, self.problem, f"{where}.schedule")
+        if self.mapping is not None:
+            if isinstance(self.plan, Mixed) and not self.parts:
+                raise InputError(f"{where}.parts: there are none; allowed beside a mapping: a GEMM for each plan")
+            of = self.parts[-1] if isinstance(self.plan, Mixed) else self  # whose mapping it is
+            record_checks.check_mapping(self.mapping, len(of.single.terms), f"{where}.mapping")
+        for index, part in enumerate(self.parts):
+            part.check(f"{where}.parts[{index}]")
+
     def decided(self, name: str) -> Decision | None:
         """The decision of that name, or None."""
         return next((one for one in self.decisions if one.name == name), None)
@@ -122,25 +143,32 @@ class Gemm:
     def from_dict(given: Mapping[str, Any]) -> Gemm:
         """The record that `to_dict` wrote.
 
-        Raises InputError for another schema, unknown or missing fields, and a digest that is not the data's.
+        Raises InputError for another schema, unknown or missing fields, a digest that is not the data's, and parts that
+        do not fit together.
         """
         if not isinstance(given, Mapping) or given.get("schema") != SCHEMA:
             found = given.get("schema") if isinstance(given, Mapping) else type(given).__name__
             raise InputError(f"gemm record: schema = {found!r}; allowed: {SCHEMA!r}")
         said = given.get("digest")
         data = {name: value for name, value in given.items() if name not in ("schema", "digest")}
-        record = codec.decode(data, CLASSES, "gemm record")
+        try:
+            record = codec.decode(data, CLASSES, "gemm record", NEVER_COMPUTED)
+        except RecursionError:
+            raise InputError("gemm record: nested deeper than any that hwsim writes") from None
         if not isinstance(record, Gemm):
             raise InputError(f"gemm record: got a {type(record).__name__}; allowed: a Gemm")
         if said is not None and said != record.digest:
             raise InputError(
                 "gemm record: its digest is not that of its data; leave `digest` out of a file edited by hand"
             )
+        record.check()
         return record
 
 
+#: Fields that older records of this schema may hold, with their only values: nothing ever computed another.
+NEVER_COMPUTED: Mapping[str, Mapping[str, object]] = {"Problem": {"group": [], "scales": [], "sparsity": None}}
 CLASSES: tuple[type, ...] = (
-    *(Gemm, Decision, DeviceId, LibraryId, Problem, Image, OperandScale, Sparsity, Setting, Tile),
+    *(Gemm, Decision, DeviceId, LibraryId, Problem, Image, Setting, Tile),
     *(KernelMapping, GemmMapping, Schedule, Epilogue, summation.Region, summation.Range),
     *(summation.Chain, summation.Reduction, Plan, Mixed, plan.Piece, plan.Stage, plan.Term),
     *(plan.TermValue, plan.Sum, plan.Scaled, plan.OperandSum, plan.Depth),

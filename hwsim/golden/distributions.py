@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hwsim._kernels.convert import encode
 from hwsim.errors import InputError, nearest
+from hwsim.format_arrays import encode
 from hwsim.formats import Format, array_dtype, code_dtype, format_of
 from hwsim.golden.format import Codes
 from hwsim.golden.instructions import Instruction
@@ -99,11 +99,11 @@ def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
     def one(rng: np.random.Generator, fmt: Format, shape: Shape) -> Codes:
         if fmt.is_integer:
             scale = 40.0 if fmt.bits == 8 else 4000.0
-            codes: Codes = encode(rng.standard_normal(shape) * scale, fmt)
+            codes: Codes = encode(rng.standard_normal(shape) * scale, fmt.name)
         elif fmt.name == "fp64":
             codes = rng.standard_normal(shape).view(np.uint64)
         else:
-            codes = encode(rng.standard_normal(shape, np.float32), fmt)
+            codes = encode(rng.standard_normal(shape, np.float32), fmt.name)
         return codes
 
     return _each(rng, instruction, cases, one)

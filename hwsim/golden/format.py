@@ -6,7 +6,6 @@ with the suffix .meta.json. It knows nothing of how results are computed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -17,8 +16,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from hwsim.datafiles.archive import HEADER_BYTES, LIMIT, Archive, digest, open_archive, text_of
 from hwsim.errors import InputError
-from hwsim.golden.archive import HEADER_BYTES, LIMIT, Archive, open_archive, text_of
 from hwsim.host.files import make_folder, write_npz
 from hwsim.host.input_files import read_text
 
@@ -117,7 +116,7 @@ def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
     of results.
 
     Raises InputError for no sets, two of one name, a set without results unless the origin is "operands", more bytes
-    than an archive may have (hwsim.golden.archive), or a file that cannot be written.
+    than an archive may have (hwsim.datafiles.archive), or a file that cannot be written.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     total = size = 0
@@ -139,16 +138,6 @@ def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
     make_folder(path.parent)
     write_npz(path, arrays)
     return total
-
-
-def digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """SHA-256 of arrays: names, dtypes, shapes and bytes, in order of the names."""
-    found = hashlib.sha256()
-    for name in sorted(arrays):
-        array = arrays[name]
-        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
 
 
 def read_meta(path: Path) -> Meta | None:

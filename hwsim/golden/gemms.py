@@ -15,8 +15,8 @@ from typing import Literal
 
 import numpy as np
 
+from hwsim.datafiles.archive import open_archive
 from hwsim.errors import InputError
-from hwsim.golden.archive import open_archive
 from hwsim.golden.format import META, Codes, read_meta
 from hwsim.golden.verify import Report, SetReport
 

@@ -1,14 +1,12 @@
-"""The recorder's shared library: built with nvcc from lab/tools/record, called through ctypes. Needs an NVIDIA GPU to run.
+"""The recorder's shared library: built with nvcc, called through ctypes. Needs an NVIDIA GPU.
 
 It knows how to build and call the library, not what the operands mean.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
-import importlib.resources
 import os
 import re
 import secrets
@@ -33,21 +31,11 @@ SOURCES = ("generate.py", "recorder.cuh")
 
 
 def source_folder() -> Path:
-    """The folder of the recorder's sources, in the source tree or the installed package.
-
-    Raises UnsupportedError where neither is there.
-    """
-    tree = Path(__file__).resolve().parent.parent.parent / "tools" / "record"
-    candidates = [tree]
-    with contextlib.suppress(ModuleNotFoundError):
-        candidates.append(Path(str(importlib.resources.files("hwsim.record_sources"))))
-    for folder in candidates:
-        if all((folder / name).exists() for name in SOURCES):
-            return folder
-    raise UnsupportedError(
-        f"the recorder's sources ({', '.join(SOURCES)}) are not installed; they are in lab/tools/record "
-        "of hwsim's source tree"
-    )
+    """The folder of the recorder's sources. Raises UnsupportedError where they are missing."""
+    folder = Path(__file__).with_name("record_sources")
+    if all((folder / name).is_file() for name in SOURCES):
+        return folder
+    raise UnsupportedError(f"the recorder's sources ({', '.join(SOURCES)}) are not in {folder}; install hwsim again")
 
 
 def nvcc_path() -> str:

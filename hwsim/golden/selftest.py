@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim import _kernels
 from hwsim.api import run
+from hwsim.backend.cpu import CPU
 from hwsim.devices.registry import package_folder
 from hwsim.errors import InputError
 from hwsim.golden import simulated
@@ -168,7 +168,7 @@ def selftest(
     for one in runs:
         comparisons.append(RunComparison(one, compute_run(one.options)))
         next(told)
-    return SelfTest(_kernels.variant, tuple(reports), tuple(comparisons))
+    return SelfTest(CPU.variant, tuple(reports), tuple(comparisons))
 
 
 def _shipped_mma(device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: Any) -> Codes:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hwsim.datafiles.archive import open_archive
 from hwsim.errors import InputError
-from hwsim.golden.archive import open_archive
 from hwsim.golden.format import Codes, GoldenSet, Meta
 from hwsim.golden.instructions import parse
 

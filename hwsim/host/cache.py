@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from hwsim import errors
-from hwsim.datafiles.places import package_folder
+from hwsim.host.places import package_folder
 
 #: Packages that results do not depend on.
-APART = ("papers", "cli", "report")
+APART = ("cli", "report")
 KERNEL_SOURCES = (".pyx", ".pxi", ".pxd", ".c", ".h", ".inc")
 
 

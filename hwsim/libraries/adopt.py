@@ -14,7 +14,7 @@ from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import Order, order_named
 from hwsim.gemm.record import Decision
-from hwsim.libraries.call import EpilogueUse, LibraryCall
+from hwsim.libraries.call import NO_EPILOGUE, EpilogueUse, LibraryCall
 from hwsim.libraries.cublas.calls import Unasked, operand_of, result_format
 from hwsim.libraries.cublas.choice import LibraryChoice
 from hwsim.libraries.cublas.choose import LibraryOnDevice
@@ -22,7 +22,7 @@ from hwsim.libraries.cublas.fitted_times import STEP, forest_of, key_of, row_of
 from hwsim.libraries.cublas.lookup import ANSWERED
 from hwsim.libraries.cublas.orders import is_rounded_before_bias
 from hwsim.libraries.cublas.pytorch import NARROW, PytorchCall, pytorch_call
-from hwsim.libraries.cublas.versions import calls_taken, rules_text
+from hwsim.libraries.cublas.versions import calls_taken, chips_text, rules_text
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
 from hwsim.operands.operand import Operand
 from hwsim.request.options import CallOptions
@@ -158,10 +158,12 @@ def library_call(
     evidence = "assumption" if any(guessed) else choice.evidence
     is_timed = is_at_own_clock and not choice.is_estimated  # times are of chips that were asked
     row = row_of(asked.version.times, asked.device, key_of(choice, operand)) if is_timed else None
-    decisions = _decisions(choice, evidence, guessed)
+    asked_on = chips_text(asked.version.devices)
+    decisions = _decisions(choice, evidence, guessed, asked_on)
     if row is not None:
         why = f"fitted to {row.gemms} recorded GEMMs of such kernels, mean error {100 * row.mean_error:.0f} %"
-        carried = "fitted" if format_b in (None, format) else "assumption"  # of products of one format
+        is_fitted = asked.version.is_asked and format_b in (None, format)  # to products of one format
+        carried = "fitted" if is_fitted else "assumption"
         decisions.append(Decision("times", "the program's, and what else its kernels take", "library", carried, why))
     why = ""
     if choice.known and not choice.seen:
@@ -182,6 +184,7 @@ def library_call(
         count=count,
         accumulate=None if asked.generation.promotes or accumulate is None else "fast",
         is_of_a_scheme=is_of_a_scheme,
+        asked_on=asked_on,
     )
 
 
@@ -214,7 +217,7 @@ def _mapping(choice: LibraryChoice) -> dict[str, Any]:
 
 
 def as_pytorch_asks(
-    name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str, epilogue: EpilogueUse = EpilogueUse()
+    name: str, chip: Device, sizes: tuple[int, int], *, format: str, output: str, epilogue: EpilogueUse = NO_EPILOGUE
 ) -> tuple[LibraryOnDevice, PytorchCall]:
     """The library with the workspace of PyTorch's call, and the call.
 
@@ -228,12 +231,12 @@ def as_pytorch_asks(
     return replace(chosen, workspace_bytes=call.told.workspace_bytes), call
 
 
-def _decisions(choice: LibraryChoice, evidence: str, guessed: Unasked) -> list[Decision]:
+def _decisions(choice: LibraryChoice, evidence: str, guessed: Unasked, asked_on: str) -> list[Decision]:
     sure = f"right with a probability of {choice.confidence:.2f}"
     if choice.is_estimated:
         sure = (
             f"by hwsim's estimate of time, as cuBLAS was not asked on such a chip; the same estimate gives "
-            f"{choice.confidence:.0%} of cuBLAS's answers to such GEMMs on an H100 and an H200"
+            f"{choice.confidence:.0%} of cuBLAS's answers to such GEMMs on {asked_on}"
         )
     if choice.evidence == ANSWERED and not any(guessed):
         sure = "the library's own answer for these sizes on such a chip"

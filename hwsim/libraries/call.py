@@ -25,7 +25,8 @@ class LibraryCall:
     is added, None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not
     recorded. factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of
     such calls, one for each product of a scheme. accumulate: of 8-bit floats, as the kernel does it (None: as asked
-    for). is_of_a_scheme: the scheme adds up several of its results, or one of pieces.
+    for). is_of_a_scheme: the scheme adds up several of its results, or one of pieces. asked_on: the chips that the
+    library was asked on, in words.
     """
 
     id: LibraryId
@@ -42,6 +43,7 @@ class LibraryCall:
     count: int = 1
     accumulate: str | None = None
     is_of_a_scheme: bool = False
+    asked_on: str = ""
 
     def in_order(self, k: int) -> Schedule:
         """A schedule with as many slices as the choice's, each in order of K: what a program carries of any order.
@@ -69,3 +71,6 @@ class EpilogueUse:
     has_c: bool = False
     is_scaled: bool = False
     is_c_whole: bool = True
+
+
+NO_EPILOGUE = EpilogueUse()

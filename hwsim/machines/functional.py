@@ -2,10 +2,10 @@
 
 Each core's streams are first coalesced into array operations (hwsim._kernels.coalesce): transfers of unchanged data
 cost nothing, and products accumulated in one place become one chain over all of their K. The operations are then
-executed on NumPy arrays of codes, with simulated cores in parallel on host threads; a group of cores that awaits others
-(hwsim.program.peers) after those. The bits do not depend on the number of threads: within a kernel, cores write
-different elements. A product whose K is not a multiple of the
-instruction's is padded with zeros, as in the direct evaluator.
+executed on arrays of codes by a backend, with simulated cores in parallel on host threads; a group of cores that awaits
+others (hwsim.program.peers) after those. The bits do not depend on the number of threads: within a kernel, cores write
+different elements. A product whose K is not a multiple of the instruction's is padded with zeros, as in the direct
+evaluator.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels import gemm
 from hwsim._kernels.coalesce import Coalescer
 from hwsim.arithmetic.instruction_order import in_instruction_order
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
@@ -32,6 +32,7 @@ from hwsim.program.ir import GlobalTile, Instr, Kernel, LocalTile, Program
 from hwsim.program.peers import turns
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
 
@@ -45,24 +46,26 @@ def run(
     *,
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
+    backend: Backend = CPU,
 ) -> Codes:
     """Execute a program and return the codes of its output array.
 
     inputs: for each name in `program.inputs`, codes of the array's shape and format. threads: host threads.
-    progress: called with the share of the work done, 0 to 1. Raises ProgramError when the program deadlocks.
+    progress: called with the share of the work done, 0 to 1. backend: computes the bits. Raises
+    ProgramError when the program deadlocks.
     """
-    inputs = as_read(program, device, inputs)
+    inputs = as_read(program, device, inputs, backend)
     arrays: dict[str, Codes] = {}
     for array in program.arrays:
         given = inputs.get(array.name)
         if given is not None:
             arrays[array.name] = given
         else:
-            arrays[array.name] = np.empty((array.rows, array.cols), code_dtype(format_of(array.format)))
+            arrays[array.name] = backend.empty((array.rows, array.cols), code_dtype(format_of(array.format)))
     specs = {unit: dot_spec(device, unit) for unit in program.units}
     report = _Progress(program, progress)
     for kernel in program.kernels:
-        _KernelRun(program, kernel, device, arrays, specs, report).run(threads)
+        _KernelRun(program, kernel, device, arrays, specs, report, backend).run(threads)
     return arrays[program.output]
 
 
@@ -91,12 +94,13 @@ class _KernelRun:
         arrays: dict[str, Codes],
         specs: Mapping[str, DotSpec],
         report: _Progress,
+        backend: Backend,
     ) -> None:
-        self.kernel, self.specs, self.report = kernel, specs, report
+        self.kernel, self.specs, self.report, self.backend = kernel, specs, report, backend
         self.names = [array.name for array in program.arrays]
         self.formats = {array.name: array.format for array in program.arrays}
         self.arrays = arrays
-        self.vector = VectorUnit(device.vector, any(map(gives_all_ones, specs.values())))
+        self.vector = VectorUnit(device.vector, backend, any(map(gives_all_ones, specs.values())))
         self.engines = {name: i for i, name in enumerate(device.engines)}
         self.flat: FlatKernel = flatten(kernel, self.engines, {name: i for i, name in enumerate(self.names)})
         self.instrs = self.flat.instrs
@@ -154,7 +158,7 @@ class _KernelRun:
             return self.arrays[self.names[obj]][row : row + rows, col : col + cols]
         key = (obj, slot)
         if key not in storage:
-            storage[key] = np.zeros(self.kernel.buffers[obj].slot_bytes * self.room, np.uint8)
+            storage[key] = self.backend.zeros((self.kernel.buffers[obj].slot_bytes * self.room,), np.uint8)
         dtype = code_dtype(format_of(format))
         width = width or cols
         flat = storage[key][: (row + rows) * width * dtype.itemsize].view(dtype).reshape(row + rows, width)
@@ -185,10 +189,11 @@ class _KernelRun:
             )
             for x, y in parts:
                 if scale and value is not None:
-                    value = scaled_gemm(spec, x, y, value, scale, self.rules[instr.unit])
+                    rule = self.rules[instr.unit]
+                    value = scaled_gemm(spec, x, y, value, scale, rule, backend=self.backend)
                     scale = 0
                 else:
-                    value = gemm(spec, x, y, value)
+                    value = self.backend.gemm(spec, x, y, value)
         out[...] = value
 
     def _elementwise(self, instr: Instr, job: list[int], storage: dict[tuple[int, int], Codes]) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.instruction_order import whole
 from hwsim.arithmetic.scaled import scaled_reference
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
@@ -29,6 +30,7 @@ from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, 
 from hwsim.program.values import derive, evaluate
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
 
@@ -43,15 +45,16 @@ def run(
     *,
     order: int = 0,
     dots: Callable[[DotSpec, Codes, Codes, Codes], Codes] = reference.gemm,
+    backend: Backend = CPU,
 ) -> Codes:
     """Execute a program and return the codes of its output.
 
     order: seed of the random order of execution. dots: computes the products of an instruction from its dot unit and
-    the codes of A, B and the accumulator.
+    the codes of A, B and the accumulator. backend: computes the elementwise instructions.
 
     Raises ProgramError for a deadlock.
     """
-    inputs = as_read(program, device, inputs)
+    inputs = as_read(program, device, inputs, backend)
     arrays = {
         a.name: np.array(inputs[a.name])
         if a.name in inputs
@@ -60,7 +63,7 @@ def run(
     }
     formats = {a.name: a.format for a in program.arrays}
     choose = random.Random(order)
-    vector = VectorUnit(device.vector, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
+    vector = VectorUnit(device.vector, backend, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
     for kernel in program.kernels:
         peers: list[dict[str, int]] = [
             {one.name: one.initial for one in kernel.semaphores if one.peers}

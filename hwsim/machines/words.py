@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels.convert import encode
 from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
 Codes = NDArray[Any]
 
 
-def as_read(program: Program, device: Device, inputs: Mapping[str, Codes]) -> dict[str, Codes]:
-    """The codes of the program's inputs, rounded where the instructions for their format have an `operand_rounding`.
+def as_read(program: Program, device: Device, inputs: Mapping[str, Codes], backend: Backend) -> dict[str, Codes]:
+    """The codes of the program's inputs, rounded by the backend where the instructions for their format have an
+    `operand_rounding`.
 
     Raises UnsupportedError where the program's instructions for one format round differently: which of them reads an
     input is not followed.
@@ -32,7 +33,8 @@ def as_read(program: Program, device: Device, inputs: Mapping[str, Codes]) -> di
     said = roundings(program, device)
     formats = {array.name: array.format for array in program.arrays}
     return {
-        name: _rounded(codes, fmt := formats.get(name, ""), said.get(fmt, {None})) for name, codes in inputs.items()
+        name: _rounded(codes, fmt := formats.get(name, ""), said.get(fmt, {None}), backend)
+        for name, codes in inputs.items()
     }
 
 
@@ -45,7 +47,7 @@ def roundings(program: Program, device: Device) -> dict[str, set[str | None]]:
     return said
 
 
-def _rounded(codes: Codes, fmt: str, own: Collection[str | None]) -> Codes:
+def _rounded(codes: Codes, fmt: str, own: Collection[str | None], backend: Backend) -> Codes:
     if len(own) > 1:
         known = ", ".join(sorted("none" if rounding is None else rounding for rounding in own))
         raise UnsupportedError(
@@ -53,4 +55,4 @@ def _rounded(codes: Codes, fmt: str, own: Collection[str | None]) -> Codes:
             "of a program with the same input format"
         )
     (rounding,) = own
-    return codes if rounding is None else encode(codes.view(np.float32), format_of(fmt), rounding)
+    return codes if rounding is None else backend.encode(codes.view(np.float32), format_of(fmt), rounding)

@@ -1,16 +1,24 @@
 """Dot units as data: the parameters of the arithmetic that a matrix unit applies in one step.
 
 A unit describes a datapath and knows nothing of devices, instruction shapes or time. A `DotSpec` combines it with the
-formats of an instruction; that is all that the reference and the kernels need.
+formats of an instruction; that is all that the reference and the kernels need. Device files hold these records as
+they are: a field's range stands in its type, `model` is the key that selects the unit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Interval
 
 RoundingName = Literal["RNE", "RNA", "RZ", "RU", "RD"]
 NanOrder = Literal["abc", "acb", "bac", "bca", "cab", "cba"]
+Terms = Annotated[int, Interval(ge=1, le=4096)]  # products that a unit adds at once, elements of a block
+Index = Annotated[int, Interval(ge=0, le=4096)]  # of an operand's element
+Bits = Annotated[int, Interval(ge=1, le=1000)]
+Exponent = Annotated[int, Interval(ge=-5000, le=5000)]
+NanCode = Annotated[int, Interval(ge=0, lt=1 << 64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,7 @@ class Specials:
 
     operands: Literal["ieee", "saturate"] = "ieee"
     overflow: Literal["infinity", "saturate"] = "infinity"
-    nan_code: int | None = None
+    nan_code: NanCode | None = None
     zero: Literal["positive", "ieee"] = "positive"
     flush_operands: bool = False
     flush_results: bool = False
@@ -43,10 +51,10 @@ class FusedUnit:
     result_format: format of the rounded sum when it is narrower than the instruction's d (e8m13).
     """
 
-    model: ClassVar[str] = "fused"
-    terms: int
-    fraction_bits: int
-    floor_exponent: int
+    model: Literal["fused"] = field(default="fused", kw_only=True, repr=False)
+    terms: Terms
+    fraction_bits: Bits
+    floor_exponent: Exponent
     rounding: RoundingName = "RZ"
     result_format: str | None = None
     specials: Specials = field(default_factory=Specials)
@@ -56,8 +64,8 @@ class FusedUnit:
 class ExactUnit:
     """An exact dot product: the accumulator and `terms` products added exactly, rounded once."""
 
-    model: ClassVar[str] = "exact"
-    terms: int
+    model: Literal["exact"] = field(default="exact", kw_only=True, repr=False)
+    terms: Terms
     rounding: RoundingName = "RNE"
     specials: Specials = field(default_factory=Specials)
 
@@ -70,7 +78,7 @@ class FmaChainUnit:
         sign and payload kept; without a NaN operand it is specials.nan_code. None: always specials.nan_code.
     """
 
-    model: ClassVar[str] = "fma_chain"
+    model: Literal["fma_chain"] = field(default="fma_chain", kw_only=True, repr=False)
     rounding: RoundingName = "RNE"
     nan_order: NanOrder | None = None
     specials: Specials = field(default_factory=lambda: Specials(zero="ieee"))
@@ -83,8 +91,8 @@ class PairwiseUnit:
     tree.
     """
 
-    model: ClassVar[str] = "pairwise"
-    terms: int
+    model: Literal["pairwise"] = field(default="pairwise", kw_only=True, repr=False)
+    terms: Terms
     rounding: RoundingName = "RNE"
     specials: Specials = field(default_factory=lambda: Specials(zero="ieee"))
 
@@ -101,14 +109,14 @@ class TwoLevelUnit:
     accumulator_drop_bits: the accumulator is dropped when its exponent is below E - this (fp8), or None.
     """
 
-    model: ClassVar[str] = "two_level"
-    terms: int
-    product_fraction_bits: int = 24
-    sum_fraction_bits: int = 32
-    accumulator_fraction_bits: int = 24
-    final_fraction_bits: int = 31
+    model: Literal["two_level"] = field(default="two_level", kw_only=True, repr=False)
+    terms: Terms
+    product_fraction_bits: Bits = 24
+    sum_fraction_bits: Bits = 32
+    accumulator_fraction_bits: Bits = 24
+    final_fraction_bits: Bits = 31
     interleaved: bool = False
-    accumulator_drop_bits: int | None = None
+    accumulator_drop_bits: Bits | None = None
     rounding: RoundingName = "RNE"
     specials: Specials = field(default_factory=Specials)
 
@@ -117,8 +125,8 @@ class TwoLevelUnit:
 class IntegerUnit:
     """Exact integer products added to an int32 accumulator that wraps or saturates."""
 
-    model: ClassVar[str] = "integer"
-    terms: int = 1
+    model: Literal["integer"] = field(default="integer", kw_only=True, repr=False)
+    terms: Terms = 1
     overflow: Literal["wrap", "saturate"] = "wrap"
 
 
@@ -130,12 +138,12 @@ class BlockScaledUnit:
     zero_exponent: exponent of a group whose products, or whose scale, are all zero.
     """
 
-    model: ClassVar[str] = "block_scaled"
-    terms: int
-    group: int
-    fraction_bits: int
-    floor_exponent: int
-    zero_exponent: int
+    model: Literal["block_scaled"] = field(default="block_scaled", kw_only=True, repr=False)
+    terms: Terms
+    group: Terms
+    fraction_bits: Bits
+    floor_exponent: Exponent
+    zero_exponent: Exponent
     rounding: RoundingName = "RZ"
     specials: Specials = field(default_factory=Specials)
 
@@ -150,12 +158,12 @@ class CompositeUnit:
     and the result; those of the inner unit are of the operands, in operand_format.
     """
 
-    model: ClassVar[str] = "composite"
-    terms: int
+    model: Literal["composite"] = field(default="composite", kw_only=True, repr=False)
+    terms: Terms
     inner: FusedUnit
     operand_format: str
-    modulus: int
-    selections: tuple[tuple[int, ...], ...]
+    modulus: Terms
+    selections: tuple[tuple[Index, ...], ...]
     specials: Specials = field(default_factory=Specials)
 
 

@@ -6,14 +6,17 @@ The module knows formats and arrays; it knows no plan and no device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels.convert import decode, encode
+from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, Format, array_dtype, array_of, code_dtype, codes_of, format_of
+
+if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
 
 Array = NDArray[Any]
 TYPED = (
@@ -70,33 +73,34 @@ class Operand:
         """The codes viewed as an array of the format's own dtype."""
         return array_of(self.codes, format_of(self.format))
 
-    def values(self) -> Array:
+    def values(self, backend: Backend = CPU) -> Array:
         """The values as float16, float32 or float64: the format's own dtype, or one that holds it exactly (int64 is
-        rounded).
+        rounded). backend: converts the codes.
         """
         if self.format in ("fp16", "fp32", "fp64"):
             return self.array
         if self.format in WIDE_INTEGERS:
             return self.array.astype(np.float64)
-        return decode(self.codes, format_of(self.format), np.float32)
+        return backend.decode(self.codes, format_of(self.format), np.float32)
 
-    def fp32(self) -> Operand:
+    def fp32(self, backend: Backend = CPU) -> Operand:
         """The values as float32, rounded where the format holds more."""
-        return self.converted("fp32")
+        return self.converted("fp32", backend)
 
-    def converted(self, name: str) -> Operand:
+    def converted(self, name: str, backend: Backend = CPU) -> Operand:
         """The operand rounded to nearest even to another format; for integer formats values saturate and NaN becomes
-        0.
+        0. backend: converts the codes.
         """
         if self.format == name:
             return self
-        fmt, values = format_of(name), self.values()
+        fmt, values = format_of(name), self.values(backend)
         if name in ("fp32", "fp64"):
             with np.errstate(over="ignore", invalid="ignore"):  # signalling NaNs become quiet
                 return Operand(values.astype(fmt.dtype_name).view(code_dtype(fmt)), name)
         wide = values.astype(np.float32) if values.dtype == np.float16 else values
         nan = "zero" if fmt.nan == "none" else "quiet"
-        return Operand(encode(wide, fmt, "RNE", "saturate" if fmt.is_integer else "ieee", nan=nan), name)
+        overflow = "saturate" if fmt.is_integer else "ieee"
+        return Operand(backend.encode(wide, fmt, "RNE", overflow, nan=nan), name)
 
 
 def operand(name: str, given: Any, *, input_format: str | None = None, format: str | None = None) -> Operand:

@@ -1,20 +1,23 @@
 """Powers of two that bring fp32 arrays into the range of a format: which one, the scaled array, its codes.
 
-The module knows formats and arrays; it knows no operand of a product and no device.
+The module knows formats, arrays and backends; it knows no operand of a product and no device.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels import convert
+from hwsim.backend.cpu import CPU
 from hwsim.formats import Format, decode, format_of
 from hwsim.host.threads import for_elements
+
+if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
 
 Array = NDArray[Any]
 LEAST, MOST = -149, 127  # exponents of the powers of two that fp32 holds
@@ -29,12 +32,13 @@ def power_of_two(largest: float, top: float) -> int:
     return top_place - place - (significand > most)
 
 
-def exponent_for(values: Array, fmt: Format, threads: int = 1) -> int:
+def exponent_for(values: Array, fmt: Format, threads: int = 1, *, backend: Backend = CPU) -> int:
     """The exponent of the power of two that brings the largest magnitude of fp32 values just below the format's largest
     number; 0 where all are zero, or one is infinite or a NaN.
     """
     rows, _ = as_they_lie(values)
-    return power_of_two(convert.largest(rows, threads=for_elements(threads, values.size)), largest_number(fmt))
+    most = backend.largest(rows, threads=for_elements(threads, values.size))
+    return power_of_two(most, largest_number(fmt))
 
 
 @lru_cache(maxsize=64)
@@ -44,7 +48,9 @@ def largest_number(fmt: Format) -> float:
     return math.ldexp(top.significand, top.exponent)
 
 
-def times_power(values: Array, exponent: int, out: Array | None = None, threads: int = 1) -> Array:
+def times_power(
+    values: Array, exponent: int, out: Array | None = None, threads: int = 1, *, backend: Backend = CPU
+) -> Array:
     """fp32 values times 2^exponent, each rounded once, to nearest even. out: filled and returned; C order, the values
     themselves or no memory of theirs.
     """
@@ -53,32 +59,40 @@ def times_power(values: Array, exponent: int, out: Array | None = None, threads:
             return np.ldexp(values, exponent, out=out)
     count = for_elements(threads, values.size)
     if out is not None:
-        return convert.scale(values, exponent, out=out, threads=count)
+        return backend.scale(values, exponent, out=out, threads=count)
     rows, is_by_columns = as_they_lie(values)
-    scaled = convert.scale(rows, exponent, threads=count)
+    scaled = backend.scale(rows, exponent, threads=count)
     return scaled.swapaxes(-1, -2) if is_by_columns else scaled
 
 
 def encoded(
-    values: Array, exponent: int, fmt: Format, rounding: str = "RNE", overflow: str = "ieee", threads: int = 1
+    values: Array,
+    exponent: int,
+    fmt: Format,
+    rounding: str = "RNE",
+    overflow: str = "ieee",
+    threads: int = 1,
+    *,
+    backend: Backend = CPU,
 ) -> Array:
     """Codes of finite fp32 values times 2^exponent: rounded to fp32, then by `rounding` and `overflow` to the format.
 
     One pass over the values, where fp32 holds the power and the format's numbers.
     """
     if fmt == FP32:
-        return times_power(values, exponent, threads=threads).view(np.uint32)
+        return times_power(values, exponent, threads=threads, backend=backend).view(np.uint32)
     rows, is_by_columns = as_they_lie(values)
     count = for_elements(threads, values.size)
     if LEAST <= exponent <= MOST and FP32.holds(fmt):
         nan = "zero" if fmt.nan == "none" else "quiet"  # there are no NaNs
-        codes = convert.split(rows, [(fmt, rounding, exponent, overflow)], nan=nan, threads=count)[0]
+        codes = backend.split(rows, [(fmt, rounding, exponent, overflow)], nan=nan, threads=count)[0]
     else:
-        codes = convert.encode(times_power(rows, exponent, threads=threads), fmt, rounding, overflow, threads=count)
+        scaled = times_power(rows, exponent, threads=threads, backend=backend)
+        codes = backend.encode(scaled, fmt, rounding, overflow, threads=count)
     return codes.swapaxes(-1, -2) if is_by_columns else codes
 
 
 def as_they_lie(values: Array) -> tuple[Array, bool]:
-    """The values with rows along memory, and whether that is a transpose: the kernels read rows."""
+    """The values with rows along memory, and whether that is a transpose: backends read rows."""
     is_by_columns = values.ndim > 1 and values.strides[-1] > values.strides[-2]
     return (values.swapaxes(-1, -2) if is_by_columns else values), is_by_columns

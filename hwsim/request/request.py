@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hwsim.backend.cpu import CPU
+from hwsim.backend.operations import Backend
 from hwsim.devices.device import Device
 from hwsim.devices.query import dot_spec, native_format
 from hwsim.formats import format_of
@@ -30,7 +32,7 @@ class Request:
     scheme_options, mapping: as given by the user. schedule: what is asked for of the order of summation, with the
     epilogue. scheduled: whether the user gave a schedule. exact: bits are wanted; timing: cycles are; functional: bits
     by the program. library: the library call that the schedule comes from. planned: the scheme's plan, where a library
-    was asked for its calls.
+    was asked for its calls. backend: computes the bits.
     """
 
     device: Device
@@ -46,13 +48,14 @@ class Request:
     functional: bool = False
     library: LibraryCall | None = None
     planned: Planned | None = None
+    backend: Backend = CPU
 
     @property
     def key(self) -> str:
         """The request as text; it distinguishes 1 from True and 0.0 from -0.0. The plan follows from the rest."""
         fixed = (self.scheme.name, self.format, sorted(self.scheme_options.items()), sorted(self.mapping.items()))
         wanted = (self.exact, self.timing, self.functional, self.scheduled, self.library)
-        return repr((id(self.device), id(self.scheme), fixed, wanted, self.problem, self.schedule))
+        return repr((id(self.device), id(self.scheme), id(self.backend), fixed, wanted, self.problem, self.schedule))
 
 
 def request_of(

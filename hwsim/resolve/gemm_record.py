@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hwsim.devices import dot_spec
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate import evaluator
+from hwsim.evaluate import defaults
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import DeviceId, Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
@@ -40,9 +40,9 @@ def record_of(
             raise UnsupportedError(f"scheme {plan.scheme}: its blocks follow different plans; a schedule fits none")
         check_mixed(device, plan)
     single = plan.plans[-1] if isinstance(plan, Mixed) else plan
-    full = evaluator.resolved(wanted, single, device)
-    unit = evaluator.first_unit(single, full, device)
-    complete = evaluator.with_result_formats(single, dot_spec(device, unit))
+    full = defaults.resolved(wanted, single, device)
+    unit = defaults.first_unit(single, full, device)
+    complete = defaults.with_result_formats(single, dot_spec(device, unit))
     output = full.epilogue.output_format or complete.output_format
     beta = full.epilogue.beta
     if beta is None:
@@ -66,8 +66,8 @@ def record_of(
 def check_mixed(device: Device, mixed: Mixed) -> None:
     """Raise UnsupportedError where one of the plans does not run, or its result format differs from the others'."""
     for plan in mixed.plans:
-        unit = evaluator.first_unit(plan, evaluator.resolved(Schedule(), plan, device), device)
-        given = evaluator.with_result_formats(plan, dot_spec(device, unit)).output_format
+        unit = defaults.first_unit(plan, defaults.resolved(Schedule(), plan, device), device)
+        given = defaults.with_result_formats(plan, dot_spec(device, unit)).output_format
         if given != plan.output_format:
             raise UnsupportedError(
                 f"scheme {mixed.scheme}: its blocks are added in {plan.output_format}; {plan.scheme} gives {given} by "

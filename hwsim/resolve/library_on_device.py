@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.libraries.cublas import choose
 from hwsim.libraries.cublas.estimated import Estimates, generation_of
+from hwsim.libraries.cublas.versions import Version, chips_text
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -50,15 +51,22 @@ class _Recent:
     def __init__(self) -> None:
         self.lock, self.found = Lock(), OrderedDict[tuple[int, str, str], Estimates]()
 
-    def of(self, chip: Device, calls: CallsModel, shares: str) -> Estimates:
-        """Those of a library's calls on a device. shares: the file of how often they are right."""
+    def of(self, chip: Device, calls: CallsModel, known: Version) -> Estimates:
+        """Those of a library's calls on a device. known: the version, which says how often they are right."""
         module, _, name = ESTIMATOR.partition(":")
         estimator = getattr(import_module(module), name)
-        key = (id(chip), calls.version, shares)  # the estimates keep the device alive
+        key = (id(chip), calls.version, known.shares)  # the estimates keep the device alive
         with self.lock:
             if key not in self.found:
                 own = generation_of(chip, calls.library)
-                self.found[key] = Estimates(chip, calls, own, estimator(chip), shares)
+                self.found[key] = Estimates(
+                    chip=chip,
+                    calls=calls,
+                    generation=own,
+                    estimator=estimator(chip),
+                    shares=known.shares,
+                    asked_on=chips_text(known.devices),
+                )
                 while len(self.found) > MOST_RECENT:
                     self.found.popitem(last=False)
             self.found.move_to_end(key)

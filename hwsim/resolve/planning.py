@@ -9,7 +9,7 @@ from typing import Any
 from hwsim.devices.device import Device
 from hwsim.devices.query import native_format
 from hwsim.errors import UnsupportedError, nearest
-from hwsim.evaluate import evaluator
+from hwsim.evaluate import defaults
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.planned import Planned
 from hwsim.gemm.problem import Problem
@@ -93,7 +93,7 @@ def carries(device: Device, plan: Plan | Mixed) -> str | None:
         if isinstance(plan, Mixed):
             check_mixed(device, plan)
         else:
-            evaluator.resolved(Schedule(), plan, device)
+            defaults.resolved(Schedule(), plan, device)
     except UnsupportedError as error:
         return str(error)
     return None

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from hwsim.backend.cpu import CPU
+from hwsim.backend.operations import Backend
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices import instruction
 from hwsim.devices.device import Device
@@ -29,7 +31,7 @@ class Resolved:
     no_program: the reason why there is no program; empty where there is one. in_order: where no program carries the
     record's order of summation, the record of the same kernel with each slice of K in order, whose program gives the
     cycles. one_product: of a scheme through a library, the record of one of its calls, whose program gives the call's
-    share of the time.
+    share of the time. backend: computes the bits.
     """
 
     gemm: Gemm
@@ -39,11 +41,12 @@ class Resolved:
     no_program: str = ""
     in_order: Resolved | None = None
     one_product: Resolved | None = None
+    backend: Backend = CPU
 
     @cached_property
     def evaluator(self) -> Evaluator:
         """The direct evaluator of the record."""
-        return Evaluator(self.gemm, self.device)
+        return Evaluator(self.gemm, self.device, self.backend)
 
     @cached_property
     def program(self) -> Program | None:

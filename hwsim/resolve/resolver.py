@@ -10,6 +10,8 @@ from collections import OrderedDict
 from dataclasses import replace
 from threading import Lock
 
+from hwsim.backend.cpu import CPU
+from hwsim.backend.operations import Backend
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, INSTRUCTION
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices.device import Device
@@ -29,7 +31,8 @@ from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import mapped
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
-from hwsim.schemes import native
+from hwsim.resolve.saved_options import check_scheme_options
+from hwsim.schemes import Scheme, native
 
 
 def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -> Resolved:
@@ -48,21 +51,20 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     return resolved
 
 
-def rerun(gemm: Gemm, device: Device, exact: bool) -> Resolved:
+def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool, backend: Backend = CPU) -> Resolved:
     """A saved record with its program, where the dataflow supports it. exact: a result without cycles is acceptable.
 
-    Raises UnsupportedError for a record with features that hwsim does not compute, and for one without cycles where
-    bits are not wanted.
+    Raises InputError for a record whose parts or scheme options do not fit together, UnsupportedError for a record
+    with features that hwsim does not compute, and for one without cycles where bits are not wanted.
     """
-    beyond = [name for name in ("group", "scales", "sparsity") if getattr(gemm.problem, name)]
+    gemm.check()
+    check_scheme_options(gemm, scheme)
     # of any version: the record says the order of summation
     if gemm.library is not None and gemm.library.name not in known_libraries():
-        beyond.append("library")
-    if beyond:
-        raise UnsupportedError(f"gemm record: it has {', '.join(beyond)}, which nothing computes")
+        raise UnsupportedError("gemm record: it has library, which nothing computes")
     options = {setting.name: setting.value for setting in gemm.scheme_options}
     reason = "" if gemm.mapping is not None else "the record has no mapping: bits only"
-    resolved = Resolved(gemm, device, options, {}, reason)
+    resolved = Resolved(gemm, device, options, no_program=reason, backend=backend)
     try:
         _ = resolved.program
     except UnsupportedError as error:
@@ -187,7 +189,14 @@ def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:
     if request.library is not None:
         gemm = replace(gemm, library=request.library.id)
     gemm = replace(gemm, decisions=_decisions(request, planned, gemm))
-    resolved = Resolved(gemm, device, dict(planned.options), dict(planned.refused), no_program)
+    resolved = Resolved(
+        gemm,
+        device,
+        options=dict(planned.options),
+        refused=dict(planned.refused),
+        no_program=no_program,
+        backend=request.backend,
+    )
     try:
         _ = resolved.program  # what the dataflow finds only when it writes it
     except UnsupportedError as error:

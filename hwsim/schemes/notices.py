@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwsim._kernels.convert import encode
+from hwsim.backend.cpu import CPU
 from hwsim.formats import format_of
 from hwsim.schemes.scheme import Array, Notice
 
@@ -35,7 +35,7 @@ def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") 
         x = finite_magnitudes(a, b).astype(np.float32)
     zero = x <= FP16_UNDERFLOW if rounding == "RNE" else x < FP16_UNDERFLOW * 2
     over = x >= (FP16_OVERFLOW if rounding == "RNE" else FP16_RANGE)
-    high = encode(x, format_of("fp16"), rounding, "infinity").view(np.float16).astype(np.float32)
+    high = CPU.encode(x, format_of("fp16"), rounding, "infinity").view(np.float16).astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         rest = np.abs((x - high) * np.float32(2.0**scale_exponent))
     return counted(

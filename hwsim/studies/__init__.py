@@ -1,1 +1,1 @@
-"""Studies: accuracy tables, comparisons of two settings, tuning, sensitivity, and the speed of hwsim itself."""
+"""Studies: comparisons of two settings, tuning, sensitivity, sweeps and invariance."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwsim.devices import dot_spec, instruction_taking
+from hwsim.devices import dot_spec
 from hwsim.evaluate.chains import Chains
+from hwsim.evaluate.product_instructions import instructions_of
 from hwsim.formats import format_of
 from hwsim.operands.operand import Operand
 from hwsim.report.explain import explain
@@ -69,22 +70,21 @@ def unit_steps(side: Evaluator, a: Pieces, b: Pieces, k_first: int, k_end: int) 
     schedule, plan = side.schedule, side.plan
     if schedule.sum is not None or schedule.regions or schedule.k_permutation is not None:
         return ()
-    chains = Chains(plan, side.device, schedule.instruction)
-    pieces = chains.taken("a", a), chains.taken("b", b)
+    backend, instructions = side.backend, instructions_of(plan, side.device, schedule.instruction)
+    pieces = instructions.taken("a", a, backend), instructions.taken("b", b, backend)
+    chains = Chains(instructions, backend)
     found: list[UnitStep] = []
     for number, runs in enumerate(schedule.layout(a.shape[1]).slices):
         for index, term in enumerate(plan.terms):
             if len(term.stages) > 1 or term.stages[0].scale_exponent:
                 continue
-            for prefix, start, stop in _instructions(chains, term, runs, k_first, k_end):
+            for prefix, start, stop in _instructions(instructions.step(term), term, runs, k_first, k_end):
                 code = 0
                 if prefix:
                     code = int(chains.chain(term, prefix, pieces[0].codes, pieces[1].codes, None, 1)[0, 0])
                 for i, j in term.products:
                     row, column = pieces[0].codes[i][0, start:stop], pieces[1].codes[j][start:stop, 0]
-                    name = instruction_taking(
-                        side.device, plan.a_pieces[i].format, plan.b_pieces[j].format, schedule.instruction
-                    )
+                    name = instructions.of((i, j)).name
                     step = _step(side, name, (index, number, start, stop), row, column, code)
                     found.append(step)
                     code = int(step.d, 16)
@@ -110,10 +110,11 @@ def relative_error(value: float, exact: Fraction | None) -> float | None:
 
 
 def _instructions(
-    chains: Chains, term: Term, runs: tuple[Run, ...], k_first: int, k_end: int
+    k: int, term: Term, runs: tuple[Run, ...], k_first: int, k_end: int
 ) -> Iterator[tuple[Run, int, int]]:
-    """(what its chain took before, start, stop) of each instruction of a term that meets k_first to k_end."""
-    k = chains.step(term)
+    """(what its chain took before, start, stop) of each instruction of a term that meets k_first to k_end. k: of one
+    instruction.
+    """
     group = k if term.k_group == "instruction" else term.k_group
     for run in runs:
         before: list[tuple[int, int]] = []

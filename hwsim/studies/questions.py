@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwsim.api import run
+from hwsim.backend.environment import in_default_environment
 from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
-from hwsim.host.environment import in_default_environment
 from hwsim.libraries.cublas.versions import calls_taken
 from hwsim.report import explain as explained
 from hwsim.request.declarations import DEFAULT_SCHEME

@@ -1,6 +1,7 @@
 """The journal of sweeps: results of points, appended as they come, one file for each device. It is the cache too.
 
-A line is one JSON object, {"key", "row"}. A line that a kill cut short is passed over, so that its point runs again.
+A line is one JSON object, {"key", "row", "sha256"}. A line that a kill cut short is passed over, and so is, with a
+warning, one that is no longer as it was written: their points run again.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,11 +59,12 @@ class SweepJournal:
         return None if self.folder is None else self.folder / f"{device[:32]}.jsonl"
 
     def read(self, device: str) -> dict[str, dict[str, Any]]:
-        """The rows of a device, by key."""
+        """The rows of a device, by key. Warns once of lines that are not as they were written, and leaves them out."""
         path = self.path(device)
         if path is None or not path.exists():
             return {}
-        found = {}
+        found: dict[str, dict[str, Any]] = {}
+        altered: set[str] = set()
         try:
             lines = path.read_bytes().split(b"\n")
         except OSError as error:
@@ -69,9 +72,19 @@ class SweepJournal:
         for line in lines:
             try:
                 entry = json.loads(line)
-                found[entry["key"]] = entry["row"]
-            except (ValueError, TypeError, KeyError):  # cut short by a kill
+            except (ValueError, RecursionError):  # cut short by a kill
                 continue
+            key = entry.get("key") if isinstance(entry, dict) else None
+            if not isinstance(key, str):
+                continue
+            row = entry.get("row")
+            if isinstance(row, dict) and entry == _line(key, row):
+                found[key] = row
+            else:
+                altered.add(key)
+        if count := len(altered - set(found)):
+            rows = f"{count} row{'s are' if count > 1 else ' is'}"
+            warnings.warn(f"{path}: {rows} not as written, and left out; their points are computed again", stacklevel=2)
         return found
 
     def append(self, device: str, key: str, row: Mapping[str, Any]) -> None:
@@ -79,7 +92,7 @@ class SweepJournal:
         path = self.path(device)
         if path is None:
             return
-        text = json.dumps({"key": key, "row": row}).encode()
+        text = json.dumps(_line(key, row)).encode()
         try:
             if device not in self.files:
                 self.files[device] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -93,3 +106,9 @@ class SweepJournal:
         for descriptor in self.files.values():
             os.close(descriptor)
         self.files.clear()
+
+
+def _line(key: Any, row: Any) -> dict[str, Any]:
+    """A line of the file: key and row, with the SHA-256 of both."""
+    said = json.dumps([key, row], sort_keys=True).encode()
+    return {"key": key, "row": row, "sha256": hashlib.sha256(said).hexdigest()}

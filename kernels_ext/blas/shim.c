@@ -3,15 +3,17 @@
  * Loaded by LD_PRELOAD (`hwsim blas -- program`). gemm, gemv, dot, syrk and herk of s, d, c, z under the names of
  * Fortran, CBLAS and OpenBLAS, with 32- and 64-bit integers, become one request: a header, then the matrices without
  * gaps, over the Unix socket that HWSIM_BLAS_SOCKET names; the answer is the result. The server agrees to a header
- * before the matrices are sent. Without a server, for empty
- * matrices, and where the server refuses, the program's own routine is called. Knows BLAS's conventions; computes
- * nothing. */
+ * before the matrices are sent. The program's own routine is called for empty matrices, where the server refuses, and
+ * where the environment has no HWSIM_BLAS_SOCKET. Where the socket cannot be reached, the connection breaks, or memory
+ * is short, one line on standard error says so and the program ends with exit code 3: its own BLAS would give other
+ * bits. Knows BLAS's conventions; computes nothing. */
 #define _GNU_SOURCE
 #include <complex.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fenv.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,8 @@
 
 #define ROW_MAJOR 101
 enum { FULL, UPPER, LOWER };
-/* Of the server; 1: the connection broke. A result follows DONE, and its flags: OVERFLOWED, INVALID or both. */
+#define CANNOT_GO_ON 3 /* exit code */
+/* Of the server. A result follows DONE, and its flags: OVERFLOWED, INVALID or both. */
 enum { DONE, REFUSED = 2, OVERFLOWED = 4, INVALID = 8 };
 
 /* One request; hwsim/frameworks/blas/server.py has the same layout. */
@@ -42,8 +45,24 @@ typedef struct {
 
 static __thread int connection = -1;
 static __thread pid_t owner = 0;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t at_thread_end;
 
-static int all(int to_write, int fd, void *data, size_t size)
+/* Ends the program with one line: what failed and why. Nothing of the program runs any more, not what it left for its
+ * exit: that may multiply. */
+static void end_program(const char *what, const char *why)
+{
+    char line[512];
+    int length = snprintf(line, sizeof line,
+                          "hwsim blas: %s (%s); the program ends here, as its own BLAS would give other bits\n", what,
+                          why);
+    if (write(STDERR_FILENO, line, (size_t)length) < 0)
+        _exit(CANNOT_GO_ON);
+    _exit(CANNOT_GO_ON);
+}
+
+/* Sends or receives all of it, or ends the program. */
+static void all(int to_write, int fd, void *data, size_t size)
 {
     char *at = data;
     while (size) {
@@ -51,46 +70,65 @@ static int all(int to_write, int fd, void *data, size_t size)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return 0;
+            end_program("the connection to the simulated device is lost", n ? strerror(errno) : "hwsim closed it");
         at += n;
         size -= (size_t)n;
     }
-    return 1;
 }
 
+static void close_connection(void *kept)
+{
+    (void)kept;
+    if (connection >= 0)
+        close(connection);
+    connection = -1;
+}
+
+static void make_key(void) { pthread_key_create(&at_thread_end, close_connection); }
+
+/* The descriptor of this thread's connection, which is closed when the thread ends; -1 where no socket is named. */
 static int connected(void)
 {
     const char *path = getenv("HWSIM_BLAS_SOCKET");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int outcome;
     if (connection >= 0 && owner == getpid())
         return connection;
-    if (path == NULL || strlen(path) >= sizeof address.sun_path)
+    close_connection(NULL); /* after a fork the parent's connection is not this process's */
+    if (path == NULL)
         return -1;
+    if (strlen(path) >= sizeof address.sun_path)
+        end_program("no connection to the simulated device", "the path in HWSIM_BLAS_SOCKET is too long");
     strcpy(address.sun_path, path);
-    owner = getpid(); /* after a fork the parent's connection is not this process's */
-    connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connection >= 0 && connect(connection, (struct sockaddr *)&address, sizeof address)) {
-        close(connection);
-        connection = -1;
-    }
+    owner = getpid();
+    if ((connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0)
+        end_program("no connection to the simulated device", strerror(errno));
+    do
+        outcome = connect(connection, (struct sockaddr *)&address, sizeof address);
+    while (outcome && errno == EINTR);
+    if (outcome)
+        end_program("no connection to the simulated device", strerror(errno));
+    pthread_once(&once, make_key);
+    pthread_setspecific(at_thread_end, &connection); /* any value but NULL: the key's function is then called */
     return connection;
 }
 
-static void lost(void)
+static void *memory_of(size_t size)
 {
-    close(connection);
-    connection = -1;
+    void *memory = malloc(size);
+    if (memory == NULL)
+        end_program("no memory for a matrix", strerror(ENOMEM));
+    return memory;
 }
 
-static int send_matrix(int fd, matrix x, int row_major, size_t width)
+static void send_matrix(int fd, matrix x, int row_major, size_t width)
 {
     int64_t lines = row_major ? x.rows : x.cols, length = row_major ? x.cols : x.rows;
     if (x.ld == length)
-        return all(1, fd, (void *)x.data, (size_t)(lines * length) * width);
-    for (int64_t i = 0; i < lines; i++)
-        if (!all(1, fd, (char *)x.data + (size_t)(i * x.ld) * width, (size_t)length * width))
-            return 0;
-    return 1;
+        all(1, fd, (void *)x.data, (size_t)(lines * length) * width);
+    else
+        for (int64_t i = 0; i < lines; i++)
+            all(1, fd, (char *)x.data + (size_t)(i * x.ld) * width, (size_t)length * width);
 }
 
 static int is_transposed(char trans) { return trans != 'N' && trans != 'n'; }
@@ -102,7 +140,7 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
 {
     size_t width = type == 's' ? 4 : type == 'z' ? 16 : 8;
     request head;
-    int32_t status = DONE + 1;
+    int32_t status = DONE;
     int fd;
     char *result;
     if (m <= 0 || n <= 0 || k <= 0 || (fd = connected()) < 0)
@@ -119,19 +157,21 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
     matrix right = {b, is_transposed(trans_b) ? n : k, is_transposed(trans_b) ? k : n, ldb};
     matrix out = {c, m, n, ldc};
     size_t size = (size_t)(m * n) * width;
-    if (!all(1, fd, &head, sizeof head) || !all(0, fd, &status, sizeof status) || status
-        || !send_matrix(fd, left, row_major, width) || !send_matrix(fd, right, row_major, width)
-        || (head.has_c && !send_matrix(fd, out, row_major, width)) || !all(0, fd, &status, sizeof status)
-        || (status & ~(OVERFLOWED | INVALID)) || (result = malloc(size)) == NULL) {
-        if (status != REFUSED)
-            lost();
+    all(1, fd, &head, sizeof head);
+    all(0, fd, &status, sizeof status);
+    if (status == REFUSED)
         return 0;
-    }
-    if (!all(0, fd, result, size)) {
-        free(result);
-        lost();
+    send_matrix(fd, left, row_major, width);
+    send_matrix(fd, right, row_major, width);
+    if (head.has_c)
+        send_matrix(fd, out, row_major, width);
+    all(0, fd, &status, sizeof status);
+    if (status == REFUSED)
         return 0;
-    }
+    if (status & ~(OVERFLOWED | INVALID))
+        end_program("no result from the simulated device", "the answer has an unknown status");
+    result = memory_of(size);
+    all(0, fd, result, size);
     /* As the program's own arithmetic would have. */
     feraiseexcept((status & OVERFLOWED ? FE_OVERFLOW | FE_INEXACT : 0) | (status & INVALID ? FE_INVALID : 0));
     int64_t lines = row_major ? m : n, length = row_major ? n : m;
@@ -149,15 +189,14 @@ static int product(const char *routine, char type, int row_major, char trans_a, 
     return 1;
 }
 
-/* A vector without gaps; NULL where memory is short. Freed by the caller where it is not x itself. */
+/* A vector without gaps. Freed by the caller where it is not x itself. */
 static void *gathered(const void *x, int64_t n, int64_t step, size_t width)
 {
     const char *from = x;
     char *to;
     if (step == 1)
         return (void *)x;
-    if ((to = malloc((size_t)n * width)) == NULL)
-        return NULL;
+    to = memory_of((size_t)n * width);
     if (step < 0)
         from += (size_t)((1 - n) * step) * width;
     for (int64_t i = 0; i < n; i++)
@@ -183,9 +222,8 @@ static int vector_product(char type, int row_major, char trans, int64_t m, int64
         return 0;
     void *right = gathered(x, depth, incx, width), *out = gathered(y, rows, incy, width);
     /* a vector is one column: of distance depth by columns, of distance 1 by rows */
-    int done = right != NULL && out != NULL
-               && product("gemv", type, row_major, trans, 'N', rows, 1, depth, alpha, a, lda, right,
-                          row_major ? 1 : depth, beta, out, row_major ? 1 : rows, FULL);
+    int done = product("gemv", type, row_major, trans, 'N', rows, 1, depth, alpha, a, lda, right,
+                       row_major ? 1 : depth, beta, out, row_major ? 1 : rows, FULL);
     if (done && out != y)
         scattered(y, rows, incy, width, out);
     if (right != x)
@@ -203,8 +241,7 @@ static int dot_product(char type, char trans, int64_t n, const void *x, int64_t 
     if (n <= 0)
         return 0;
     void *left = gathered(x, n, incx, width), *right = gathered(y, n, incy, width);
-    int done = left != NULL && right != NULL
-               && product("dot", type, 0, trans, 'N', 1, 1, n, one, left, n, right, n, none, result, 1, FULL);
+    int done = product("dot", type, 0, trans, 'N', 1, 1, n, one, left, n, right, n, none, result, 1, FULL);
     if (left != x)
         free(left);
     if (right != y)

@@ -94,7 +94,7 @@ def test_each_reason_is_of_a_test_that_there_is(suite: ModuleType) -> None:
     chosen = {name.removeprefix("--deselect="): "runs, or does not, in a part" for name in (*main.BRIEF, *main.QUICK)}
     for test, why in (reasons | chosen).items():
         file, _, name = test.partition("::")
-        tree = ast.parse((FOLDER.parents[1] / file).read_text(encoding="utf-8"))
+        tree = ast.parse((FOLDER.parents[2] / file).read_text(encoding="utf-8"))
         defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         assert (not name or name.partition("[")[0] in defined) and why, test
     assert suite.reason_for("tests/x.py::test_a[1]", {"tests/x.py::test_a": "y"}) == "y"

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def steps(text: str) -> list[tuple[str, float, float]]:

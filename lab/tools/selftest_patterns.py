@@ -27,7 +27,7 @@ from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_set
 from hwsim.golden.selftest import PATTERNS, RUNS, computed_run, shipped_device
 from hwsim.host.files import make_folder, write_text
 
-GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
 SILICON = ("h200/instructions.npz", "h200_edge/edge.npz", "h200_nan/fp64_nan.npz")
 STEP = 3  # of so many cases of a self set one is taken
 EDGE = 4  # rows and columns of a captured tile that are taken

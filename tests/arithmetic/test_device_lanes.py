@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hwsim.arithmetic.lanes import Lanes
+from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, load
 from hwsim.evaluate.join import join_for
 from hwsim.formats import FORMATS
@@ -21,7 +22,7 @@ DEVICES = {"h200": 0x7FFFFFFF, "mi210": 0x7FC00000, "ascend910a": None}
 
 def lanes_of(name: str, format: str = "fp16") -> Lanes:
     device = load(name)
-    return Lanes(device, dot_spec(device, device.native[format]))
+    return Lanes(device, dot_spec(device, device.native[format]), CPU)
 
 
 def wanted(x: np.ndarray, nan_code: int | None) -> np.ndarray:
@@ -80,6 +81,6 @@ def test_sums_have_the_unit_s_nan_in_fp32_and_the_format_s_own_in_fp64(unit, nan
     chip = load("l40s")
     ones = np.ones(3)
     for arithmetic, code in (("fp32", nan32), ("fp64", 0x7FF8000000000000)):
-        join = join_for(arithmetic, chip, dot_spec(chip, unit), arithmetic)
+        join = join_for(arithmetic, chip, dot_spec(chip, unit), arithmetic, CPU)
         total = join.add(np.array([np.nan, 1, np.inf], join.dtype), (-ones * [1, 1, np.inf]).astype(join.dtype))
         assert total.view(f"u{join.dtype.itemsize}").tolist() == [code, 0, code]

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -164,6 +165,98 @@ assert os.waitpid(child, 0)[1] == 0
 """
     code, record = run_program([sys.executable, "-c", script], {"device": "h200", "format": "fp64"})
     assert code == 0 and record.routines["dgemm"].calls == 6
+
+
+def test_a_program_whose_server_dies_ends(tmp_path):
+    """Its own BLAS would go on with other bits."""
+    program, code = tmp_path / "program.py", tmp_path / "code"
+    program.write_text("""
+import atexit, os, signal, sys
+import numpy as np
+a = np.full((4, 4), 3.0)
+atexit.register(print, "left for the exit", flush=True)
+print((a @ a).sum(), flush=True)
+os.kill(int(sys.argv[1]), signal.SIGKILL)
+print("went on", (a @ (a + 1)).sum(), flush=True)
+""")
+    inner = f"{sys.executable} {program} $PPID; echo $? > {code}.part; mv {code}.part {code}"
+    command = [sys.executable, "-m", "hwsim", "blas", "--device", "h200", "--format", "fp64", "--", "sh", "-c", inner]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    deadline = time.monotonic() + 60
+    while not code.is_file() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert code.read_text() == "3\n" and done.stdout == "576.0\n"
+    assert done.stderr.splitlines()[0].startswith("hwsim blas: the connection to the simulated device is lost (")
+    assert done.stderr.count("the program ends here, as its own BLAS would give other bits") == 1
+
+
+WITHOUT_DESCRIPTORS = """
+import os, threading
+import numpy as np
+a = np.full((4, 4), 3.0)
+def multiply():
+    print("product", (a @ (a + 1)).sum(), flush=True)
+multiply()
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+thread = threading.Thread(target=multiply)
+thread.start()
+thread.join()
+print("went on", flush=True)
+"""
+
+
+def test_a_program_without_a_descriptor_for_its_connection_ends(tmp_path):
+    (tmp_path / "program.py").write_text(WITHOUT_DESCRIPTORS)
+    command = (
+        f"ulimit -n 64; exec {sys.executable} {tmp_path / 'program.py'} > {tmp_path / 'out'} 2> {tmp_path / 'err'}"
+    )
+    code, _ = run_program(["sh", "-c", command], {"device": "h200", "format": "fp64"})
+    assert code == 3 and (tmp_path / "out").read_text() == "product 768.0\n"
+    said = (tmp_path / "err").read_text()
+    assert said.startswith("hwsim blas: no connection to the simulated device (Too many open files)") and (
+        said.count("\n") == 1
+    )
+
+
+def test_threads_that_end_give_their_descriptors_back():
+    script = """
+import threading
+import numpy as np
+a, right = np.full((4, 4), 3.0), []
+for _ in range(100):
+    one = threading.Thread(target=lambda: right.append((a @ (a + 1)).sum() == 768))
+    one.start()
+    one.join()
+assert len(right) == 100 and all(right)
+"""
+    command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", script]
+    code, record = run_program(command, {"device": "h200", "format": "fp64"})
+    assert code == 0 and record.routines["dgemm"].calls == 100
+
+
+def test_a_program_ends_where_the_server_has_no_descriptor_left(tmp_path):
+    script = """
+import threading
+import numpy as np
+a, together = np.full((4, 4), 3.0), threading.Barrier(80)
+def multiply():
+    together.wait()
+    a @ (a + 1)
+    together.wait()
+threads = [threading.Thread(target=multiply) for _ in range(80)]
+for one in threads: one.start()
+for one in threads: one.join()
+"""
+    (tmp_path / "program.py").write_text(script)
+    inner = f"ulimit -Sn 256; exec {sys.executable} {tmp_path / 'program.py'}"
+    outer = f'ulimit -Sn 64; exec {sys.executable} -m hwsim blas --device h200 --format fp64 -- sh -c "{inner}"'
+    done = subprocess.run(["sh", "-c", outer], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3 and "the connection to the simulated device is lost" in done.stderr
 
 
 def test_what_cannot_run(capsys, tmp_path):

@@ -26,7 +26,7 @@ from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import mapped, program_of
 from hwsim.schemes import scheme_of
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "fuzz"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "tools" / "fuzz"))
 import programs as fuzzed
 
 FORMATS = {"h200": "tf32", "a100": "tf32", "v100": "fp16", "mi210": "bf16"}

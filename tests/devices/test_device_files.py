@@ -1,6 +1,5 @@
 """Every shipped device file, and the 910A's numbers against their tables."""
 
-import dataclasses
 import json
 import re
 import typing
@@ -10,10 +9,12 @@ import pydantic
 import pytest
 
 from hwsim import devices
-from hwsim.datafiles.places import package_folder
 from hwsim.datafiles.yaml_text import parse, plain
-from hwsim.devices import model, registry
+from hwsim.devices import registry
 from hwsim.devices.json_schema import schema_text
+from hwsim.devices.model.chip import DotUnit
+from hwsim.errors import ConfigError
+from hwsim.host.places import package_folder
 from hwsim.libraries import model as libraries
 from hwsim.numerics import units
 
@@ -161,23 +162,36 @@ def test_disagreeing_sources_keep_their_span(ascend):
     assert ascend.evidence["dot_units.cube_fused.fraction_bits"].span == (24, 27)
 
 
-UNIT_MODELS = {
-    m.model_fields["model"].annotation.__args__[0]: m for m in typing.get_args(typing.get_args(model.UnitModel)[0])
-}
+def test_device_files_hold_the_records_of_the_numerics():
+    """No second declaration: the union that a device file chooses from is the one that the arithmetic takes."""
+    assert typing.get_args(DotUnit)[0] == units.Unit
+    assert {type(unit) for name in registry.shipped() for unit in devices.load(name).dot_units.values()} <= {
+        *typing.get_args(units.Unit)
+    }
 
 
-@pytest.mark.parametrize("unit", typing.get_args(units.Unit), ids=lambda unit: unit.model)
-def test_each_unit_of_the_numerics_can_be_written_with_the_same_defaults(unit):
-    fields = {f.name: f for f in dataclasses.fields(unit)}
-    of_file = {n: i for n, i in UNIT_MODELS[unit.model].model_fields.items() if n != "model"}
-    assert set(of_file) == set(fields)
-    for name, field in fields.items():
-        if field.default is not dataclasses.MISSING:
-            assert of_file[name].default == field.default, name
-        elif field.default_factory is not dataclasses.MISSING:
-            assert units.Specials(**of_file[name].default.model_dump()) == field.default_factory(), name
-        else:
-            assert of_file[name].is_required(), name
+def test_a_units_ranges_are_those_of_its_record(small):
+    tree = plain(parse(small, "text")[0])
+    unit = {"model": "fused", "terms": 4, "fraction_bits": 1001, "floor_exponent": -5001, "source": "s"}
+    tree["dot_units"]["unit"] = unit | {"evidence": "paper", "specials": {"nan_code": 1 << 64}}
+    with pytest.raises(ConfigError) as refused:
+        devices.load(tree)
+    for text in (
+        "dot_units.unit.fraction_bits: got 1001; must be at most 1000",
+        "dot_units.unit.floor_exponent: got -5001; must be at least -5000",
+        "dot_units.unit.specials.nan_code: got 18446744073709551616; must be less than 1.84467e+19",
+    ):
+        assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("inner", [{"terms": 16}, {"model": "exact", "terms": 16}, 3])
+def test_an_inner_unit_names_its_model(small, inner):
+    tree = plain(parse(small, "text")[0])
+    unit = {"model": "composite", "terms": 4, "operand_format": "fp16", "modulus": 4, "selections": [[0]]}
+    tree["dot_units"]["unit"] = unit | {"inner": inner, "source": "test", "evidence": "paper"}
+    said = r"dot_units\.unit\.inner(\.model: (missing key|got 'exact')|: got 3; needs a mapping)"
+    with pytest.raises(ConfigError, match=said):
+        devices.load(tree)
 
 
 def test_a_composite_unit_becomes_nested_records(small):

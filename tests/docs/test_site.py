@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -14,6 +15,7 @@ import pytest
 
 import hwsim
 from hwsim.libraries.model import names as library_names
+from hwsim.request.declarations import declared
 
 for package in ("sphinx", "myst_parser", "furo"):
     pytest.importorskip(package, reason=f"the extra docs is missing: {package}")
@@ -83,6 +85,35 @@ def test_devices_and_libraries_have_pages(site: Path) -> None:
     assert "bytes per core clock cycle" in (site / "generated" / "schema" / "device.html").read_text(encoding="utf-8")
 
 
+def test_a_device_page_has_a_row_for_every_number_with_unit_evidence_and_source(site: Path) -> None:
+    device = hwsim.device("ascend910a")
+    text = (site / "generated" / "devices" / "ascend910a.html").read_text(encoding="utf-8")
+    tables = re.findall(r'<div class="numbers.*?</table>', text, re.DOTALL)
+    heads = {tuple(re.findall(r"<th[^>]*><p>(.*?)</p></th>", table)) for table in tables}
+    assert heads == {("number", "value", "unit", "evidence", "source")}
+    assert sum(table.count("<tr") - 1 for table in tables) == len(device.evidence)
+
+
+def test_the_page_of_options_has_a_row_for_every_option(site: Path) -> None:
+    text = (site / "generated" / "options.html").read_text(encoding="utf-8")
+    rows = re.findall(r'<tr class="row-\w+"><td><p><code.*?<span class="pre">(\w+)</span>', text)
+    assert sorted(set(rows)) == sorted({entry.option.name for entry in declared()})
+
+
+def test_the_side_bar_has_at_most_25_entries_and_the_first_page_a_picture(site: Path) -> None:
+    text = (site / "index.html").read_text(encoding="utf-8")
+    entries = text.count('<li class="toctree-l')
+    assert 10 <= entries <= 25
+    assert re.search(r'<img [^>]*src="_images/', text)
+
+
+def test_pages_of_the_laboratory_are_in_the_site(site: Path) -> None:
+    pages = [page for page in (ROOT / "lab" / "docs").rglob("*.md") if page.name != "README.md"]
+    folder = site / "generated" / "laboratory"
+    names = [page.relative_to(ROOT / "lab" / "docs").with_suffix(".html") for page in pages]
+    assert pages and [str(name) for name in names if not (folder / name).exists()] == []
+
+
 def test_the_api_page_has_every_public_name(site: Path) -> None:
     anchors = Links((site / "reference" / "api.html").read_text(encoding="utf-8")).anchors
     assert [name for name in hwsim.__all__ if name != "__version__" and f"hwsim.{name}" not in anchors] == []
@@ -107,4 +138,7 @@ def test_links_out_of_the_site_become_text() -> None:
     page = ROOT / "docs" / "tutorial" / "page.md"
     assert conf.inside_only("[a](../../hwsim/api.py), [b](../cli.md#run), [c](https://x.org)", page) == (
         "a, [b](../cli.md#run), [c](https://x.org)"
+    )
+    assert conf.inside_only("[a](../../lab/docs/papers/ape.md), [b](../README.md)", page) == (
+        "[a](../generated/laboratory/papers/ape.md), [b](../index.md)"
     )

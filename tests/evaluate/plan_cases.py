@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from hwsim.devices import dot_spec, find, instruction_for, load
+from hwsim.evaluate import defaults
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import pieces_of
 from hwsim.formats import FORMATS, code_dtype, decode, round_to
@@ -59,7 +60,7 @@ def rounded(values, fmt, rounding="RNE", overflow="ieee"):
 def evaluate(plan: Plan, device: str, a: Operand, b: Operand, schedule: Schedule | None = None, **given):
     """Codes by hwsim's evaluator."""
     chip = load(device)
-    full = scheduled.resolved(schedule or Schedule(), plan, chip)
+    full = defaults.resolved(schedule or Schedule(), plan, chip)
     left, right = (pieces_of(x, plan, side, chip) for x, side in ((a, "a"), (b, "b")))
     return scheduled.evaluate(plan, full, chip, left, right, **given)
 

@@ -9,7 +9,7 @@ import pytest
 
 import hwsim
 from hwsim.devices import load
-from hwsim.evaluate import evaluator
+from hwsim.evaluate import block_sizes
 from hwsim.evaluate.product import Evaluator
 
 M, K, N = 75, 300, 85
@@ -54,12 +54,12 @@ def test_blocks_do_not_change_a_bit(device, scheme, options, monkeypatch):
     whole = product()
     sizes = ((1 << 14, 16, 7), (1 << 17, 32, 3)) if scheme == "native" else ((1 << 16, 16, 7),)
     for products, lines, least in sizes:
-        monkeypatch.setattr(evaluator, "PRODUCTS_PER_CALL", products)
-        monkeypatch.setattr(evaluator, "LINES_PER_CALL", lines)
-        monkeypatch.setattr(evaluator, "LEAST_LINES", least)
+        monkeypatch.setattr(block_sizes, "PRODUCTS_PER_CALL", products)
+        monkeypatch.setattr(block_sizes, "LINES_PER_CALL", lines)
+        monkeypatch.setattr(block_sizes, "LEAST_LINES", least)
         assert product().tobytes() == whole.tobytes()
-    monkeypatch.setattr(evaluator, "PRODUCTS_PER_CALL", 1 << 31)
-    monkeypatch.setattr(evaluator, "VALUES_PER_CALL", 1 << 11)
+    monkeypatch.setattr(block_sizes, "PRODUCTS_PER_CALL", 1 << 31)
+    monkeypatch.setattr(block_sizes, "VALUES_PER_CALL", 1 << 11)
     assert product().tobytes() == whole.tobytes()
 
 
@@ -68,19 +68,19 @@ def test_blocks_do_not_change_a_bit(device, scheme, options, monkeypatch):
 def test_a_call_keeps_few_values(n, k, sums):
     """Of all terms, slices and chains; never of fewer than 256 rows and columns, as each call arranges A and B."""
     plan = hwsim.run(m=1, n=1, k=1, device="h200", format="fp16").gemm.plan
-    rows, cols = evaluator.block_at_once(plan, n, k, sums)
-    assert rows * cols * sums <= max(evaluator.VALUES_PER_CALL, evaluator.LINES_PER_CALL**2 * sums)
+    rows, cols = block_sizes.block_at_once(plan, n, k, sums)
+    assert rows * cols * sums <= max(block_sizes.VALUES_PER_CALL, block_sizes.LINES_PER_CALL**2 * sums)
     assert rows >= 1 and 1 <= cols <= n
     if k < 1 << 10:  # else the products bound the call
-        assert 2 * rows * cols >= min(evaluator.VALUES_PER_CALL // sums, evaluator.LINES_PER_CALL * n)
+        assert 2 * rows * cols >= min(block_sizes.VALUES_PER_CALL // sums, block_sizes.LINES_PER_CALL * n)
 
 
 @pytest.mark.parametrize(("n", "k"), [(16384, 16384), (1 << 20, 64), (256, 1 << 20), (65536, 65536), (64, 64)])
 def test_a_call_takes_about_a_second_at_most(n, k):
     """At 2 x 10^9 products a second and thread."""
     plan = hwsim.run(m=1, n=1, k=1, device="h200", scheme="bf16x9").gemm.plan
-    rows, cols = evaluator.block_at_once(plan, n, k)
-    assert rows * cols * k * plan.products <= max(evaluator.PRODUCTS_PER_CALL, 64 * 64 * k * plan.products)
+    rows, cols = block_sizes.block_at_once(plan, n, k)
+    assert rows * cols * k * plan.products <= max(block_sizes.PRODUCTS_PER_CALL, 64 * 64 * k * plan.products)
     assert 1 <= cols <= n
 
 

@@ -14,7 +14,7 @@ import hwsim
 from hwsim.arithmetic import instruction_order
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
-from hwsim.evaluate import evaluator as scheduled
+from hwsim.evaluate import block_sizes, defaults
 from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.plan import Piece, Plan, Scaled, Stage, Sum, Term, TermValue, chain, sums
 from hwsim.gemm.schedule import Schedule
@@ -98,10 +98,10 @@ def test_scaled_accumulator(group: object, k: int, spread: int) -> None:
 def test_scaled_accumulator_needs_the_instruction() -> None:
     plan = Plan("x", THREE, THREE, (FASTF32,), TermValue(0))
     with pytest.raises(UnsupportedError, match=r"scale_input_d.*wgmma.*not at all"):
-        scheduled.resolved(Schedule(), plan, load("h200"))
+        defaults.resolved(Schedule(), plan, load("h200"))
     too_far = Plan("x", THREE, THREE, (Term((Stage(((0, 0),), 0), Stage(((0, 1),), 16))),), TermValue(0))
     with pytest.raises(UnsupportedError, match=r"2\^-16.*up to 2\^-15"):
-        scheduled.resolved(Schedule(), too_far, load("b200"))
+        defaults.resolved(Schedule(), too_far, load("b200"))
 
 
 @pytest.mark.parametrize("k", KS)
@@ -120,7 +120,7 @@ def test_fp64_arithmetic_over_an_fp64_unit(k: int) -> None:
     )
     check(plan, "tf64", *operands(k, 40, "fp64"))
     with pytest.raises(UnsupportedError, match=r"a unit that gives fp64|no matrix instruction for fp32"):
-        scheduled.resolved(Schedule(), plan, load("h200"))
+        defaults.resolved(Schedule(), plan, load("h200"))
 
 
 @pytest.mark.parametrize("fields", [{"split_k": 2, "slice_multiple": 16}, {"slice_k": (5, 62)}])
@@ -145,8 +145,8 @@ def test_rows_and_threads_have_no_influence(monkeypatch: pytest.MonkeyPatch) -> 
     plan = PLANS["unlike groups"]
     want = evaluate(plan, "a100", a, b)
     for least in ("LINES_PER_CALL", "LEAST_LINES"):
-        monkeypatch.setattr(scheduled, least, 7)
-    monkeypatch.setattr(scheduled, "PRODUCTS_PER_CALL", 1)
+        monkeypatch.setattr(block_sizes, least, 7)
+    monkeypatch.setattr(block_sizes, "PRODUCTS_PER_CALL", 1)
     shares: list[float] = []
     assert np.array_equal(evaluate(plan, "a100", a, b, threads=3, progress=shares.append), want)
     terms = len(plan.terms)  # each is told of, and a block of rows with its last
@@ -171,8 +171,8 @@ def test_blocks_of_rows_do_not_see_each_other(device, name, options, monkeypatch
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((23, 130), (130, 19)))
     single = [hwsim.matmul(a[i : i + 1], b, device=device, scheme=name, **options)[0] for i in range(len(a))]
     for least in ("LINES_PER_CALL", "LEAST_LINES"):
-        monkeypatch.setattr(scheduled, least, 7)
-    monkeypatch.setattr(scheduled, "PRODUCTS_PER_CALL", 1)
+        monkeypatch.setattr(block_sizes, least, 7)
+    monkeypatch.setattr(block_sizes, "PRODUCTS_PER_CALL", 1)
     for kept_bytes in (instruction_order.CACHE_BYTES, 1 << 14, 1):  # all of K arranged at once, some runs, run by run
         monkeypatch.setattr(instruction_order, "CACHE_BYTES", kept_bytes)
         blocked = hwsim.matmul(a, b, device=device, scheme=name, **options)

@@ -11,6 +11,7 @@ from plan_cases import KS, Straight, drawn, evaluate, fractions, rounded
 from hwsim.arithmetic.exact_sum import ExactSum
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate import defaults
 from hwsim.evaluate import evaluator as scheduled
 from hwsim.evaluate.split import pieces_of
 from hwsim.formats import FORMATS
@@ -131,7 +132,7 @@ def test_bytes_and_groups() -> None:
     parts = [left, right]
     with pytest.raises(InputError, match="needs the sum of an operand"):
         chip = load("a100")
-        scheduled.evaluate(plan, scheduled.resolved(Schedule(), plan, chip), chip, *parts)
+        scheduled.evaluate(plan, defaults.resolved(Schedule(), plan, chip), chip, *parts)
 
 
 def test_int32_results_become_fp32_rounded_once() -> None:
@@ -323,7 +324,7 @@ def test_what_arithmetic_a_unit_carries() -> None:
         "x", pieces, pieces, (chain((0, 0)),), Scaled(TermValue(0), 1), arithmetic="int64", output_format="int64"
     )
     with pytest.raises(UnsupportedError, match="int64 sums need an integer unit; it gives fp32"):
-        scheduled.resolved(Schedule(), whole, load("a100"))
+        defaults.resolved(Schedule(), whole, load("a100"))
     summed = Plan("x", pieces, pieces, (chain((0, 0)),), sums(TermValue(0), OperandSum("a", 1)))
     with pytest.raises(UnsupportedError, match="integer arithmetic"):
-        scheduled.resolved(Schedule(), summed, load("a100"))
+        defaults.resolved(Schedule(), summed, load("a100"))

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from hwsim.cli import main
+from hwsim.datafiles.archive import LIMIT, open_archive
 from hwsim.errors import InputError
 from hwsim.golden import simulated
-from hwsim.golden.archive import LIMIT, open_archive
 from hwsim.golden.format import META, Meta, read_sets, write_sets
 from hwsim.golden.gemms import gemm_files, read_gemms
 from hwsim.golden.thirdparty import read_third_party

@@ -86,7 +86,7 @@ def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
 
 def test_patterns_are_small_and_current(tmp_path: Path) -> None:
     """After a change of tests/golden or of cycles: python lab/tools/selftest_patterns.py."""
-    spec = importlib.util.spec_from_file_location("selftest_patterns", ROOT / "tools" / "selftest_patterns.py")
+    spec = importlib.util.spec_from_file_location("selftest_patterns", ROOT / "lab" / "tools" / "selftest_patterns.py")
     assert spec is not None and spec.loader is not None
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)

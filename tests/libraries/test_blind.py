@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "library"))
+sys.path.insert(0, str(ROOT / "lab" / "tools" / "library"))
 import compare  # noqa: E402
 
 EVERY = 25

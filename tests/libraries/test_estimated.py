@@ -27,7 +27,7 @@ SLICED = {"m": 64, "n": 128, "k": 16384, "b_layout": "columns"}
 
 
 def tool():
-    path = ROOT / "tools" / "library" / "measure_estimates.py"
+    path = ROOT / "lab" / "tools" / "library" / "measure_estimates.py"
     spec = importlib.util.spec_from_file_location("measure_estimates", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -11,8 +11,8 @@ from hwsim.libraries.cublas.sweeps import CallKind, read, shipped, write
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.model import load
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
-sys.path.append(str(Path(__file__).parents[2] / "tools" / "record"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "tools" / "library"))
+sys.path.append(str(Path(__file__).parents[2] / "lab" / "tools" / "record"))
 import compare_sweeps
 import neighbours
 from cublaslt_layers import span_weights

@@ -19,7 +19,7 @@ from hwsim.libraries.cublas.pytorch import NARROW
 from hwsim.libraries.cublas.store import store
 from hwsim.libraries.cublas.versions import versions
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "tools" / "library"))
 import compare_tiles
 
 KEPT = store(versions()[0].path)

@@ -14,7 +14,7 @@ import hwsim
 from hwsim.errors import InputError, UnsupportedError
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "library"))
+sys.path.insert(0, str(ROOT / "lab" / "tools" / "library"))
 import compare_schemes  # noqa: E402
 
 SCHEMES = ROOT / "tests" / "golden" / "h200_schemes" / "schemes.npz"

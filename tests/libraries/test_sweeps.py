@@ -1,6 +1,9 @@
 """Files of a library's own answers: written, read again, taken before fitted choices, refused where they are none."""
 
+import io
+import json
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +12,10 @@ import pytest
 import hwsim
 from hwsim.errors import ConfigError, UnsupportedError
 from hwsim.libraries.cublas.lookup import ANSWERED
-from hwsim.libraries.cublas.sweeps import CallKind, read, shipped, write
+from hwsim.libraries.cublas.sweeps import DIGEST, CallKind, read, shipped, write
 from hwsim.libraries.cublas.versions import versions
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "library"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "tools" / "library"))
 import pack_layers
 
 KIND = CallKind("bf16", "bf16", False, None, "rows", "columns", 32 << 20, 2)
@@ -126,6 +129,92 @@ def test_a_file_whose_arrays_do_not_fit_is_refused(tmp_path) -> None:
         np.savez(file, **{**arrays, name: np.array(value)})
         with pytest.raises(ConfigError, match=f"{file.name}: no file of a library's answers .*{said}"):
             hwsim.library(file, device="h200")
+
+
+def rewritten(path, **changed):
+    """The file with other arrays (None: without), in place."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    for name, value in changed.items():
+        name = name.replace("_", ".", 1) if name[0].isdigit() else name
+        arrays.pop(name) if value is None else arrays.update({name: value})
+    np.savez(path, **arrays)
+    return path
+
+
+def test_an_altered_answer_is_refused_by_the_digest(tmp_path) -> None:
+    path = written(tmp_path / "x.npz")
+    with np.load(path) as file:
+        answers = file["answers"].copy()
+    answers[0, 2] += 1
+    with pytest.raises(ConfigError, match=r"not those that were written: .*arrays_sha256"):
+        hwsim.library(rewritten(path, answers=answers), device="h200")
+    hwsim.library(rewritten(path, **{DIGEST: None}), device="h200")  # as a file of before had none
+
+
+HEAD = {"schema": 1, "library": "cublas", "version": "13.1", "source": "", "cores": {"h200": 132}, "entries": []}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"answers": np.zeros((1, 8), complex)}, "array answers is complex128"),
+        ({"answers": np.zeros(8, np.int32)}, "1-dimensional; allowed: integers, 2"),
+        ({"answers": np.zeros((1, 7), np.int32)}, "answers have 7 numbers"),
+        ({"0_k": np.array([512.0, np.nan])}, "array 0.k is float64"),
+        ({"0_k": np.array([[64, 512]])}, "array 0.k is int64, 2-dimensional"),
+        ({"0_k": np.array([64, 1 << 40])}, "k has numbers beyond"),
+        ({"0_n": None}, "there is no array 0.n"),
+        ({"head": [1.5]}, "array head is float64"),
+        *(
+            ({"head": HEAD | {name: value}}, said)
+            for name, value, said in (
+                ("schema", 2, "schema 2, not 1"),
+                ("version", {}, "version of its head; allowed: a text"),
+                ("cores", {"h200": -1}, "cores of its head"),
+                ("entries", {}, "entries of its head; allowed: a list"),
+                ("entries", [{"devices": [[]]}], r"entries\[0\].devices of its head"),
+                ("entries", [{"devices": ["h200"], "kind": {"operand": []}}], r"entries\[0\].kind of its head"),
+            )
+        ),
+        ({"head": "[" * 100_000}, "nested too deep"),
+    ],
+    ids=str,
+)
+def test_arrays_and_heads_of_other_types_are_refused(tmp_path, changed, said) -> None:
+    if isinstance(changed.get("head"), dict | str):
+        text = changed["head"] if isinstance(changed["head"], str) else json.dumps(changed["head"])
+        changed = {"head": np.frombuffer(text.encode(), np.uint8)}
+    path = rewritten(written(tmp_path / "x.npz"), **changed)
+    with pytest.raises(ConfigError, match=f"no file of a library's answers .*{said}"):
+        hwsim.library(path, device="h200")
+
+
+@pytest.mark.parametrize("place", [4, 6, 8, 10])
+def test_a_flipped_bit_of_the_zip_directory_is_refused(tmp_path, place) -> None:
+    """Versions, flags and compression methods that zipfile does not read, each with an error of its own."""
+    path = written(tmp_path / "x.npz")
+    for bit in range(8):
+        data = bytearray(path.read_bytes())
+        data[data.find(b"PK\x01\x02") + place] ^= 1 << bit
+        (tmp_path / "bit.npz").write_bytes(data)
+        try:
+            hwsim.library(tmp_path / "bit.npz", device="h200")
+        except ConfigError as error:
+            assert "bit.npz: no file of a library's answers" in str(error)
+
+
+def test_a_header_of_terabytes_is_refused(tmp_path) -> None:
+    path = written(tmp_path / "x.npz")
+    large, out = io.BytesIO(), io.BytesIO()
+    said = {"descr": "<i4", "fortran_order": False, "shape": (1_500_000_000_000, 8)}
+    np.lib.format.write_array_header_1_0(large, said)
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, large.getvalue() if name == "answers.npy" else old.read(name))
+    path.write_bytes(out.getvalue())
+    with pytest.raises(ConfigError, match=r"array answers is damaged: its header says \(1500000000000, 8\)"):
+        hwsim.library(path, device="h200")
 
 
 def test_answers_that_stand_twice_are_refused(tmp_path) -> None:

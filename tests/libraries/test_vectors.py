@@ -15,7 +15,7 @@ from hwsim.libraries.cublas.tree import LEAF
 from hwsim.libraries.cublas.vectors import NAMES, as_row, facts
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "library"))
+sys.path.insert(0, str(ROOT / "lab" / "tools" / "library"))
 import compare_vectors  # noqa: E402
 
 EVERY = 25

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.backend.cpu import CPU
 from hwsim.errors import UnsupportedError
 from hwsim.machines.words import as_read
 
@@ -30,7 +31,7 @@ def device(rounding):
 def test_words_are_rounded_as_the_instruction_says() -> None:
     """11 fraction bits, ties to even, worked out by hand; arrays of other formats stay as they are."""
     inputs = {"x": WORDS, "other": np.arange(4, dtype=np.uint16)}
-    found = as_read(program(HF32), hwsim.device("ascend910b3"), inputs)
+    found = as_read(program(HF32), hwsim.device("ascend910b3"), inputs, CPU)
     expected = np.array([1 + 2.0**-11, 1.0, 1 + 2.0**-10, -1 - 2.0**-11], np.float32).view(np.uint32)
     assert np.array_equal(found["x"], expected) and found["other"] is inputs["other"]
 
@@ -39,7 +40,7 @@ def test_words_are_rounded_as_the_instruction_says() -> None:
 def test_two_ways_of_rounding_one_format_are_refused(rounding) -> None:
     chip = device(rounding)
     with pytest.raises(UnsupportedError, match="instructions for hf32 have"):
-        as_read(program(HF32, "second"), chip, {"x": WORDS})
+        as_read(program(HF32, "second"), chip, {"x": WORDS}, CPU)
     same = device("RNE")
-    alone = as_read(program(HF32), same, {"x": WORDS})["x"]
-    assert np.array_equal(as_read(program(HF32, "second"), same, {"x": WORDS})["x"], alone)
+    alone = as_read(program(HF32), same, {"x": WORDS}, CPU)["x"]
+    assert np.array_equal(as_read(program(HF32, "second"), same, {"x": WORDS}, CPU)["x"], alone)

@@ -1,5 +1,7 @@
 """An mma that divides its accumulator by a power of two first: bits of both machines, the checker, the text."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def device(rule="exact", largest=15):
     unit = {"model": "fused", "terms": 16, "fraction_bits": 25, "floor_exponent": -133}
     tree["dot_units"]["cube"] = unit
     tree["instructions"][UNIT] |= {"scale_input_d": largest, "scale_input_d_rule": rule}
-    return Device.model_validate(tree)
+    return Device.model_validate_json(json.dumps(tree))
 
 
 def chained(steps):

@@ -1,12 +1,10 @@
 """What a result says of its evidence: no better than what its bits rest on."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hwsim_lab.golden.survey import read_survey
 
 import hwsim
 from hwsim import devices
@@ -179,37 +177,6 @@ def test_only_schemes_of_library_calls_that_were_recorded(scheme, given, level):
     assert found.evidence["schedule"] == expected
     if expected != level:
         assert evidence(**H200, scheme=scheme, **given)["schedule"] == level
-
-
-def test_no_gemm_of_the_survey_contradicts_it():
-    """What is called silicon follows the default schedule wherever it was recorded, and that is no empty set."""
-    chip, folder = load("h200"), GOLDEN / "h200_cublas"
-    others = json.loads((folder / "schedules.json").read_text())
-    survey = read_survey(folder / "survey.npz")
-    level: dict[tuple[str, str, str | None, float, float], list[bool]] = {}
-    for entry in survey.entries:
-        options = {} if entry.accumulate is None else {"accumulate": entry.accumulate}
-        sizes = entry.m, entry.n, entry.k
-        epilogue = {"alpha": entry.alpha, "beta": entry.beta, "output": entry.output}
-        ready = prepare(
-            chip,
-            scheme_of("native"),
-            Problem(entry.format, *sizes, has_c=bool(entry.beta)),
-            format=entry.format,
-            scheme_options=options,
-            **epilogue,
-        )
-        if of_schedule(chip, ready.gemm) == "silicon":
-            kind = (entry.format, entry.output, entry.accumulate, entry.alpha, entry.beta)
-            level.setdefault(kind, []).append(
-                others.get(str(entry.index), {"verdict": "default"})["verdict"] == "default"
-            )
-    assert all(all(found) for found in level.values())
-    assert len(level) == 12 and min(len(found) for found in level.values()) >= 7
-    assert {kind for kind in level if kind[0] == "fp16"} == {
-        ("fp16", "fp32", None, 1.0, 0.0),
-        ("fp16", "fp16", None, 1.0, 0.0),
-    }
 
 
 @pytest.mark.parametrize("device", ["mi300x", "a100", "a2", "ada"])

@@ -16,7 +16,7 @@ from hwsim.errors import InputError
 from hwsim.studies.invariance import _added, batch_classes
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "library"))
+sys.path.insert(0, str(ROOT / "lab" / "tools" / "library"))
 import compare_classes  # noqa: E402
 import compare_sweeps  # noqa: E402
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,25 @@ def test_a_line_cut_short_is_run_again_and_the_rest_is_not():
     again = hwsim.sweep(STUDY, jobs=1)
     assert again.computed == 1 and again.rows == first.rows
     assert hwsim.sweep(STUDY, jobs=1).computed == 0  # what came after the cut line is whole
+
+
+@pytest.mark.parametrize("row", [None, 7, [], {}, "cycles", "number"], ids=str)
+def test_an_altered_row_is_not_taken(row):
+    """One line says so, and its point is computed again; then nothing is left to say."""
+    first = hwsim.sweep(STUDY, jobs=1)
+    path = next(path for path in journal_folder().iterdir() if "bf16" not in path.read_text())
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line]
+    whole = dict(lines[3]["row"])
+    lines[3]["row"] = row if not isinstance(row, str) else whole | {"cycles": whole["cycles"] + 1}
+    if row == "number":  # and a line that is none
+        lines.append(5)
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    with pytest.warns(UserWarning, match=r"jsonl: 1 row is not as written, and left out") as said:
+        again = hwsim.sweep(STUDY, jobs=1)
+    assert len(said) == 1 and again.computed == 1 and again.rows == first.rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hwsim.sweep(STUDY, jobs=1).computed == 0
 
 
 def test_a_stop_leaves_the_finished_points(monkeypatch):

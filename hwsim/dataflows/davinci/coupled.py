@@ -28,7 +28,6 @@ from hwsim.dataflows.elementwise import (
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole
-from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
@@ -99,7 +98,7 @@ COUPLED = CoupledDataflow()
 
 
 def _kernel_of(gemm: Gemm) -> KernelMapping:
-    return mapping_of(gemm, NAME).kernels[0]
+    return mapping_of(gemm, NAME, (declared.N_FUSED,), (declared.CONVERT_A,)).kernels[0]
 
 
 def _tiling(kernel: KernelMapping) -> Tiling:
@@ -108,11 +107,8 @@ def _tiling(kernel: KernelMapping) -> Tiling:
 
 
 def _convert_a(kernel: KernelMapping) -> str:
-    """Who splits A. Raises InputError for a record with another value than the option's."""
-    value = next((one.value for one in kernel.settings if one.name == "convert_a"), BEFORE)
-    if value not in (BEFORE, IN_KERNEL):
-        raise InputError(f"gemm record: kernel {kernel.name}: setting convert_a = {value!r}; allowed: before, kernel")
-    return str(value)
+    """Who splits A."""
+    return str(next((one.value for one in kernel.settings if one.name == declared.CONVERT_A.name), BEFORE))
 
 
 def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, converts_a: bool) -> Program:

@@ -158,7 +158,7 @@ class CubeMemory:
         """
         if tile is not None:
             blocking = self.with_packets(tile.m, tile.n, tile.k, buffers, steps)
-            self._check(blocking)
+            self.check(blocking)
             return blocking
         found = [b for b in self._candidates(buffers, steps) if not self.excess(b)]
         if not found:
@@ -168,7 +168,8 @@ class CubeMemory:
             )
         return min(found, key=self.estimate_cycles)
 
-    def _check(self, b: CubeBlocking) -> None:
+    def check(self, b: CubeBlocking) -> None:
+        """Raise InputError for a blocking that does not fit, or is none of whole fractals and packets."""
         found = []
         for name, value, unit in (("m", b.m, self.rows), ("n", b.n, self.rows), ("k", b.k, self.depth)):
             if value <= 0 or value % unit:

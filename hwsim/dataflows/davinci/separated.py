@@ -15,10 +15,10 @@ from hwsim.dataflows import options as declared
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
 from hwsim.dataflows.davinci.cube_kernel import CubeKernel
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
-from hwsim.dataflows.davinci.separated_mapping import blocking_of, distributed, facts_of, mapped
+from hwsim.dataflows.davinci.separated_mapping import blocking_of, distributed, facts_of, mapped, recorded
 from hwsim.dataflows.elementwise import lower_pass
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, mapping_of, plan_of
+from hwsim.dataflows.records import check_carried, plan_of
 from hwsim.devices import instruction
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.option_types import Option
@@ -54,8 +54,10 @@ class SeparatedDataflow:
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, one GEMM per term, promotion and combination of terms."""
-        mapping, kernels = mapping_of(gemm, NAME), SeparatedKernels(gemm, plan_of(gemm), device)
+        mapping, kernels = recorded(gemm, NAME), SeparatedKernels(gemm, plan_of(gemm), device)
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, gemm.problem.sizes)
+        for kernel in mapping.kernels:
+            memory.check(blocking_of(kernel))
         made = [lower_pass(work, device) for work in kernels.splits]
         for kernel in mapping.kernels:
             tiles = distributed(gemm, kernel, device)

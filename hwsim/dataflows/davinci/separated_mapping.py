@@ -10,9 +10,19 @@ from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory
 from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING, buffering_of
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
+from hwsim.dataflows.options import (
+    DISTRIBUTION,
+    GRID_COLS,
+    GRID_ROWS,
+    K_GROUP,
+    KERNELS,
+    STEP_KA,
+    STEP_KB,
+    UNIT_FLAG,
+)
 from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, whole
 from hwsim.dataflows.tiles import TileGrid, slices_of, tile_grids
-from hwsim.errors import UnsupportedError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
@@ -21,6 +31,8 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 CYCLIC, BLOCK = "cyclic", "block"  # distributions
+#: Settings that each kernel has, and those that it may have.
+NEEDED, POSSIBLE = (STEP_KA, STEP_KB, DISTRIBUTION, UNIT_FLAG, KERNELS), (GRID_ROWS, GRID_COLS, K_GROUP)
 
 
 def mapped(
@@ -81,6 +93,17 @@ def mapped(
     return replace(gemm, mapping=GemmMapping(family, made), decisions=(*gemm.decisions, *found))
 
 
+def recorded(gemm: Gemm, family: str) -> GemmMapping:
+    """The record's mapping. Raises InputError where it has none that this dataflow could have written."""
+    mapping = mapping_of(gemm, family, NEEDED, POSSIBLE)
+    for kernel in mapping.kernels:
+        names = [one.name for one in kernel.settings]
+        missing = [option.name for option in (GRID_ROWS, GRID_COLS) if option.name not in names]
+        if kernel.setting("distribution") == BLOCK and missing:
+            raise InputError(f"gemm record: kernel {kernel.name} lacks the settings {', '.join(missing)}")
+    return mapping
+
+
 def blocking_of(kernel: KernelMapping) -> CubeBlocking:
     """The blocking of one kernel of a record."""
     tile, steps = kernel.tile, (whole(kernel, "step_ka"), whole(kernel, "step_kb"))
@@ -100,7 +123,7 @@ def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[TileG
 
 def facts_of(gemm: Gemm, family: str) -> dict[str, Any]:
     """The mapping as a result's `options` show it."""
-    kernel = mapping_of(gemm, family).kernels[0]
+    kernel = recorded(gemm, family).kernels[0]
     b, problem = blocking_of(kernel), gemm.problem
     orders = {"a_layout": problem.a_layout, "b_layout": problem.b_layout}
     found: dict[str, Any] = {
@@ -133,7 +156,7 @@ def _unit_flag(device: Device, is_wanted: bool) -> bool:
 def _k_group(gemm: Gemm, family: str) -> int:
     """The K that the cube accumulates from zero, of the first promoted term; else K."""
     plan, k = plan_of(gemm), gemm.problem.k
-    for kernel in mapping_of(gemm, family).kernels:
+    for kernel in recorded(gemm, family).kernels:
         run = plan.terms[kernel.terms[0]].k_group or gemm.schedule.promotion_k or k
         found = whole(kernel, "k_group") if run == "instruction" else run
         if found < k:

@@ -361,9 +361,6 @@ def refuse_schedule(name: str, gemm: Gemm) -> None:
     roundings = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
     is_sliced, has_regions = len(lengths) > 1, bool(schedule.regions)
     refused = {
-        "scales": bool(problem.scales),
-        "sparsity": problem.sparsity is not None,
-        "group": bool(problem.group),
         "k_permutation": schedule.k_permutation is not None,
         "operand_rounding": rounding is not None and roundings != {rounding},
         "start='c'": schedule.start == "c",

@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hwsim.dataflows import records
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
-from hwsim.dataflows.options import STAGING
+from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.record import Gemm
 
 
-SPILLED = "spilled_rows"  # the setting of a mapping that spills
+SPILLED = SPILLED_ROWS.name  # the setting of a mapping that spills
 Scheduler = StaticTileScheduler | StreamKScheduler
 STRIPS = 8  # of columns, at most: each is a loop of its own
 
@@ -251,15 +252,8 @@ def counts_tiles(family: Family, device: Device, tiles: int) -> bool:
 
 
 def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
-    """The mapping of a record. Raises InputError where it has none, or not one that `dataflow` wrote."""
-    mapping = gemm.mapping
-    if mapping is None or mapping.dataflow != dataflow or not mapping.kernels:
-        found = "no mapping" if mapping is None or not mapping.kernels else f"a mapping of {mapping.dataflow}"
-        raise InputError(f"gemm record: {found}; a program of {gemm.device.name} needs one of {dataflow}")
-    missing = [name for name in ("k_group", "launches") if not any(x.name == name for x in mapping.kernels[0].settings)]
-    if missing:
-        raise InputError(f"gemm record: its first kernel lacks the settings {', '.join(missing)}")
-    return mapping
+    """The record's mapping. Raises InputError where it has none, or not one that `dataflow` wrote."""
+    return records.mapping_of(gemm, dataflow, (K_GROUP, LAUNCHES), (STAGING, SPILLED_ROWS, A_LAYOUT, B_LAYOUT))
 
 
 def is_staged(mapping: KernelMapping) -> bool:

@@ -1,10 +1,13 @@
 """The server of `hwsim blas`: products that programs send over a Unix socket, computed on a simulated device.
 
-It knows the requests of kernels_ext/blas/shim.c and hwsim.frameworks.numpy.emulation's engine, which multiplies and keeps statistics.
+A program whose connection is lost ends with a line on standard error and exit code 3 (the shim's work). This module
+knows the requests of kernels_ext/blas/shim.c and the engine of hwsim.frameworks.numpy.emulation.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import socketserver
 import struct
@@ -19,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.backend.environment import in_default_environment
 from hwsim.errors import HwsimError
 from hwsim.frameworks.numpy.emulation import Engine, new_engine
-from hwsim.host.environment import in_default_environment
 from hwsim.host.memory import left_if_too_little
 
 Array = NDArray[Any]
@@ -92,7 +95,26 @@ class BlasServer(socketserver.ThreadingUnixStreamServer):
     def __init__(self, path: Path, arguments: Mapping[str, Any]) -> None:
         self.record = BlasRecord(arguments)
         self.lock = threading.Lock()
+        self.spare = os.open(os.devnull, os.O_RDONLY)
         super().__init__(str(path), _Connection)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next connection. Without a file descriptor for it, it is closed at once: the program ends, and does not
+        wait for ever.
+        """
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                os.close(self.spare)
+                super().get_request()[0].close()
+                self.spare = os.open(os.devnull, os.O_RDONLY)
+            raise
+
+    def server_close(self) -> None:
+        """Closes the socket and the spare descriptor."""
+        super().server_close()
+        os.close(self.spare)
 
     @in_default_environment  # alpha, beta and C
     def compute(self, routine: str, a: Array, b: Array, c: Array | None, alpha: complex, beta: complex) -> Array:

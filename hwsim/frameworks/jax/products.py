@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
+from hwsim.backend.environment import in_default_environment
 from hwsim.errors import UnsupportedError
 from hwsim.frameworks.jax.algorithms import BY_PRECISION, arguments_of
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import Settings, Stage, settings_of
-from hwsim.host.environment import in_default_environment
 from hwsim.operands.operand import operand
 
 Array = Any  # of JAX

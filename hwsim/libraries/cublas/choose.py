@@ -32,11 +32,12 @@ from hwsim.libraries.cublas.calls import (
 from hwsim.libraries.cublas.choice import LibraryChoice, choice_of
 from hwsim.libraries.cublas.estimated import Estimates, calls_on, generation_of
 from hwsim.libraries.cublas.fitted import BIAS
-from hwsim.libraries.cublas.lookup import ASSUMED, AnswerSources, kind_of
+from hwsim.libraries.cublas.lookup import AnswerSources, kind_of
 from hwsim.libraries.cublas.orders import FAMILIES
 from hwsim.libraries.cublas.pytorch import pytorch_call
 from hwsim.libraries.cublas.sweeps import CallKind, Sweeps, read
 from hwsim.libraries.cublas.versions import (
+    ASSUMED,
     SUFFIX,
     Version,
     has_seen_rules,
@@ -63,10 +64,10 @@ def library(
     device: str | Path | Mapping[str, Any] | Device,
     version: str | None = None,
     workspace_bytes: int | None = None,
-    estimates: Callable[[Device, CallsModel, str], Estimates] | None = None,
+    estimates: Callable[[Device, CallsModel, Version], Estimates] | None = None,
 ) -> LibraryOnDevice:
     """As hwsim.library. estimates: for chips that the library was not asked on, by the rules of their library file and
-    with the file of shares; None: those are refused.
+    with the version's file of shares; None: those are refused.
     """
     if workspace_bytes is not None and (
         isinstance(workspace_bytes, bool) or not isinstance(workspace_bytes, int) or workspace_bytes < 0
@@ -90,7 +91,7 @@ def library(
             f"{asked}, and can be estimated where the device's library file says what {name} runs; leave library out, "
             "or record them on such a GPU (hwsim library record)"
         )
-    found = estimates(chip, calls, known.shares)
+    found = estimates(chip, calls, known)
     return LibraryOnDevice(known, chip.name, workspace_bytes, estimates=found, generation=found.generation)
 
 

@@ -2,8 +2,8 @@
 
 The kernels follow from rules of the library file that the device names (`CallsModel`), slices of K and tile from an
 estimate of time, which `Estimator` stands for. How often both are cuBLASLt's was measured where its answers are known:
-lab/tools/library/measure_estimates.py asks the same estimate for them and writes the shares (configs/libraries). The module
-knows calls, rules and shares; no dataflow and no program.
+lab/tools/library/measure_estimates.py asks the same estimate for them and writes the shares (configs/libraries).
+The module knows calls, rules and shares; no dataflow and no program.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from hwsim.datafiles.places import package_folder, text_of
 from hwsim.devices import find
 from hwsim.errors import UnsupportedError
+from hwsim.host.places import package_folder, text_of
 from hwsim.libraries.cublas.answer import HOPPER, Answer, Generation
 from hwsim.libraries.cublas.calls import LINE_BYTES, VECTOR_BYTES, Call
 from hwsim.libraries.cublas.orders import REDUCTION_COMPUTE_TYPE, order_of
@@ -102,13 +102,14 @@ def generation_of(chip: Device, library: str) -> Generation:
 @dataclass(frozen=True, eq=False)
 class Estimates:
     """Estimated choices on a chip. shares: the file of shares, beside the library files; "": none is asked for, and
-    every confidence is 0."""
+    every confidence is 0. asked_on: the chips that they were measured on, in words."""
 
     chip: Device
     calls: CallsModel
     generation: Generation
     estimator: Estimator
     shares: str
+    asked_on: str = ""
 
     def __post_init__(self) -> None:
         if self.calls.needs and all(find(self.chip, name) is None for name in self.calls.needs):
@@ -160,7 +161,7 @@ class Estimates:
             known = f"there are fewer than {FEWEST}" if found is None else f"the estimate gives none of {found[0]}"
             raise UnsupportedError(
                 f"{self.calls.library} {self.calls.version} on {self.chip.name}: {_text(kind)} cannot be estimated: of "
-                f"its answers to such GEMMs on an H100 and an H200 {known}; leave library out, or record its choices "
+                f"its answers to such GEMMs on {self.asked_on} {known}; leave library out, or record its choices "
                 "on such a GPU (hwsim library record)"
             )
         return found[1] / found[0]

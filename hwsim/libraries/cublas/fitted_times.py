@@ -17,9 +17,9 @@ from importlib.resources import as_file
 
 import numpy as np
 
-from hwsim.datafiles.places import package_folder, text_of
 from hwsim.errors import InputError
 from hwsim.formats import format_of
+from hwsim.host.places import package_folder, text_of
 from hwsim.libraries.cublas.calls import ELEMENT_BYTES
 from hwsim.libraries.cublas.choice import LibraryChoice
 from hwsim.libraries.cublas.forest import Forest, unpack

@@ -18,13 +18,12 @@ from hwsim.libraries.cublas.fitted import BATCHES, FittedAnswer, FittedChoices
 from hwsim.libraries.cublas.neighbours import near
 from hwsim.libraries.cublas.sweeps import REFUSED_ID, CallKind, Sweeps, shipped
 from hwsim.libraries.cublas.vectors import is_vector
-from hwsim.libraries.cublas.versions import Version
+from hwsim.libraries.cublas.versions import ASSUMED, Version
 
 if TYPE_CHECKING:
     from hwsim.libraries.cublas.estimated import Estimate, Estimates
 
-#: Evidence: the library's own answer, asked on the chip; and where it was not asked for such a call.
-ANSWERED, ASSUMED = "microbenchmark", "assumption"
+ANSWERED = "microbenchmark"  # evidence: the library's own answer, asked on the chip
 ROUNDED = 0.5 / 51  # by so much a tree's confidence is rounded at most (lab/tools/library/grow.py)
 
 
@@ -119,6 +118,7 @@ class AnswerSources:
         files += [shipped(self.version.layers)] if self.version.layers and not is_batch else []
         kind = kind_of(asked)
         for file in files:
+            is_own = not is_batch and (file is self.answers or self.version.is_asked)
             sweep = file.sweep(self.device, kind)
             rows = [] if sweep is None else sweep.at(sizes_m, call.n, call.k)
             for place, row in enumerate(rows):
@@ -129,7 +129,7 @@ class AnswerSources:
                     )
                 if row is not None and found[place] is None:
                     shape = row[5:] if row[5] >= 0 else None
-                    found[place] = FoundAnswer(row[:5], shape, 1.0, ASSUMED if is_batch else ANSWERED, unasked)
+                    found[place] = FoundAnswer(row[:5], shape, 1.0, ANSWERED if is_own else ASSUMED, unasked)
         return found
 
     def _beside(self, asked: Asked, sizes_m: Sequence[int]) -> list[FoundAnswer | None]:

@@ -13,8 +13,8 @@ from functools import cache
 from importlib.resources import as_file
 from typing import Any
 
-from hwsim.datafiles.places import package_folder
 from hwsim.errors import ConfigError
+from hwsim.host.places import package_folder
 from hwsim.libraries.cublas.tree import Tree, unpack
 
 UNDEFINED = 0  # cuBLASLt's number of stages that says nothing

@@ -7,21 +7,20 @@ lab/tools/library/pack_layers.py and `hwsim library record` (hwsim/libraries/rec
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from importlib.resources import as_file
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.datafiles.places import package_folder
+from hwsim.datafiles.archive import digest, open_archive
 from hwsim.errors import ConfigError, InputError
 from hwsim.host.files import write_npz
+from hwsim.host.places import package_folder
 from hwsim.libraries.cublas.calls import REDUCTION_MASKS
 
 NOT_ASKED = 65535  # the label of a run that no answer is known of
@@ -31,6 +30,8 @@ FIELDS = ("id", "stages", "slices", "reduction", "custom", "tile", "cluster", "s
 ARRAYS = ("n", "k", "counts", "firsts", "labels")  # of each entry
 SCHEMA = 1
 MOST_K = (1 << 32) - 1  # the part of a key that is k
+MOST_SIZE = (1 << 31) - 1  # of n, k and m
+DIGEST = "arrays_sha256"  # the array with the SHA-256 of all others, as text
 Recorded = tuple[int, ...]
 Runs = list[tuple[int, Recorded | None]]  # first m, answer
 
@@ -151,23 +152,101 @@ def _bad(path: Path, why: object) -> ConfigError:
 @lru_cache(maxsize=8)
 def _read(path: Path, *_state: int) -> Sweeps:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            head = json.loads(bytes(file["head"]).decode())
-            if head.get("schema") != SCHEMA:
-                raise ValueError(f"schema {head.get('schema')}, not {SCHEMA}")
-            answers = tuple(tuple(row) for row in file["answers"].tolist())
-            by_kind: dict[tuple[str, CallKind], Sweep] = {}
-            for number, entry in enumerate(head["entries"]):
-                sweep = _sweep({name: file[f"{number}.{name}"] for name in ARRAYS}, answers)
-                kind = CallKind(**entry["kind"])
-                for device in entry["devices"]:
-                    if by_kind.setdefault((device, kind), sweep) is not sweep:
-                        raise ValueError(f"{device}, {kind.full_text}: answers stand twice")
-            return Sweeps(path, head["library"], head["version"], head["source"], dict(head["cores"]), by_kind)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
+        with open_archive(path) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except InputError as error:
+        raise _bad(path, str(error).removeprefix(f"{path}: ")) from None
+    except OSError as error:
         raise _bad(path, error) from None
-    except (zipfile.BadZipFile, zlib.error) as error:
+    try:
+        found = _of_arrays(path, arrays)
+    except ValueError as error:
         raise _bad(path, error) from None
+    said = arrays.pop(DIGEST, None)  # files of before 2026-11-28 have none
+    if said is not None and said.tobytes().decode(errors="replace") != digest(arrays):
+        raise _bad(path, f"its arrays are not those that were written: their SHA-256 is not that of its array {DIGEST}")
+    return found
+
+
+def _of_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Sweeps:
+    """The file's contents. Raises ValueError, which says what is wrong, for contents that no such file has."""
+    head = _head(_array(arrays, "head", "u", 1).tobytes())
+    table = _array(arrays, "answers", "i", 2)
+    if table.shape[1] != len(FIELDS):
+        raise ValueError(f"answers have {table.shape[1]} numbers, not {len(FIELDS)}")
+    answers = tuple(tuple(row) for row in table.tolist())
+    by_kind: dict[tuple[str, CallKind], Sweep] = {}
+    for number, (kind, devices) in enumerate(head.entries):
+        sweep = _sweep({name: _array(arrays, f"{number}.{name}", "iu", 1) for name in ARRAYS}, answers)
+        for device in devices:
+            if by_kind.setdefault((device, kind), sweep) is not sweep:
+                raise ValueError(f"{device}, {kind.full_text}: answers stand twice")
+    return Sweeps(path, head.library, head.version, head.source, head.cores, by_kind)
+
+
+def _array(arrays: Mapping[str, NDArray[Any]], name: str, kinds: str, dimensions: int) -> NDArray[Any]:
+    """An array of the file, of one of NumPy's kinds of integers. Raises ValueError."""
+    array = arrays.get(name)
+    if array is None:
+        raise ValueError(f"there is no array {name}")
+    if array.dtype.kind not in kinds or array.ndim != dimensions:
+        raise ValueError(f"array {name} is {array.dtype}, {array.ndim}-dimensional; allowed: integers, {dimensions}")
+    return array
+
+
+class _Head(NamedTuple):
+    """What a file says beside its arrays: as Sweeps has it, and of each entry its kind of call and its devices."""
+
+    library: str
+    version: str
+    source: str
+    cores: dict[str, int]
+    entries: list[tuple[CallKind, list[str]]]
+
+
+def _head(data: bytes) -> _Head:
+    """The file's head. Raises ValueError, which names the key, for anything that `write` would not have written."""
+    try:
+        head = json.loads(data.decode())
+    except RecursionError:
+        raise ValueError("its head is nested too deep") from None
+    if not isinstance(head, dict) or head.get("schema") != SCHEMA:
+        raise ValueError(f"schema {head.get('schema') if isinstance(head, dict) else None!r}, not {SCHEMA}")
+    for name in ("library", "version", "source"):
+        _expect(isinstance(head.get(name), str), name, "a text")
+    cores: Any = head.get("cores")
+    entries: Any = head.get("entries")
+    _expect(isinstance(cores, dict) and all(map(_is_count, cores.values())), "cores", "SMs by device")
+    _expect(isinstance(entries, list), "entries", "a list")
+    found = []
+    for number, entry in enumerate(entries):
+        where = f"entries[{number}]"
+        devices: Any = entry.get("devices") if isinstance(entry, dict) else None
+        is_list = isinstance(devices, list) and all(isinstance(one, str) for one in devices)
+        _expect(is_list, f"{where}.devices", "a list of names")
+        found.append((_kind(entry.get("kind"), f"{where}.kind"), devices))
+    return _Head(head["library"], head["version"], head["source"], cores, found)
+
+
+def _kind(given: Any, where: str) -> CallKind:
+    names = CallKind.__dataclass_fields__
+    _expect(isinstance(given, dict) and set(given) == set(names), where, ", ".join(names))
+    for name in ("operand", "output", "a_layout", "b_layout"):
+        _expect(isinstance(given[name], str), f"{where}.{name}", "a text")
+    _expect(isinstance(given["bias"], bool), f"{where}.bias", "true, false")
+    _expect(given["fast"] in (None, True, False), f"{where}.fast", "true, false, null")
+    for name in ("workspace_bytes", "reductions"):
+        _expect(given[name] == 0 or _is_count(given[name]), f"{where}.{name}", "an integer of at least 0")
+    return CallKind(**given)
+
+
+def _expect(is_so: bool, where: str, allowed: str) -> None:
+    if not is_so:
+        raise ValueError(f"{where} of its head; allowed: {allowed}")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_K
 
 
 @cache
@@ -178,8 +257,13 @@ def shipped(name: str) -> Sweeps:
 
 
 def _sweep(arrays: Mapping[str, NDArray[Any]], answers: tuple[Recorded, ...]) -> Sweep:
-    keys = (arrays["n"].astype(np.int64) << 32) + arrays["k"]
-    counts, firsts, labels = (arrays[name].astype(np.int64) for name in ("counts", "firsts", "labels"))
+    for name in ARRAYS:
+        if arrays[name].size and not -1 <= int(arrays[name].min()) <= int(arrays[name].max()) <= MOST_SIZE:
+            raise ValueError(f"{name} has numbers beyond 0 to {MOST_SIZE:,}")
+    n, k, counts, firsts, labels = (arrays[name].astype(np.int64) for name in ARRAYS)
+    if len(n) != len(k) or (np.minimum(n, k) < 1).any():
+        raise ValueError("weights without an n or a k")
+    keys = (n << 32) + k
     starts = np.concatenate([[0], np.cumsum(counts)])
     if len(counts) != len(keys) or (np.diff(keys) <= 0).any():
         raise ValueError("weights are not in ascending order, each once")
@@ -190,7 +274,7 @@ def _sweep(arrays: Mapping[str, NDArray[Any]], answers: tuple[Recorded, ...]) ->
     if not rises.all() or (firsts < 1).any():
         raise ValueError("the first m of a weight's runs are not in ascending order, from 1 on")
     is_label = (labels == NOT_ASKED) | ((labels >= 0) & (labels < len(answers)))
-    if not is_label.all() or any(len(row) != len(FIELDS) for row in answers):
+    if not is_label.all():
         raise ValueError("an answer is missing")
     return Sweep(keys, starts, firsts, labels, answers)
 
@@ -231,4 +315,5 @@ def write(
     }  # fmt: skip
     arrays["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
     arrays["answers"] = np.array(list(table), np.int32).reshape(-1, len(FIELDS))
+    arrays[DIGEST] = np.frombuffer(digest(arrays).encode(), np.uint8)
     write_npz(path, arrays)

@@ -14,13 +14,18 @@ from hwsim.gemm.record import LibraryId
 from hwsim.libraries.model import facts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hwsim.datafiles.reading import FileRecord
     from hwsim.devices.device import Device
     from hwsim.libraries.model.version_model import AskedKind, LibraryVersion, NeighboursModel, TakenModel
 
 SUFFIX = ".npz"  # of a file of answers
-#: The version on which the rules of the kernels' sums were found.
-RULES = ("cublas", "13.1")
+ASSUMED = "assumption"  # evidence: the library was not asked for such a call, or it was another version
+SPOKEN_WITH_A_VOWEL = "aefhilmnorsx"  # letters, at the beginning of a chip's name
+LIBRARY = "cublas"  # whose kernels' rules hwsim.libraries.cublas has
+#: The version whose file of sums the rules read.
+RULES = (LIBRARY, "13.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +35,9 @@ class Version:
     right, for others.
 
     devices, asked_on, same_with_c: `chips`, `alone` and `same_with_c` under `asked` in the version file; taken and
-    neighbours stand there under their names (hwsim.libraries.model.version_model). evidence: of the trees. mixed_alike: the
-    share of answers for operands of two formats that are as for the first one's.
+    neighbours stand there under their names (hwsim.libraries.model.version_model). evidence: of the trees.
+    mixed_alike: the share of answers for operands of two formats that are as for the first one's. rules_version,
+    rules_chips: on which the rules of the kernels' sums were found. is_asked: whether the answers are this version's own.
     """
 
     library: str
@@ -48,6 +54,14 @@ class Version:
     mixed_alike: float
     taken: TakenModel = field(hash=False)
     neighbours: NeighboursModel = field(hash=False)
+    rules_version: str
+    rules_chips: tuple[str, ...]
+    is_asked: bool
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether the rules of the kernels' sums were found on this version."""
+        return self.rules_version == self.version
 
     @property
     def id(self) -> LibraryId:
@@ -66,39 +80,61 @@ class Version:
 
 @cache
 def versions() -> tuple[Version, ...]:
-    """All of them, the newest of each library first."""
-    return tuple(_version(one) for one in facts.versions())
+    """All of cuBLAS's, the newest first. Version files of other libraries are read by no rule of this package."""
+    return tuple(_version(one) for one in facts.versions() if one.record.library == LIBRARY)
 
 
 def _version(found: FileRecord[LibraryVersion]) -> Version:
     said = found.record
+    is_asked = said.asked.version == said.version
     return Version(
-        said.library, said.version, said.files.trees, said.files.layers, said.files.times, said.files.factors,
-        said.files.shares, said.asked.chips, found.evidence["files.trees"].evidence.value, said.asked.alone,
-        said.asked.same_with_c, 1 - said.mixed.differing / said.mixed.answers, said.taken, said.neighbours,
-    )  # fmt: skip
+        library=said.library,
+        version=said.version,
+        path=said.files.trees,
+        layers=said.files.layers,
+        times=said.files.times,
+        factors=said.files.factors,
+        shares=said.files.shares,
+        devices=said.asked.chips,
+        evidence=found.evidence["files.trees"].evidence.value if is_asked else ASSUMED,
+        asked_on=said.asked.alone,
+        same_with_c=said.asked.same_with_c,
+        mixed_alike=1 - said.mixed.differing / said.mixed.answers,
+        taken=said.taken,
+        neighbours=said.neighbours,
+        rules_version="" if said.rules_seen is None else said.rules_seen.version,
+        rules_chips=() if said.rules_seen is None else said.rules_seen.chips,
+        is_asked=is_asked,
+    )
 
 
 def version_of(name: str, version: str | None) -> Version:
-    """A version of a library; None: the newest. Raises UnsupportedError where there is none."""
+    """A version of a library; None: the newest one on which its rules were found.
+
+    Raises UnsupportedError where there is none.
+    """
     names = known_libraries()
     if name not in names:
         raise UnsupportedError(
             f"no library {name!r}; there is {', '.join(names)}, and files of answers ({SUFFIX}){nearest(name, names)}"
         )
-    own = [one for one in versions() if one.library == name]
-    fits = [one for one in own if version in (None, one.version)]
+    if version is None:
+        return next((one for one in versions() if one.has_rules), versions()[0])
+    fits = [one for one in versions() if one.version == version]
     if not fits:
-        known = ", ".join(repr(one.version) for one in own)
+        known = ", ".join(repr(one.version) for one in versions())
         raise UnsupportedError(f"{name}: no version {version!r}; there is {known}")
     return fits[0]
 
 
 def version_on(library: str, version: str, device: str, cores: int) -> Version:
-    """The version that was asked on a chip, or where none was, one without answers. device: as of `observed_as`."""
-    asked = [one for one in versions() if (one.library, one.version) == (library, version)]
-    fits = [one for one in asked if one.devices.get(device) == cores]
-    return fits[0] if fits else versions()[0].without_answers(version)
+    """The version that was asked on a chip, or where none was, one without answers. device: as of `observed_as`.
+
+    Raises UnsupportedError for a library whose rules are not known.
+    """
+    usual = version_of(library, None)
+    fits = [one for one in versions() if one.version == version and one.devices.get(device) == cores]
+    return fits[0] if fits else usual.without_answers(version)
 
 
 def calls_taken() -> TakenModel:
@@ -108,19 +144,28 @@ def calls_taken() -> TakenModel:
 
 def known_libraries() -> list[str]:
     """Their names."""
-    return sorted({one.library for one in versions()})
+    return [LIBRARY]
 
 
 def has_seen_rules(id: LibraryId, device: str, cores: int) -> bool:
     """Whether the rules of the kernels' sums (`orders`) were found with this version on this chip; else they are
     assumed. device: as of `observed_as`; a chip of that name with other SMs was not asked.
     """
-    return any(id == one.id and one.devices.get(device) == cores for one in versions())
+    return any(
+        id == one.id and one.has_rules and device in one.rules_chips and one.devices.get(device) == cores
+        for one in versions()
+    )
 
 
 def rules_text() -> str:
     """With which versions and on which chips the rules of the kernels' sums were found."""
-    return "; ".join(f"{one.library} {one.version} on {', '.join(one.devices)}" for one in versions())
+    found = [f"{one.library} {one.rules_version} on {', '.join(one.rules_chips)}" for one in versions()]
+    return "; ".join(dict.fromkeys(text for text, one in zip(found, versions(), strict=True) if one.rules_version))
+
+
+def chips_text(chips: Iterable[str]) -> str:
+    """Chips in words, as "an H100 and an H200"."""
+    return " and ".join(f"{'an' if name[0] in SPOKEN_WITH_A_VOWEL else 'a'} {name.upper()}" for name in chips)
 
 
 def observed_as(chip: Device) -> str:

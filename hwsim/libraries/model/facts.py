@@ -9,9 +9,9 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hwsim.datafiles import places
 from hwsim.datafiles.reading import FileRecord, Model, record_of
 from hwsim.datafiles.yaml_text import parse
+from hwsim.host import places
 from hwsim.libraries.model.framework_model import Framework
 from hwsim.libraries.model.loader import FURTHER, SUFFIX
 from hwsim.libraries.model.sums_model import LibrarySums

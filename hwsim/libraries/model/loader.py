@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hwsim.datafiles import places
 from hwsim.datafiles.reading import record_of
 from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
 from hwsim.errors import UnsupportedError, nearest
 from hwsim.formats import FORMATS
+from hwsim.host import places
 from hwsim.libraries.model.kernels import Library
 
 SCHEMA_VERSION = 1

@@ -31,6 +31,7 @@ class VersionFiles(StrictRecord):
 class AskedModel(StrictRecord):
     """Where the library was asked.
 
+    version: of the library that was asked; where it is another one than the file's, its answers are an assumption.
     chips: numbers of SMs by the chips' names under `library.observations` in device files. alone: of kinds of calls
     that not all of them were asked about, those that were. mixed_formats: operands of two formats; batched_vectors:
     strided batches of matrix-vector products; batched_columns: batches with A by columns; biased: calls with a bias,
@@ -38,9 +39,19 @@ class AskedModel(StrictRecord):
     kernels of the products without.
     """
 
+    version: Name
     chips: Annotated[dict[Name, PositiveInt], Field(min_length=1)]
     alone: dict[AskedKind, Names]
     same_with_c: Names
+
+
+class RulesSeenModel(StrictRecord):
+    """On which version of the library, and on which chips, the rules of its kernels' sums were found. Where that is
+    another version than the file's, its orders of summation are an assumption. chips: as under `asked`.
+    """
+
+    version: Name
+    chips: Annotated[Names, Field(min_length=1)]
 
 
 class MixedModel(StrictRecord):
@@ -120,7 +131,9 @@ class NeighboursModel(StrictRecord):
 
 
 class LibraryVersion(StrictRecord):
-    """A version of a library whose choices are known. library: as `hwsim.library` names it."""
+    """A version of a library whose choices are known. library: as `hwsim.library` names it. rules_seen: null where
+    nobody found the rules of its kernels' sums.
+    """
 
     schema_version: Literal[1]
     library: Name
@@ -128,6 +141,7 @@ class LibraryVersion(StrictRecord):
     title: str
     files: VersionFiles
     asked: AskedModel
+    rules_seen: RulesSeenModel | None = None
     mixed: MixedModel
     taken: TakenModel
     neighbours: NeighboursModel

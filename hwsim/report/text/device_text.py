@@ -82,10 +82,10 @@ def _instructions(device: Device) -> Iterator[str]:
 def _units(device: Device) -> Iterator[str]:
     yield from ("", "dot units")
     rows = []
-    for name, unit in device.dot_units.items():
-        settings = unit.model_dump(mode="json", exclude={"model", "specials"}, exclude_none=True)
+    for name, unit in device.model_dump(mode="json", include={"dot_units"}, exclude_none=True)["dot_units"].items():
+        settings = {key: value for key, value in unit.items() if key not in ("model", "specials")}
         rows.append(
-            (name, unit.model, ", ".join(f"{key} {provenance_text.plain_value(x)}" for key, x in settings.items()))
+            (name, unit["model"], ", ".join(f"{key} {provenance_text.plain_value(x)}" for key, x in settings.items()))
         )
     yield from table(rows)
 

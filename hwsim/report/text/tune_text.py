@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hwsim.studies.tune import Landscape, TunedPoint
 
 BEST = 10  # groups of points listed
-TIME_ERROR = 0.08  # mean |error| of bf16 GEMM times over six chips: docs/cycles.md, "Times that others measured"
+TIME_ERROR = 0.08  # mean |error| of bf16 GEMM times over six chips: lab/docs/cycles.md, "Times that others measured"
 SHADES = " .:-=+*#%@"  # from far above the best to the best
 
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.vector import VectorUnit
+from hwsim.arithmetic.vector import saturates
 from hwsim.devices import dot_spec, find, instruction_for
-from hwsim.evaluate import evaluator as scheduled
+from hwsim.evaluate.defaults import first_unit, with_result_formats
 from hwsim.formats import Format, decode, format_of
 from hwsim.gemm.plan import Mixed, Piece, Plan, Term
 from hwsim.gemm.schedule import Schedule
@@ -152,13 +152,13 @@ def residuals_of(x: Array, plan: Plan, side: str, source: str, device: Device, t
         return _slices(x, plan, pieces, 1 if side == "a" else 0)
     taken, stored = format_of(plan.input_format), format_of(source)
     own = _quantum(size, taken if taken.precision < stored.precision and not stored.is_integer else stored)
-    saturates = VectorUnit(device.vector).saturates
+    is_saturating = saturates(device.vector)
     before: list[Array] = []
     rest, scale = size, 0
     lost = np.where(_quantum(size, taken) > own, _quantum(size, taken) / 2, 0.0)
     if taken.precision < stored.precision:  # rounded to the scheme's operands first
         lost = _quantum(size, taken) / 2
-    if plan.clamp is False and not saturates and top > _largest(pieces[0]) and not pieces[0].overflow:
+    if plan.clamp is False and not is_saturating and top > _largest(pieces[0]) and not pieces[0].overflow:
         lost = np.full_like(size, np.inf)
     for piece in pieces:
         scale += piece.scale_exponent
@@ -166,7 +166,7 @@ def residuals_of(x: Array, plan: Plan, side: str, source: str, device: Device, t
             normal = math.ldexp(1.0, format_of(piece.format).min_exponent - scale)
             lost = lost + np.where((rest < normal) | bool(before), np.minimum(rest, normal), 0.0)
         before.append(rest)
-        rest = _residual_after(rest, piece, scale, own, saturates)
+        rest = _residual_after(rest, piece, scale, own, is_saturating)
     whole = rest + lost
     if pieces[-1].rounding in ("RZ", "RD", "RU") and np.isfinite(whole).all():
         return Residuals(tuple(before), whole, np.copysign(whole / 2, x))
@@ -315,7 +315,7 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
     """
     if isinstance(plan, Mixed):
         return math.hypot(*(predicted_error(one, device, part, share) for one, part, share in _parts(plan, sample)))
-    plan = scheduled.with_result_formats(plan, dot_spec(device, scheduled.first_unit(plan, Schedule(), device)))
+    plan = with_result_formats(plan, dot_spec(device, first_unit(plan, Schedule(), device)))
     a = residuals_of(sample.a, plan, "a", sample.format, device, sample.a_top)
     b = residuals_of(sample.b, plan, "b", sample.format, device, sample.b_top)
     if not (np.isfinite(a.after).all() and np.isfinite(b.after).all()):

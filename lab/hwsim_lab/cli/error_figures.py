@@ -10,8 +10,7 @@ from typing import Any
 from hwsim.api import fma_chain, matmul
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import names
-from hwsim.studies import accuracy
-from hwsim_lab.papers import paper_errors
+from hwsim_lab.papers import accuracy, paper_errors
 from hwsim_lab.papers import underflow as underflow_figure
 
 FigureRows = tuple[list[dict[str, Any]], str]

@@ -24,13 +24,13 @@ import numpy as np
 
 from hwsim._kernels import gemm
 from hwsim._kernels.convert import encode
+from hwsim.datafiles.archive import open_archive
 from hwsim.devices import dot_spec, load
 from hwsim.devices import instruction as model_of
 from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
-from hwsim.golden.archive import open_archive
 from hwsim.golden.format import Codes
 from hwsim.host.files import check_writable, write_text
 from hwsim.numerics.units import DotSpec, FmaChainUnit

@@ -159,7 +159,7 @@ class Anchors(PaperRecord):
 def read(file: Path | None = None, rows: Iterable[GemmTime] | None = None) -> Anchors:
     """The points and sets of `file` (default: anchors.yaml), with times from `rows` (default: gemm_times.csv).
 
-    Raises InputError for what does not fit, and where the source tree is not there.
+    Raises InputError for what does not fit, and where there is no file.
     """
     given = _file(file or measured.path("anchors.yaml"))
     every = tuple(measured.gemm_times() if rows is None else rows)

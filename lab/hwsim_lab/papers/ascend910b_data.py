@@ -103,7 +103,7 @@ class PublishedTimes(PaperRecord):
 
 @cache
 def published() -> PublishedTimes:
-    """The file as a record. Raises InputError for invalid content, and where the source tree is not available."""
+    """The file as a record. Raises InputError for invalid content, and where there is none."""
     file = measured.path("ascend910b.yaml")
     try:
         return PublishedTimes.model_validate(common_yaml(file.read_text(encoding="utf-8")))

@@ -13,11 +13,12 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from hwsim.analysis.energy import ChipEnergies, EnergyRange, energies_of
-from hwsim.datafiles.places import package_folder, text_of
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.devices import load
 from hwsim.errors import InputError
+from hwsim.host.places import text_of
 from hwsim.studies.sensitivity import range_of
+from hwsim_lab import places
 from hwsim_lab.papers.record import PaperRecord
 
 #: Claims of these kinds rest on numbers and choices of hwsim's own; the others on the paper's text or on recorded bits.
@@ -83,7 +84,7 @@ class AssumptionFile(PaperRecord):
 
 def read(paper: str) -> AssumptionFile:
     """The assumptions of a paper. Raises InputError for a file that does not fit."""
-    source = package_folder("papers") / f"{paper}-assumptions.yaml"
+    source = places.PAPERS / f"{paper}-assumptions.yaml"
     try:
         return AssumptionFile.model_validate(common_yaml(text_of(source, "assumptions")))
     except (ValidationError, yaml.YAMLError) as error:

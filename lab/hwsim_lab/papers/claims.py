@@ -13,9 +13,9 @@ from typing import Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from hwsim.datafiles.places import package_folder
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError, nearest
+from hwsim_lab import places
 from hwsim_lab.papers import conditions
 from hwsim_lab.papers.conditions import Quantity
 from hwsim_lab.papers.record import PaperRecord
@@ -107,14 +107,14 @@ PAPERS = ("sgemm-cube", "le-gemm", "bf16x9", "ape", "tf32-tf64")
 
 def is_written(paper: str) -> bool:
     """Whether a paper's file is there."""
-    return (package_folder("papers") / f"{paper}.yaml").is_file()
+    return (places.PAPERS / f"{paper}.yaml").is_file()
 
 
 def read(paper: str, file: Path | None = None) -> Paper:
     """The claims of a paper (one of PAPERS), or of a file of that form. Raises InputError for what does not fit."""
     if file is None and paper not in PAPERS:
         raise InputError(f"no paper {paper!r}; there are {', '.join(PAPERS)}{nearest(paper, list(PAPERS))}")
-    source = file if file is not None else package_folder("papers") / f"{paper}.yaml"
+    source = file if file is not None else places.PAPERS / f"{paper}.yaml"
     try:
         return Paper.model_validate(common_yaml(source.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError, OSError, InputError) as error:

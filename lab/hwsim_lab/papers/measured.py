@@ -1,5 +1,4 @@
-"""Measured times and microbenchmarks as rows: the tables of lab/hwsim_lab/configs/measured, which a source tree has and a wheel does
-not.
+"""Measured times and microbenchmarks as rows: the tables of lab/hwsim_lab/configs/measured.
 
 Their columns and units: lab/hwsim_lab/configs/measured/README.md. lab/tools/measure appends to them.
 """
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from hwsim.errors import InputError
+from hwsim_lab import places
 
-FOLDER = Path(__file__).resolve().parents[2] / "configs" / "measured"
+FOLDER = places.MEASURED
 ROLES = ("calibration", "validation", "blind", "seen", "launch")
 STATES = ("rested", "held")
 LAYOUTS = ("rows", "columns")
@@ -121,13 +121,10 @@ Row = TypeVar("Row", GemmTime, Observation, Cluster, TensorPipe)
 
 
 def path(name: str) -> Path:
-    """The path of a file of measurements. Raises InputError where it does not exist, as in an installed wheel."""
+    """The path of a file of measurements. Raises InputError where it does not exist."""
     found = FOLDER / name
     if not found.is_file():
-        raise InputError(
-            f"no file {found}: measurements are in the source tree only, not in an installed package; "
-            "take a checkout, pip install -e . there, and run this again"
-        )
+        raise InputError(f"no file {found}, which comes with the laboratory; install it again: pip install ./lab")
     return found
 
 

@@ -11,9 +11,10 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
-from hwsim.datafiles.places import package_folder, text_of
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError
+from hwsim.host.places import text_of
+from hwsim_lab import places
 from hwsim_lab.papers.record import PaperRecord
 
 FILE = "published-units.yaml"
@@ -65,7 +66,7 @@ class PublishedUnits(PaperRecord):
 @cache
 def read() -> PublishedUnits:
     """The file. Raises InputError where it does not fit."""
-    source = package_folder("papers") / FILE
+    source = places.PAPERS / FILE
     try:
         return PublishedUnits.model_validate(common_yaml(text_of(source, "units")))
     except (ValidationError, yaml.YAMLError) as error:

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-import hwsim
-from hwsim.datafiles.places import package_folder
 from hwsim.devices import registry
 from hwsim.errors import InputError, nearest
 from hwsim.host import cache
 from hwsim.host.files import write_text
+from hwsim_lab import places
 from hwsim_lab.papers import ape, bf16x9, cells, claims, le_gemm, published_units, sgemm_cube, tf32_tf64
 from hwsim_lab.papers.claims import Claim, Verdict
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
@@ -301,13 +300,13 @@ def _paper_digest(paper: str) -> str:
     """Of the modules that measure a paper's claims, of those that several papers share, and of the numbers that they
     read: the paper's own, and those of units that no device file has.
     """
-    root = Path(hwsim.__file__).parent / "papers"
+    root = Path(__file__).parent
     own = Path(str(PACKAGES[paper].__file__)).parent
     apart = [Path(str(package.__file__)).parent for package in PACKAGES.values()]
     shared = [
         x for x in root.rglob("*.py") if x.name not in AFTER and not any(x.is_relative_to(y) for y in apart if y != own)
     ]
-    units = Path(str(package_folder("papers") / published_units.FILE))
+    units = places.PAPERS / published_units.FILE
     printed = json.dumps({claim.id: plain(claim.paper) for claim in claims.read(paper).claims})
     parts = cache.digest_of_files(shared, root), cache.digest_of_files([units], units.parent), printed
     return hashlib.sha256("".join(parts).encode()).hexdigest()

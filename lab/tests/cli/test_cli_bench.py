@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from hwsim_lab.bench import rows as bench_rows
 
 

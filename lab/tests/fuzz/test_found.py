@@ -10,6 +10,7 @@ import pytest
 import hwsim
 from hwsim import _kernels
 from hwsim.arithmetic.lanes import Lanes
+from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec
 from hwsim.devices.loader import expanded
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
@@ -338,7 +339,7 @@ def test_conversions_that_make_a_nan_zero_do_so_beside_any_unit():
     tree = expanded(hwsim.device("ascend910a"))
     tree["vector"]["specials"] = {"zero": "ieee", "overflow": "saturate", "operands": "saturate"}
     device = hwsim.device(tree)
-    lanes = Lanes(device, dot_spec(hwsim.device("h200"), "wgmma.m64n8k16.f32.f16.f16"))
+    lanes = Lanes(device, dot_spec(hwsim.device("h200"), "wgmma.m64n8k16.f32.f16.f16"), CPU)
     assert lanes.all_ones
     assert lanes.store(np.array([np.nan], np.float32), format_of("fp16"), "RNE").tolist() == [0]
 

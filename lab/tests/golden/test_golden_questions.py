@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hwsim_lab.golden.questions import QUESTIONS, tiles, write_questions
 
 from hwsim._kernels import gemm
 from hwsim.formats import FORMATS, decode
 from hwsim.golden.format import read_meta, read_sets
 from hwsim.numerics.reference import dot
 from hwsim.numerics.units import Specials
+from hwsim_lab.golden.questions import QUESTIONS, tiles, write_questions
 
 ALL = QUESTIONS()
 

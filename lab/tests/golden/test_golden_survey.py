@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hwsim_lab.golden import survey
 
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim_lab.golden import survey
 
-HERE = Path(__file__).parent / "h200_cublas"
+HERE = Path(__file__).parents[3] / "tests" / "golden" / "h200_cublas"
 FILE = HERE / "survey.npz"
 
 

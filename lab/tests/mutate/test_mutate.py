@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "tools" / "mutate"
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "lab" / "tools" / "mutate"
 C = """/* a < b */
 #include <stdio.h>
 #define HALF(x) ((x) / 2)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from hwsim_lab.papers import claims
 from hwsim_lab.papers.ape import EXPERIMENTS, chips, representation, single_products
 from hwsim_lab.papers.splits import SchemeSplit

@@ -7,13 +7,13 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hwsim_lab.papers import claims
-from hwsim_lab.papers.ape import EXPERIMENTS, circuits, gemm_errors, hybrid_times, masks, tensor_core, wider_numbers
-from hwsim_lab.papers.splits import SchemeSplit
 
 from hwsim.devices import changed, load
 from hwsim.gemm.plan import Piece, Plan, chain
 from hwsim.schemes import scheme_of
+from hwsim_lab.papers import claims
+from hwsim_lab.papers.ape import EXPERIMENTS, circuits, gemm_errors, hybrid_times, masks, tensor_core, wider_numbers
+from hwsim_lab.papers.splits import SchemeSplit
 
 PAPER = claims.read("ape")
 ITEMS = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hwsim_lab.papers import claims
-from hwsim_lab.papers.ape import EXPERIMENTS, applications, convolution
 
 import hwsim
 from hwsim.devices import changed, load
+from hwsim_lab.papers import claims
+from hwsim_lab.papers.ape import EXPERIMENTS, applications, convolution
 
 PAPER = claims.read("ape")
 ITEMS = ("Fig. 9", "Fig. 12", "Section 7.4")

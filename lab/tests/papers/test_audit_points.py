@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hwsim_lab.papers import anchor_data
 
 from hwsim.devices import load
+from hwsim_lab.papers import anchor_data
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOVED = (
     *("910a-fig11-4096", "910a-fig11-8192", "910a-fig11-16384", "910a-fig11-k4096", "910a-fig11-k16384"),
     *("bf16x9-idle", "le-pipeline-a800"),
@@ -55,5 +55,5 @@ def test_sources_of_numbers_say_them(device: str, path: str, source: str, eviden
 def test_projections_and_sections_that_there_are() -> None:
     sources = anchor_data.read().sources
     assert "53 TFLOP/s" in sources["S5"] and "section 4.2" in sources["S1"]
-    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    page = (ROOT / "lab" / "docs" / "accuracy.md").read_text(encoding="utf-8")
     assert "at most 1.05 times elementwise at every point" in page and "1.059 at m = n = 128" in page

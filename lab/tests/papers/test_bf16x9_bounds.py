@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from hwsim_lab.papers import claims
 from hwsim_lab.papers.bf16x9 import EXPERIMENTS as EVERY
 from hwsim_lab.papers.bf16x9 import accuracy_bounds, accuracy_range, accuracy_runs, accuracy_schemes

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+
 from hwsim_lab.papers import claims
 from hwsim_lab.papers.bf16x9 import circuit_contraction as contraction
 from hwsim_lab.papers.bf16x9 import paths

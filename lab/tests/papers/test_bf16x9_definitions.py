@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from hwsim.gemm.plan import Plan
 from hwsim_lab.papers import claims
 from hwsim_lab.papers.bf16x9 import definitions, pieces, special_products
 from hwsim_lab.papers.experiment import Experiment
-
-from hwsim.gemm.plan import Plan
 
 PAPER = claims.read("bf16x9")
 EXPERIMENTS: tuple[Experiment, ...] = (

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import hwsim
 from hwsim_lab.papers import claims
 from hwsim_lab.papers.bf16x9 import (
     EXPERIMENTS,
@@ -20,8 +22,6 @@ from hwsim_lab.papers.bf16x9 import (
 from hwsim_lab.papers.bf16x9.coupled_cluster import CoupledCluster, Model, contracted, polyene
 from hwsim_lab.papers.bf16x9.sphere import Sphere
 from hwsim_lab.papers.bf16x9.tree_state import SPINS, TreeState, X, Z, exact_energy
-
-import hwsim
 
 PAPER = claims.read("bf16x9")
 PREFIXES = ("ising-", "fig10-", "section6-mgs", "section6-cancellation", "section6-comparable", "intro-bf16x9-against")

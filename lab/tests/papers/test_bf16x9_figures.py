@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hwsim_lab.papers import claims
-from hwsim_lab.papers.bf16x9 import condition_sweep, exponent_maps
-from hwsim_lab.papers.experiment import Experiment
 
 from hwsim.analysis import inputs
 from hwsim.gemm.plan import Plan
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme
+from hwsim_lab.papers import claims
+from hwsim_lab.papers.bf16x9 import condition_sweep, exponent_maps
+from hwsim_lab.papers.experiment import Experiment
 
 PAPER = claims.read("bf16x9")
 EXPERIMENTS: tuple[Experiment, ...] = (*condition_sweep.EXPERIMENTS, *exponent_maps.EXPERIMENTS)

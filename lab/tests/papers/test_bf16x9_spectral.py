@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hwsim_lab.papers import claims
-from hwsim_lab.papers.bf16x9 import spectral_transform
-from hwsim_lab.papers.bf16x9.spectral_transform import EXPERIMENTS, TransformSetting
-from hwsim_lab.papers.bf16x9.sphere import RoundTrips, Sphere, projected
 
 from hwsim.gemm.plan import Plan
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme
+from hwsim_lab.papers import claims
+from hwsim_lab.papers.bf16x9 import spectral_transform
+from hwsim_lab.papers.bf16x9.spectral_transform import EXPERIMENTS, TransformSetting
+from hwsim_lab.papers.bf16x9.sphere import RoundTrips, Sphere, projected
 
 PAPER = claims.read("bf16x9")
 OWN = (

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from hwsim.analysis.energy import LEVELS, energies_of, energy
+from hwsim.devices import changed, load
 from hwsim_lab.papers import claims
 from hwsim_lab.papers.bf16x9 import applications_speed, power, runs, scaling, speed
 from hwsim_lab.papers.conditions import Quantity
 from hwsim_lab.papers.experiment import Experiment
-
-from hwsim.analysis.energy import LEVELS, energies_of, energy
-from hwsim.devices import changed, load
 
 PAPER = claims.read("bf16x9")
 EXPERIMENTS: tuple[Experiment, ...] = (

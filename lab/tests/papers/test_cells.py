@@ -17,6 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from hwsim.errors import InputError
+from hwsim.host import cache
+from hwsim.host.threads import worker_count
 from hwsim_lab.papers import cells, processes, reproduce
 from hwsim_lab.papers.ape import circuits
 from hwsim_lab.papers.bf16x9 import spectral_transform as spectral
@@ -24,10 +28,6 @@ from hwsim_lab.papers.bf16x9.sphere import RoundTrips, Sphere
 from hwsim_lab.papers.cells import Cell, Checkpoint, HeldCell, call
 from hwsim_lab.papers.claims import PAPERS
 from hwsim_lab.papers.experiment import Experiment, Found, Scale
-
-from hwsim.errors import InputError
-from hwsim.host import cache
-from hwsim.host.threads import worker_count
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
+from hwsim.errors import InputError
 from hwsim_lab.papers import claims, conditions
 from hwsim_lab.papers.claims import PAPERS, Claim
 from hwsim_lab.papers.reproduce import experiments, is_of_item, item_key
-
-from hwsim.errors import InputError
 
 KNOWN = tuple(name for name in PAPERS if claims.is_written(name))
 

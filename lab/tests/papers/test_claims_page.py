@@ -6,12 +6,12 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+
+from hwsim.cli import main
 from hwsim_lab.papers import claims, reproduce, reproduce_text
 from hwsim_lab.papers.claims_page import claims_page
 from hwsim_lab.papers.experiment import Found, Series
 from hwsim_lab.papers.reproduce import ClaimOutcome, Reproduction
-
-from hwsim.cli import main
 
 pytest.importorskip("plotly", reason="plotly: pip install 'hwsim[report]'")
 

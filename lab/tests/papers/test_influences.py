@@ -9,17 +9,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hwsim_lab.papers import assumptions, claims, influences, influences_text, reproduce, varied
-from hwsim_lab.papers.assumptions import OTHER_SEED, Assumption, AssumptionFile, range_of_assumption
-from hwsim_lab.papers.claims import PAPERS
-from hwsim_lab.papers.experiment import Experiment, Found, Scale
-from hwsim_lab.papers.varied import Variation, VariedRun
 
 from hwsim.analysis import energy
 from hwsim.cli import main
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.host.processes import WorkerGroup
+from hwsim_lab.papers import assumptions, claims, influences, influences_text, reproduce, varied
+from hwsim_lab.papers.assumptions import OTHER_SEED, Assumption, AssumptionFile, range_of_assumption
+from hwsim_lab.papers.claims import PAPERS
+from hwsim_lab.papers.experiment import Experiment, Found, Scale
+from hwsim_lab.papers.varied import Variation, VariedRun
 
 RATE = "links.GM_L1.request_bytes"
 

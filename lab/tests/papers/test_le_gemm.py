@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hwsim_lab.papers import claims
-from hwsim_lab.papers.experiment import Experiment
-from hwsim_lab.papers.le_gemm import EXPERIMENTS, accuracy, baselines, runs, splits
 
 import hwsim.schemes.le_gemm as scheme_module
 from hwsim.schemes import scheme_of
+from hwsim_lab.papers import claims
+from hwsim_lab.papers.experiment import Experiment
+from hwsim_lab.papers.le_gemm import EXPERIMENTS, accuracy, baselines, runs, splits
 
 PAPER = claims.read("le-gemm")
 #: Claim -> why no experiment measures it.

@@ -1,4 +1,4 @@
-"""docs/papers: a page for each paper, in step with its claims; `python docs/generate.py --papers` writes them."""
+"""lab/docs/papers: a page for each paper, in step with its claims; `python lab/docs/generate.py --papers` writes them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from hwsim_lab.papers import assumptions, claims, reproduce
 from hwsim_lab.papers.assumptions import VARIED_KINDS
 from hwsim_lab.papers.claims import PAPERS
@@ -14,7 +15,7 @@ from hwsim_lab.papers.reproduce_text import VERDICTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 MOST_BYTES = 3_000_000
-BEHIND = "the page is behind: run python docs/generate.py --papers"
+BEHIND = "the page is behind: run python lab/docs/generate.py --papers"
 
 
 def text(paper: str) -> str:
@@ -57,7 +58,7 @@ def test_the_summary_adds_up() -> None:
     page = (DOCS / "papers.md").read_text(encoding="utf-8")
     every = [counts(page, paper) for paper in PAPERS]
     assert counts(page, "all") == [sum(column) for column in zip(*every, strict=True)]
-    assert f"{counts(page, 'all')[-1]} claims" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{counts(page, 'all')[-1]} claims" in (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("paper", PAPERS)

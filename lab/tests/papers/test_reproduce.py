@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hwsim_lab.papers import claims, published_units, reproduce, reproduce_text
-from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
 
 from hwsim.cli import main
 from hwsim.devices import registry
 from hwsim.errors import InputError
 from hwsim.host import cache
+from hwsim_lab.papers import claims, published_units, reproduce, reproduce_text
+from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
 
 PAPER = "tf32-tf64"
 OWN = claims.read(PAPER).claims

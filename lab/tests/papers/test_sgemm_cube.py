@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hwsim_lab.papers import claims, published_units
-from hwsim_lab.papers.experiment import Experiment
-from hwsim_lab.papers.sgemm_cube import EXPERIMENTS, accuracy, blocking, moves, speed, splitting
 
 import hwsim.schemes
 from hwsim.devices import changed, load
 from hwsim.gemm.plan import Piece, Plan
 from hwsim.schemes import Scheme
+from hwsim_lab.papers import claims, published_units
+from hwsim_lab.papers.experiment import Experiment
+from hwsim_lab.papers.sgemm_cube import EXPERIMENTS, accuracy, blocking, moves, speed, splitting
 
 PAPER = claims.read("sgemm-cube")
 

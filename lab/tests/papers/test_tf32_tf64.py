@@ -8,10 +8,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hwsim_lab.papers import claims, published_units
-from hwsim_lab.papers.experiment import Experiment
-from hwsim_lab.papers.tf32_tf64 import EXPERIMENTS, double, single, speed
-from hwsim_lab.papers.tf32_tf64.definitions import TF64
 
 import hwsim
 from hwsim.devices import load
@@ -20,6 +16,10 @@ from hwsim.devices.variants import changed
 from hwsim.gemm.plan import Plan
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme
+from hwsim_lab.papers import claims, published_units
+from hwsim_lab.papers.experiment import Experiment
+from hwsim_lab.papers.tf32_tf64 import EXPERIMENTS, double, single, speed
+from hwsim_lab.papers.tf32_tf64.definitions import TF64
 
 PAPER = claims.read("tf32-tf64")
 CACHED = (single.result, single.errors, single.what_if, double.result, double.errors)

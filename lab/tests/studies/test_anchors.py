@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from hwsim_lab.papers import anchor_data, anchors, ascend910b, ascend910b_data, measured
-from hwsim_lab.papers.anchors_text import points_text, pooled_text, roles_text, spreads_text
 
 from hwsim.cli import main
 from hwsim.errors import InputError
+from hwsim_lab.papers import anchor_data, anchors, ascend910b, ascend910b_data, measured
+from hwsim_lab.papers.anchors_text import points_text, pooled_text, roles_text, spreads_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cycles.md").read_text()
 DATA = anchor_data.read()
@@ -215,12 +215,12 @@ def test_a_shape_twice_is_told():
 @pytest.mark.parametrize(
     "words", [("cycles",), ("sgemm-cube", "fig10"), ("ascend910b", "gemm"), ("ascend910b", "readings")]
 )
-def test_without_the_source_tree_it_is_told(words, tmp_path, monkeypatch, capsys):
+def test_without_the_files_it_is_told(words, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     ascend910b_data.published.cache_clear()
     assert main(["reproduce", *words]) == 2
     told = capsys.readouterr()
-    assert told.out == "" and "measurements are in the source tree only" in told.err and "Traceback" not in told.err
+    assert told.out == "" and "install it again: pip install ./lab" in told.err and "Traceback" not in told.err
 
 
 @pytest.mark.parametrize("format", ["fp16", "e4m3"])

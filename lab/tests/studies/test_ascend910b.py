@@ -1,12 +1,12 @@
-"""The 910B's published measurements beside the timing machine. What was calibrated on what: docs/ascend910b.md."""
+"""The 910B's published measurements beside the timing machine. What was calibrated on what: lab/docs/ascend910b.md."""
 
 from __future__ import annotations
 
 import pytest
-from hwsim_lab.papers import ascend910b
-from hwsim_lab.papers.ascend910b_data import published
 
 from hwsim.devices import load
+from hwsim_lab.papers import ascend910b
+from hwsim_lab.papers.ascend910b_data import published
 
 PTO = published().pto.cases
 WHY = {(what, quantity) for what, reasons in published().why.items() for quantity in reasons}

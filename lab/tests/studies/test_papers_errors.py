@@ -6,11 +6,11 @@ import json
 from functools import partial
 
 import pytest
-from hwsim_lab.papers import underflow
-from hwsim_lab.papers.paper_errors import distances, distances_markdown, snr, snr_markdown
 
 from hwsim.api import fma_chain, matmul
 from hwsim.cli import main
+from hwsim_lab.papers import underflow
+from hwsim_lab.papers.paper_errors import distances, distances_markdown, snr, snr_markdown
 
 
 def test_probabilities_are_a_distribution():

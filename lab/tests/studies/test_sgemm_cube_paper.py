@@ -6,13 +6,13 @@ Nothing here was used to set a number of the device file; see docs/ascend910a.md
 from __future__ import annotations
 
 import pytest
-from hwsim_lab.papers.offset_sweep import markdown, sweep
 
 import hwsim
 from hwsim.api import fma_chain
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling, traffic
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
+from hwsim_lab.papers.offset_sweep import markdown, sweep
 
 LIMITS = Limits.of(load("ascend910a"), 2)
 

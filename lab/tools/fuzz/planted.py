@@ -2,7 +2,7 @@
 
 python lab/tools/fuzz/planted.py [--first 10000000] [--most 400]
 
-For each fault the first case that sees it is looked for and printed; tests/fuzz/test_reference.py runs these again. It
+For each fault the first case that sees it is looked for and printed; lab/tests/fuzz/test_reference.py runs these again. It
 knows the evaluator's inner functions and replaces them in this process alone.
 """
 
@@ -16,7 +16,8 @@ import reference
 
 from hwsim.arithmetic import exact_sum, instruction_order
 from hwsim.arithmetic.lanes import Lanes
-from hwsim.evaluate import chains, epilogue, evaluator, explicit, join, mixed, product, specials, split
+from hwsim.backend.cpu import CPU
+from hwsim.evaluate import chains, epilogue, explicit, join, mixed, product, row_block, slice_merge, specials, split
 from hwsim.gemm.schedule import Layout, Schedule
 from hwsim.resolve import resolver
 
@@ -34,8 +35,8 @@ def of_split(whole):
 def of_slices(whole):
     """The exponent of each row one too large."""
 
-    def faulty(given, pieces, side, bits, device):
-        codes, exponents = whole(given, pieces, side, bits, device)
+    def faulty(given, pieces, side, bits, backend):
+        codes, exponents = whole(given, pieces, side, bits, backend)
         return codes, exponents + (exponents > 0)
 
     return faulty
@@ -223,20 +224,20 @@ with_whole_c = with_other("beta", lambda own: 1.0 if own else 0.0)
 saturating = with_other("_overflow", lambda own: "saturate")
 #: name: (where the function is, its name, what makes the faulty one).
 PLANTED = {
-    "split: rounding of the last piece": (split, "split", of_split),
+    "split: rounding of the last piece": (CPU, "split", of_split),
     "split: exponents of slices": (split, "_slices", of_slices),
     "split: low bytes": (split, "_bytes", of_bytes),
-    "chain: K backwards": (chains, "gemm", of_gemm),
+    "chain: K backwards": (CPU, "gemm", of_gemm),
     "chain: order of products": (chains, "in_instruction_order", of_products),
     "chain: K permuted": (instruction_order, "whole", of_permutation),
     "chain: accumulator divided": (chains, "scaled_gemm", of_division),
     "chain: divided in runs": (chains.Chains, "_new_divisions", of_places),
     "chain: start from C": (chains.Chains, "chain", of_start),
-    "promotion: a term's own": (evaluator, "_cut", of_runs),
+    "promotion: a term's own": (row_block, "in_groups", of_runs),
     "promotion: the schedule's": (Schedule, "layout", of_layout),
     "slices: lengths": (Schedule, "slice_lengths", of_lengths),
-    "slices: order of merging": (evaluator, "_ordered", of_order),
-    "slices: stored and merged narrow": (evaluator, "narrowed", unchanged),
+    "slices: order of merging": (slice_merge, "ordered", of_order),
+    "slices: stored and merged narrow": (slice_merge, "narrowed", unchanged),
     "written sums: halving": (explicit, "_halves", of_halves),
     "regions: step": (product, "_within", of_regions),
     "join: scale of terms": (join, "_program", of_scales),

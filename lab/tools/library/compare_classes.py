@@ -16,7 +16,7 @@ from pathlib import Path
 import hwsim
 from hwsim.libraries.recording.gemm_list import parse
 
-RECORDED = Path(__file__).resolve().parents[2] / "tests" / "golden" / "h200_library" / "batch_classes.csv.gz"
+RECORDED = Path(__file__).resolve().parents[3] / "tests" / "golden" / "h200_library" / "batch_classes.csv.gz"
 
 
 def recorded(path: Path = RECORDED) -> dict[tuple[str, str, int, int], list[tuple[int, int]]]:

@@ -22,7 +22,7 @@ from hwsim.libraries.cublas.orders import order_of
 from hwsim.libraries.cublas.store import store
 from hwsim.libraries.cublas.versions import versions
 
-RECORDED = Path(__file__).resolve().parents[2] / "tests" / "golden" / "h200_library" / "shared_tiles.json.gz"
+RECORDED = Path(__file__).resolve().parents[3] / "tests" / "golden" / "h200_library" / "shared_tiles.json.gz"
 GRAIN = 64  # of the recorder's tiles
 
 

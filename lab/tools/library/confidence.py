@@ -25,7 +25,7 @@ import numpy as np
 import hwsim
 from hwsim.libraries.recording.gemm_list import parse
 
-ANSWERS = Path(__file__).resolve().parents[2] / "tests" / "golden" / "h200_library" / "answers.csv.gz"
+ANSWERS = Path(__file__).resolve().parents[3] / "tests" / "golden" / "h200_library" / "answers.csv.gz"
 WITHIN, FEWEST = 0.02, 500
 
 

@@ -34,7 +34,7 @@ from hwsim.libraries.cublas.sweeps import NOT_ASKED, REFUSED_ID, shipped
 from hwsim.libraries.cublas.versions import versions
 from hwsim.resolve.library_estimate import DataflowEstimator
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ANSWERS = ("answers.csv.gz", "answers_of_calls.csv.gz", "answers_further.csv.gz")
 DEFAULT_WORKSPACE = 32 << 20
 LAYERS = 20

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hwsim_lab.papers.measured import GemmTime, gemm_times
-
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices import load
 from hwsim.gemm.problem import Problem
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
+from hwsim_lab.papers.measured import GemmTime, gemm_times
 
 HEAD = "format  shapes  alike  cut by cuBLAS alone  by the estimate alone"
 

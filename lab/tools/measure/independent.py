@@ -1,6 +1,6 @@
 """Compare hwsim's times with GEMM times that others measured: the tables of the package aiconfigurator-core.
 
-    pip install 'hwsim[independent]'        # the tables, and what reads them
+    pip install './lab[independent]'        # the tables, and what reads them
     python lab/tools/measure/independent.py     # 400 shapes of each chip, bf16
 
 The tables have rows (format, m, n, k, milliseconds) by chip, framework and the framework's version. Of each framework
@@ -13,7 +13,7 @@ A sample is drawn by seed from the shapes of 2^30 to 2^39 multiply-adds. A hash 
 As the frameworks' layers do, A is row-major, B (weights) column-major, and C has the format of the table. Layers run in
 turn in a CUDA graph: unless L2 holds COPIES of B beside A and C, the B of the run before was another one. cuBLAS takes
 C for column-major: its kernels compute the transpose of C or, with A and B exchanged, C. To the simulated time is added
-a launch: the time of the smallest GEMM of the table, 16 x 32 x 32 (docs/cycles.md).
+a launch: the time of the smallest GEMM of the table, 16 x 32 x 32 (lab/docs/cycles.md).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def package_folder() -> Path:
     if found is None or not found.submodule_search_locations:
         raise InputError(
             f"{PACKAGE} is not installed, which has the tables; allowed: --tables FOLDER, or pip install "
-            "'hwsim[independent]'"
+            "'./lab[independent]'"
         )
     return Path(found.submodule_search_locations[0]) / "systems" / "data"
 

@@ -42,7 +42,7 @@ KERNELS = ("tests/kernels",), ("tests/golden", "tests/arithmetic", NO_GPU), ("te
 ENGINE = (
     ("tests/machines", "tests/program"),
     ("tests/manifest",),
-    ("tests/dataflows", "tests/golden/test_golden_timing.py"),
+    ("tests/dataflows", "lab/tests/golden/test_golden_timing.py"),
 )
 LOWERING = ("tests/manifest",), ("tests/dataflows",), ("tests/schemes", "tests/cli")
 MACHINES = ("tests/machines", "tests/program"), ("tests/manifest",), ("tests/dataflows",), ("tests/trace", "tests/cli")

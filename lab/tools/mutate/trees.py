@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MEMORY_BYTES = 12 << 30  # of address space, for one process of a test
 BUILT = ("build", "hwsim/_kernels")  # folders in which a build writes
 
@@ -69,7 +69,7 @@ class Tree:
             self.environment["MAX_JOBS"] = "1"
             if done is not True:
                 raise SystemExit(f"{self.folder} is not built:\n{done}")
-            compiled = [sys.executable, "-m", "compileall", "-q", "hwsim", "tests"]
+            compiled = [sys.executable, "-m", "compileall", "-q", "hwsim", "tests", "lab"]
             subprocess.run(compiled, cwd=self.folder, check=False, capture_output=True)
         (self.folder / ".tmp").mkdir(exist_ok=True)
         self.pristine = {path: path.stat().st_mtime_ns for path in self.built()}

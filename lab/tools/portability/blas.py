@@ -28,13 +28,13 @@ TESTS = (
     "tests/schedules/test_api_operands.py",
     "tests/schemes",
     "tests/emulation",
-    "tests/studies/test_accuracy.py",
+    "lab/tests/studies/test_accuracy.py",
     "tests/studies/test_evidence.py",
     "tests/studies/test_invariance.py",
     "tests/studies/test_predicted_error.py",
     "tests/devices/test_numerics_cases.py",
     "tests/report_page/test_run_page.py",
-    "tests/papers",
+    "lab/tests/papers",
     "tests/frameworks",
 )
 #: What OpenBLAS calls such kernels where it calls them otherwise.

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "hwsim" / "recording"))  # none of these needs hwsim
+sys.path.append(str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording"))  # none of these needs hwsim
 from cublaslt import CublasLt, Kind, LtAnswer
 from cublaslt_choices import ANY, NARROW, SMALL, SMALL_ANY
 from sweep import grid, runs

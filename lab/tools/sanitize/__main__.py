@@ -26,17 +26,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "build/sanitized"
 LIB, TEMP = FOLDER / "lib", FOLDER / "temp"
 REPORTED = FOLDER / "reports"  # what processes report, also those whose output a test takes
 PLUGIN = Path(__file__).with_name("sanitized_suite.py")
 # Threads of a process: as many processes as processors run side by side.
 THREADS = {"HWSIM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-OF_THE_CHECKOUT = (
-    "lab/hwsim_lab/configs/measured",
-    "tests",
-)  # what a package does not have, and tests of a checkout need
+OF_THE_CHECKOUT = ("tests",)  # what a package does not have, and tests of a checkout need
 MOST_LINES, MOST_SHOWN = 40, 5  # of a report, and reports in full
 PLANTED = Path(__file__).with_name("planted.c")
 # Faults of planted.c, and what the report on each says; where the compiler sees an object's size, UBSan is first.
@@ -108,7 +105,7 @@ def environment(compiler: str) -> dict[str, str]:
     return inherited | {
         "LD_PRELOAD": ":".join(libraries(compiler)),
         "PYTHONMALLOC": "malloc",  # each object its own block, so that a read beside it is seen
-        "PYTHONPATH": f"{LIB}{os.pathsep}{PLUGIN.parent}",
+        "PYTHONPATH": os.pathsep.join(map(str, (LIB, PLUGIN.parent, ROOT / "lab"))),
         # Python frees little at its end; what an allocation cannot get is an error of Python's; `hwsim blas` loads its
         # library before the sanitizers'.
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 UNFIT = Path(__file__).with_name("unfit.yaml")
 CANNOT, LATER = "cannot work under sanitizers", "no time left in this call"
 SOURCES = ("setup.py", "kernels_ext/**/*.[chp]*", "hwsim/**/*.py")  # what a log is of

@@ -28,7 +28,7 @@ from pathlib import Path
 from python_headers import check_headers
 from wheel_targets import TARGETS, WheelTarget
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 #: Zig checks undefined behaviour unless a build is optimised; no wheel may do so, whatever its flags say.
 COMPILER_FLAGS = ("-fno-sanitize=all",)
 TAG = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")

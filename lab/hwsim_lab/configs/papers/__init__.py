@@ -1,1 +1,1 @@
-"""The claims of the papers; installed as hwsim.configs.papers."""
+"""The claims of the papers."""

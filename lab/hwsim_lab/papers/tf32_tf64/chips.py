@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 from hwsim.devices import load
-from hwsim.devices.model import FusedModel
 from hwsim.devices.query import instruction
 from hwsim.formats import format_of
+from hwsim.numerics.units import FusedUnit
 from hwsim_lab.papers import published_units
 from hwsim_lab.papers.conditions import Quantity
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
@@ -107,7 +107,7 @@ def measure_units(scale: Scale) -> Found:
     units = [macs(device, "fp16") / cores[device] for device in (V100, A100, H100)]
     chip = load(V100)
     unit = chip.dot_units[instruction(chip, chip.native["fp16"]).unit]
-    assert isinstance(unit, FusedModel)
+    assert isinstance(unit, FusedUnit)
     depth = unit.terms
     side = math.sqrt(units[0] / depth)
     return Found(

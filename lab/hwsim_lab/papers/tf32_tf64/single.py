@@ -225,7 +225,7 @@ def what_ifs() -> dict[str, tuple[Device, dict[str, Any]]]:
     ieee = with_unit(chip, name, {"model": "fma_chain", "rounding": "RNE"})
     found: dict[str, tuple[Device, dict[str, Any]]] = {
         AS_IT_IS: (chip, {}),
-        PAIRED: (changed(chip, {f"dot_units.{unit}.terms": 2 * chip.dot_units[unit].terms}), {}),  # type: ignore[union-attr]
+        PAIRED: (changed(chip, {f"dot_units.{unit}.terms": 2 * chip.dot_units[unit].terms}), {}),
         "result to nearest": (to_nearest, {}),
         "result to nearest, 3 bits more inside": (wider, {}),
         EXACT: (exact, {}),

@@ -1,0 +1,74 @@
+"""The compiled kernels as a backend. The module knows hwsim._kernels; no other imports the kernels that give bits."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hwsim import _kernels
+from hwsim._kernels import convert, dot, lanes
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import code_dtype, format_of
+from hwsim.numerics.units import DotSpec
+
+if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
+
+MOST_UNITS = 1024  # whose support is remembered
+PROMOTED = ("fp32", "fp64")  # formats of accumulators that `promote` adds
+
+
+class CpuBackend:
+    """The kernels of this machine's processor, on NumPy arrays. Its operations are the compiled functions themselves:
+    a call through the backend costs what a call of the function costs.
+    """
+
+    name = "cpu"
+    variant = _kernels.variant
+    variants = _kernels.variants
+
+    gemm = staticmethod(dot.gemm)
+    promote = staticmethod(dot.promote)
+    encode = staticmethod(convert.encode)
+    decode = staticmethod(convert.decode)
+    split = staticmethod(convert.split)
+    scale = staticmethod(convert.scale)
+    largest = staticmethod(convert.largest)
+    combine = staticmethod(lanes.combine)
+    specials = staticmethod(lanes.specials)
+
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A NumPy array with any content."""
+        return np.empty(shape, dtype)
+
+    @staticmethod
+    def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A NumPy array of zeros."""
+        return np.zeros(shape, dtype)
+
+    @staticmethod
+    @lru_cache(MOST_UNITS)
+    def takes(spec: DotSpec) -> bool:
+        """Whether a kernel computes this unit with these formats: asked by a product with no rows."""
+        a, b = (np.zeros(shape, code_dtype(format_of(fmt))) for shape, fmt in (((0, 1), spec.a), ((1, 1), spec.b)))
+        scale_a = scale_b = None
+        if spec.scale_format is not None:
+            codes = code_dtype(format_of(spec.scale_format))
+            scale_a, scale_b = np.zeros((0, 1), codes), np.zeros((1, 1), codes)
+        try:
+            dot.gemm(spec, a, b, scale_a=scale_a, scale_b=scale_b)
+        except (UnsupportedError, InputError):  # the reference says what is wrong, if anything is
+            return False
+        return True
+
+    @staticmethod
+    def promotes(spec: DotSpec) -> bool:
+        """Whether the sums are fp32 or fp64 in the unit and outside it, without block scales."""
+        return spec.c == spec.d and spec.d in PROMOTED and spec.scale_format is None
+
+
+CPU: Backend = CpuBackend()

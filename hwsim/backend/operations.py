@@ -1,0 +1,202 @@
+"""The operations that compute bits. The evaluator, the arithmetic and the machines are handed an object with them.
+
+The module knows formats and dot units; it knows no implementation, no plan, no program and no device.
+
+What a backend promises:
+
+* Bits. Each operation gives the bits of the integer reference (hwsim.numerics.reference, hwsim.formats). No tolerance.
+* Arrays. Codes, values and flags are NumPy arrays, or arrays that answer NumPy's functions and operators (NEP 13 and
+  18), with views, slices and any strides. `empty` and `zeros` make them. A backend takes its own arrays and gives them.
+* Threads. `threads` is how many host threads an operation may take. It changes no bit. A backend may ignore it.
+* Safety. Several threads may call one backend at a time.
+* Environment. A flag of the host (subnormals to zero, rounding) changes no bit.
+
+What a backend may refuse: units and formats, by `takes` and `promotes`. Where `takes` is False, single instructions go
+to the integer reference (hwsim.devices.arithmetic), and a GEMM ends with the backend's UnsupportedError. Where
+`promotes` is False, the evaluator takes `gemm` and `combine` instead. Every other operation is there for all formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from hwsim.formats import Format
+    from hwsim.numerics.units import DotSpec
+
+Array = npt.NDArray[Any]
+
+#: One elementwise operation of `combine`.
+Step = tuple[str] | tuple[str, int] | tuple[str, float]
+#: One piece of `split`: format, rounding, scale exponent, and the overflow where it is another than the split's.
+SplitPiece = tuple["Format", str, int] | tuple["Format", str, int, str | None]
+
+
+class Backend(Protocol):
+    """Computes bits. codes: unsigned integers of the format's `code_dtype`; values: float32 or float64.
+
+    Every operation raises InputError for shapes, dtypes and options that do not fit.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name by which hwsim.backend.by_name finds it: "cpu"."""
+
+    @property
+    def variant(self) -> str:
+        """The build in use, as results show it: "avx512"."""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The builds that this machine runs."""
+
+    # --- arrays ------------------------------------------------------------------------------------------------------
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array of the backend with any content, C order."""
+
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array of zeros of the backend, C order."""
+
+    # --- products ----------------------------------------------------------------------------------------------------
+
+    def takes(self, spec: DotSpec) -> bool:
+        """Whether `gemm` computes this unit with these formats."""
+
+    def gemm(
+        self,
+        spec: DotSpec,
+        a: Array,
+        b: Array,
+        c: Array | None = None,
+        *,
+        scale_a: Array | None = None,
+        scale_b: Array | None = None,
+        divide: Array | None = None,
+        threads: int = 1,
+        out: Array | None = None,
+    ) -> Array:
+        """Codes (..., M, N) of c + a b, as the chain of the unit's steps in order of K computes it.
+
+        a (..., M, K), b (..., K, N): codes of spec.a and spec.b, any strides, equal leading dimensions. c (..., M, N):
+        codes of spec.c; None: +0. scale_a (..., M, K / block), scale_b (..., K / block, N): codes of block scales, for
+        units with block scales; the last block is as short as K leaves it. divide (steps,): uint8 of the host; before
+        each step the accumulator counts times 2^-divide, exactly. out: filled and returned, C order, of spec.d; it may
+        be c. What a short last step lacks counts as +0. Raises UnsupportedError where `takes` is False.
+        """
+
+    def promotes(self, spec: DotSpec) -> bool:
+        """Whether `promote` computes this unit with these formats."""
+
+    def promote(
+        self,
+        spec: DotSpec,
+        a: Array,
+        b: Array,
+        total: Array,
+        *,
+        length: int,
+        divide: Array | None = None,
+        saturate: bool = False,
+        nan_code: int | None = None,
+        threads: int = 1,
+    ) -> Array:
+        """total (M, N), in place: chains of a b over each `length` of K, begun at +0, added one after the other.
+
+        a (M, K), b (K, N): as of `gemm`. total: float32 or float64 as spec.d, C order. length: a multiple of the unit's
+        products per step that divides K. divide: as of `gemm`, for the steps of one chain. saturate, nan_code: of the
+        additions, as of `combine`. Raises UnsupportedError where `promotes` is False.
+        """
+
+    # --- conversions -------------------------------------------------------------------------------------------------
+
+    def encode(
+        self,
+        x: Array,
+        fmt: Format,
+        rounding: str = "RNE",
+        overflow: str = "ieee",
+        *,
+        nan: str = "quiet",
+        out: Array | None = None,
+        threads: int = 1,
+    ) -> Array:
+        """Codes of float32 or float64 values, each rounded once, as `round_to` of hwsim.formats; x's shape, C order.
+
+        rounding: RNE, RNA, RZ, RU, RD. overflow: "ieee", "infinity", "saturate"; integers saturate. nan: "quiet" gives
+        the format's default NaN, and 0 for integers; "zero" gives +0; "all-ones" gives all bits but the sign. A NaN is
+        refused for a format that has none, unless nan="zero".
+        """
+
+    def decode(
+        self,
+        codes: Array,
+        fmt: Format,
+        dtype: npt.DTypeLike = ...,
+        *,
+        out: Array | None = None,
+        threads: int = 1,
+    ) -> Array:
+        """Exact values of codes as float32 (default) or float64, same shape, C order. A NaN becomes the default NaN,
+        with the sign of its code. float32 is refused for fp64 and int32.
+        """
+
+    def split(
+        self,
+        x: Array,
+        pieces: Sequence[SplitPiece],
+        *,
+        overflow: str = "ieee",
+        nan: str = "quiet",
+        clamp: bool = False,
+        out: Sequence[Array] | None = None,
+        threads: int = 1,
+    ) -> list[Array]:
+        """Codes of the pieces of float32 or float64 values: an array for each, x's shape, C order.
+
+        rest = x; then for each piece (format, rounding, scale exponent[, overflow]): rest = rest * 2^scale, piece =
+        rest rounded, rest = rest - piece; product and difference round once each, in x's type, to nearest even.
+        overflow, nan: as of `encode`; with "saturate" an infinity, in x or from an operation, is the largest finite
+        value. clamp: infinities in x become the largest finite value before all else.
+        """
+
+    def scale(self, x: Array, exponent: int, *, out: Array | None = None, threads: int = 1) -> Array:
+        """float32 or float64 values times 2^exponent, each rounded once to x's type, to nearest even. exponent: of a
+        power of two that the type has. out: x, or no memory of x.
+        """
+
+    def largest(self, x: Array, *, threads: int = 1) -> float:
+        """The largest magnitude of float32 or float64 values. Infinity or NaN where x has one; 0 where x is empty."""
+
+    # --- elementwise lanes -------------------------------------------------------------------------------------------
+
+    def combine(
+        self,
+        operands: Sequence[Array],
+        steps: Sequence[Step],
+        dtype: npt.DTypeLike = ...,
+        *,
+        saturate: bool = False,
+        nan_code: int | None = None,
+        out: Array | None = None,
+        threads: int = 1,
+    ) -> Array:
+        """The value of `steps`, which work on a stack, for each element, in an array of `dtype` (default float32).
+
+        operands: up to 32, of dtype; for float64 also float32 and int32, taken exactly; shapes are broadcast. steps, up
+        to 64, each one operation of dtype, to nearest even:
+            ("load", i)        push operand i
+            ("constant", f)    push f, rounded to dtype
+            ("add",) ("subtract",) ("times",)   x, y -> x + y, x - y, x * y
+            ("scale", f)       x -> f * x, f rounded to dtype first
+            ("fused", f)       x, y -> f * x + y, rounded once
+        saturate: after each step an infinity is the largest finite value of its sign and a NaN is +0. Without it
+        infinities stay, and a NaN in the result has the code nan_code (None: the default NaN). out: filled and
+        returned; it may be an operand.
+        """
+
+    def specials(self, x: Array, *, threads: int = 1) -> tuple[Array, Array]:
+        """Which rows and which columns of a float matrix hold an infinity or a NaN: two vectors of booleans."""

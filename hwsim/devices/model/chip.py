@@ -1,0 +1,149 @@
+"""One chip as a device file describes it: its clock and cores, and its units, memories, links and engines by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PrivateAttr
+
+from hwsim.datafiles.base import Name, Provenance, StrictRecord
+from hwsim.datafiles.provenance import Level
+from hwsim.devices.model.engines import EngineModel, FlagsModel, VectorModel
+from hwsim.devices.model.instruction import InstructionModel
+from hwsim.devices.model.memories import LinkModel, MemoryModel, SharedModel
+from hwsim.devices.ranges import Cores, Mhz, Microseconds, Milliseconds, SmallBytes
+from hwsim.numerics.units import DotSpec, Unit
+
+Title = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=400)]  # one line
+DotUnit = Annotated[Unit, Field(discriminator="model")]
+OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit")
+
+
+class PowerModel(StrictRecord):
+    """The chip's power limit: how long full load may last before the clock drops, and the clock after that.
+
+    clock_mhz: with the matrix unit always busy, by operand format (the others keep their clock).
+    """
+
+    after_ms: Milliseconds
+    clock_mhz: dict[Name, Mhz]
+
+
+class LibraryModel(StrictRecord):
+    """The GEMM library that runs on the chip: the name of a file in configs/libraries (hwsim.libraries.model).
+
+    observations: by their name in that file, what it was seen to do, where that holds for this chip.
+    """
+
+    name: Name
+    observations: Name | None = None
+
+
+class DeviceModel(StrictRecord):
+    """The validated data of one chip (hwsim.devices.device.Device adds its arithmetic)."""
+
+    schema_version: Literal[1]
+    name: Name
+    title: Title
+    family: Name
+    default_format: Name
+    cores: Cores
+    clock_mhz: Mhz
+    sustained_clock_mhz: dict[Name, Mhz] = {}  # matrix unit always busy, by operand format or "default"
+    power_limit: PowerModel | None = None
+    launch_overhead_us: Microseconds | None = None  # of one kernel, from the host's call to its start
+    core_start_us: Microseconds | None = None  # from a kernel's start to its cores' first instruction
+    dot_units: dict[Name, DotUnit]
+    matrix_instructions: dict[Name, InstructionModel] = Field(alias="instructions")  # by name, or pattern
+    native: dict[Name, Name] = {}  # format= of the native scheme -> instruction
+    library: LibraryModel | None = None
+    vector: VectorModel | None = None
+    memories: dict[Name, MemoryModel] = {}
+    l2: SharedModel | None = None
+    hbm: SharedModel | None = None
+    links: dict[Name, LinkModel] = {}
+    engines: dict[Name, EngineModel] = {}
+    flags: FlagsModel | None = None
+    fractal: dict[Literal["rows", "row_bytes"], SmallBytes] = {}  # tiles are padded to whole fractals
+
+    _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
+    _citations: dict[str, str] = PrivateAttr(default_factory=dict)
+    _sha256: str = PrivateAttr(default="")
+    _asked_mhz: float | None = PrivateAttr(default=None)
+
+    @property
+    def evidence(self) -> dict[str, Provenance]:
+        """Provenance of every number, by dotted path ("links.GM_L1.bytes_per_cycle")."""
+        return self._evidence
+
+    @property
+    def citations(self) -> dict[str, str]:
+        """The file's `sources:` table: short key -> full citation."""
+        return self._citations
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the canonical JSON of the expanded, validated model."""
+        return self._sha256
+
+    @property
+    def asked_mhz(self) -> float | None:
+        """The core clock set by `hwsim.devices.at_clock`, MHz; None: the file's clocks."""
+        return self._asked_mhz
+
+    def canonical(self) -> str:
+        """Canonical JSON of the expanded model; `sha256` is its hash."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+
+    @cached_property
+    def unclocked(self) -> tuple[object, ...]:
+        """The values of all fields except those of the clock."""
+        return tuple([getattr(self, name) for name in type(self).model_fields if name not in OF_THE_CLOCK])
+
+    # What was worked out of the device, kept with it: filled by hwsim.devices.query, `_fitted` and `_variants` by
+    # hwsim.dataflows.instructions. Cached properties, because private attributes would count in comparisons.
+    @cached_property
+    def _resolved(self) -> dict[str, InstructionModel]:
+        return {}
+
+    @cached_property
+    def _fitted(self) -> dict[tuple[str, int, int, int], str]:
+        return {}
+
+    @cached_property
+    def _variants(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def _clocked(self) -> dict[float, Self]:
+        return {}
+
+    @cached_property
+    def _specs(self) -> dict[str, DotSpec]:
+        return {}
+
+    @cached_property
+    def _observed(self) -> dict[tuple[str, str], Any]:  # hwsim.libraries.model.observed
+        return {}
+
+    @cached_property
+    def _levels(self) -> dict[tuple[str, ...], Level]:
+        return {}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
+        """pydantic's model_copy, without the cached values derived from the original."""
+        made = super().model_copy(update=update, deep=deep)
+        for name in ("unclocked", "_resolved", "_fitted", "_variants", "_clocked", "_specs", "_levels"):
+            made.__dict__.pop(name, None)
+        return made
+
+    def instructions(self) -> list[str]:
+        """Names of the matrix instructions, in the file's order.
+
+        A name with nN, or with .A.B for the operands' formats, stands for several: `wgmma.m64nNk16.f32.f16.f16` for
+        `wgmma.m64n8k16.f32.f16.f16` to `wgmma.m64n256k16.f32.f16.f16` (hwsim.devices.choices says which).
+        """
+        return list(self.matrix_instructions)

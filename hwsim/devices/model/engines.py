@@ -1,0 +1,69 @@
+"""Engines in a device file: their queues, the flags between them, and the vector unit. It knows no matrix unit."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from hwsim.datafiles.base import Name, StrictRecord
+from hwsim.devices.ranges import Cycles, Depth, Interval, PartialCycles, SmallBytes
+
+
+class EngineModel(StrictRecord):
+    """An in-order engine: depth of its queue, and the issue cost per instruction for the stream (0: a hardware
+    sequencer issues ahead).
+    """
+
+    queue_depth: Depth
+    issue_cycles: PartialCycles = 1.0
+    sync_cycles: Cycles = 1  # time that a sync instruction occupies the engine
+
+
+class FlagsModel(StrictRecord):
+    """Hardware flags that synchronise two engines of a core: number per ordered pair. The checker does not enforce it.
+
+    queued: each wait and each signal of an instruction takes a place of its engine's queue beside it.
+    unit_bytes: of the unit's result, so many are handed on at a time while it is still at work (Ascend's UnitFlag).
+    """
+
+    per_pipe_pair: Depth
+    queued: bool = False
+    unit_bytes: SmallBytes | None = None
+
+
+class LaneSpecialsModel(StrictRecord):
+    """Special values of the vector unit in a device file; words as of hwsim.numerics.units.Specials.
+
+    The lanes have one mode: operands and overflow are both IEEE's, or both saturate. Zeros have IEEE's signs,
+    subnormals count, and a NaN has the code that the matrix unit gives.
+    """
+
+    operands: Literal["ieee", "saturate"] = "ieee"
+    overflow: Literal["infinity", "saturate"] = "infinity"
+    zero: Literal["ieee"] = "ieee"
+    flush_operands: Literal[False] = False
+    flush_results: Literal[False] = False
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> LaneSpecialsModel:
+        if (self.operands == "saturate") != (self.overflow == "saturate"):
+            raise PydanticCustomError(
+                "rule", "the vector unit has one mode: operands ieee and overflow infinity, or both saturate"
+            )
+        return self
+
+
+class VectorModel(StrictRecord):
+    """The vector unit: rates of elementwise opcodes on UB (Ascend) or registers (GPU).
+
+    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`.
+    """
+
+    engine: Name
+    memory: Name
+    repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
+    overhead_cycles: Cycles
+    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], Interval]
+    specials: LaneSpecialsModel = LaneSpecialsModel()

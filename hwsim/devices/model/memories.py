@@ -1,0 +1,79 @@
+"""Memories and links in a device file: sizes, rates and latencies. It knows no instruction and no engine's queue."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hwsim.datafiles.base import Name, StrictRecord
+from hwsim.devices.ranges import (
+    ChipBytes,
+    CoreBytes,
+    Cycles,
+    Depth,
+    Factor,
+    Nanoseconds,
+    PartialCycles,
+    PerCycle,
+    PerSecond,
+    SmallBytes,
+)
+
+
+class MemoryModel(StrictRecord):
+    """A private memory of each core: bytes available to a program, and the alignment of its buffers."""
+
+    capacity_bytes: CoreBytes
+    align_bytes: SmallBytes = 1
+
+
+class SharedModel(StrictRecord):
+    """A memory shared by all cores (HBM, L2), with its bandwidth in bytes per second for reads and writes together.
+
+    write_bytes_per_second: of L2, where its writes are slower; a write counts as the reads that take the same time.
+
+    latency_ns: added to the completion of a transfer after the link's start-up: L2's to every transfer from or to
+    global memory, HBM's to a read that needs any byte from it. deferred_write_bytes: of L2, dirty bytes evicted from it
+    that may wait until HBM is idle; evictions beyond that slow the transfer that causes them, as do all where it is
+    absent. coalesced_reads: of L2, how many cores that read the same lines at the same time cost it as much as one.
+    replacement: of L2, its policy: least recently used, or random.
+    """
+
+    capacity_bytes: ChipBytes
+    bytes_per_second: PerSecond
+    write_bytes_per_second: PerSecond | None = None
+    line_bytes: SmallBytes = 1
+    latency_ns: Nanoseconds | None = None
+    coalesced_reads: Depth | None = None
+    replacement: Literal["lru", "random"] = "lru"
+    deferred_write_bytes: Annotated[int, Field(ge=0, lt=1 << 30)] | None = None
+
+
+class LinkModel(StrictRecord):
+    """A data path between memories of one core, or between a core and global memory ("GM": L2, then HBM).
+
+    A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or the
+    transfer's fair share of a shared memory, and completes startup_cycles later. Bytes are rounded up to whole
+    requests. In a file the ends are called `from` and `to` (`source` there is a number's provenance). in_flight_bytes:
+    limit on outstanding bytes: a transfer waits while it and the link's incomplete ones would exceed it (one alone may
+    always start). conflict_factor (None: 1): factor on the bytes for bank conflicts. fetch_bytes (None: 32-byte
+    sectors): granularity of a read that misses in L2, counted from the start of an array's row (TMA: the L2 promotion
+    of its tensor map). row_cycles (None: 0): minimum time per row of a tile in global memory (rows converted to
+    fractals during the copy). miss_factor (None: 1): factor on the bytes of a read that come from HBM (they take
+    longer, with the same number of bytes in flight).
+    """
+
+    engine: Name
+    source: Name = Field(alias="from")
+    target: Name = Field(alias="to")
+    bytes_per_cycle: PerCycle
+    startup_cycles: Cycles = 0
+    overhead_cycles: Cycles = 0
+    request_bytes: SmallBytes = 1
+    in_flight_bytes: SmallBytes | None = None
+    casts: tuple[Name, ...] = ()  # from.to: formats between which a transfer may round on its way (TMA: fp32.tf32)
+    conflict_factor: Factor | None = None
+    row_cycles: PartialCycles | None = None
+    miss_factor: Factor | None = None
+    fetch_bytes: SmallBytes | None = None

@@ -1,0 +1,1 @@
+"""Sources of the recorder, which hwsim.golden.recorder builds with nvcc: a generator of kernels, and what they include."""

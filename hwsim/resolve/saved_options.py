@@ -1,0 +1,37 @@
+"""Whether the scheme options of a saved record are those that its scheme declares, each with an allowed value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hwsim.errors import InputError, nearest
+from hwsim.gemm.record import Gemm
+from hwsim.resolve.choice.hybrid import NATIVE
+from hwsim.schemes import Scheme, schemes
+
+HYBRID = "hybrid"  # the option of schemes that may take native fp32 instead, and then record their own options
+
+
+def check_scheme_options(gemm: Gemm, scheme: Scheme) -> None:
+    """Raise InputError, which names the option, for one that is unknown, missing or of a value that is not allowed.
+
+    scheme: the one that the record names. A record of native fp32 may hold the options of a scheme with `hybrid`.
+    """
+    names = [one.name for one in gemm.scheme_options]
+    owner = next((one for one in _owners(scheme, names) if [x.name for x in one.options] == names), scheme)
+    declared = {option.name: option for option in owner.options}
+    where = f"gemm record: scheme {gemm.scheme}"
+    for one in gemm.scheme_options:
+        if one.name not in declared:
+            has = ", ".join(declared) or "none"
+            raise InputError(f"{where} has no option {one.name!r}; it has {has}{nearest(one.name, list(declared))}")
+        declared[one.name].check(one.value, where)
+    missing = [name for name in declared if name not in names]
+    if missing:
+        raise InputError(f"{where}: scheme_options lack {', '.join(missing)}; a record holds all of them")
+
+
+def _owners(scheme: Scheme, names: list[str]) -> Iterator[Scheme]:
+    yield scheme
+    if scheme.name == NATIVE and HYBRID in names:
+        yield from schemes().values()
