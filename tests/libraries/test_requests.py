@@ -17,8 +17,8 @@ from hwsim.cli.command import main
 from hwsim.devices import registry
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.libraries.cublas.versions import versions
+from hwsim.libraries.notices import warnings_of
 from hwsim.request.declarations import declared
-from hwsim.resolve.library_call import warnings_of
 
 RNG = np.random.default_rng(11)
 

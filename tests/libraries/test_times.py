@@ -11,6 +11,7 @@ import pytest
 
 import hwsim
 import hwsim.api
+import hwsim.libraries.adopt
 from hwsim.analysis.energy import energy
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.libraries.cublas import rules

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from hwsim.compute.repeated import Ready
+    from hwsim.frameworks.repeated import Ready
     from hwsim.frameworks.torch.multiplication import Place
 
 MATRIX = 2  # dimensions
