@@ -136,7 +136,7 @@ def gemm_of(call: OperationCall, library: LibraryId) -> GemmCall:
 
 __all__ = [
     "ChoicesByM",
-    "DeviceLike",
+    "AnyDevice",
     "EstimatedTile",
     "Estimator",
     "GemmCall",
