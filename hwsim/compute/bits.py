@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,26 +17,27 @@ from numpy.typing import NDArray
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.analysis.errors import bytes_needed as errors_need
+from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
-from hwsim.evaluate.product import subset
+from hwsim.evaluate.product import Evaluator, subset
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.operands.operand import Operand, selected_indices
-
-if TYPE_CHECKING:
-    from hwsim.evaluate.product import Evaluator
-    from hwsim.resolve.resolver import Resolved
+from hwsim.program.identity_cache import IdentityCache
+from hwsim.resolve.resolved import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
 WHOLE_BYTE = 8  # bits
 VALUE_BYTES = 8  # of an operand's element as a number, at most
+RECORDS = 256  # whose needs are kept
 Array = NDArray[Any]
 Progress = Callable[[float], None]
+_NEEDS: IdentityCache[dict[Any, int]] = IdentityCache(RECORDS, RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ def compute(
     # Its own copy, as C is often where the caller puts the result.
     added = None if part.c is None else Operand(part.c.copy(), record.output)
     epilogue = record.epilogue
-    return product, Errors(part.a, part.b, product, epilogue.alpha, epilogue.beta or 0.0, added, part.bias)
+    return product, Errors(
+        a=part.a, b=part.b, product=product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=part.bias
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,25 +174,27 @@ def _part(arrays: Arrays, c: Array | None, bias: Array | None, places: tuple[Arr
 
 def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> Array:
     """The product of a part by the evaluator, (*lead, rows, columns), in as few calls as its stack allows."""
-    evaluator = resolved.evaluator
-    a, b, lead, bias = part.a, part.b, part.lead, part.bias
+    evaluator, backend, lead = resolved.evaluator, resolved.backend, part.lead
+    a, b = part.a.on(backend), part.b.on(backend)
+    c, bias = (None if x is None else backend.from_host(x) for x in (part.c, part.bias))
     # Of one B, and rows that do not know of each other, a stack is one product.
     is_tall = bool(lead) and not b.lead and evaluator.by_rows and not resolved.gemm.schedule.regions
     sizes = (a.shape[0], b.shape[1], a.shape[1])
     at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
-    _check_memory(resolved, (a, b), part.c, bias, lead, 0 if is_tall else at_once, threads)
+    _check_memory(resolved, (a, b), c, bias, lead, 0 if is_tall else at_once, threads)
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         codes = evaluator.product(x, y, c=start, bias=bias, at=part.places, threads=threads, progress=report)
-        return evaluator.typed(codes)
+        return evaluator.typed(backend.to_host(codes))
 
     if is_tall:
         tall = replace(a, codes=a.codes.reshape(-1, a.shape[1]))
-        start = None if part.c is None else part.c.reshape(-1, b.shape[1])
+        start = None if c is None else c.reshape(-1, b.shape[1])
         return one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
     if at_once > 1:
-        return evaluator.typed(_as_stack(evaluator, a, b, part.c, bias, lead, threads, progress))
-    return _stacked(a, b, part.c, lead, one, progress)
+        codes = _as_stack(evaluator, a, b, c, bias, lead, threads, progress)
+        return evaluator.typed(backend.to_host(codes))
+    return _stacked(a, b, c, lead, one, progress)
 
 
 def _check_memory(
@@ -207,9 +212,10 @@ def _check_memory(
     a, b = operands
     makes_values = resolved.evaluator.makes_values(codes_c, bias)
     kind = a.codes.shape, a.format, b.codes.shape, b.format, lead, at_once, makes_values, threads
-    needed = resolved.needs.get(kind)
+    needs = _needs_of(resolved)
+    needed = needs.get(kind)
     if needed is None:
-        needed = resolved.needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
+        needed = needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
     if not at_once:
         needed += sum(_joined_bytes(x, len(lead) + 1) for x in (a.codes, codes_c) if x is not None)
     elif at_once > 1:
@@ -222,6 +228,19 @@ def _check_memory(
         f"scheme {resolved.gemm.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{_times(lead)}",
         "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
     )
+
+
+def _needs_of(resolved: Resolved) -> dict[Any, int]:
+    """What was found of a record: bytes that its products take, without C as given and joined stacks.
+
+    By (shape and format of A, the same of B, leading extents of a stack, its matrices in a call, whether values are
+    made of the unit's results before they are codes, host threads).
+    """
+    needs = _NEEDS.get(resolved)
+    if needs is None:
+        needs = {}
+        _NEEDS.put(needs, 1, resolved)
+    return needs
 
 
 def _need(
@@ -288,10 +307,11 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
     )
 
     def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
-        codes = [np.ascontiguousarray(side.converted(taken, resolved.backend).codes) for side in (x, y)]
+        backend = resolved.backend
+        codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         inputs = dict(zip(program.inputs, codes, strict=True))
-        out = functional.run(program, device, inputs, threads=threads, progress=report, backend=resolved.backend)
-        return array_of(out, format_of(output.format))
+        out = functional.run(program, device, inputs, threads=threads, progress=report, backend=backend)
+        return array_of(backend.to_host(out), format_of(output.format))
 
     product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
     return product, Errors(arrays.a, arrays.b, product, resolved.gemm.epilogue.alpha)

@@ -7,19 +7,17 @@ arrays; it does not know how a request is resolved.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, compute
 from hwsim.formats import format_of
+from hwsim.gemm.plan import Side
 from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.powers import encoded
-
-if TYPE_CHECKING:
-    from hwsim.gemm.plan import Side
-    from hwsim.resolve.resolver import Resolved
+from hwsim.resolve.resolved import Resolved
 
 Array = NDArray[Any]
 UNSCALED = (0, 0)  # exponents of the powers of two that A and B are multiplied by
@@ -64,6 +62,7 @@ class Prepared:
     def _converted(self, given: Operand, side: Side, exponent: int) -> Operand:
         """An operand in the format that is taken, or, multiplied by a power of two, in the unit's own."""
         backend = self.resolved.backend
+        given = given.on(backend)
         if not exponent:
             return given.converted(self.taken, backend)
         if given.format == self.taken:

@@ -74,6 +74,11 @@ class Operand:
         """The codes viewed as an array of the format's own dtype."""
         return array_of(self.codes, format_of(self.format))
 
+    def on(self, backend: Backend) -> Operand:
+        """The operand with its codes in an array of the backend."""
+        codes = backend.from_host(self.codes)
+        return self if codes is self.codes else Operand(codes, self.format, self.is_piece)
+
     def values(self, backend: Backend = CPU) -> Array:
         """The values as float16, float32 or float64: the format's own dtype, or one that holds it exactly (int64 is
         rounded). backend: converts the codes.
