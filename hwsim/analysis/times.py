@@ -85,22 +85,22 @@ def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: boo
     if model is not None and model.timing is not None:
         fraction = tflops / (2 * float(model.macs_per_cycle) * chip.cores * hertz / 1e12 / work.products)
     one = Times(
-        "",
-        timed.cycles,
-        seconds,
-        tflops,
-        fraction,
-        chip.clock_mhz if chip.clock_mhz != given_mhz else None,
-        [Phase(x.name, x.cycles, x.cycles / hertz) for x in timed.kernels],
-        {name: EngineTime(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
-        Macs(timed.macs, timed.padded_macs),
-        dict(timed.traffic_bytes),
-        occupancy(program, chip),
-        program,
-        chip,
-        timed,
-        work.unit,
-        int(chip is not given),
+        note="",
+        cycles=timed.cycles,
+        seconds=seconds,
+        tflops=tflops,
+        peak_fraction=fraction,
+        clock_mhz=chip.clock_mhz if chip.clock_mhz != given_mhz else None,
+        phases=[Phase(x.name, x.cycles, x.cycles / hertz) for x in timed.kernels],
+        engines={name: EngineTime(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
+        macs=Macs(timed.macs, timed.padded_macs),
+        traffic_bytes=dict(timed.traffic_bytes),
+        occupancy=occupancy(program, chip),
+        program=program,
+        chip=chip,
+        timed=timed,
+        unit=work.unit,
+        warm=int(chip is not given),
     )
     return one if work.matrices == 1 else _of_a_stack(one, work.matrices, work.programs)
 

@@ -12,38 +12,53 @@ from typing import Any
 from hwsim.gemm.layouts import Order
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.cublas.choice import LibraryChoice
-from hwsim.libraries.cublas.fitted_times import STEP, TimeRow
-from hwsim.libraries.cublas.forest import Forest
+from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice
+
+STEP = 32  # of K, where a choice does not say it
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
     """What a library's choice makes of a request.
 
-    format: of the operands for which the kernels are. product_format: to which the sum is rounded before the bias or C
-    is added, None: the sum's own. evidence, why: of the order of summation. times: what such kernels take, None: not
-    recorded. factors: what it is multiplied by. mapping: options of the dataflow that follow from the kernel. count: of
-    such calls, one for each product of a scheme. accumulate: of 8-bit floats, as the kernel does it (None: as asked
-    for). is_of_a_scheme: the scheme adds up several of its results, or one of pieces. asked_on: the chips that the
-    library was asked on, in words.
+    choice: with its order of summation. layouts: of A and B. times: what such kernels take, None: what their program
+    takes. mapping: options of the dataflow that follow from the kernel. count: of such calls, one for each product of a
+    scheme. is_of_a_scheme: the scheme adds up several of its results, or one of pieces.
     """
 
     id: LibraryId
     choice: LibraryChoice
     layouts: tuple[Order, Order]
-    format: str
-    product_format: str | None
-    evidence: str
-    why: str
-    times: TimeRow | None
-    factors: Forest | None
+    times: KernelTimes | None
     decisions: tuple[Decision, ...]
     mapping: Mapping[str, Any] = field(default_factory=dict, hash=False)
     count: int = 1
-    accumulate: str | None = None
     is_of_a_scheme: bool = False
-    asked_on: str = ""
+
+    @property
+    def format(self) -> str:
+        """Of the operands for which the kernel is."""
+        return self.choice.operand
+
+    @property
+    def product_format(self) -> str | None:
+        """To which the sum is rounded before the bias or C is added, None: the sum's own."""
+        return self.choice.order.product_format
+
+    @property
+    def accumulate(self) -> str | None:
+        """Of 8-bit floats, as the kernel does it (None: as asked for)."""
+        return self.choice.accumulate
+
+    @property
+    def evidence(self) -> str:
+        """Of the order of summation."""
+        return self.choice.order_evidence
+
+    @property
+    def why(self) -> str:
+        """By which rules the order of summation is assumed; "": it is not, or no rule is known."""
+        return self.choice.order.assumed if self.choice.known else ""
 
     def in_order(self, k: int) -> Schedule:
         """A schedule with as many slices as the choice's, each in order of K: what a program carries of any order.
@@ -60,17 +75,3 @@ class LibraryCall:
             lengths = tuple(min(length, k - start) for start in range(0, k, length))
         is_cut = lengths is not None and len(lengths) > 1
         return Schedule(instruction=of_kernel.instruction, slice_k=lengths if is_cut else None)
-
-
-@dataclass(frozen=True, slots=True)
-class EpilogueUse:
-    """What a request adds to the product A B: a bias, a C, factors of other values than 1. is_c_whole: C is taken as it
-    is (beta = 1)."""
-
-    has_bias: bool = False
-    has_c: bool = False
-    is_scaled: bool = False
-    is_c_whole: bool = True
-
-
-NO_EPILOGUE = EpilogueUse()

@@ -35,8 +35,8 @@ def warnings_of(call: LibraryCall) -> list[RunWarning]:
     if choice.is_estimated:
         text = (
             f"which kernel the library runs is not known on such a chip: {choice.kernel} is hwsim's estimate, "
-            f"which gives {choice.confidence:.0%} of cuBLAS's answers to such GEMMs on {call.asked_on}; bits and "
-            "cycles may be others (hwsim library record asks the library on a GPU)"
+            f"which gives {choice.share_text}; bits and cycles "
+            "may be others (hwsim library record asks the library on a GPU)"
         )
         notices.append({"code": ESTIMATED, "count": 1, "message": text})
     elif choice.confidence < SURE:

@@ -15,8 +15,8 @@ from hwsim.gemm.expressions import sequential_form
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.planned import Planned
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.cublas.calls import result_format
-from hwsim.libraries.cublas.versions import calls_taken
+from hwsim.libraries.gemm_call import result_format
+from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import Operand
 from hwsim.request.request import Request
 from hwsim.resolve.planning import plan_for
@@ -60,14 +60,14 @@ class SchemeCalls:
 
 
 def calls_of(
-    request: Request, layouts: tuple[str, str], library: str, pair: tuple[Operand, Operand] | None
+    request: Request, layouts: tuple[str, str], chosen: LibraryOnDevice, pair: tuple[Operand, Operand] | None
 ) -> SchemeCalls:
     """The calls of a request's scheme. layouts: of A and B. pair: these, for schemes whose plan depends on them.
 
     Raises InputError for options that say otherwise, UnsupportedError for schemes whose products share an accumulator
     or an operand format that no call has.
     """
-    scheme = request.scheme
+    scheme, library = request.scheme, chosen.id.name
     options = _termwise(request, library)
     planned = plan_for(request.device, scheme, request.problem, request.format, options, pair)
     plan = planned.plan
@@ -89,8 +89,7 @@ def calls_of(
             "which no call is known"
         )
     fmt = formats.pop()
-    is_k_major = fmt in calls_taken().k_major
-    stored = ("rows", "columns") if is_k_major else layouts  # pieces are written so as the kernel takes them
+    stored = chosen.layouts(fmt, layouts)  # pieces are written so as the kernel takes them
     is_in_turn = plan.arithmetic == result_format(fmt) and sequential_form(plan.combine) is not None
     return SchemeCalls(
         options,

@@ -11,7 +11,6 @@ from dataclasses import replace
 from hwsim.analysis.times import Times
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.call import LibraryCall
-from hwsim.libraries.cublas.fitted_times import facts, quantities, with_factor
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.resolve.choice.cost import native_seconds
 from hwsim.resolve.resolved import Resolved
@@ -40,25 +39,11 @@ def library_times(call: LibraryCall, resolved: Resolved, times: Times, of_produc
 
 
 def _with_kernels_time(call: LibraryCall, timed: Resolved, times: Times) -> Times:
-    """The times of one kernel with the fitted ones. timed: the record whose program they are of."""
-    row, problem, output = call.times, timed.gemm.problem, timed.gemm.output
-    assert row is not None
+    """The times of one kernel with the recorded ones. timed: the record whose program they are of."""
+    problem = timed.gemm.problem
+    assert call.times is not None
     program_us = 0.0 if times.seconds is None else times.seconds * 1e6
-    terms = quantities(
-        call.choice,
-        problem.sizes,
-        call.format,
-        output,
-        timed.device.cores,
-        program_us,
-        _estimate_us(call, timed),
-        problem.matrices,
-    )
-    seconds = row.seconds(terms)
-    if call.factors is not None and problem.matrices == 1:  # recorded ones were single products
-        us = seconds * 1e6
-        also = facts(call.choice, problem.sizes, call.format, output, call.layouts[1] == "rows", us)
-        seconds = with_factor(call.factors, (*terms, *also), us) * 1e-6
+    seconds = call.times.seconds(program_us, _estimate_us(call, timed))
     return _at_seconds(times, seconds, 2 * problem.matrices * math.prod(problem.sizes))
 
 

@@ -22,7 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording"))  # none of these needs hwsim
+sys.path.append(
+    str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording")
+)  # none of these needs hwsim
 from cublaslt import ANY_REDUCTION, COMPUTE_TYPE_REDUCTION, WORKSPACE_BYTES, CublasLt, Kind, LtAnswer
 
 CHUNK = 1000  # shapes

@@ -18,7 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording"))  # none of these needs hwsim
+sys.path.append(
+    str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording")
+)  # none of these needs hwsim
 from batch_classes import operands
 from cublas_gemms import call
 from cublaslt import CublasLt, Kind, LtAnswer
