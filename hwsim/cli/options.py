@@ -1,4 +1,6 @@
-"""Command-line flags of a GEMM's options, generated from their declarations (hwsim.request.declarations), and their parsing."""
+"""Command-line flags of a GEMM's options, generated from their declarations (hwsim.request.declarations), and their
+parsing.
+"""
 
 from __future__ import annotations
 

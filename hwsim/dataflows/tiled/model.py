@@ -57,11 +57,11 @@ class Family:
     through_registers: global memory -> registers -> shared memory, else directly to shared memory. store_shared:
     results go through shared memory. persistent: a core's next tile is loaded while the last one is being finished;
     else a CTA begins when the previous one has stored its tile. cluster: CTAs of one column that receive B together
-    (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries.model). pairs: whether
-    its kernels may use cta_group::2. wave_threads: threads per warp (PTX: 32) or wavefront. core_warps: the most warps
-    of a core (CUDA's tables of compute capabilities: 64 but for Turing's 32 and Ada's 48; CDNA 2 and 3: 4 x 8).
-    thread_registers: the most 32-bit registers of a thread (CUDA: 255; CDNA: 512, accumulation registers among them).
-    staged: operands wait in shared memory; else each warp loads its own fragments straight from global memory.
+    (multicast). library: whose kernels are the candidates where the device names none (hwsim.libraries.model). pairs:
+    whether its kernels may use cta_group::2. wave_threads: threads per warp (PTX: 32) or wavefront. core_warps: the
+    most warps of a core (CUDA's tables of compute capabilities: 64 but for Turing's 32 and Ada's 48; CDNA 2 and 3: 4 x
+    8). thread_registers: the most 32-bit registers of a thread (CUDA: 255; CDNA: 512, accumulation registers among
+    them). staged: operands wait in shared memory; else each warp loads its own fragments straight from global memory.
     """
 
     name: str

@@ -37,7 +37,8 @@ class Version:
     devices, asked_on, same_with_c: `chips`, `alone` and `same_with_c` under `asked` in the version file; taken and
     neighbours stand there under their names (hwsim.libraries.model.version_model). evidence: of the trees.
     mixed_alike: the share of answers for operands of two formats that are as for the first one's. rules_version,
-    rules_chips: on which the rules of the kernels' sums were found. is_asked: whether the answers are this version's own.
+    rules_chips: on which the rules of the kernels' sums were found. is_asked: whether the answers are this version's
+    own.
     """
 
     library: str

@@ -74,7 +74,9 @@ def version_name(number: int) -> str:
 
 
 def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = None) -> Answers:
-    """Ask for every single GEMM, and for every weight along m (`hwsim.libraries.recording.rows_asked`). progress: shares, 0 to 1."""
+    """Ask for every single GEMM, and for every weight along m (`hwsim.libraries.recording.rows_asked`). progress:
+    shares, 0 to 1.
+    """
     spans: dict[GemmForm, list[tuple[int, int]]] = {}
     for shape in wanted.shapes:
         spans.setdefault(shape.form, []).append((shape.m, shape.m))
