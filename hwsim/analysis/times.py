@@ -87,22 +87,24 @@ def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: boo
     if model is not None and model.timing is not None:
         fraction = tflops / (2 * float(model.macs_per_cycle) * chip.cores * hertz / 1e12 / work.products)
     one = Times(
-        "",
-        timed.cycles,
-        seconds,
-        tflops,
-        fraction,
-        chip.clock_mhz if chip.clock_mhz != given_mhz else None,
-        [{"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels],
-        {n: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for n, x in timed.engines.items()},
-        {"useful": timed.macs, "padded": timed.padded_macs},
-        dict(timed.traffic_bytes),
-        occupancy(program, chip),
-        program,
-        chip,
-        timed,
-        work.unit,
-        int(chip is not given),
+        note="",
+        cycles=timed.cycles,
+        seconds=seconds,
+        tflops=tflops,
+        peak_fraction=fraction,
+        clock_mhz=chip.clock_mhz if chip.clock_mhz != given_mhz else None,
+        phases=[{"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels],
+        engines={
+            n: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for n, x in timed.engines.items()
+        },
+        macs={"useful": timed.macs, "padded": timed.padded_macs},
+        traffic_bytes=dict(timed.traffic_bytes),
+        occupancy=occupancy(program, chip),
+        program=program,
+        chip=chip,
+        timed=timed,
+        unit=work.unit,
+        warm=int(chip is not given),
     )
     return one if work.matrices == 1 else _of_a_stack(one, work.matrices, work.programs)
 
