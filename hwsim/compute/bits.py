@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,23 +21,23 @@ from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
-from hwsim.evaluate.product import subset
+from hwsim.evaluate.product import Evaluator, subset
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.operands.operand import Operand, selected_indices
-
-if TYPE_CHECKING:
-    from hwsim.evaluate.product import Evaluator
-    from hwsim.resolve.resolver import Resolved
+from hwsim.program.identity_cache import IdentityCache
+from hwsim.resolve.resolved import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
 WHOLE_BYTE = 8  # bits
 VALUE_BYTES = 8  # of an operand's element as a number, at most
+RECORDS = 256  # whose needs are kept
 Array = NDArray[Any]
 Progress = Callable[[float], None]
+_NEEDS: IdentityCache[dict[Any, int]] = IdentityCache(RECORDS, RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,10 @@ def _check_memory(
     a, b = operands
     makes_values = resolved.evaluator.makes_values(codes_c, bias)
     kind = a.codes.shape, a.format, b.codes.shape, b.format, lead, at_once, makes_values, threads
-    needed = resolved.needs.get(kind)
+    needs = _needs_of(resolved)
+    needed = needs.get(kind)
     if needed is None:
-        needed = resolved.needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
+        needed = needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
     if not at_once:
         needed += sum(_joined_bytes(x, len(lead) + 1) for x in (a.codes, codes_c) if x is not None)
     elif at_once > 1:
@@ -227,6 +228,19 @@ def _check_memory(
         f"scheme {resolved.gemm.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{_times(lead)}",
         "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
     )
+
+
+def _needs_of(resolved: Resolved) -> dict[Any, int]:
+    """What was found of a record: bytes that its products take, without C as given and joined stacks.
+
+    By (shape and format of A, the same of B, leading extents of a stack, its matrices in a call, whether values are
+    made of the unit's results before they are codes, host threads).
+    """
+    needs = _NEEDS.get(resolved)
+    if needs is None:
+        needs = {}
+        _NEEDS.put(needs, 1, resolved)
+    return needs
 
 
 def _need(

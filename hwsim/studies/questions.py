@@ -19,9 +19,10 @@ from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
 from hwsim.host.arrays import given_array
-from hwsim.libraries.cublas.versions import calls_taken
+from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.report import explain as explained
 from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.resolve import library_on_device
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies import diff as compared
@@ -48,7 +49,7 @@ def tune(
     exhaustive: bool = False,
     budget: int = BUDGET,
     progress: Callable[[float], None] | None = None,
-    library: str | Path | None = None,
+    library: str | Path | LibraryOnDevice | None = None,
     **options: Any,
 ) -> Landscape:
     """The best blocking, order of tiles and instruction for C[m, n] = A[m, k] B[k, n]; see hwsim.studies.tune.tune.
@@ -75,14 +76,16 @@ def tune(
     return replace(found, library=beside)
 
 
-def library_kernel(library: str | Path, **call: Any) -> LibraryKernel:
+def library_kernel(library: str | Path | LibraryOnDevice, *, device: DeviceLike, **call: Any) -> LibraryKernel:
     """The kernel that a library runs for a GEMM, with its program's cycles.
 
-    call: as of hwsim.run (device, scheme, m, n, k, format, options); 8-bit operands are taken with B by columns. Raises
-    what that raises.
+    call: as of hwsim.run (scheme, m, n, k, format, options); B is by columns where the library takes operands of that
+    format no other way. Raises what that raises.
     """
-    layout: dict[str, Any] = {"b_layout": "columns"} if call.get("format") in calls_taken().k_major else {}
-    result = run(library=library, exact=False, timing=True, **layout, **call)
+    chosen, format = library_on_device.library(library, device=device), call.get("format")
+    _, b_layout = ("rows", "rows") if format is None else chosen.layouts(format, ("rows", "rows"))
+    layout: dict[str, Any] = {} if b_layout == "rows" else {"b_layout": b_layout}
+    result = run(library=library, device=device, exact=False, timing=True, **layout, **call)
     assert result.gemm is not None
     kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
     assert kernel is not None and slices is not None

@@ -17,7 +17,7 @@ from hwsim.dataflows.options import INSTRUCTION
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.resolve.cost import PlanCost, cost, plan_record
+from hwsim.resolve.choice.cost import PlanCost, cost, plan_record
 from hwsim.studies.analytic_tiles import eq11, tlp
 
 if TYPE_CHECKING:

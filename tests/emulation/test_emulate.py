@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hwsim
-import hwsim.compute.repeated
+import hwsim.frameworks.repeated
 from hwsim.errors import InputError
 
 WHERE = {"device": "h200", "scheme": "tf32x3"}
@@ -60,13 +60,13 @@ def test_what_was_not_measured_has_no_error():
 
 @pytest.mark.parametrize("where", [WHERE, {"device": "h200", "library": "cublas", "format": "bf16"}])
 def test_a_shape_is_resolved_once(monkeypatch, where):
-    asked, own = [], hwsim.compute.repeated.prepared
+    asked, own = [], hwsim.frameworks.repeated.prepared
 
     def prepared(a, b, **given):
         asked.append(a.shape)
         return own(a, b, **given)
 
-    monkeypatch.setattr(hwsim.compute.repeated, "prepared", prepared)
+    monkeypatch.setattr(hwsim.frameworks.repeated, "prepared", prepared)
     with hwsim.emulate(timing=True, **where) as engine:
         cycles = []
         for m in (5, 5, 6, 5):

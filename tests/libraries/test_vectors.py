@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.libraries.cublas.answers.store import store
+from hwsim.libraries.cublas.answers.tree import LEAF
+from hwsim.libraries.cublas.answers.vectors import NAMES, as_row, facts
 from hwsim.libraries.cublas.calls import Call
-from hwsim.libraries.cublas.store import store
-from hwsim.libraries.cublas.tree import LEAF
-from hwsim.libraries.cublas.vectors import NAMES, as_row, facts
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "lab" / "tools" / "library"))

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from hwsim.analysis.exact_product import reference
 from hwsim.analysis.running_error import RunningError
 from hwsim.backend.environment import in_default_environment
-from hwsim.compute.repeated import Repeated
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, array_dtype
 from hwsim.frameworks.numpy import contraction
+from hwsim.frameworks.repeated import Repeated
 from hwsim.host.arrays import given_array
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.schemes import scheme_of

@@ -14,7 +14,7 @@ import torch
 from hwsim.analysis.running_error import RunningError
 
 if TYPE_CHECKING:
-    from hwsim.compute.repeated import Ready
+    from hwsim.frameworks.repeated import Ready
     from hwsim.frameworks.torch.multiplication import Place
 
 MATRIX = 2  # dimensions

@@ -275,12 +275,12 @@ def planted(name):
     place, attribute, faulty = PLANTED[name]
     whole = getattr(place, attribute)
     setattr(place, attribute, faulty(whole))
-    resolver._CACHE.found.clear()
+    resolver._CACHE.entries.clear()
     try:
         yield
     finally:
         setattr(place, attribute, whole)
-        resolver._CACHE.found.clear()
+        resolver._CACHE.entries.clear()
 
 
 def is_seen(name, number):

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hwsim.libraries.cublas.orders import NVJET
-from hwsim.libraries.cublas.sweeps import CallKind, Recorded, Runs, write
+from hwsim.libraries.cublas.answers.sweeps import CallKind, Recorded, Runs, write
+from hwsim.libraries.cublas.orders.families import NVJET
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.recording.gemm_list import parse
 

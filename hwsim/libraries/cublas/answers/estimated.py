@@ -12,42 +12,27 @@ import csv
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from hwsim.devices import find
 from hwsim.errors import UnsupportedError
 from hwsim.host.places import package_folder, text_of
 from hwsim.libraries.cublas.answer import HOPPER, Answer, Generation
 from hwsim.libraries.cublas.calls import LINE_BYTES, VECTOR_BYTES, Call
-from hwsim.libraries.cublas.orders import REDUCTION_COMPUTE_TYPE, order_of
+from hwsim.libraries.cublas.orders.families import tables_in
+from hwsim.libraries.cublas.orders.tensor_core import REDUCTION_COMPUTE_TYPE
+from hwsim.libraries.cublas.versions import Version, chips_text
+from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.model import library_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.libraries.model.kernels import CallRuleModel, CallsModel
+    from hwsim.libraries.protocol import Estimator
 
 FIELDS = ("operand", "rows", "call", "sizes", "limit", "slices", "answers", "right")
 SLICE_BYTES = 4  # of a result that a slice leaves in the workspace
 FEWEST = 20  # answers that a share is taken of
-
-
-class EstimatedTile(NamedTuple):
-    """The tile of an estimate: m, n and k, elements, and stages of shared memory."""
-
-    m: int
-    n: int
-    k: int
-    stages: int
-
-
-class Estimator(Protocol):
-    """hwsim's own estimate for a call by an instruction (None: the chip's own). promoted: of e4m3. batch: products."""
-
-    def slices(self, call: Call, *, instruction: str | None, promoted: bool, batch: int) -> int:
-        """The number of slices of K with the least time. Raises UnsupportedError where nothing is estimated."""
-
-    def tile(self, call: Call, slices: int, *, instruction: str | None, promoted: bool, batch: int) -> EstimatedTile:
-        """The tile with the least time for these slices."""
 
 
 class Estimate(NamedTuple):
@@ -101,15 +86,16 @@ def generation_of(chip: Device, library: str) -> Generation:
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Estimated choices on a chip. shares: the file of shares, beside the library files; "": none is asked for, and
-    every confidence is 0. asked_on: the chips that they were measured on, in words."""
+    """Estimated choices on a chip. version: has the file of how often they are right, and names the chips on which that
+    was measured. has_shares: else it is not asked for, and every confidence is 0.
+    """
 
     chip: Device
     calls: CallsModel
     generation: Generation
     estimator: Estimator
-    shares: str
-    asked_on: str = ""
+    version: Version
+    has_shares: bool = True
 
     def __post_init__(self) -> None:
         if self.calls.needs and all(find(self.chip, name) is None for name in self.calls.needs):
@@ -125,16 +111,17 @@ class Estimates:
         """
         rule, promoted = self._rule(call, fast), fast is False
         whole = self._answer(rule, 1, LINE_BYTES // call.element_bytes)
-        instruction = order_of(call, whole).schedule.instruction
+        instruction = tables_in(self.version.sums).order_of(call, whole).schedule.instruction
         closed = promoted and self.generation.promotes
+        gemm = _gemm(call, batch, "promoted" if closed else None)
         slices = 1
         if rule.in_slices and (batch == 1 or self.calls.sliced_batches):
-            slices = self.estimator.slices(call, instruction=instruction, promoted=closed, batch=batch)
+            slices = self.estimator.slices(gemm, instruction)
             slices = max(1, min(slices, _most_slices(call, rule, batch, workspace_bytes)))
-        tile = self.estimator.tile(call, slices, instruction=instruction, promoted=closed, batch=batch)
+        tile = self.estimator.tile(gemm, slices, instruction)
         answer = self._answer(rule, slices, tile.k)
         kind = kind_of(call, slices, batch, rule.slice_tiles is not None)
-        return Estimate(answer, (tile.m, tile.n), tile.stages, kind, self._share(kind) if self.shares else 0.0)
+        return Estimate(answer, (tile.m, tile.n), tile.stages, kind, self._share(kind) if self.has_shares else 0.0)
 
     def _rule(self, call: Call, fast: bool | None) -> CallRuleModel:
         row_bytes, accumulate = call.row_bytes, None if fast is None else "fast" if fast else "promoted"
@@ -156,15 +143,30 @@ class Estimates:
         return Answer(algorithm, own, slices, reduction, 0, cores=self.chip.cores, generation=self.generation)
 
     def _share(self, kind: GemmKind) -> float:
-        found = shares(self.shares).get(kind)
+        found = shares(self.version.shares).get(kind)
         if found is None or found[1] == 0:
             known = f"there are fewer than {FEWEST}" if found is None else f"the estimate gives none of {found[0]}"
             raise UnsupportedError(
                 f"{self.calls.library} {self.calls.version} on {self.chip.name}: {_text(kind)} cannot be estimated: of "
-                f"its answers to such GEMMs on {self.asked_on} {known}; leave library out, or record its choices "
-                "on such a GPU (hwsim library record)"
+                f"its answers to such GEMMs on {chips_text(self.version.devices)} {known}; leave "
+                "library out, or record its choices on such a GPU (hwsim library record)"
             )
         return found[1] / found[0]
+
+
+def _gemm(call: Call, batch: int, accumulate: str | None) -> GemmCall:
+    """The call as hwsim's own estimate takes it."""
+    return GemmCall(
+        m=call.m,
+        n=call.n,
+        k=call.k,
+        format=call.operand,
+        output=call.output,
+        accumulate=accumulate,
+        a_layout=call.a_layout,
+        b_layout=call.b_layout,
+        batch=batch,
+    )
 
 
 def kind_of(call: Call, slices: int, batch: int, is_limited: bool) -> GemmKind:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from hwsim.libraries.cublas.answers.sweeps import Recorded, Sweep
 from hwsim.libraries.cublas.calls import ELEMENT_BYTES, LINE_BYTES, VECTOR_BYTES
-from hwsim.libraries.cublas.orders import NVJET
-from hwsim.libraries.cublas.sweeps import Recorded, Sweep
+from hwsim.libraries.cublas.orders.families import NVJET
 
 if TYPE_CHECKING:
     from hwsim.libraries.model.version_model import NeighbourSharesModel, NeighboursModel

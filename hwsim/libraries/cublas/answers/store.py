@@ -15,7 +15,7 @@ from typing import Any
 
 from hwsim.errors import ConfigError
 from hwsim.host.places import package_folder
-from hwsim.libraries.cublas.tree import Tree, unpack
+from hwsim.libraries.cublas.answers.tree import Tree, unpack
 
 UNDEFINED = 0  # cuBLASLt's number of stages that says nothing
 Rows = Sequence[Sequence[int]]  # 40,000 in a file: as they are read, as few of them are asked for

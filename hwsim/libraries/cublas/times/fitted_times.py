@@ -21,8 +21,9 @@ from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.host.places import package_folder, text_of
 from hwsim.libraries.cublas.calls import ELEMENT_BYTES
-from hwsim.libraries.cublas.choice import LibraryChoice
-from hwsim.libraries.cublas.forest import Forest, unpack
+from hwsim.libraries.cublas.choice import CublasChoice
+from hwsim.libraries.cublas.times.forest import Forest, unpack
+from hwsim.libraries.gemm_call import GemmCall
 
 #: What the numbers multiply. A step: one tile of K of one CTA; a wave: a tile of C on each SM. Means are over all SMs.
 QUANTITIES = (
@@ -80,21 +81,39 @@ class TimeRow:
         return max(total, 0.0) * 1e-6
 
 
+@dataclass(frozen=True, slots=True)
+class FittedTimes:
+    """What a call takes by the row of its kernels and, for a single product, the trees. evidence: of both."""
+
+    row: TimeRow
+    forest: Forest | None
+    choice: CublasChoice
+    call: GemmCall
+    cores: int
+    evidence: str
+
+    @property
+    def why(self) -> str:
+        """From what the numbers come, in words."""
+        error = f"mean error {100 * self.row.mean_error:.0f} %"
+        return f"fitted to {self.row.gemms} recorded GEMMs of such kernels, {error}"
+
+    def seconds(self, program_us: float, estimate_us: float) -> float:
+        """Seconds of the call beyond a launch; arguments as of hwsim.libraries.kernel_choice.KernelTimes."""
+        point = quantities(self.choice, self.call, self.cores, program_us, estimate_us)
+        seconds = self.row.seconds(point)
+        if self.forest is None or self.call.batch > 1:  # recorded ones were single products
+            return seconds
+        us = seconds * 1e6
+        return with_factor(self.forest, (*point, *facts(self.choice, self.call, us)), us) * 1e-6
+
+
 def quantities(
-    choice: LibraryChoice,
-    sizes: tuple[int, int, int],
-    operand: str,
-    output: str,
-    cores: int,
-    program_us: float,
-    estimate_us: float,
-    matrices: int = 1,
+    choice: CublasChoice, call: GemmCall, cores: int, program_us: float, estimate_us: float
 ) -> tuple[float, ...]:
-    """The values of QUANTITIES. program_us, estimate_us: of all products, 0 where there is none. matrices: products in
-    the call.
-    """
-    m, n, k = sizes
-    moved = (m * k + k * n) * ELEMENT_BYTES[operand] + m * n * format_of(output).bits / 8
+    """The values of QUANTITIES. program_us, estimate_us: of all products, 0 where there is none."""
+    (m, n, k), matrices = call.sizes, call.batch
+    moved = (m * k + k * n) * ELEMENT_BYTES[choice.operand] + m * n * format_of(call.result).bits / 8
     known = (1.0, program_us, estimate_us, matrices * moved / 1e6)
     whole = (k / choice.split_k / 1e3, matrices * m * n * choice.split_k / 1e3)
     if choice.tile is None:
@@ -113,17 +132,21 @@ def quantities(
     return (*known, *busiest, *means, *written_and_shared, *whole)
 
 
-def facts(
-    choice: LibraryChoice, sizes: tuple[int, int, int], operand: str, output: str, b_by_rows: bool, sum_us: float
-) -> tuple[float, ...]:
+def facts(choice: CublasChoice, call: GemmCall, sum_us: float) -> tuple[float, ...]:
     """The values of FACTS. sum_us: of the row, without a launch."""
-    m, n, k = sizes
+    m, n, k = call.sizes
     rows, columns = choice.tile or (0, 0)
     high, wide = choice.cluster or (0, 0)
     shape = (m, n, k, m * n * k / 1e6, rows, columns, choice.tile_k, choice.stages or 0, high, wide, choice.split_k)
     is_promoted = choice.schedule.promotion_k is not None
-    kind = (choice.algorithm, FORMATS.index(operand), format_of(output).bits, is_promoted, b_by_rows)
-    alignments = (math.gcd(size, MOST_ALIGNED) for size in sizes)
+    kind = (
+        choice.algorithm,
+        FORMATS.index(choice.operand),
+        format_of(call.result).bits,
+        is_promoted,
+        call.b_layout == "rows",
+    )
+    alignments = (math.gcd(size, MOST_ALIGNED) for size in call.sizes)
     edges = ((m % rows or rows) / rows if rows else 0.0, (n % columns or columns) / columns if columns else 0.0)
     return tuple([float(x) for x in (*shape, *kind, *alignments, *edges, sum_us)])
 
@@ -133,9 +156,9 @@ def with_factor(forest: Forest, point: tuple[float, ...], sum_us: float) -> floa
     return max((sum_us + ABOUT_A_LAUNCH_US) * math.exp(forest.at(point)) - ABOUT_A_LAUNCH_US, 0.0)
 
 
-def key_of(choice: LibraryChoice, operand: str) -> Key:
+def key_of(choice: CublasChoice) -> Key:
     """The row of a choice: algorithm, operands' format, whether K is in slices."""
-    return choice.algorithm, SAME.get(operand, operand), choice.split_k > 1
+    return choice.algorithm, SAME.get(choice.operand, choice.operand), choice.split_k > 1
 
 
 def row_of(name: str, device: str, key: Key) -> TimeRow | None:

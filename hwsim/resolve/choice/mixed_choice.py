@@ -18,7 +18,7 @@ from hwsim.gemm.mixed_plan import HYBRID, BlockCounts, block_counts_of, short_na
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
 from hwsim.program.ir import GlobalArray
-from hwsim.resolve.cost import cost
+from hwsim.resolve.choice.cost import cost
 from hwsim.resolve.mixed_parts import counters, depths_of
 
 if TYPE_CHECKING:

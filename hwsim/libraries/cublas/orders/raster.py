@@ -1,8 +1,8 @@
 """In which order clusters of an xmma kernel for Hopper take the tiles of C: blocks of rows or columns, in turn.
 
-The rule was found on tiles compared one by one on an H100 (lab/tools/record/shared_tiles.py, CUDA 13.0, 2026-11-23);
-its numbers are data (configs/libraries/*.sums.yaml). The module knows grids of clusters, rows and columns being those
-of the kernel's own product; no K and no bits.
+The rule was found on tiles compared one by one on an H100 (lab/tools/record/shared_tiles.py, 2026-11-23); its
+numbers are data (configs/libraries/*.sums.yaml). The module knows grids of clusters, rows and columns being those of
+the kernel's own product; no K and no bits.
 """
 
 from __future__ import annotations

@@ -6,25 +6,14 @@ Small and bandwidth-bound problems gain nothing from products of narrow pieces.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from hwsim.devices.device import Device
 from hwsim.errors import UnsupportedError
-from hwsim.gemm.plan import Piece, Plan, TermValue, chain
+from hwsim.gemm.planned import Planned
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.cost import cost
+from hwsim.resolve.choice.cost import NATIVE, cost, native_plan
 
-if TYPE_CHECKING:
-    from hwsim.devices.device import Device
-    from hwsim.resolve.planned import Planned
-
-FORMAT = "fp32"
-NATIVE = "native"  # what the result's options call the other way
-
-
-def native_plan(format: str, input_format: str) -> Plan:
-    """The plan of one product of the operands, rounded to `format`, in one chain over K."""
-    piece = (Piece(format),)
-    return Plan(NATIVE, piece, piece, (chain((0, 0)),), TermValue(0), input_format=input_format)
+FORMAT = "fp32"  # of the other way
 
 
 def faster(chip: Device, planned: Planned, problem: Problem) -> Planned:

@@ -1,7 +1,7 @@
 """scheme="auto": selects the fastest scheme on a device whose predicted error meets a target.
 
-The error is predicted from the operands (hwsim.resolve.predicted_error), the time by the timing machine. The module
-knows schemes by their declarations alone, and reports every candidate with the reason why it was not selected.
+The error is predicted from the operands (hwsim.resolve.choice.predicted_error), the time by the timing machine. The
+module knows schemes by their declarations alone, and reports every candidate with the reason why it was not selected.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.cost import PlanCost, cost
+from hwsim.resolve.choice.cost import PlanCost, cost
+from hwsim.resolve.choice.predicted_error import Sample, normal_sample, predicted_error, sample_of
 from hwsim.resolve.planning import plan_for
-from hwsim.resolve.predicted_error import Sample, normal_sample, predicted_error, sample_of
 from hwsim.schemes import Scheme, schemes
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import UnsupportedError
+from hwsim.libraries.cublas.answers.features import batch_features, features
+from hwsim.libraries.cublas.answers.store import Entry, Store, store
+from hwsim.libraries.cublas.answers.vectors import facts
 from hwsim.libraries.cublas.calls import VECTOR_BYTES, Asked, Call, Unasked
-from hwsim.libraries.cublas.features import batch_features, features
 from hwsim.libraries.cublas.pytorch import biased_outputs, pytorch_call
-from hwsim.libraries.cublas.store import Entry, Store, store
-from hwsim.libraries.cublas.vectors import facts
 from hwsim.libraries.cublas.versions import Version
 
 #: Parts of a call in words.

@@ -13,15 +13,15 @@ import numpy as np
 
 from hwsim.errors import UnsupportedError
 from hwsim.libraries.cublas.answer import Answer, Generation
+from hwsim.libraries.cublas.answers.fitted import BATCHES, FittedAnswer, FittedChoices
+from hwsim.libraries.cublas.answers.neighbours import near
+from hwsim.libraries.cublas.answers.sweeps import REFUSED_ID, CallKind, Sweeps, shipped
+from hwsim.libraries.cublas.answers.vectors import is_vector
 from hwsim.libraries.cublas.calls import ALL_ASKED, Asked, Unasked
-from hwsim.libraries.cublas.fitted import BATCHES, FittedAnswer, FittedChoices
-from hwsim.libraries.cublas.neighbours import near
-from hwsim.libraries.cublas.sweeps import REFUSED_ID, CallKind, Sweeps, shipped
-from hwsim.libraries.cublas.vectors import is_vector
 from hwsim.libraries.cublas.versions import ASSUMED, Version
 
 if TYPE_CHECKING:
-    from hwsim.libraries.cublas.estimated import Estimate, Estimates
+    from hwsim.libraries.cublas.answers.estimated import Estimate, Estimates
 
 ANSWERED = "microbenchmark"  # evidence: the library's own answer, asked on the chip
 ROUNDED = 0.5 / 51  # by so much a tree's confidence is rounded at most (lab/tools/library/grow.py)
@@ -100,7 +100,18 @@ class AnswerSources:
         numbers = self.fitted.tile(asked, found.order) if found.shape is None else found.shape
         tile, cluster = (trees.tiles.get(numbers[0]), trees.clusters.get(numbers[1])) if numbers else (None, None)
         swizzle = numbers[2] if len(numbers) > 2 else 0
-        answer = Answer(number, tile_k, slices, reduction, custom, tile, cluster, swizzle, cores, generation)
+        answer = Answer(
+            algorithm=number,
+            tile_k=tile_k,
+            slices=slices,
+            reduction=reduction,
+            custom=custom,
+            tile=tile,
+            cluster=cluster,
+            swizzle=swizzle,
+            cores=cores,
+            generation=generation,
+        )
         return answer, count
 
     def _of_trees(self, found: FittedAnswer) -> FoundAnswer:
@@ -161,7 +172,14 @@ def kind_of(asked: Asked) -> CallKind:
     """As files of answers key a call."""
     call, told = asked.call, asked.told
     return CallKind(
-        call.operand, call.output, asked.bias, asked.fast, call.a_layout, call.b_layout, told.workspace_bytes, told.mask
+        operand=call.operand,
+        output=call.output,
+        bias=asked.bias,
+        fast=asked.fast,
+        a_layout=call.a_layout,
+        b_layout=call.b_layout,
+        workspace_bytes=told.workspace_bytes,
+        reductions=told.mask,
     )
 
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import sequential_form
-from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.planned import Planned
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.cublas.calls import result_format
-from hwsim.libraries.cublas.versions import calls_taken
+from hwsim.libraries.gemm_call import result_format
+from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.operands.operand import Operand
+from hwsim.request.request import Request
 from hwsim.resolve.planning import plan_for
-
-if TYPE_CHECKING:
-    from hwsim.resolve.resolver import Request
 
 ACCUMULATION, TERMWISE = "accumulation", "termwise"  # the option of schemes, and its value that means calls
 
@@ -29,7 +29,7 @@ class SchemeCalls:
     """The calls of a scheme: `count` products of pieces of `format`, stored in `layouts`. options: of the scheme.
 
     arithmetic: in which the products are added. adds: whether each call adds to the C of those before (else its result
-    is a matrix of its own).
+    is a matrix of its own). planned: the plan whose products they are.
     """
 
     options: dict[str, Any]
@@ -38,8 +38,9 @@ class SchemeCalls:
     count: int = 1
     arithmetic: str = ""
     adds: bool = False
+    planned: Planned | None = None
 
-    def schedule(self, own: Schedule) -> Schedule:
+    def schedule(self, of_kernel: Schedule) -> Schedule:
         """A call's schedule, for all products: what is added within a call is added in the format of its result, which
         may be narrower than the arithmetic in which the products are added.
 
@@ -47,26 +48,29 @@ class SchemeCalls:
         """
         result = result_format(self.format)
         if not self.arithmetic or self.arithmetic == result:
-            return own
+            return of_kernel
         if format_of(self.format).is_integer:  # the same in any order
-            return Schedule(instruction=own.instruction)
-        if own.sum is not None or own.regions or own.promotion_k is not None:
+            return Schedule(instruction=of_kernel.instruction)
+        if of_kernel.sum is not None or of_kernel.regions or of_kernel.promotion_k is not None:
             raise UnsupportedError(
                 f"the library's kernel for these sizes adds parts of K in {result} in an order that is not computed "
                 f"beside products which are added in {self.arithmetic}; take other sizes, or leave library out"
             )
-        return replace(own, merge_into="sum", merge_format=cast(Any, result))
+        return replace(of_kernel, merge_into="sum", merge_format=cast(Any, result))
 
 
-def calls_of(request: Request, layouts: tuple[str, str], library: str) -> SchemeCalls:
-    """The calls of a request's scheme. layouts: of A and B.
+def calls_of(
+    request: Request, layouts: tuple[str, str], chosen: LibraryOnDevice, pair: tuple[Operand, Operand] | None
+) -> SchemeCalls:
+    """The calls of a request's scheme. layouts: of A and B. pair: these, for schemes whose plan depends on them.
 
     Raises InputError for options that say otherwise, UnsupportedError for schemes whose products share an accumulator
     or an operand format that no call has.
     """
-    scheme = request.scheme
+    scheme, library = request.scheme, chosen.id.name
     options = _termwise(request, library)
-    plan = plan_for(request.device, scheme, request.problem, request.format, options).plan
+    planned = plan_for(request.device, scheme, request.problem, request.format, options, pair)
+    plan = planned.plan
     if isinstance(plan, Mixed):
         raise UnsupportedError(
             f"library = {library!r}: blocks of scheme {scheme.name} follow different plans: no calls"
@@ -85,16 +89,17 @@ def calls_of(request: Request, layouts: tuple[str, str], library: str) -> Scheme
             "which no call is known"
         )
     fmt = formats.pop()
-    is_k_major = fmt in calls_taken().k_major
-    own = ("rows", "columns") if is_k_major else layouts  # pieces are written so as the kernel takes them
+    stored = chosen.layouts(fmt, layouts)  # pieces are written so as the kernel takes them
     is_in_turn = plan.arithmetic == result_format(fmt) and sequential_form(plan.combine) is not None
-    return SchemeCalls(options, fmt, own, plan.products, plan.arithmetic, is_in_turn and plan.products > 1)
-
-
-def as_calls(plan: Plan | Mixed) -> Plan | Mixed:
-    """The plan with each of its terms a kernel of its own."""
-    is_several = isinstance(plan, Plan) and len(plan.terms) > 1
-    return replace(plan, calls=True) if is_several and isinstance(plan, Plan) else plan
+    return SchemeCalls(
+        options,
+        fmt,
+        stored,
+        count=plan.products,
+        arithmetic=plan.arithmetic,
+        adds=is_in_turn and plan.products > 1,
+        planned=planned,
+    )
 
 
 def _termwise(request: Request, library: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from hwsim.libraries.cublas.answers.features import Values, aligned
 from hwsim.libraries.cublas.calls import Call
-from hwsim.libraries.cublas.features import Values, aligned
 
 NAMES = (
     "results", "k", "batch", "blocks of 32 results in the batch", "alignment of results", "alignment of k",
