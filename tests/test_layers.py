@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.operands", "hwsim.gemm"),
     ("hwsim.libraries.gemm_call", "hwsim.libraries.kernel_choice", "hwsim.libraries.protocol"),
     ("hwsim.libraries.cublas",),
-    ("hwsim.libraries.registry", "hwsim.libraries.on_device"),
+    ("hwsim.libraries.providers", "hwsim.libraries.on_device"),
     ("hwsim.schemes",),
     ("hwsim.program",),
     ("hwsim.arithmetic",),
@@ -36,8 +37,9 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.dataflows",),
     ("hwsim.machines",),
     ("hwsim.analysis",),
+    ("hwsim.libraries.call", "hwsim.request"),
     ("hwsim.resolve",),
-    ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies", "hwsim.frameworks.numpy"),
+    ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies", "hwsim.frameworks.numpy", "hwsim.frameworks.repeated"),
     ("hwsim.frameworks",),
     ("hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots"),
     ("hwsim.libraries.recording",),
@@ -213,19 +215,17 @@ def graph_of(sources: Mapping[str, tuple[str, bool]]) -> dict[str, set[str]]:
     """Module -> modules that it imports, at any depth. sources: module -> (its text, whether it is a package).
 
     Importing a module runs the packages above it, except those that the importer itself lies in. TYPE_CHECKING blocks
-    run nothing, but those of lazy modules stand for what these import by name.
+    run nothing, so of them the modules alone count: ideas must not go in a circle either.
     """
     graph: dict[str, set[str]] = {}
     for module, (source, is_package) in sources.items():
         found = graph.setdefault(module, set())
         for one in imports_of(module, source, is_package):
-            if one.for_types and module not in LAZY:
-                continue
             name = one.name
             while name and name not in sources:
                 name = name.rpartition(".")[0]
             found.add(name)
-            while "." in name:
+            while "." in name and (not one.for_types or module in LAZY):
                 name = name.rpartition(".")[0]
                 if not is_within(module, name):
                     found.add(name)
@@ -437,6 +437,8 @@ def test_an_early_import_is_none(module: str, source: str) -> None:
         ({"p.a": "import p.b", "p.b": "import p.c", "p.c": "from . import a"}, ["p.a", "p.b", "p.c"]),
         # a package whose __init__ is run on the way
         ({"p": "", "p.q": "from p.q.x import y", "p.q.x": "import p.a", "p.a": "import p.q.z", "p.q.z": ""}, None),
+        # for types alone
+        ({"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import x"}, ["p.a", "p.b"]),
         # a lazy module's names
         ({"hwsim": "if TYPE_CHECKING:\n    from hwsim.a import x", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
         ({"hwsim": "X = ('hwsim.a:x',)", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
@@ -452,7 +454,8 @@ def test_a_circle_is_seen(sources: dict[str, str], circle: list[str] | None) -> 
     "sources",
     [
         {"p.a": "import p.b", "p.b": "import p.c", "p.c": ""},
-        {"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import x"},
+        # the package's __init__ is not run for types
+        {"p": "import q", "p.a": "", "q": "if TYPE_CHECKING:\n    import p.a"},
         {"p": "from p.a import x", "p.a": "import p.b", "p.b": ""},
     ],
 )
@@ -547,3 +550,45 @@ def test_no_private_word_is_a_name() -> None:
     for path in (ROOT / "hwsim").rglob("*.py"):
         found = _private([path.stem, *_defined(parsed(path.read_text(encoding="utf-8")))])
         assert not found, f"{path}: {sorted(found)}"
+
+
+def names_of_files() -> Counter[str]:
+    """How many of hwsim's files have a name."""
+    return Counter(path.name for path in (ROOT / "hwsim").rglob("*.py") if path.name != "__init__.py")
+
+
+def test_no_file_name_stands_three_times() -> None:
+    """In a stack trace or an editor's list of files a name says which idea it is."""
+    names = names_of_files()
+    assert names["formats.py"] == 2
+    assert {name: count for name, count in names.items() if count > 2} == {}
+
+
+def test_few_modules_lie_directly_in_hwsim() -> None:
+    assert 5 < len(list((ROOT / "hwsim").glob("*.py"))) <= 12
+
+
+MOST_POSITIONAL = 6  # arguments of a constructor; more go by their names, so that no two are swapped unseen
+
+
+def long_constructors(sources: Mapping[str, str]) -> list[str]:
+    """Calls of the sources' own classes with too many positional arguments, by place."""
+    trees = {module: parsed(source) for module, source in sources.items()}
+    classes = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    found = []
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and len(node.args) > MOST_POSITIONAL:
+                name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+                if name in classes or name == "cls":
+                    found.append(f"{module}:{node.lineno} {name} takes {len(node.args)}")
+    return found
+
+
+def test_a_long_constructor_is_seen() -> None:
+    long = "p.X(1, 2, 3, 4, 5, 6, 7)\nX(1, *a, 2, 3, 4, 5, 6)\nX(1, 2, 3, 4, 5, 6, x=7)\nf(1, 2, 3, 4, 5, 6, 7)"
+    assert long_constructors({"a": "class X: ...", "b": long}) == ["b:1 X takes 7", "b:2 X takes 7"]
+
+
+def test_constructors_take_few_arguments_by_place() -> None:
+    assert long_constructors({module: path.read_text(encoding="utf-8") for module, path in modules()}) == []

@@ -5,8 +5,8 @@ It knows resolved calls and options; it resolves nothing.
 
 from __future__ import annotations
 
+from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
-from hwsim.analysis.times import Times, TimedWork, times_of
 from hwsim.compute.call import ProductCall
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm

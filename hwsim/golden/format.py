@@ -215,7 +215,9 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
             assert a is not None and b is not None and c is not None
             scales = {x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}
             try:
-                golden = GoldenSet(instruction, name, a, b, c, d, MappingProxyType(scales))
+                golden = GoldenSet(
+                    instruction=instruction, name=name, a=a, b=b, c=c, d=d, scales=MappingProxyType(scales)
+                )
             except InputError as error:
                 raise InputError(f"{path}: {error}") from None
             yield golden

@@ -104,7 +104,14 @@ def verify_gemms(
             )
         reports.append(
             SetReport(
-                str(path), "gemm", gemm.name, device, origin, gemm.d.size, int(np.count_nonzero(got != gemm.d)), seconds
+                path=str(path),
+                instruction="gemm",
+                set=gemm.name,
+                device=device,
+                origin=origin,
+                results=gemm.d.size,
+                mismatches=int(np.count_nonzero(got != gemm.d)),
+                seconds=seconds,
             )
         )
     if not reports:

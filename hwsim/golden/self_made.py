@@ -140,7 +140,9 @@ def names(device: Device) -> Iterator[str]:
 def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
     """The operand sets of one instruction; they depend on its name, shape and formats only."""
     model = instruction(device, name)
-    tile = Instruction(name, min(model.m, EDGE), min(model.n, EDGE), model.k, model.a, model.b, model.c, model.d)
+    tile = Instruction(
+        name=name, m=min(model.m, EDGE), n=min(model.n, EDGE), k=model.k, a=model.a, b=model.b, c=model.c, d=model.d
+    )
     parts = [draw(each, stream(SEED, tile, each), tile, 1) for each in DISTRIBUTIONS]
     rng = stream(SEED, tile, "special")
     for index in range(STREWN):
@@ -158,11 +160,19 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
             "scale_a": _scales(rng, fmt, (len(a), tile.m, blocks)),
             "scale_b": _scales(rng, fmt, (len(b), tile.n, blocks)),
         }
-    golden = GoldenSet(name, "structured", a, b, c, None, scales)
+    golden = GoldenSet(instruction=name, name="structured", a=a, b=b, c=c, d=None, scales=scales)
     yield golden
     for exponent in SCALE_D if model.scale_input_d else ():
         scale = {"scale_d": np.array(min(exponent, model.scale_input_d or 0), np.uint8)}
-        yield GoldenSet(name, f"scale_d{exponent}", a[::SCALED], b[::SCALED], c[::SCALED], None, scale)
+        yield GoldenSet(
+            instruction=name,
+            name=f"scale_d{exponent}",
+            a=a[::SCALED],
+            b=b[::SCALED],
+            c=c[::SCALED],
+            d=None,
+            scales=scale,
+        )
 
 
 def _clean(codes: UnsignedCodes, fmt: Format) -> UnsignedCodes:
@@ -201,16 +211,16 @@ def compare(device: Device, sets: list[GoldenSet], path: Path) -> SetComparison:
                 f"0x{int(after.d[case, row, column]):x}; hwsim explain --from {path} {key} {case} {row} {column}"
             )
     return SetComparison(
-        device.name,
-        path,
-        len(sets),
-        sum(golden.results for golden in sets),
-        differing,
-        tuple(sorted(set(new) - set(old))),
-        tuple(sorted(set(old) - set(new))),
-        tuple(moved),
-        first,
-        path.exists(),
+        device=device.name,
+        path=path,
+        sets=len(sets),
+        results=sum(golden.results for golden in sets),
+        differing=differing,
+        added=tuple(sorted(set(new) - set(old))),
+        removed=tuple(sorted(set(old) - set(new))),
+        operands_changed=tuple(moved),
+        first=first,
+        was_there=path.exists(),
     )
 
 

@@ -180,7 +180,14 @@ def verify(
         wrong = np.argwhere(got != expected)
         reports.append(
             SetReport(
-                str(path), golden.instruction, golden.name, meta.device, meta.origin, expected.size, len(wrong), seconds
+                path=str(path),
+                instruction=golden.instruction,
+                set=golden.name,
+                device=meta.device,
+                origin=meta.origin,
+                results=expected.size,
+                mismatches=len(wrong),
+                seconds=seconds,
             )
         )
         misses += [describe(str(path), meta.device, chosen, got, tuple(int(i) for i in at)) for at in wrong[:first]]
@@ -226,20 +233,20 @@ def describe(path: str, device: str, golden: GoldenSet, got: UnsignedCodes, at: 
         if name in golden.scales
     )
     return Mismatch(
-        path,
-        golden.instruction,
-        golden.name,
-        case,
-        row,
-        column,
-        hex_a,
-        hex_b,
-        hex_c,
-        f"0x{expected:0{width // 4}x}",
-        f"0x{computed:0{width // 4}x}",
-        tuple(i for i in range(width) if differing >> i & 1),
-        _ulps(golden.instruction, width, expected, computed),
-        f"hwsim explain {device or 'DEVICE'} {golden.instruction} "
+        path=path,
+        instruction=golden.instruction,
+        set=golden.name,
+        case=case,
+        row=row,
+        column=column,
+        a=hex_a,
+        b=hex_b,
+        c=hex_c,
+        expected=f"0x{expected:0{width // 4}x}",
+        got=f"0x{computed:0{width // 4}x}",
+        bits=tuple(i for i in range(width) if differing >> i & 1),
+        ulps=_ulps(golden.instruction, width, expected, computed),
+        replay=f"hwsim explain {device or 'DEVICE'} {golden.instruction} "
         f"--a {','.join(hex_a)} --b {','.join(hex_b)} --c {hex_c}{scales}",
     )
 
@@ -271,4 +278,4 @@ def _sample(golden: GoldenSet, results: int | None) -> GoldenSet:
     scales = {name: array if array.ndim == 0 else array[::step] for name, array in golden.scales.items()}
     if a is None or b is None or c is None:
         raise InputError(f"set {golden.key} lacks operands")
-    return GoldenSet(golden.instruction, golden.name, a, b, c, d, scales)
+    return GoldenSet(instruction=golden.instruction, name=golden.name, a=a, b=b, c=c, d=d, scales=scales)

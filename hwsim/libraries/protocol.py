@@ -1,6 +1,6 @@
 """What a library is to hwsim: a choice, an order of summation and times for a typed call, on a device.
 
-A library is a provider, registered by its name (hwsim.libraries.registry), which gives the rules of one version on one
+A library is a provider, registered by its name (hwsim.libraries.providers), which gives the rules of one version on one
 device. The module knows calls and choices as records; no library and no answer.
 """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
-from hwsim.dataflows.tiled.operands import BlockStep, OperandFeed
+from hwsim.dataflows.tiled.operand_feed import BlockStep, OperandFeed
 from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import Span, StreamBuilder

@@ -144,7 +144,16 @@ def form_of(
             f"output {call.output}: with a bias PyTorch's products of {format} give {' or '.join(allowed)}; take that, "
             "or leave the bias out"
         )
-    return GemmForm(call.n, call.k, format, call.output, own, bias, a_layout, b_layout)
+    return GemmForm(
+        n=call.n,
+        k=call.k,
+        format=format,
+        output=call.output,
+        accumulate=own,
+        bias=bias,
+        a_layout=a_layout,
+        b_layout=b_layout,
+    )
 
 
 COLUMNS = (*SIZES, *(field.name for field in fields(GemmForm) if field.name not in SIZES))

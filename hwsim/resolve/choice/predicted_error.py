@@ -109,7 +109,18 @@ def _sampled(a: Floats, b: Floats, fmt: str, tops: tuple[float, float]) -> Sampl
             peak = max(peak, _rms(total))
         most = _rms(np.abs(a) @ np.abs(b))
         coherence = peak / most if most else 0.0
-        return Sample(a, b, fmt, _rms(total), peak, _rms_of_sum(a**2, b**2), coherence, *tops)
+        energy = _rms_of_sum(a**2, b**2)
+        return Sample(
+            a=a,
+            b=b,
+            format=fmt,
+            result=_rms(total),
+            peak=peak,
+            energy=energy,
+            coherence=coherence,
+            a_top=tops[0],
+            b_top=tops[1],
+        )
 
 
 def _rms(x: Floats) -> float:
