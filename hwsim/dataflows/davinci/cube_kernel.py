@@ -112,7 +112,7 @@ class CubeKernel:
                 yield OutputTile(row, col, i.size, j.size)
 
     def _tile(self, s: StreamBuilder, tile: OutputTile) -> None:
-        for run in s.blocks("run", self.k, self.term.run or self.k):
+        for run in s.blocks("run", self.k, self.term.promotion_interval or self.k):
             self._run(s, tile, run)
 
     def _run(self, s: StreamBuilder, tile: OutputTile, run: Span) -> None:

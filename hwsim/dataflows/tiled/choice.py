@@ -409,7 +409,7 @@ def _kind(kernel: GemmKernel) -> tuple[object, ...]:
     """The properties of a kernel that its footprint and its time depend on."""
     sides = tuple((*operand.formats.values(), operand.raw and operand.raw.format) for operand in kernel.operands)
     products = tuple(tuple(len(stage.products) for stage in term.stages) for term in kernel.terms)
-    return (products, kernel.runs, sides, replace(kernel.epilogue, partial=kernel.epilogue.partial[:1]))
+    return (products, kernel.promotion_intervals, sides, replace(kernel.epilogue, partial=kernel.epilogue.partial[:1]))
 
 
 def _shapes(family: Family, device: Device, kernel: GemmKernel) -> tuple[Shape, ...]:
@@ -431,7 +431,9 @@ def _blocking(
     """
     unit_k = instruction(device, kernels[0].unit).k
     k = max(unit_k, shape.k_bytes * 8 // widest(kernels) // unit_k * unit_k)
-    for run in sorted({run for kernel in kernels for run in kernel.runs if run is not None}, reverse=True):
+    for run in sorted(
+        {one for kernel in kernels for one in kernel.promotion_intervals if one is not None}, reverse=True
+    ):
         if run <= k:
             k = k // run * run
     most = stages or shape.stages or family.stages

@@ -136,7 +136,7 @@ class TiledDataflow:
                 **storage.settings,
                 **({} if self.family.staged else {STAGING.name: "none"}),
                 **({SPILLED: b.spilled} if b.spilled else {}),
-                "k_group": partition.k_group(max(lengths)),
+                "k_group": partition.promotion_interval(max(lengths)),
                 "launches": launches(partition, found.parts, scheduler.tile_count),
             }
         )

@@ -151,7 +151,7 @@ def _lane_operations(design: KernelDesign) -> float:
     b, kernel = design.blocking, design.kernel
     count = 0.0
     value = kernel.epilogue.value
-    for t, run in enumerate(kernel.runs):
+    for t, run in enumerate(kernel.promotion_intervals):
         if run is not None and not (kernel.joined and t):
             joins = operations(value) if kernel.joined and value is not None else 0
             count += b.m * b.n * b.k / run * (joins + 1)
