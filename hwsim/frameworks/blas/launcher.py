@@ -32,7 +32,8 @@ def run_program(command: Sequence[str], arguments: Mapping[str, Any]) -> tuple[i
     asked for.
 
     arguments: those of `hwsim.run`. Raises UnsupportedError on other systems than Linux and where neither float32 nor
-    float64 products run, InputError for a command that cannot be started or a TMPDIR too long for a socket, and as `hwsim.run` for wrong arguments.
+    float64 products run, InputError for a command that cannot be started or a TMPDIR too long for a socket, and as
+    `hwsim.run` for wrong arguments.
     """
     if not sys.platform.startswith("linux") or not SHIM.is_file():
         raise UnsupportedError(f"hwsim blas needs Linux and {SHIM.name} beside {SHIM.parent}: build hwsim there")
@@ -43,8 +44,8 @@ def run_program(command: Sequence[str], arguments: Mapping[str, Any]) -> tuple[i
         path = Path(folder) / "socket"
         if len(os.fsencode(path)) > MOST_PATH:
             raise InputError(
-                f"hwsim blas: {path} is longer than the {MOST_PATH} bytes that a socket's name may have; set TMPDIR to a "
-                "folder with a shorter name"
+                f"hwsim blas: {path} is longer than the {MOST_PATH} bytes that a socket's name may have; "
+                "set TMPDIR to a folder with a shorter name"
             )
         with BlasServer(path, arguments) as server:
             listener = threading.Thread(target=server.serve_forever, daemon=True)
