@@ -12,7 +12,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.program.ir import Program
-from hwsim.resolve.cost import plan_input
+from hwsim.resolve.choice.cost import plan_input
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import facts_of, mapped, program_of
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import hwsim
-import hwsim.compute.repeated
-from hwsim.compute.repeated import Repeated
+import hwsim.frameworks.repeated
 from hwsim.evaluate import chains
+from hwsim.frameworks.repeated import Repeated
 
 CHIP = hwsim.device("h200")
 FIXED = {"device": CHIP, "timing": False, "threads": 1}
@@ -99,14 +99,14 @@ def test_what_is_ready_holds_no_operands(scheme, monkeypatch):
 
     monkeypatch.setattr(chains, "Runs", Followed)
     device = {"bf16x9": "b200", "le-gemm": "a800"}.get(scheme, "h200")
-    _, ready = hwsim.compute.repeated.prepared(A, B, device=device, scheme=scheme, timing=False)
+    _, ready = hwsim.frameworks.repeated.prepared(A, B, device=device, scheme=scheme, timing=False)
     ready(A + 1, B)
     gc.collect()
     assert arranged and not any(one() for one in arranged)
 
 
 def test_kinds_that_are_kept_are_bounded(monkeypatch):
-    monkeypatch.setattr(hwsim.compute.repeated, "MOST_KINDS", 3)
+    monkeypatch.setattr(hwsim.frameworks.repeated, "MOST_KINDS", 3)
     repeated = Repeated()
     for rows in (1, 2, 3, 4, 5, 1, 2, 5):
         found, _ = repeated.product(A[:rows], B, FIXED, {})
@@ -116,9 +116,9 @@ def test_kinds_that_are_kept_are_bounded(monkeypatch):
 
 def test_what_is_good_for_one_pair_of_operands_is_asked_for_anew(monkeypatch):
     """Part of a product, bits of a program, a scheme that looks at its operands."""
-    asked, own = [], hwsim.compute.repeated.prepared
+    asked, own = [], hwsim.frameworks.repeated.prepared
     monkeypatch.setattr(
-        hwsim.compute.repeated, "prepared", lambda *given, **more: asked.append(1) or own(*given, **more)
+        hwsim.frameworks.repeated, "prepared", lambda *given, **more: asked.append(1) or own(*given, **more)
     )
     for more in ({"rows": [2, 0]}, {"functional": True}, {"scheme": "ape"}):
         repeated, fixed = Repeated(), FIXED | more

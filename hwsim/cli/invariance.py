@@ -12,11 +12,11 @@ from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError
 from hwsim.host.files import check_outputs
-from hwsim.libraries.cublas.choice import LibraryChoice
-from hwsim.libraries.cublas.sweeps import CallKind
+from hwsim.libraries.gemm_call import GemmCall
+from hwsim.libraries.kernel_choice import LibraryChoice
 from hwsim.report.page.invariance_page import invariance_page
 from hwsim.report.text.words import plural
-from hwsim.studies.invariance import BatchClass, batch_classes, other_kinds
+from hwsim.studies.invariance import BatchClass, batch_classes, other_calls
 
 RANGES, KERNELS = 6, 3  # that a line shows
 MOST_SIZES = 1_000_000
@@ -59,7 +59,7 @@ def execute(arguments: argparse.Namespace) -> int:
     call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout, "bias": arguments.bias}
     with progress_bar(quiet=False) as progress:
         classes = batch_classes(m=sizes, progress=progress, **call)
-    notes = [_note(arguments.library, other_kinds(**call)), _estimated(classes, arguments.device)]
+    notes = [_note(arguments.library, other_calls(**call)), _estimated(classes, arguments.device)]
     note = "; ".join(one for one in notes if one)
     found = [_plain(one) for one in classes]
     text = text_of(classes, arguments.n, arguments.k, arguments.format, arguments.device, arguments.library)
@@ -81,7 +81,7 @@ def _plain(one: BatchClass) -> dict[str, Any]:
         "m": ranges(one.sizes_m),
         "count": len(one.sizes_m),
         "kernel": one.choices[0].family,
-        "algorithm": one.choices[0].algorithm,
+        **one.choices[0].numbers,
         "split_k": one.choices[0].split_k,
         "kernels": [{"kernel": x.family, "split_k": x.split_k} for x in one.choices],
         "known": one.choices[0].known,
@@ -91,11 +91,11 @@ def _plain(one: BatchClass) -> dict[str, Any]:
     }
 
 
-def _note(library: str, kinds: list[CallKind]) -> str:
+def _note(library: str, calls: list[GemmCall]) -> str:
     """What a user's file has for the weight, as options, where it has nothing for the call; nothing for none."""
-    if not kinds:
+    if not calls:
         return ""
-    said = " or ".join(map(_options, kinds))
+    said = " or ".join(map(_options, calls))
     return f"{library} has this weight for other calls alone: none of its answers is taken; for those: {said}"
 
 
@@ -109,11 +109,11 @@ def _estimated(classes: list[BatchClass], device: str) -> str:
     )
 
 
-def _options(kind: CallKind) -> str:
-    words = ["--output", kind.output]
-    words += [] if kind.fast is None else ["--accumulate", "fast" if kind.fast else "promoted"]
-    words += ["--bias"] if kind.bias else []
-    return " ".join([*words, "--a-layout", kind.a_layout, "--b-layout", kind.b_layout])
+def _options(call: GemmCall) -> str:
+    words = ["--output", call.result]
+    words += [] if call.accumulate is None else ["--accumulate", call.accumulate]
+    words += ["--bias"] if call.bias else []
+    return " ".join([*words, "--a-layout", call.a_layout, "--b-layout", call.b_layout])
 
 
 def sizes_of(text: str) -> list[int]:

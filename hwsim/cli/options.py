@@ -1,4 +1,4 @@
-"""Command-line flags of a GEMM's options, generated from their declarations (hwsim.request.declarations), and their parsing."""
+"""Flags of a GEMM's options, made from hwsim.request.declarations, and how their text is read. It knows no value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from hwsim.cli.matrices import read_array
 from hwsim.gemm.option_types import ARRAY, TRUTH
-from hwsim.request.declarations import Declared, declared
+from hwsim.request.declarations import Declared, declared_by_name
 
 DEST = "gemm_option_"
 #: Options that a verb says in its own way, or that have no sense on a command line.
@@ -54,35 +54,46 @@ def add_options(parser: argparse.ArgumentParser, kinds: Iterable[str], leave_out
     """Add one flag for every declared option of these kinds ("problem", "epilogue", "mapping", "scheme", ...)."""
     wanted, apart = tuple(kinds), {*APART, *leave_out}
     groups: dict[str, Any] = {}
-    for entry in declared():
-        if entry.kind not in wanted or entry.option.name in apart:
+    for name, entries in declared_by_name().items():
+        kind = entries[0].kind
+        if kind not in wanted or name in apart:
             continue
-        if entry.kind not in groups:
-            title, text = TITLES[entry.kind]
-            groups[entry.kind] = parser.add_argument_group(title, text)
-        _add(parser, groups[entry.kind], entry)
+        if kind not in groups:
+            title, text = TITLES[kind]
+            groups[kind] = parser.add_argument_group(title, text)
+        _add(parser, groups[kind], entries)
 
 
-def _add(parser: argparse.ArgumentParser, group: Any, entry: Declared) -> None:
-    option = entry.option
-    default = option.default_text or (str(option.default) if option.default not in (None, False) else "")
-    owners = "" if entry.owners == (entry.kind,) else f" [{', '.join(entry.owners)}]"
-    text = f"{option.help}{f' (default: {default})' if default else ''}{owners}".replace("%", "%%")
-    flag = option.flag
+def _add(parser: argparse.ArgumentParser, group: Any, entries: list[Declared]) -> None:
+    """One flag of an option. entries: its declarations, each of which the help shows with its owners."""
+    first = entries[0]
+    flag, types = first.option.flag, {entry.option.type for entry in entries}
     if flag in parser._option_string_actions:  # a plug-in's that is taken already gets a longer one
-        flag = f"--{entry.kind}-{flag[2:]}"
-    kind: Any = Path if option.type is ARRAY else None
-    # `--functional` alone means true
-    more: dict[str, Any] = {"nargs": "?", "const": "true"} if option.type is TRUTH else {}
-    group.add_argument(flag, dest=DEST + option.name, metavar=option.metavar, help=text, type=kind, **more)
+        flag = f"--{first.kind}-{flag[2:]}"
+    values = (value for entry in entries for value in entry.option.metavar.split("|"))
+    group.add_argument(
+        flag,
+        dest=DEST + first.option.name,
+        metavar="|".join(dict.fromkeys(values)),
+        help="; ".join(entry.text for entry in entries).replace("%", "%%"),
+        type=Path if types == {ARRAY} else None,
+        # `--functional` alone means true
+        **({"nargs": "?", "const": "true"} if types == {TRUTH} else {}),
+    )
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The given values of `add_options`' flags, as keywords of hwsim.run: text, or arrays read from files."""
-    found: dict[str, Any] = {}
-    options = {entry.option.name: entry.option for entry in declared()}
+    values: dict[str, Any] = {}
+    declarations = declared_by_name()
     for key, value in vars(arguments).items():
         if key.startswith(DEST) and value is not None:
             name = key.removeprefix(DEST)
-            found[name] = read_array(name, value) if isinstance(value, Path) else options[name].read(value)
-    return found
+            values[name] = read_array(name, value) if isinstance(value, Path) else _read(declarations[name], value)
+    return values
+
+
+def _read(entries: list[Declared], text: str) -> Any:
+    """The value of an option's text; the text where owners declare several types, for the owner to read."""
+    first, *others = (entry.option for entry in entries)
+    return text if any(option.type != first.type for option in others) else first.read(text)

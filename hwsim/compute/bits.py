@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,26 +17,28 @@ from numpy.typing import NDArray
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.analysis.errors import bytes_needed as errors_need
+from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
-from hwsim.evaluate.product import subset
+from hwsim.evaluate.product import Evaluator, subset
 from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.operands.operand import Operand, selected_indices
-
-if TYPE_CHECKING:
-    from hwsim.evaluate.product import Evaluator
-    from hwsim.resolve.resolver import Resolved
+from hwsim.program.identity_cache import IdentityCache
+from hwsim.resolve.resolved import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
 WHOLE_BYTE = 8  # bits
 VALUE_BYTES = 8  # of an operand's element as a number, at most
+RECORDS = 256  # whose needs are kept
 Array = NDArray[Any]
 Progress = Callable[[float], None]
+_NEEDS: IdentityCache[dict[Any, int]] = IdentityCache(RECORDS, RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Errors:
     bias: Array | None = None
 
     @in_default_environment
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> ProductErrors:
         self._check_memory()
         return errors_of(self.a.values(), self.b.values(), self.product, self._epilogue())
 
@@ -135,7 +137,9 @@ def compute(
     # Its own copy, as C is often where the caller puts the result.
     added = None if part.c is None else Operand(part.c.copy(), record.output)
     epilogue = record.epilogue
-    return product, Errors(part.a, part.b, product, epilogue.alpha, epilogue.beta or 0.0, added, part.bias)
+    return product, Errors(
+        a=part.a, b=part.b, product=product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=part.bias
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +213,10 @@ def _check_memory(
     a, b = operands
     makes_values = resolved.evaluator.makes_values(codes_c, bias)
     kind = a.codes.shape, a.format, b.codes.shape, b.format, lead, at_once, makes_values, threads
-    needed = resolved.needs.get(kind)
+    needs = _needs_of(resolved)
+    needed = needs.get(kind)
     if needed is None:
-        needed = resolved.needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
+        needed = needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
     if not at_once:
         needed += sum(_joined_bytes(x, len(lead) + 1) for x in (a.codes, codes_c) if x is not None)
     elif at_once > 1:
@@ -224,6 +229,19 @@ def _check_memory(
         f"scheme {resolved.gemm.scheme}: pieces of A and B, sums and C of m, n, k = {m}, {n}, {k}{_times(lead)}",
         "compute a part of the result (rows=, cols=) or cycles alone (exact=False)",
     )
+
+
+def _needs_of(resolved: Resolved) -> dict[Any, int]:
+    """What was found of a record: bytes that its products take, without C as given and joined stacks.
+
+    By (shape and format of A, the same of B, leading extents of a stack, its matrices in a call, whether values are
+    made of the unit's results before they are codes, host threads).
+    """
+    needs = _NEEDS.get(resolved)
+    if needs is None:
+        needs = {}
+        _NEEDS.put(needs, 1, resolved)
+    return needs
 
 
 def _need(
@@ -301,7 +319,7 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
 
 
 def _checked_bias(given: Any, n: int) -> Array:
-    bias: Array = np.asarray(given)
+    bias: Array = given_array("bias", given)
     if bias.dtype.name in _NARROW:
         bias = bias.astype(np.float32)
     if bias.shape != (n,) or bias.dtype.kind not in "iuf":

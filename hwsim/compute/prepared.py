@@ -7,19 +7,17 @@ arrays; it does not know how a request is resolved.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, compute
 from hwsim.formats import format_of
+from hwsim.gemm.plan import Side
 from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.powers import encoded
-
-if TYPE_CHECKING:
-    from hwsim.gemm.plan import Side
-    from hwsim.resolve.resolver import Resolved
+from hwsim.resolve.resolved import Resolved
 
 Array = NDArray[Any]
 UNSCALED = (0, 0)  # exponents of the powers of two that A and B are multiplied by

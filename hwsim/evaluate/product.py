@@ -25,6 +25,7 @@ from hwsim.evaluate.plan_evaluation import PlanEvaluation, plan_evaluation
 from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm.plan import Mixed
+from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
 
@@ -114,7 +115,7 @@ class Evaluator:
         real.
         """
         fmt = format_of(self.gemm.output)
-        x = np.asarray(c)
+        x = given_array("C", c)
         if x.shape != shape:
             raise InputError(f"C has shape {x.shape}; allowed: {shape}")
         if x.dtype.kind == "u" and x.dtype.itemsize * 8 == max(fmt.bits, 8):

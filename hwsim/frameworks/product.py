@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.backend.environment import in_default_environment
-from hwsim.compute.repeated import Ready
 from hwsim.formats import format_of
+from hwsim.frameworks.repeated import Ready
 from hwsim.frameworks.settings import PassSettings
 from hwsim.host.threads import worker_count
 from hwsim.operands.operand import operand

@@ -13,13 +13,14 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Literal
 
-from hwsim.compute.repeated import Repeated
 from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, nearest
 from hwsim.formats import format_of
+from hwsim.frameworks.repeated import Repeated
 from hwsim.operands.powers import FP32, largest_number
-from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, sort_by_owner
+from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.request.options import sort_by_owner
 from hwsim.schemes import Scheme, scheme_of
 
 Stage = Literal["forward", "backward_input", "backward_weight"]

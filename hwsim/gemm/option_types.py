@@ -12,7 +12,6 @@ import json
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hwsim.errors import InputError, nearest
@@ -58,10 +57,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("a name")
     return value
-
-
-def _name_or_path(value: Any) -> str:
-    return _text(str(value) if isinstance(value, Path) else value)
 
 
 def _parse_truth(text: str) -> bool | str:
@@ -200,12 +195,11 @@ WHOLE = OptionType("whole", _whole, _parse_whole, "N", "int")
 NUMBER = OptionType("number", _number, _parse_number, "X", "float")
 TRUTH = OptionType("truth", _truth, _parse_truth, "true|false", "bool")
 TEXT = OptionType("text", _text, str, "NAME", "str")
-NAME_OR_FILE = OptionType("name or file", _name_or_path, str, "NAME|FILE", "str | Path")
-TILE = OptionType("tile", _tile, _parse_tile, "M,N,K", "Mapping[str, int] | tuple[int, ...]")
-PAIR = OptionType("pair", _pair, _parse_pair, "R,C", "tuple[int, int]")
+TILE = OptionType("tile", _tile, _parse_tile, "M,N,K", "Tile | Mapping[str, int] | tuple[int, ...] | list[int]")
+PAIR = OptionType("pair", _pair, _parse_pair, "R,C", "tuple[int, int] | list[int]")
 ARRAY = OptionType("array", _array, _parse_array, "FILE.npy", "ArrayLike")
-INDICES = OptionType("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | Sequence[int] | ArrayLike")
-PLACES = OptionType("places", _places, _parse_places, "ROWS;COLS", "tuple[Sequence[int], Sequence[int]]")
+INDICES = OptionType("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | ArrayLike")
+PLACES = OptionType("places", _places, _parse_places, "ROWS;COLS", "Sequence[slice | ArrayLike]")
 MAPPING = OptionType("mapping", _mapping, _parse_mapping, "KEY=VALUE,...|JSON", "Mapping[str, Any]")
 OWN_MESSAGE = (
     "tile",
@@ -246,6 +240,12 @@ class Option:
     def type(self) -> OptionType:
         """The option's type."""
         return self.kind if isinstance(self.kind, OptionType) else _BY_TYPE[self.kind]
+
+    @property
+    def annotation(self) -> str:
+        """The type of its values in a signature, None for the default included."""
+        words = [f"Literal[{', '.join(map(repr, self.words))}]"] if self.words else []
+        return " | ".join((self.type.annotation, *words, "None"))
 
     @property
     def flag(self) -> str:

@@ -6,20 +6,19 @@ the schemes. The module knows declarations, no device and no value.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
-from hwsim.errors import InputError, nearest
+from hwsim.errors import InputError
 from hwsim.gemm.option_types import (
     ARRAY,
     INDICES,
     MAPPING,
-    NAME_OR_FILE,
     NUMBER,
     PAIR,
     PLACES,
@@ -30,7 +29,8 @@ from hwsim.gemm.option_types import (
     OptionType,
 )
 from hwsim.host.threads import MOST as MOST_THREADS
-from hwsim.schemes import Scheme, schemes
+from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.schemes import schemes
 
 DEFAULT_SIZE = 1024
 MOST_SIZE = 10**9
@@ -43,7 +43,17 @@ def _clock(value: Any) -> float:
         raise ValueError(str(error).rpartition("allowed: ")[2]) from None
 
 
+def _library(value: Any) -> str | LibraryOnDevice:
+    if isinstance(value, str | LibraryOnDevice):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise ValueError("a name, a file of answers, or what hwsim.library gives")
+
+
 MHZ = OptionType("own", _clock, NUMBER.parse, "MHZ", "float")
+SCHEDULE = replace(MAPPING, annotation="Schedule | Mapping[str, Any]")
+LIBRARY_NAME = OptionType("own", _library, str, "NAME|FILE", "str | Path | LibraryOnDevice")
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 
 
@@ -113,7 +123,7 @@ EPILOGUE = (
 ORDER = (
     Option(
         "schedule",
-        MAPPING,
+        SCHEDULE,
         None,
         "order of summation over K: the fields of hwsim.gemm.schedule.Schedule",
         default_text="one chain in order of K, or the dataflow's",
@@ -122,10 +132,10 @@ ORDER = (
 LIBRARY = (
     Option(
         "library",
-        NAME_OR_FILE,
+        LIBRARY_NAME,
         None,
         "GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it; or a file "
-        "that `hwsim library record` wrote",
+        "that `hwsim library record` wrote, or what hwsim.library gave for this device",
         default_text="none: the device's own order",
     ),
 )
@@ -184,11 +194,25 @@ OWN: Mapping[str, tuple[Option, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One option with its owners, as help shows them: "epilogue", "dataflow sm90", "scheme ape"."""
+    """One declaration of an option with its owners, as help shows them: "epilogue", "dataflow sm90", "scheme ape"."""
 
     option: Option
     kind: str
     owners: tuple[str, ...]
+
+    @property
+    def default(self) -> str:
+        """The default in words; empty where it is left open or false."""
+        option = self.option
+        is_open = option.default is None or option.default is False
+        return option.default_text or ("" if is_open else str(option.default))
+
+    @property
+    def text(self) -> str:
+        """The meaning with the default, and the owners in brackets where they are dataflows or schemes."""
+        default = f" (default: {self.default})" if self.default else ""
+        owners = "" if self.owners == (self.kind,) else f" [{', '.join(self.owners)}]"
+        return f"{self.option.help}{default}{owners}"
 
 
 def own() -> dict[str, Option]:
@@ -197,105 +221,35 @@ def own() -> dict[str, Option]:
 
 
 def declared() -> list[Declared]:
-    """Every option of a run: the ones declared here, then those of the dataflows, then those of the schemes.
+    """Every declaration of a run's options: this module's, then those of the dataflows, then those of the schemes.
 
-    Options of one name that several dataflows or schemes declare are one entry, with the first one's text.
+    Owners that declare an option alike are one entry. Owners that declare it differently have an entry each, and the
+    entries of one name stand together.
     """
-    found = [Declared(option, kind, (kind,)) for kind, options in OWN.items() for option in options]
-    taken = {entry.option.name for entry in found}
-    found += _merged("mapping", dataflows().options().items(), taken)
-    taken |= {entry.option.name for entry in found}
-    return found + _merged("scheme", ((x.name, x.options) for x in schemes().values()), taken)
-
-
-def _merged(kind: str, groups: Iterable[tuple[str, Iterable[Option]]], taken: set[str]) -> list[Declared]:
-    found: dict[str, Declared] = {}
-    for owner, options in groups:
+    entries: dict[str, dict[Option, Declared]] = {}
+    for kind, owner, options in _by_owner():
         for option in options:
-            if option.name in taken:
-                continue
-            known = found.get(option.name)
-            owners = (*known.owners, owner) if known is not None else (owner,)
-            found[option.name] = Declared(known.option if known is not None else option, kind, owners)
-    return list(found.values())
+            of_name = entries.setdefault(option.name, {})
+            known = of_name.get(option)
+            owners = (owner,) if known is None else (*known.owners, owner)
+            of_name[option] = Declared(option, kind if known is None else known.kind, owners)
+    return [entry for of_name in entries.values() for entry in of_name.values()]
 
 
-@dataclass(frozen=True, slots=True)
-class GivenOptions:
-    """The options that a caller gave, sorted by owner.
-
-    own: all options declared here, validated, with defaults filled in. mapping: options of dataflows, not validated,
-    without None. scheme: options of the scheme, not validated.
-    """
-
-    own: dict[str, Any]
-    mapping: dict[str, Any]
-    scheme: dict[str, Any]
+def declared_by_name() -> dict[str, list[Declared]]:
+    """The entries of `declared`, by the option's name."""
+    return {name: list(entries) for name, entries in groupby(declared(), key=lambda entry: entry.option.name)}
 
 
-def sort_by_owner(given: Mapping[str, Any], scheme: Scheme | None) -> GivenOptions:
-    """Sort `given` by owner. scheme: None where scheme="auto" still has to select one.
-
-    Raises InputError for a value that is not allowed and for a name that nobody declares.
-    """
-    known = _own()
-    mapping_names = {option.name for options in dataflows().options().values() for option in options}
-    scheme_names = {option.name for option in scheme.options} if scheme is not None else set()
-    mine: dict[str, Any] = {}
-    mapping: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    for name, value in given.items():
-        if name in known:
-            mine[name] = value
-        elif name in mapping_names and name not in scheme_names:
-            if value is not None:
-                mapping[name] = value
-        elif scheme is None or name in scheme_names or name in _of_schemes():
-            rest[name] = value
-        else:
-            names = sorted({*known, *mapping_names, *scheme_names})
-            own_options = ", ".join(sorted(scheme_names)) or "none"
-            raise InputError(
-                f"no option {name!r}: scheme {scheme.name} has {own_options}; for the others see `hwsim run --help`"
-                f"{nearest(name, names)}"
-            )
-    checked = {name: option.check(mine.get(name)) for name, option in known.items()}
-    return GivenOptions(checked, mapping, rest)
-
-
-@cache
-def _own() -> dict[str, Option]:
-    """`own`, made once."""
-    return own()
-
-
-def _of_schemes() -> set[str]:
-    return {option.name for scheme in schemes().values() for option in scheme.options}
+def _by_owner() -> Iterator[tuple[str, str, Iterable[Option]]]:
+    """Kind of owner, owner, and what it declares."""
+    yield from ((kind, kind, options) for kind, options in OWN.items())
+    yield from (("mapping", family, options) for family, options in dataflows().options().items())
+    yield from (("scheme", scheme.name, scheme.options) for scheme in schemes().values())
 
 
 def describe(function: Any, text: str) -> None:
-    """Give `function` a docstring and a signature with every option there is, from the declarations."""
-    entries = declared()
+    """Give `function` a docstring that lists every declaration of an option."""
     lines = [text.rstrip(), "", "Options (hwsim.request.declarations):"]
-    for entry in entries:
-        option = entry.option
-        default = option.default_text or ("" if option.default is None else str(option.default))
-        said = f" (default: {default})" if default else ""
-        who = "" if entry.kind in OWN else f" [{', '.join(entry.owners)}]"
-        lines.append(f"    {option.name}: {option.help}{said}{who}")
+    lines += [f"    {entry.option.name}: {entry.text}" for entry in declared()]
     function.__doc__ = "\n".join(lines) + "\n"
-    signature = inspect.signature(function)
-    positional = [x for x in signature.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
-    rest = [x for x in signature.parameters.values() if x.kind is inspect.Parameter.VAR_KEYWORD]
-    shown = {x.name for x in positional}
-    more = [
-        inspect.Parameter(
-            entry.option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=entry.option.default,
-            annotation=entry.option.type.annotation,
-        )
-        for entry in entries
-        if entry.option.name not in shown
-    ]
-    function.__signature__ = signature.replace(parameters=[*positional, *more, *rest])

@@ -12,7 +12,8 @@ from hwsim.dataflows.registry import dataflow
 from hwsim.devices import instruction
 from hwsim.errors import ConfigError, HwsimError, UnsupportedError
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.resolver import Request, resolve
+from hwsim.request.request import Request
+from hwsim.resolve.resolver import resolve
 from hwsim.schemes import scheme_of
 
 if TYPE_CHECKING:

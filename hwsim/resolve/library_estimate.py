@@ -16,9 +16,9 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.layouts import order_named
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
-from hwsim.libraries.cublas.calls import result_format
-from hwsim.libraries.cublas.estimated import EstimatedTile
+from hwsim.libraries.gemm_call import result_format
 from hwsim.libraries.model import library_of
+from hwsim.libraries.protocol import EstimatedTile
 from hwsim.machines import timing
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import mapped, program_of
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
-    from hwsim.libraries.cublas.calls import Call
+    from hwsim.libraries.gemm_call import GemmCall
 
 CACHED = 4096  # estimates
 
 
 @dataclass(frozen=True, eq=False)
 class DataflowEstimator:
-    """The estimate of hwsim.libraries.cublas.estimated.Estimator on a chip, by the dataflow of its family.
+    """The estimate of hwsim.libraries.protocol.Estimator on a chip, by the dataflow of its family.
 
     m is taken as whole tiles of C, of the greatest size that divides all of them: the kernels compute as much.
     """
@@ -45,8 +45,8 @@ class DataflowEstimator:
     chip: Device
     step: int = field(init=False)
     timed: dict[str, str | None] = field(init=False, default_factory=dict)
-    _slices: Callable[[Call, str | None, bool, int], int] = field(init=False)
-    _tile: Callable[[Call, int, str | None, bool, int], EstimatedTile] = field(init=False)
+    _slices: Callable[[GemmCall, str | None], int] = field(init=False)
+    _tile: Callable[[GemmCall, int, str | None], EstimatedTile] = field(init=False)
 
     def __post_init__(self) -> None:
         own = library_of(self.chip)
@@ -57,22 +57,22 @@ class DataflowEstimator:
         for name, value in found.items():
             object.__setattr__(self, name, value)
 
-    def slices(self, call: Call, *, instruction: str | None, promoted: bool, batch: int) -> int:
+    def slices(self, call: GemmCall, instruction: str | None) -> int:
         """The number of slices of K with the least estimated time, among those of the library file."""
-        return self._slices(self._rounded(call), instruction, promoted, batch)
+        return self._slices(self._rounded(call), instruction)
 
-    def tile(self, call: Call, slices: int, *, instruction: str | None, promoted: bool, batch: int) -> EstimatedTile:
+    def tile(self, call: GemmCall, slices: int, instruction: str | None) -> EstimatedTile:
         """The tile with the least estimated time for these slices."""
-        return self._tile(self._rounded(call), slices, instruction, promoted, batch)
+        return self._tile(self._rounded(call), slices, instruction)
 
-    def _best_slices(self, call: Call, instruction: str | None, promoted: bool, batch: int) -> int:
-        record = self._record(call, instruction, promoted, batch)
+    def _best_slices(self, call: GemmCall, instruction: str | None) -> int:
+        record = self._record(call, instruction)
         self._check(record)
         found = dataflow(self.chip).split_k(record, self.chip, {})
         return 1 if found is None else found.slices
 
-    def _best_tile(self, call: Call, slices: int, instruction: str | None, promoted: bool, batch: int) -> EstimatedTile:
-        record = self._record(call, instruction, promoted, batch)
+    def _best_tile(self, call: GemmCall, slices: int, instruction: str | None) -> EstimatedTile:
+        record = self._record(call, instruction)
         self._check(record)
         made = self._mapped(record, slices)
         assert made.mapping is not None
@@ -82,13 +82,13 @@ class DataflowEstimator:
     def _mapped(self, record: Gemm, slices: int) -> Gemm:
         return mapped(record, self.chip, {"split_k": slices} if slices > 1 else {})
 
-    def _record(self, call: Call, instruction: str | None, promoted: bool, batch: int) -> Gemm:
+    def _record(self, call: GemmCall, instruction: str | None) -> Gemm:
         a, b = order_named(call.a_layout), order_named(call.b_layout)
-        lead = (batch,) if batch > 1 else ()
-        problem = Problem(call.operand, call.m, call.n, call.k, lead=lead, a_layout=a, b_layout=b)
-        options = {"accumulate": "promoted"} if promoted else {}
-        planned = plan_for(self.chip, scheme_of("native"), problem, call.operand, options)
-        output = None if call.output == result_format(call.operand) else call.output
+        lead = (call.batch,) if call.batch > 1 else ()
+        problem = Problem(call.format, call.m, call.n, call.k, lead=lead, a_layout=a, b_layout=b)
+        options = {} if call.accumulate is None else {"accumulate": call.accumulate}
+        planned = plan_for(self.chip, scheme_of("native"), problem, call.format, options)
+        output = None if call.result == result_format(call.format) else call.output
         schedule = Schedule(instruction=instruction, epilogue=Epilogue(output_format=output))
         return record_of(planned.plan, self.chip, problem, schedule)
 
@@ -103,5 +103,5 @@ class DataflowEstimator:
         if reason := self.timed[record.unit]:
             raise UnsupportedError(f"what a library runs cannot be estimated: {reason}; leave library out")
 
-    def _rounded(self, call: Call) -> Call:
-        return call._replace(m=-(-call.m // self.step) * self.step)
+    def _rounded(self, call: GemmCall) -> GemmCall:
+        return replace(call, m=-(-call.m // self.step) * self.step)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hwsim.devices.device import Device
 from hwsim.devices.query import native_format
-from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.errors import UnsupportedError, nearest
 from hwsim.evaluate import defaults
 from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.planned import Planned
 from hwsim.gemm.problem import Problem
-from hwsim.gemm.schedule import Epilogue, Schedule
-from hwsim.resolve import hybrid
+from hwsim.gemm.schedule import Schedule
+from hwsim.operands.operand import Operand
+from hwsim.resolve.choice import hybrid
+from hwsim.resolve.choice.mixed_choice import surveyed
 from hwsim.resolve.gemm_record import check_mixed
-from hwsim.resolve.mixed_choice import surveyed
-from hwsim.resolve.planned import Planned
-
-if TYPE_CHECKING:
-    from hwsim.devices.device import Device
-    from hwsim.operands.operand import Operand
-    from hwsim.schemes import Scheme
+from hwsim.schemes import Scheme
 
 
 def plan_for(
@@ -51,7 +49,7 @@ def _own_plan(
     scheme_options: Mapping[str, Any],
     operands: tuple[Operand, Operand] | None,
 ) -> Planned:
-    options, input_format = dict(scheme_options), problem.input_format
+    options, input_format = {**scheme.given, **scheme_options}, problem.input_format
     if format is not None:
         options["format"] = format
     has_format = scheme.takes_native_formats
@@ -101,17 +99,7 @@ def carries(device: Device, plan: Plan | Mixed) -> str | None:
     return None
 
 
-def with_epilogue(
-    schedule: Schedule, *, alpha: float | None = None, beta: float | None = None, output: str | None = None
-) -> Schedule:
-    """The schedule with these values in its epilogue. Raises InputError where it already has others."""
-    plain, own = Epilogue(), schedule.epilogue
-    wanted = {"alpha": alpha, "beta": beta, "output_format": output}
-    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-    for name, value in given.items():
-        said = getattr(own, name)
-        if said not in (getattr(plain, name), value):
-            raise InputError(
-                f"{name.removesuffix('_format')} = {value!r}, but the schedule says {said!r}; leave one out"
-            )
-    return dataclasses.replace(schedule, epilogue=dataclasses.replace(own, **given))  # checks the whole again
+def as_calls(plan: Plan | Mixed) -> Plan | Mixed:
+    """The plan with each of its terms a kernel of its own."""
+    is_several = isinstance(plan, Plan) and len(plan.terms) > 1
+    return dataclasses.replace(plan, calls=True) if is_several and isinstance(plan, Plan) else plan

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.mapping import Setting
 from hwsim.gemm.schedule import Schedule, schedule_of
+from hwsim.request.epilogue import with_epilogue
 from hwsim.resolve.gemm_record import record_of
-from hwsim.resolve.planning import plan_for, with_epilogue
+from hwsim.resolve.planning import plan_for
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -1,124 +1,38 @@
 """Resolves a request into the record of a GEMM: scheme, plan, order of summation, mapping, and who decided what.
 
-This is the only place where records are made for runs. Resolved requests are cached, because resolving takes longer
-than a small product; schemes whose plan depends on the operands are resolved anew.
+This is the only place where records are made for runs: one pass over a request. Resolved requests are cached, because
+resolving takes longer than a small product; schemes whose plan depends on the operands are resolved anew.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
 
 from hwsim.backend.cpu import CPU
+from hwsim.backend.operations import Backend
+from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, INSTRUCTION
 from hwsim.dataflows.registry import dataflow
-from hwsim.devices import instruction
+from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed
+from hwsim.gemm.planned import Planned
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import By, Decision, Gemm
-from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.cublas.versions import known_libraries
+from hwsim.libraries.call import LibraryCall
+from hwsim.libraries.registry import known_libraries
+from hwsim.operands.operand import Operand
+from hwsim.request.request import Request, by_instruction
 from hwsim.resolve import evidence
+from hwsim.resolve.choice.cost import native_plan
 from hwsim.resolve.gemm_record import record_of
-from hwsim.resolve.library_scheme import as_calls
-from hwsim.resolve.mapping_choice import facts_of, mapped, program_of
-from hwsim.resolve.planning import plan_for
+from hwsim.resolve.mapping_choice import mapped
+from hwsim.resolve.planning import as_calls, plan_for
+from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
-
-if TYPE_CHECKING:
-    from hwsim.backend.operations import Backend
-    from hwsim.devices.device import Device
-    from hwsim.gemm.problem import Problem
-    from hwsim.operands.operand import Operand
-    from hwsim.program.ir import Program
-    from hwsim.resolve.library_call import LibraryCall
-    from hwsim.resolve.planned import Planned
-    from hwsim.schemes import Scheme
-
-NOT_ASKED = "not asked for"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request for one GEMM, apart from the arrays themselves.
-
-    scheme_options, mapping: as given by the user. schedule: what is asked for of the order of summation, with the
-    epilogue. scheduled: whether the user gave a schedule. exact: bits are wanted; timing: cycles are; functional: bits
-    by the program. library: the library call that the schedule comes from. backend: computes the bits.
-    """
-
-    device: Device
-    scheme: Scheme
-    problem: Problem
-    format: str | None = None
-    scheme_options: Mapping[str, Any] = field(default_factory=dict)
-    mapping: Mapping[str, Any] = field(default_factory=dict)
-    schedule: Schedule = field(default_factory=Schedule)
-    scheduled: bool = False
-    exact: bool = True
-    timing: bool = True
-    functional: bool = False
-    library: LibraryCall | None = None
-    backend: Backend = CPU
-
-    @property
-    def key(self) -> str:
-        """The request as text; it distinguishes 1 from True and 0.0 from -0.0."""
-        fixed = (self.scheme.name, self.format, sorted(self.scheme_options.items()), sorted(self.mapping.items()))
-        wanted = (self.exact, self.timing, self.functional, self.scheduled, self.library)
-        return repr((id(self.device), id(self.scheme), id(self.backend), fixed, wanted, self.problem, self.schedule))
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """A record with its evaluator and program, each made once.
-
-    options: as a result shows them. refused: {choice: reason} for the choices that the scheme left to the device.
-    no_program: the reason why there is no program; empty where there is one. backend: computes the bits.
-    """
-
-    gemm: Gemm
-    device: Device
-    options: Mapping[str, Any] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    no_program: str = ""
-    backend: Backend = CPU
-
-    @cached_property
-    def evaluator(self) -> Evaluator:
-        """The direct evaluator of the record."""
-        return Evaluator(self.gemm, self.device, self.backend)
-
-    @cached_property
-    def needs(self) -> dict[Any, int]:
-        """Bytes that its products take, without C as given and joined stacks; filled by who asks (hwsim.compute.bits).
-
-        By (shape and format of A, the same of B, leading extents of a stack, its matrices in a call, whether values
-        are made of the unit's results before they are codes, host threads).
-        """
-        return {}
-
-    @cached_property
-    def program(self) -> Program | None:
-        """The checked program, or None."""
-        return None if self.no_program else program_of(self.gemm, self.device)
-
-    @property
-    def has_stack_program(self) -> bool:
-        """Whether one program computes all matrices of a batch."""
-        return bool(self.gemm.problem.lead) and not self.no_program and dataflow(self.device).features.stacks
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """The mapping and the order of summation as a result's `options` show them."""
-        if self.gemm.mapping is not None:
-            return facts_of(self.gemm, self.device)
-        return {"k_group": accumulated_k(self.gemm, self.device), "unit": self.gemm.unit}
+from hwsim.schemes import Scheme, native
 
 
 def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -> Resolved:
@@ -129,12 +43,12 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
     if request.scheme.survey is not None:
         return _resolved(request, operands)
     key = request.key
-    found = _CACHE.get(key)
-    if found is None:
-        found = _resolved(request, operands)
-        if not isinstance(found.gemm.plan, Mixed):
-            _CACHE.put(key, request, found)
-    return found
+    resolved = _CACHE.get(key)
+    if resolved is None:
+        resolved = _resolved(request, operands)
+        if not isinstance(resolved.gemm.plan, Mixed):
+            _CACHE.put(key, request, resolved)
+    return resolved
 
 
 def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool, backend: Backend = CPU) -> Resolved:
@@ -148,16 +62,16 @@ def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool, backend: Back
     # of any version: the record says the order of summation
     if gemm.library is not None and gemm.library.name not in known_libraries():
         raise UnsupportedError("gemm record: it has library, which nothing computes")
-    options = {one.name: one.value for one in gemm.scheme_options}
+    options = {setting.name: setting.value for setting in gemm.scheme_options}
     reason = "" if gemm.mapping is not None else "the record has no mapping: bits only"
-    found = Resolved(gemm, device, options, {}, reason, backend)
+    resolved = Resolved(gemm, device, options, no_program=reason, backend=backend)
     try:
-        _ = found.program
+        _ = resolved.program
     except UnsupportedError as error:
-        found = replace(found, no_program=f"{error}: bits only")
-    if found.no_program and not exact:
-        raise UnsupportedError(f"nothing to do: {found.no_program}, and bits were not asked for")
-    return found
+        resolved = replace(resolved, no_program=f"{error}: bits only")
+    if resolved.no_program and not exact:
+        raise UnsupportedError(f"nothing to do: {resolved.no_program}, and bits were not asked for")
+    return resolved
 
 
 class _ResolvedCache:
@@ -165,52 +79,132 @@ class _ResolvedCache:
 
     def __init__(self, most: int) -> None:
         self.most, self.lock = most, Lock()
-        self.found: OrderedDict[str, tuple[Request, Resolved]] = OrderedDict()
+        self.entries: OrderedDict[str, tuple[Request, Resolved]] = OrderedDict()
 
     def get(self, key: str) -> Resolved | None:
         """The cached result of a request of this key, or None."""
         with self.lock:
-            entry = self.found.get(key)
+            entry = self.entries.get(key)
             if entry is None:
                 return None
-            self.found.move_to_end(key)
+            self.entries.move_to_end(key)
         return entry[1]
 
     def put(self, key: str, request: Request, resolved: Resolved) -> None:
         """Add an entry; it also keeps the device alive, whose identity is part of the key."""
         with self.lock:
-            self.found[key] = request, resolved
-            while len(self.found) > self.most:
-                self.found.popitem(last=False)
+            self.entries[key] = request, resolved
+            while len(self.entries) > self.most:
+                self.entries.popitem(last=False)
 
 
 _CACHE = _ResolvedCache(128)
 
 
 def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Resolved:
-    device, problem = request.device, request.problem
-    planned = plan_for(device, request.scheme, problem, request.format, request.scheme_options, operands)
+    """One pass: the plan, the record of the bits, and with a library the records that its time is made of."""
+    planned = request.planned
+    if planned is None:
+        planned = plan_for(
+            request.device, request.scheme, request.problem, request.format, request.scheme_options, operands
+        )
+    call = request.library
+    if call is None:
+        return _of_schedule(request, planned)
+    resolved = _by_library(request, call, planned)
+    if call.is_of_a_scheme and call.times is not None and request.timing:
+        resolved = replace(resolved, one_product=_one_product(request, call))
+    return resolved
+
+
+def _by_library(request: Request, call: LibraryCall, planned: Planned) -> Resolved:
+    """The record in the library's order of summation, and where no program carries that, one in order for the
+    cycles.
+    """
+    gemm = _unmapped(request, planned)
+    try:
+        resolved = _with_program(request, planned, gemm)
+    except (UnsupportedError, InputError) as error:
+        bits_alone = replace(request, exact=True, timing=False, mapping={})
+        resolved = replace(_with_program(bits_alone, planned, gemm), no_program=str(error))
+    if resolved.program is not None or not call.mapping or not request.timing:
+        return resolved
+    epilogue = replace(request.schedule.epilogue, product_format=None)
+    schedule = replace(call.in_order(request.problem.k), epilogue=epilogue)
+    alone = replace(request, schedule=schedule, exact=False, functional=False)
+    of_user = {name: value for name, value in request.mapping.items() if name not in call.mapping}
+    for mapping in (request.mapping, of_user):
+        try:
+            return replace(resolved, in_order=_of_schedule(replace(alone, mapping=mapping), planned))
+        except (UnsupportedError, InputError) as error:
+            resolved = replace(resolved, no_program=str(error))
+    return resolved
+
+
+def _one_product(request: Request, call: LibraryCall) -> Resolved:
+    """One of a scheme's products as a call of its own: for its time."""
+    a_layout, b_layout = call.layouts
+    problem = Problem(
+        call.format, *request.problem.sizes, lead=request.problem.lead, a_layout=a_layout, b_layout=b_layout
+    )
+    alone = by_instruction(
+        Request(
+            request.device,
+            native.SCHEME,
+            problem,
+            format=call.format,
+            mapping={A_LAYOUT.name: a_layout, B_LAYOUT.name: b_layout, **call.mapping},
+            schedule=call.choice.schedule,
+            scheduled=True,
+            exact=False,
+            library=call,
+        )
+    )
+    taken = call.format if call.format in (alone.format, *native.SCHEME.input_formats) else "fp32"
+    plan = native_plan(str(alone.format), taken)
+    return _by_library(alone, call, Planned({"format": alone.format}, plan))
+
+
+def _of_schedule(request: Request, planned: Planned) -> Resolved:
+    """The record of a plan in the order of summation that the request asks for."""
+    return _with_program(request, planned, _unmapped(request, planned))
+
+
+def _unmapped(request: Request, planned: Planned) -> Gemm:
+    """The record without its mapping."""
     settings = tuple([Setting(option.name, planned.options.get(option.name)) for option in request.scheme.options])
     plan = planned.plan if request.library is None else as_calls(planned.plan)
-    gemm = record_of(plan, device, problem, request.schedule, settings)
+    return record_of(plan, request.device, request.problem, request.schedule, settings)
+
+
+def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:
+    """The record with its mapping, its decisions and, where there is one, its program."""
+    device = request.device
     gemm, no_program = _mapped(request, gemm)
-    given = [name for name, value in request.mapping.items() if value is not None]
-    if no_program and given and gemm.mapping is None:
-        raise InputError(f"{', '.join(given)}: for a device's program, and there is none here ({no_program})")
+    asked = [name for name, value in request.mapping.items() if value is not None]
+    if no_program and asked and gemm.mapping is None:
+        raise InputError(f"{', '.join(asked)}: for a device's program, and there is none here ({no_program})")
     if no_program and not request.exact:
         raise UnsupportedError(f"nothing to do: {no_program}, and bits were not asked for")
     if request.library is not None:
         gemm = replace(gemm, library=request.library.id)
     gemm = replace(gemm, decisions=_decisions(request, planned, gemm))
-    found = Resolved(gemm, device, dict(planned.options), dict(planned.refused), no_program, request.backend)
+    resolved = Resolved(
+        gemm,
+        device,
+        options=dict(planned.options),
+        refused=dict(planned.refused),
+        no_program=no_program,
+        backend=request.backend,
+    )
     try:
-        _ = found.program  # what the dataflow finds only when it writes it
+        _ = resolved.program  # what the dataflow finds only when it writes it
     except UnsupportedError as error:
         if not request.exact:
             raise
         gemm = replace(gemm, mapping=None)
-        found = replace(found, gemm=gemm, no_program=f"{error}: bits only")
-    return found
+        resolved = replace(resolved, gemm=gemm, no_program=f"{error}: bits only")
+    return resolved
 
 
 def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
@@ -253,37 +247,38 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     """The decisions: the scheme's plan, the instruction and the order of summation, then the mapping's own."""
     device = request.device
     unit = gemm.unit if gemm.mapping is None else gemm.mapping.kernels[0].instruction
-    own = {decision.name: decision for decision in gemm.decisions}
-    asked: By = "user" if request.schedule.instruction is not None or request.mapping.get("instruction") else "device"
-    by: By = own["instruction"].by if "instruction" in own else asked
+    of_mapping = {decision.name: decision for decision in gemm.decisions}
+    is_asked = request.schedule.instruction is not None or request.mapping.get(INSTRUCTION.name)
+    asked: By = "user" if is_asked else "device"
+    by: By = of_mapping["instruction"].by if "instruction" in of_mapping else asked
     if request.library is not None and request.schedule.instruction is not None:  # that of the library's kernel
         by = "library"
     numerics = str(evidence.of_numerics(device, gemm, unit))
-    found = [
+    decisions = [
         Decision("scheme", gemm.scheme, "user" if "taken" not in planned.options else "estimate"),
         Decision("instruction", unit, by, numerics, "its dot unit fixes the bits of each product"),
     ]
     if gemm.mapping is not None and dataflow(device).features.k_group and not request.scheduled:
-        found.append(
+        decisions.append(
             Decision("order of summation", _order(gemm), "estimate", "", "runs of K as the mapping makes them")
         )
     else:
         level, why = str(evidence.of_schedule(device, gemm)), ""
         if request.library is not None:
             level, why = request.library.evidence, request.library.why
-        found.append(Decision("order of summation", _order(gemm), _by(request, gemm), level, why))
+        decisions.append(Decision("order of summation", _order(gemm), _by(request, gemm), level, why))
     if gemm.mapping is not None:
         times = str(evidence.of_times(device, gemm, unit))
-        found.append(Decision("times", device.name, "device", times, "numbers of the device file"))
+        decisions.append(Decision("times", device.name, "device", times, "numbers of the device file"))
     if request.library is not None:
-        decided = request.library.decisions
-        names = {decision.name for decision in decided}
-        found = [*(decision for decision in found if decision.name not in names), *decided]
-    taken = {decision.name for decision in found}
+        of_library = request.library.decisions
+        names = {decision.name for decision in of_library}
+        decisions = [*(decision for decision in decisions if decision.name not in names), *of_library]
+    taken = {decision.name for decision in decisions}
     rest = [decision for decision in gemm.decisions if decision.name not in taken]
     if request.library is not None:  # that of the library's kernel
         rest = [replace(one, by="library") if one.name in request.library.mapping else one for one in rest]
-    return (*found, *rest)
+    return (*decisions, *rest)
 
 
 def _by(request: Request, gemm: Gemm) -> By:
@@ -311,13 +306,3 @@ def _order(gemm: Gemm) -> str:
     if schedule.remainder == "first":
         words.append("the rest of K first")
     return ", ".join(words) or "one chain in order of K"
-
-
-def accumulated_k(gemm: Gemm, device: Device) -> int:
-    """The length of K that the unit accumulates from zero (at most K = k)."""
-    groups = {term.k_group for term in gemm.single.terms}
-    own = groups.pop() if len(groups) == 1 else None
-    if own == "instruction":
-        own = instruction(device, gemm.unit).k
-    k = gemm.problem.k
-    return int(own or gemm.schedule.promotion_k or max(gemm.schedule.slice_lengths(k)))

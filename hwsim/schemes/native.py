@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,25 @@ from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (numerics reference, section 5)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeOptions:
+    """What native's own options say of a call, for libraries that have such calls. None: not said."""
+
+    format_b: str | None = None
+    accumulate: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> NativeOptions:
+        """The options of a call among those that a user gave."""
+        values = {name: options.get(name) for name in cls.names()}
+        return cls(**{name: None if value is None else str(value) for name, value in values.items()})
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The options that name the call; native's others change what a library decides."""
+        return tuple(field.name for field in fields(cls))
 
 
 def plan(options: Mapping[str, Any], problem: Problem) -> Plan:

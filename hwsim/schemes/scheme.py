@@ -6,7 +6,7 @@ A scheme knows nothing of devices, engines or cycles; the plan that it returns i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class Scheme:
     input_formats: operand formats that it accepts unchanged; others are rounded to the first of them. alternatives:
     name of an option for which None means: the first of its choices whose plan the device supports. survey: for options
     that depend on the data; survey(a, b, options) returns the complete options, and is called before `plan` where
-    operands are given.
+    operands are given. given: options that the object carries, validated; `scheme(name=value)` is such an object.
     """
 
     name: str
@@ -48,6 +48,21 @@ class Scheme:
     input_formats: tuple[str, ...] = ("fp32",)
     alternatives: str | None = None
     survey: Callable[[Array, Array, Mapping[str, Any]], dict[str, Any]] | None = None
+    given: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    without_given: Scheme | None = field(default=None, repr=False, compare=False)
+
+    def __call__(self, **options: object) -> Scheme:
+        """The scheme as an object that carries these of its options: `hwsim.run(scheme=MINE(products=4))`.
+
+        Raises InputError for an option that it has not, or a value that is not allowed.
+        """
+        checked(self.options, options, f"scheme {self.name}")
+        return replace(self, given={**self.given, **options}, without_given=self.bare)
+
+    @property
+    def bare(self) -> Scheme:
+        """The scheme without the options that this object carries."""
+        return self.without_given or self
 
     @property
     def takes_native_formats(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +20,15 @@ from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
-from hwsim.libraries.cublas.calls import result_format
+from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.numerics.units import IntegerUnit
 from hwsim.resolve import library_on_device
-from hwsim.resolve.library_call import EpilogueUse, as_pytorch_asks, product_format
 from hwsim.schemes.native import PROMOTED_K
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.libraries.cublas.choice import LibraryChoice
-    from hwsim.libraries.cublas.sweeps import CallKind
+    from hwsim.libraries.kernel_choice import LibraryChoice
+    from hwsim.libraries.on_device import LibraryOnDevice
 
 Label = tuple[Any, ...]
 
@@ -57,7 +56,7 @@ def invariance(
     k: int,
     m: Sequence[int],
     device: str | Path | Mapping[str, Any] | Device,
-    library: str,
+    library: str | Path | LibraryOnDevice,
     format: str,
     output: str | None = None,
     accumulate: str | None = None,
@@ -75,19 +74,34 @@ def invariance(
     adds in an order that is not known has a label of its own. Raises InputError for numbers and names that are not
     allowed, UnsupportedError where the library's choice is not known.
     """
-    call: dict[str, Any] = {"output": output, "accumulate": accumulate}
-    call |= {"a_layout": a_layout, "b_layout": b_layout, "bias": bias}
-    return [label for label, *_ in _each(n=n, k=k, m=m, device=device, library=library, format=format, **call)]
+    weight = GemmCall(
+        m=1,
+        n=n,
+        k=k,
+        format=format,
+        output=output,
+        accumulate=accumulate,
+        a_layout=a_layout,
+        b_layout=b_layout,
+        bias=bias,
+        caller=PYTORCH,
+    )
+    return [label for label, *_ in _each(weight, m, device, library)]
 
 
 def batch_classes(
-    *, m: Sequence[int], progress: Callable[[float], None] | None = None, **call: Any
+    *,
+    m: Sequence[int],
+    device: str | Path | Mapping[str, Any] | Device,
+    library: str | Path | LibraryOnDevice,
+    progress: Callable[[float], None] | None = None,
+    **weight: Any,
 ) -> list[BatchClass]:
     """The classes of m, the most frequent first; arguments and errors as of `invariance`. progress: is told the share
     done, where choices are estimated.
     """
     sizes = list(dict.fromkeys(m))
-    each = _each(m=sizes, progress=progress, **call)
+    each = _each(GemmCall(m=1, caller=PYTORCH, **weight), sizes, device, library, progress)
     members: dict[Label, list[tuple[int, LibraryChoice, float]]] = {}
     for size, (label, choice, sure) in zip(sizes, each, strict=True):
         members.setdefault(label, []).append((int(size), choice, sure))
@@ -109,65 +123,50 @@ def _has_equal_rows(schedule: Schedule) -> bool:
 
 
 def _each(
-    *,
-    n: int,
-    k: int,
+    weight: GemmCall,
     m: Sequence[int],
     device: str | Path | Mapping[str, Any] | Device,
-    library: str,
-    format: str,
-    output: str | None = None,
-    accumulate: str | None = None,
-    a_layout: str = "rows",
-    b_layout: str = "rows",
-    bias: bool = False,
+    library: str | Path | LibraryOnDevice,
     progress: Callable[[float], None] | None = None,
 ) -> list[tuple[Label, LibraryChoice, float]]:
-    """Label, choice and its confidence of each m."""
+    """Label, choice and its confidence of each m. weight: the call, whatever its m."""
     try:
         sizes = [operator.index(size) for size in m]
     except TypeError:
         raise InputError(f"m = {m!r}; allowed: a sequence of integers of at least 1") from None
     if not sizes:
         raise InputError("m: no number of rows; give at least one")
-    for name, size in (("n", n), ("k", k)):
+    for name, size in (("n", weight.n), ("k", weight.k)):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise InputError(f"{name} = {size!r}; allowed: an integer of at least 1")
-    n, k = int(n), int(k)
-    if not isinstance(format, str):
-        raise InputError(f"format = {format!r}; allowed: a name, as bf16")
-    if not isinstance(bias, bool):
-        raise InputError(f"bias = {bias!r}; allowed: True, False")
-    chip = load(device)
-    wide, epilogue = output or result_format(format), EpilogueUse(has_bias=bias)
-    asked, told = as_pytorch_asks(library, chip, (n, k), format=format, output=wide, epilogue=epilogue)
-    choices, index, sure = asked.orders(
-        sizes, n=n, k=k, format=format, output=wide, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout,
-        bias=bias, reductions=told.told.reductions, progress=progress,
-    )  # fmt: skip
-    promoted = PROMOTED_K if accumulate == "promoted" and asked.generation.promotes else None
-    labels = [
-        (_label(chip, choice, format, promoted, k), product_format(choice, wide, epilogue, told)) for choice in choices
-    ]
+    if not isinstance(weight.format, str):
+        raise InputError(f"format = {weight.format!r}; allowed: a name, as bf16")
+    if not isinstance(weight.bias, bool):
+        raise InputError(f"bias = {weight.bias!r}; allowed: True, False")
+    chip, call = load(device), replace(weight, n=int(weight.n), k=int(weight.k))
+    by_m = library_on_device.library(library, device=chip).orders(sizes, call, progress=progress)
+    labels = [(_label(chip, choice, call), choice.order.product_format) for choice in by_m.choices]
     return [
-        (labels[place] if choices[place].known else ("unknown", size), choices[place], found)
-        for size, place, found in zip(sizes, index, sure, strict=True)
+        (labels[place] if by_m.choices[place].known else ("unknown", size), by_m.choices[place], confidence)
+        for size, place, confidence in zip(sizes, by_m.which, by_m.confidence, strict=True)
     ]
 
 
-def other_kinds(
-    *, n: int, k: int, device: str | Path | Mapping[str, Any] | Device, library: str, **call: Any
-) -> list[CallKind]:
+def other_calls(
+    *, device: str | Path | Mapping[str, Any] | Device, library: str | Path | LibraryOnDevice, **weight: Any
+) -> list[GemmCall]:
     """For which other calls a user's file has a weight, where it has none for this one, so that none of its answers is
     taken; arguments and errors as of `invariance`, without m.
     """
-    return library_on_device.library(library, device=device).other_kinds(n=n, k=k, **call)
+    call = GemmCall(m=1, **weight)
+    return library_on_device.library(library, device=device).other_calls(call)
 
 
-def _label(chip: Device, choice: LibraryChoice, format: str, promoted: int | None, k: int) -> Label:
+def _label(chip: Device, choice: LibraryChoice, call: GemmCall) -> Label:
     """The order of summation in one form: unit, format of the operands, sums, and where tiles have another order."""
-    schedule = choice.schedule
-    name = schedule.instruction or instruction_for(chip, format, format)
+    schedule, k = choice.schedule, call.k
+    promoted = PROMOTED_K if (choice.accumulate or call.accumulate) == "promoted" else None
+    name = schedule.instruction or instruction_for(chip, call.format, call.format)
     spec = dot_spec(chip, name)
     if isinstance(spec.unit, IntegerUnit):
         return ("integers",)

@@ -18,9 +18,11 @@ from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
-from hwsim.libraries.cublas.versions import calls_taken
+from hwsim.host.arrays import given_array
+from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.report import explain as explained
 from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.resolve import library_on_device
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies import diff as compared
@@ -47,7 +49,7 @@ def tune(
     exhaustive: bool = False,
     budget: int = BUDGET,
     progress: Callable[[float], None] | None = None,
-    library: str | Path | None = None,
+    library: str | Path | LibraryOnDevice | None = None,
     **options: Any,
 ) -> Landscape:
     """The best blocking, order of tiles and instruction for C[m, n] = A[m, k] B[k, n]; see hwsim.studies.tune.tune.
@@ -74,14 +76,16 @@ def tune(
     return replace(found, library=beside)
 
 
-def library_kernel(library: str | Path, **call: Any) -> LibraryKernel:
+def library_kernel(library: str | Path | LibraryOnDevice, *, device: DeviceLike, **call: Any) -> LibraryKernel:
     """The kernel that a library runs for a GEMM, with its program's cycles.
 
-    call: as of hwsim.run (device, scheme, m, n, k, format, options); 8-bit operands are taken with B by columns. Raises
-    what that raises.
+    call: as of hwsim.run (scheme, m, n, k, format, options); B is by columns where the library takes operands of that
+    format no other way. Raises what that raises.
     """
-    layout: dict[str, Any] = {"b_layout": "columns"} if call.get("format") in calls_taken().k_major else {}
-    result = run(library=library, exact=False, timing=True, **layout, **call)
+    chosen, format = library_on_device.library(library, device=device), call.get("format")
+    _, b_layout = ("rows", "rows") if format is None else chosen.layouts(format, ("rows", "rows"))
+    layout: dict[str, Any] = {} if b_layout == "rows" else {"b_layout": b_layout}
+    result = run(library=library, device=device, exact=False, timing=True, **layout, **call)
     assert result.gemm is not None
     kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
     assert kernel is not None and slices is not None
@@ -93,9 +97,20 @@ def diff(a: Any, b: Any, left: DeviceLike | Variant, right: DeviceLike | Variant
     """One product in two ways: which elements differ, from which k on, and what the units did there.
 
     a (m, k), b (k, n): as hwsim.run takes them. left, right: a device, or a Variant (device, scheme, format, schedule,
-    output, options). options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
+    output, options, library). options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
     """
-    return compared.diff(a, b, *(x if isinstance(x, Variant) else Variant(x) for x in (left, right)), **options)
+    sides = [_by_record(a, b, side if isinstance(side, Variant) else Variant(side)) for side in (left, right)]
+    return compared.diff(a, b, *sides, **options)
+
+
+def _by_record(a: Any, b: Any, side: Variant) -> Variant:
+    """The variant, by its record where a library's kernel computes it."""
+    if side.library is None or side.gemm is not None:
+        return side
+    asked: dict[str, Any] = {"device": side.device, "scheme": side.scheme, "format": side.format, "output": side.output}
+    part: dict[str, Any] = {"rows": slice(0, 1), "cols": slice(0, 1), "timing": False}  # the record is of the whole product
+    result = run(a, b, library=side.library, schedule=side.schedule, **asked, **part, **side.options)
+    return replace(side, gemm=result.gemm)
 
 
 def explain(
@@ -131,7 +146,7 @@ def explain(
 
 def _codes(name: str, given: Any, fmt: str) -> list[int]:
     known = format_of(fmt)
-    array = np.ravel(given)
+    array = np.ravel(given_array(f"explain: {name}", given))
     if array.dtype == array_dtype(known) and array.dtype != code_dtype(known):
         array = codes_of(array, known)
     if array.dtype.kind not in "iu" or (array.astype(object) < 0).any() or (array.astype(object) >= 1 << 64).any():

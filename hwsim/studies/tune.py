@@ -17,7 +17,7 @@ from hwsim.dataflows.options import INSTRUCTION
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.resolve.cost import PlanCost, cost, plan_record
+from hwsim.resolve.choice.cost import PlanCost, cost, plan_record
 from hwsim.studies.analytic_tiles import eq11, tlp
 
 if TYPE_CHECKING:
@@ -196,14 +196,14 @@ class _Search:
             return TunedPoint(given, refused=str(error), shown=self.shown)
         m, n, k = self.sizes
         return TunedPoint(
-            given,
-            found.cycles,
-            found.seconds,
-            2 * m * n * k / found.seconds / 1e12,
-            found.hbm_bytes,
-            "",
-            dict(found.facts),
-            self.shown,
+            options=given,
+            cycles=found.cycles,
+            seconds=found.seconds,
+            tflops=2 * m * n * k / found.seconds / 1e12,
+            hbm_bytes=found.hbm_bytes,
+            refused="",
+            facts=dict(found.facts),
+            shown=self.shown,
         )
 
     def is_legal(self, tile: dict[str, int]) -> bool:

@@ -15,7 +15,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries import model as libraries
-from hwsim.resolve.cost import cost
+from hwsim.resolve.choice.cost import cost
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of

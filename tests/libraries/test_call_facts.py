@@ -15,11 +15,11 @@ from hwsim.formats import FORMATS
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.cublas.answer import Answer
 from hwsim.libraries.cublas.calls import Call, check_mixed, checked_call, operand_of
-from hwsim.libraries.cublas.gemv import lanes_by_m
-from hwsim.libraries.cublas.orders import order_of
-from hwsim.libraries.cublas.raster import grid_of
-from hwsim.libraries.cublas.shared_k import clusters_at_once, known
-from hwsim.libraries.cublas.versions import RULES, Version, calls_taken, version_on, versions
+from hwsim.libraries.cublas.orders.families import usual_tables
+from hwsim.libraries.cublas.orders.raster import grid_of
+from hwsim.libraries.cublas.orders.shared_k import clusters_at_once
+from hwsim.libraries.cublas.versions import Version, calls_taken, version_on, versions
+from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.model import facts
 from hwsim.libraries.model.framework_model import Framework
 from hwsim.libraries.model.sums_model import LibrarySums
@@ -49,8 +49,9 @@ def test_files_are_named_as_what_they_are_of() -> None:
     for path, model in MODELS.items():
         record = read(path).record
         assert path.name.startswith(f"{record.framework if model is Framework else record.library}-{record.version}.")
-    assert RULES in {(one.library, one.version) for one in versions()}
-    assert facts.sums_of(*RULES).version == RULES[1]
+    for one in versions():
+        sums = facts.sums_in(one.sums)
+        assert (sums.library, sums.version) == (one.library, one.rules_version)
 
 
 def test_versions_name_shipped_chips_and_files() -> None:
@@ -58,7 +59,7 @@ def test_versions_name_shipped_chips_and_files() -> None:
     for one in versions():
         assert set(one.devices) <= chips
         assert all(set(asked) <= set(one.devices) for asked in one.asked_on.values())
-        for name in (one.path, one.layers, one.times, one.factors, one.shares):
+        for name in (one.sums, one.path, one.layers, one.times, one.factors, one.shares):
             assert (ROOT / "libraries" / name).is_file()
         assert one.chips_instead("h100", "biased") == () != one.chips_instead("h200", "biased")
 
@@ -66,8 +67,8 @@ def test_versions_name_shipped_chips_and_files() -> None:
 def test_a_version_of_which_nothing_is_known_has_no_answers() -> None:
     one = version_on("cublas", "12.9", "h100", 132)
     assert isinstance(one, Version) and (one.version, one.devices, one.layers) == ("12.9", {}, "")
-    assert version_on(*RULES, "h100", 132) == versions()[0]
-    assert version_on(*RULES, "h100", 114).devices == {}
+    assert version_on("cublas", "13.1", "h100", 132) == versions()[0]
+    assert version_on("cublas", "13.1", "h100", 114).devices == {}
 
 
 def test_frameworks_name_formats_that_the_library_takes() -> None:
@@ -82,6 +83,9 @@ def test_frameworks_name_formats_that_the_library_takes() -> None:
     ("path", "old", "new", "said"),
     [
         (SUMS, "{options: [6]}", "{options: [6, 39]}", "custom options 39 stand in several rows"),
+        (SUMS, "algorithms: [41, 42]", "algorithms: [41, 43]", "algorithms 43 stand in several families"),
+        (SUMS, "rule: whole_tiles", "rule: halves", r"families\.nvjet\.rule"),
+        (SUMS, "merges: any", "merges: all", r"families\.gemv\.merges"),
         (SUMS, "step: 32", "step: none", r"shared_k\.step"),
         (SUMS, "lanes: 24, element_bytes: 4", "lane: 24, element_bytes: 4", "unknown key 'lane'"),
         (SUMS, "source: TILES", "source: ELSEWHERE", "'ELSEWHERE' is not in the sources table"),
@@ -120,6 +124,12 @@ TAKEN = TakenModel.model_validate(
 )
 
 
+def asked_of(m, n, k, format, output, accumulate, a_layout, b_layout):
+    return GemmCall(
+        m=m, n=n, k=k, format=format, output=output, accumulate=accumulate, a_layout=a_layout, b_layout=b_layout
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -141,10 +151,10 @@ TAKEN = TakenModel.model_validate(
 )
 def test_what_a_library_takes_is_what_its_file_says(call, said) -> None:
     if not said:
-        assert checked_call(TAKEN, *call).operand == call[3]
+        assert checked_call(TAKEN, asked_of(*call)).operand == call[3]
         return
     with pytest.raises(UnsupportedError, match=said):
-        checked_call(TAKEN, *call)
+        checked_call(TAKEN, asked_of(*call))
 
 
 def test_products_of_two_formats_are_those_of_the_file() -> None:
@@ -161,7 +171,7 @@ def test_products_of_two_formats_are_those_of_the_file() -> None:
 @pytest.mark.parametrize(("m", "n", "by_rows"), [(8, 64, False), (9, 16, False), (10, 20, True)])
 def test_tiles_along_a_narrow_c_are_walked_by_columns(m, n, by_rows) -> None:
     """Wide clusters (2, 1) of tiles 128 x 64; m, n: tiles of C."""
-    narrow = known().narrow
+    narrow = usual_tables().shared_k.table.narrow
     grid = grid_of(64 * m, 128 * n, (128, 64), (2, 1), narrow)
     assert grid.is_by_rows != by_rows  # blocks are of rows where columns are walked
     assert grid_of(64 * m, 128 * n, (128, 64), (1, 2), narrow).is_by_rows
@@ -184,19 +194,19 @@ def lanes_of(sum_):
 def test_lanes_of_the_warp_option_go_by_results_and_element(operand, results, lanes) -> None:
     """Recorded batches have them (test_vectors.py); these are the ends of the ranges."""
     call = Call(1, results, 4096, operand, operand, "rows", "rows")
-    assert lanes_of(order_of(call, Answer(13, 0, 1, 0, 10)).schedule.sum) == lanes
-    assert lanes_by_m(call, 1, 10) == (0 if operand == "fp16" else lanes)
-    assert lanes_by_m(call, 1, 11) == 0
+    assert lanes_of(usual_tables().order_of(call, Answer(13, 0, 1, 0, 10)).schedule.sum) == lanes
+    assert usual_tables().families[13].order_of_m(call, 1, 10) == (0 if operand == "fp16" else lanes)
+    assert usual_tables().families[13].order_of_m(call, 1, 11) == 0
 
 
 def test_an_option_that_no_row_has_is_not_known() -> None:
     call = Call(1, 64, 512, "fp32", "fp32", "rows", "rows")
-    assert not order_of(call, Answer(13, 0, 1, 0, 3)).known
-    assert order_of(call, Answer(13, 0, 1, 0, 39)).known
+    assert not usual_tables().order_of(call, Answer(13, 0, 1, 0, 3)).known
+    assert usual_tables().order_of(call, Answer(13, 0, 1, 0, 39)).known
 
 
 def test_clusters_between_those_that_were_counted_have_a_range() -> None:
-    (chip,) = known().chips.values()
+    (chip,) = usual_tables().shared_k.table.chips.values()
     assert clusters_at_once(chip, 8) == range(15, 16)
     assert clusters_at_once(chip, 9) == range(7, 16)  # at most two in each of eight GPCs, and no more than of eight
     assert clusters_at_once(replace_at_once(chip), 2) == range(1, 73)

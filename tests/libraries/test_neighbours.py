@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import hwsim
-from hwsim.libraries.cublas.neighbours import near
-from hwsim.libraries.cublas.sweeps import CallKind, read, shipped, write
+from hwsim.libraries.cublas.answers.neighbours import near
+from hwsim.libraries.cublas.answers.sweeps import CallKind, read, shipped, write
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.model import load
 

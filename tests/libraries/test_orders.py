@@ -13,10 +13,10 @@ from recorded import Recorded, recorded
 import hwsim
 from hwsim.gemm.schedule import Epilogue
 from hwsim.libraries.cublas.answer import Answer
+from hwsim.libraries.cublas.answers.store import store
 from hwsim.libraries.cublas.calls import Call
-from hwsim.libraries.cublas.orders import FAMILIES, is_rounded_before_bias, order_of
+from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.pytorch import NARROW
-from hwsim.libraries.cublas.store import store
 from hwsim.libraries.cublas.versions import versions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "tools" / "library"))
@@ -34,11 +34,13 @@ def by_rule(one: Recorded) -> np.ndarray | None:
     tile, cluster = KEPT.tiles.get(said["tile"]), KEPT.clusters.get(said["cluster"], (1, 1))
     rest = (said["splitk"], said["reduction"], said["custom"], tile, cluster, said["swizzle"])
     answer = Answer(said["id"], tile_k, *rest)
-    order = order_of(call, answer)
+    order = usual_tables().order_of(call, answer)
     if not order.known:
         return None
     is_lt = one.n > 1 and one.k > 1
-    rounds = is_rounded_before_bias(said["id"], max(said["splitk"], 1), said["reduction"], is_lt)
+    rounds = (
+        usual_tables().families[said["id"]].is_rounded_before_bias(max(said["splitk"], 1), said["reduction"], is_lt)
+    )
     epilogue = Epilogue(
         product_format=output if has_bias and output in NARROW and rounds else None, output_format=output
     )
@@ -71,7 +73,7 @@ def test_rule_gives_recorded_bits(algorithm: int) -> None:
 
 
 def test_every_recorded_algorithm_has_a_family() -> None:
-    assert set(GROUPS) <= set(FAMILIES)
+    assert set(GROUPS) <= set(usual_tables().families)
 
 
 def test_rules_matter() -> None:
@@ -108,7 +110,7 @@ def test_parts_of_k_in_shared_tiles() -> None:
         if row["b_layout"] == "columns":
             tile, cluster = tile[::-1], cluster[::-1]
         call = Call(m, n, k, "tf32", "fp32", "rows", row["b_layout"])
-        regions = order_of(call, Answer(43, 32, -1, 2, 0, tile, cluster, 0)).schedule.regions
+        regions = usual_tables().order_of(call, Answer(43, 32, -1, 2, 0, tile, cluster, 0)).schedule.regions
         parts = len(getattr(regions[0].sum, "parts", (None,))) if regions else 1
         right += str(parts) in row["fits"].split()
     assert (right, len(rows)) == (1092, 1120)

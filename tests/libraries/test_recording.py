@@ -18,7 +18,7 @@ from hwsim.cli.command import main
 from hwsim.devices import names
 from hwsim.errors import ConfigError, InputError, UnsupportedError
 from hwsim.golden.recording import device_name
-from hwsim.libraries.cublas.sweeps import read
+from hwsim.libraries.cublas.answers.sweeps import read
 from hwsim.libraries.recording.answers import ask_all, version_name
 from hwsim.libraries.recording.compare import Ran, block_of, sample
 from hwsim.libraries.recording.cublaslt import REFUSED, CublasLt, Kind, LtAnswer, find
@@ -226,7 +226,7 @@ def test_choose_takes_the_files_answers_as_they_were_asked(tmp_path, version, fo
     call = {"m": 100, "n": 64, "k": 128, "bias": own.bias, **own.options}
     choice = library.choose(**call)
     assert (choice.split_k, choice.evidence) == (slices_at(100), "microbenchmark")
-    assert library.orders([100], **{name: value for name, value in call.items() if name != "m"})[0] == [choice]
+    assert library.orders([100], **{name: value for name, value in call.items() if name != "m"}).choices == [choice]
 
 
 def test_what_a_file_has_for_a_weight_is_said_where_it_lacks_the_call(tmp_path) -> None:

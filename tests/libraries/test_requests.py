@@ -17,8 +17,8 @@ from hwsim.cli.command import main
 from hwsim.devices import registry
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.libraries.cublas.versions import versions
+from hwsim.libraries.notices import warnings_of
 from hwsim.request.declarations import declared
-from hwsim.resolve.library_call import warnings_of
 
 RNG = np.random.default_rng(11)
 
@@ -303,7 +303,7 @@ def test_a_file_of_ones_own_by_the_name_of_a_shipped_one_is_read(tmp_path, monke
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the name stands twice
         other = hwsim.library("cublas", device=name)
-    assert other.cores == 78 and other.estimates is not None
+    assert other.cores == 78 and other.rules.estimates is not None
     monkeypatch.delenv("HWSIM_CONFIG_PATH")
     assert hwsim.library("cublas", device=name).cores == 132
 
@@ -313,7 +313,7 @@ def test_a_chip_is_known_by_its_file_not_its_name() -> None:
     assert hwsim.library("cublas", device=chip).device == "h200"
     half = {"value": 66, "source": "NONE", "evidence": "assumption"}
     other = hwsim.library("cublas", device={**chip, "cores": half, "sources": {"NONE": "a test"}})
-    assert (other.device, other.cores, other.estimates is not None) == ("mine", 66, True)
+    assert (other.device, other.cores, other.rules.estimates is not None) == ("mine", 66, True)
 
 
 @pytest.mark.parametrize(

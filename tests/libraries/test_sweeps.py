@@ -11,8 +11,8 @@ import pytest
 
 import hwsim
 from hwsim.errors import ConfigError, UnsupportedError
-from hwsim.libraries.cublas.lookup import ANSWERED
-from hwsim.libraries.cublas.sweeps import DIGEST, CallKind, read, shipped, write
+from hwsim.libraries.cublas.answers.lookup import ANSWERED
+from hwsim.libraries.cublas.answers.sweeps import DIGEST, CallKind, read, shipped, write
 from hwsim.libraries.cublas.versions import versions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "lab" / "tools" / "library"))

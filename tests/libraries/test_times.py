@@ -11,9 +11,11 @@ import pytest
 
 import hwsim
 import hwsim.api
+import hwsim.libraries.adopt
 from hwsim.analysis.energy import energy
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.libraries.cublas.fitted_times import (
+from hwsim.libraries.cublas import rules
+from hwsim.libraries.cublas.times.fitted_times import (
     FACTS,
     QUANTITIES,
     TimeRow,
@@ -23,9 +25,9 @@ from hwsim.libraries.cublas.fitted_times import (
     rows_of,
     with_factor,
 )
-from hwsim.libraries.cublas.forest import LEAF, unpack
+from hwsim.libraries.cublas.times.forest import LEAF, unpack
 from hwsim.libraries.cublas.versions import versions
-from hwsim.resolve import library_call
+from hwsim.libraries.gemm_call import GemmCall
 
 ROOT = Path(__file__).parents[2]
 HELD, EVERY = "blind2", 12  # no number is fitted to this set
@@ -87,8 +89,8 @@ def test_bits_are_the_same_with_and_without_times() -> None:
 
 
 def test_a_row_is_a_sum_and_never_negative() -> None:
-    choice = hwsim.library("cublas", device="h200").choose(m=300, n=520, k=1024, format="fp16")
-    found = quantities(choice, (300, 520, 1024), "fp16", "fp32", 132, 5.0, 6.0)
+    call = GemmCall(m=300, n=520, k=1024, format="fp16")
+    found = quantities(hwsim.library("cublas", device="h200").choose(call), call, 132, 5.0, 6.0)
     assert len(found) == len(QUANTITIES) and found[:3] == (1.0, 5.0, 6.0)
     assert found[3] == pytest.approx((300 * 1024 * 2 + 1024 * 520 * 2 + 300 * 520 * 4) / 1e6)
     one = TimeRow((-1.0, 2.0, *(0.0,) * (len(QUANTITIES) - 2)), 9, 0.1)
@@ -102,8 +104,8 @@ def test_the_estimate_is_what_a_run_without_the_library_takes() -> None:
     for call in ({"format": "fp16", "b_layout": "columns"}, {"format": "tf32", "output": "fp32"}):
         given = {"device": "h200", "m": 512, "n": 768, "k": 2048, "exact": False, **call}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(library_call, "row_of", lambda *_: TimeRow(alone, 9, 0.1))
-            patch.setattr(library_call, "forest_of", lambda *_: None)
+            patch.setattr(rules, "row_of", lambda *_: TimeRow(alone, 9, 0.1))
+            patch.setattr(rules, "forest_of", lambda *_: None)
             found = hwsim.run(library="cublas", **given)
         assert found.seconds == pytest.approx(hwsim.run(split_k="auto", **given).seconds)
 
@@ -141,8 +143,9 @@ def test_a_factor_is_of_the_time_with_a_launch_and_leaves_nothing_below_zero() -
 
 
 def test_facts_of_a_gemm() -> None:
-    choice = hwsim.library("cublas", device="h200").choose(m=300, n=520, k=1024, format="fp16")
-    found = dict(zip(FACTS, facts(choice, (300, 520, 1024), "fp16", "fp32", True, 7.0), strict=True))
+    call = GemmCall(m=300, n=520, k=1024, format="fp16")
+    choice = hwsim.library("cublas", device="h200").choose(call)
+    found = dict(zip(FACTS, facts(choice, call, 7.0), strict=True))
     rows, columns = choice.tile
     assert (found["m"], found["n"], found["k"], found["sum_us"], found["b_by_rows"]) == (300, 520, 1024, 7, 1)
     assert (found["m_alignment"], found["n_alignment"], found["k_alignment"]) == (4, 8, 128)

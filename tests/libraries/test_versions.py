@@ -12,7 +12,7 @@ from hwsim.datafiles.yaml_text import parse
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.record import LibraryId
 from hwsim.libraries.cublas import versions as known
-from hwsim.libraries.cublas.sweeps import CallKind, write
+from hwsim.libraries.cublas.answers.sweeps import CallKind, write
 from hwsim.libraries.model import facts
 from hwsim.libraries.model.version_model import LibraryVersion
 
@@ -70,7 +70,7 @@ def test_a_copied_version_is_an_assumption(files) -> None:
 def test_a_run_with_a_copied_version_warns(files, monkeypatch) -> None:
     files(NEWER)
     monkeypatch.setattr(known, "version_of", lambda name, version: known.versions()[0])
-    monkeypatch.setattr("hwsim.libraries.cublas.choose.version_of", known.version_of)
+    monkeypatch.setattr("hwsim.libraries.cublas.provider.version_of", known.version_of)
     result = hwsim.run(np.ones((8, 512)), np.ones((512, 16)), format="fp16", device="h200", library="cublas")
     (told,) = [one["message"] for one in result.warnings if one["code"] == "library_order_assumed"]
     assert "cublas 13.2 on h200 by the rules of cublas 13.1 on h100, h200" in told

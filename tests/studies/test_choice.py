@@ -11,7 +11,7 @@ import pytest
 import hwsim
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.operands.operand import operand
-from hwsim.resolve.auto_scheme import choose
+from hwsim.resolve.choice.auto_scheme import choose
 from hwsim.schemes import schemes as all_schemes
 
 SIZE = 96
@@ -27,7 +27,9 @@ def pair(scale: float = 1.0, dtype=np.float32, seed: int = 0):
 def few(monkeypatch):
     """Fewer candidates, where their number does not matter."""
     names = ("native", "sgemm-cube", "ape-fp32-f", "ozaki-int8")
-    monkeypatch.setattr("hwsim.resolve.auto_scheme.schemes", lambda: {name: all_schemes()[name] for name in names})
+    monkeypatch.setattr(
+        "hwsim.resolve.choice.auto_scheme.schemes", lambda: {name: all_schemes()[name] for name in names}
+    )
 
 
 @functools.cache
@@ -98,7 +100,7 @@ def test_sizes_alone_and_large_problems(few, monkeypatch):
     result = hwsim.run(**given)
     assert result.options["choice"]["basis"] == "N(0, 1) assumed"
     assert result.options["choice"]["candidates"][0]["cycles"] == result.cycles
-    monkeypatch.setattr("hwsim.resolve.auto_scheme.LARGE", 1 << 20)
+    monkeypatch.setattr("hwsim.resolve.choice.auto_scheme.LARGE", 1 << 20)
     by_samples = hwsim.run(**given)
     assert by_samples.scheme == result.scheme
     assert by_samples.options["choice"]["candidates"][0]["cycles"] == pytest.approx(result.cycles, rel=0.1)

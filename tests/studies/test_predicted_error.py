@@ -12,8 +12,7 @@ from hwsim.gemm.plan import chain
 from hwsim.gemm.problem import Problem
 from hwsim.numerics.units import CompositeUnit, DotSpec, FmaChainUnit, FusedUnit, IntegerUnit, PairwiseUnit
 from hwsim.operands.operand import operand
-from hwsim.resolve.planning import plan_for
-from hwsim.resolve.predicted_error import (
+from hwsim.resolve.choice.predicted_error import (
     _large_products,
     normal_sample,
     predicted_error,
@@ -21,6 +20,7 @@ from hwsim.resolve.predicted_error import (
     roundoff_of,
     sample_of,
 )
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of, schemes
 
 ABOVE = 1.1  # measured / predicted, at most: where nearly everything is lost both are about 1

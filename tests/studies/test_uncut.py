@@ -6,7 +6,7 @@ import pytest
 import hwsim
 from hwsim.dataflows.tiled import dataflow
 from hwsim.libraries.model import load
-from hwsim.resolve.split_k_advice import CODE
+from hwsim.resolve.choice.split_k_advice import CODE
 
 NOTABLE = load("cublas-13").split_k.advise_below
 LONG = {"m": 128, "n": 128, "k": 8192}

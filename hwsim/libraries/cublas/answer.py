@@ -1,14 +1,14 @@
-"""What fixes a kernel's order of summation, cuBLASLt's answer on a generation of chips, and the order: plain records.
+"""What fixes a kernel's order of summation: cuBLASLt's answer on a generation of chips, as plain records.
 
 It knows the numbers that cuBLASLt gives; no rule that reads them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.kernel_choice import SummationOrder
 
 
 class Generation(NamedTuple):
@@ -50,14 +50,4 @@ class Answer(NamedTuple):
     generation: Generation = HOPPER
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A kernel's order of summation; its `instruction` is None for the device's own. known: whether the rule is.
-    lost_k: how many of the last products of K are in no sum."""
-
-    schedule: Schedule
-    known: bool = True
-    lost_k: int = 0
-
-
-UNKNOWN = Order(Schedule(), known=False)  # one chain stands for it
+UNKNOWN = SummationOrder(Schedule(), known=False)  # one chain stands for it

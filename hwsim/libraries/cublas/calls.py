@@ -7,12 +7,13 @@ module knows calls alone: no version of the library, no chip, and no choice.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
+from hwsim.libraries.gemm_call import GemmCall, Reductions, result_format
 
 if TYPE_CHECKING:
     from hwsim.libraries.model.version_model import TakenModel, WholeRowsModel
@@ -23,7 +24,6 @@ LAYOUTS = ("rows", "columns")
 ACCUMULATES = ("fast", "promoted")  # of e4m3
 MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
 ROW_BYTES = (VECTOR_BYTES, 4, 1)  # that copies to shared memory tell apart
-Reductions = Literal["any", "compute"]
 #: CUBLASLT_REDUCTION_SCHEME_* that are allowed.
 REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
 
@@ -120,44 +120,37 @@ def operand_of(taken: TakenModel, format: str, format_b: str | None) -> str:
     return found
 
 
-def result_format(format: str) -> str:
-    """The format of a result that a call does not name: the accumulator's."""
-    return {"fp64": "fp64", "int8": "int32"}.get(format, "fp32")
-
-
-def checked_call(
-    taken: TakenModel,
-    m: int,
-    n: int,
-    k: int,
-    format: str,
-    output: str | None,
-    accumulate: str | None,
-    a: str,
-    b: str,
-    batch: int = 1,
-) -> Call:
-    """The call with these sizes, formats and layouts. Raises InputError for values that are not allowed, and
-    UnsupportedError for what cuBLASLt refuses.
+def checked_call(taken: TakenModel, asked: GemmCall) -> Call:
+    """The call with its sizes, formats and layouts, of operands of one format. Raises InputError for values that are
+    not allowed, and UnsupportedError for what cuBLASLt refuses.
     """
-    for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch)):
+    format, accumulate = asked.format, asked.accumulate
+    for name, size in (("m", asked.m), ("n", asked.n), ("k", asked.k), ("batch", asked.batch)):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
             raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
     if not isinstance(format, str) or format not in taken.outputs:
         known = list(taken.outputs)
         raise UnsupportedError(f"format {format!r}: not one of {', '.join(known)}{nearest(str(format), known)}")
-    wanted = result_format(format) if output is None else output
+    wanted = result_format(format) if asked.output is None else asked.output
     if wanted not in (allowed := taken.outputs[format]):
         raise UnsupportedError(f"{format} operands give {', '.join(allowed)} in cuBLAS; got {wanted}")
     is_known = accumulate is None or (isinstance(accumulate, str) and accumulate in ACCUMULATES)
     if not is_known or (accumulate == "promoted" and format != "e4m3"):
         raise InputError(f"accumulate = {accumulate!r}; allowed: fast, promoted (e4m3 alone)")
-    for name, layout in (("a_layout", a), ("b_layout", b)):
+    for name, layout in (("a_layout", asked.a_layout), ("b_layout", asked.b_layout)):
         if not isinstance(layout, str) or layout not in LAYOUTS:
             raise InputError(f"{name} = {layout!r}; allowed: rows, columns")
-    call = Call(int(m), int(n), int(k), format, wanted, a, b)
+    call = Call(
+        m=int(asked.m),
+        n=int(asked.n),
+        k=int(asked.k),
+        operand=format,
+        output=wanted,
+        a_layout=asked.a_layout,
+        b_layout=asked.b_layout,
+    )
     if reason := _refused(taken, call, accumulate):
-        raise UnsupportedError(f"cuBLASLt refuses {format} {m} x {n} x {k}: {reason}")
+        raise UnsupportedError(f"cuBLASLt refuses {format} {call.m} x {call.n} x {call.k}: {reason}")
     return call
 
 

@@ -24,24 +24,24 @@ SUFFIX = ".npz"  # of a file of answers
 ASSUMED = "assumption"  # evidence: the library was not asked for such a call, or it was another version
 SPOKEN_WITH_A_VOWEL = "aefhilmnorsx"  # letters, at the beginning of a chip's name
 LIBRARY = "cublas"  # whose kernels' rules hwsim.libraries.cublas has
-#: The version whose file of sums the rules read.
-RULES = (LIBRARY, "13.1")
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a library whose choices are known: files of fitted trees, of its own answers for weights of layers,
-    of times and of what these are multiplied by, and the chips that it was asked on; and of how often estimates are
-    right, for others.
+    """A version of a library whose choices are known: files of sums of kernels, of fitted trees, of its own answers for
+    weights of layers, of times and of what these are multiplied by, and the chips that it was asked on; and of how
+    often estimates are right, for others.
 
     devices, asked_on, same_with_c: `chips`, `alone` and `same_with_c` under `asked` in the version file; taken and
     neighbours stand there under their names (hwsim.libraries.model.version_model). evidence: of the trees.
     mixed_alike: the share of answers for operands of two formats that are as for the first one's. rules_version,
-    rules_chips: on which the rules of the kernels' sums were found. is_asked: whether the answers are this version's own.
+    rules_chips: on which the rules of the kernels' sums were found. is_asked: whether the answers are this version's
+    own.
     """
 
     library: str
     version: str
+    sums: str
     path: str
     layers: str
     times: str
@@ -90,6 +90,7 @@ def _version(found: FileRecord[LibraryVersion]) -> Version:
     return Version(
         library=said.library,
         version=said.version,
+        sums=said.files.sums,
         path=said.files.trees,
         layers=said.files.layers,
         times=said.files.times,
@@ -138,8 +139,8 @@ def version_on(library: str, version: str, device: str, cores: int) -> Version:
 
 
 def calls_taken() -> TakenModel:
-    """The calls that the library takes, where no version is said: those of the version that the rules are of."""
-    return version_of(*RULES).taken
+    """The calls that the library takes, where no version is said."""
+    return version_of(LIBRARY, None).taken
 
 
 def known_libraries() -> list[str]:

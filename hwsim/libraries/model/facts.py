@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 SCHEMA_VERSION = 1  # of each kind of file
-VERSION_END, SUMS_END = FURTHER
+VERSION_END = FURTHER[0]
 
 
 @cache
@@ -33,9 +33,11 @@ def versions() -> tuple[FileRecord[LibraryVersion], ...]:
 
 
 @cache
-def sums_of(library: str, version: str) -> LibrarySums:
-    """The sums of a version. Raises ConfigError where the file is not valid, InputError where it cannot be read."""
-    return _read(places.package_folder("libraries") / f"{library}-{version}{SUMS_END}", LibrarySums).record
+def sums_in(name: str) -> LibrarySums:
+    """The sums in a file of that name beside the library files. Raises ConfigError where the file is not valid,
+    InputError where it cannot be read.
+    """
+    return _read(places.package_folder("libraries") / name, LibrarySums).record
 
 
 @cache

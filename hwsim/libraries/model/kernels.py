@@ -122,10 +122,10 @@ class CallRuleModel(StrictRecord):
 
     operands: formats that it is for. row_bytes: rows of A, B and D are multiples of it in memory. accumulate: of 8-bit
     floats, what the rule is for (empty: all). algorithm: cuBLASLt's number of the kernels, which says how they add over
-    K (hwsim.libraries.cublas.orders); sliced_algorithm: where K is in slices (None: the same). name: of the kernels, where
-    it is another one than that algorithm's on Hopper. tile_k: K of a stage, elements; 0: one that the kernels' names
-    leave out; None: that of the estimated tile. in_slices: may K be cut. slice_tiles: a slice has more than so many
-    tiles of K of 128 bytes.
+    K (`families` of its sums file); sliced_algorithm: where K is in slices (None: the same). name: of the
+    kernels, where it is another one than that algorithm's on Hopper. tile_k: K of a stage, elements; 0: one that the
+    kernels' names leave out; None: that of the estimated tile. in_slices: may K be cut. slice_tiles: a slice has more
+    than so many tiles of K of 128 bytes.
     """
 
     operands: Annotated[Names, Field(min_length=1)]
@@ -140,7 +140,8 @@ class CallRuleModel(StrictRecord):
 
 
 class CallsModel(StrictRecord):
-    """What calls of a library run on chips with these kernels, where it was not asked (hwsim.libraries.cublas.estimated).
+    """What calls of a library run on chips with these kernels, where it was not asked
+    (hwsim.libraries.cublas.answers.estimated).
 
     library, version: whose calls. needs: instructions, one of which a chip has that this version runs on (empty: all
     do); needs_text: what that means. rules: by name, in order. sliced_batches: may K be cut in batches. Where kernels

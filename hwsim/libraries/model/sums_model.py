@@ -1,4 +1,4 @@
-"""The schema of a file of sums: in which order kernels add over K, where it follows from tables and no rule is shorter.
+"""The schema of a file of sums: which kernels have which rule of summation, and the tables that the rules read.
 
 It knows numbers as a library's answers have them; neither calls nor sums.
 """
@@ -14,6 +14,36 @@ from pydantic_core import PydanticCustomError
 from hwsim.datafiles.base import Name, StrictRecord
 
 Pair = tuple[PositiveInt, PositiveInt]
+#: Rules of sums, by their names (hwsim.libraries.cublas.orders).
+RuleName = Literal[
+    "whole_tiles",
+    "rest_first",
+    "segments",
+    "interleaved",
+    "one_chain",
+    "sgemm_largek",
+    "vector_slices",
+    "gemm_sn",
+    "gemv",
+    "dot_product",
+]
+
+
+class FamilyModel(StrictRecord):
+    """Kernels of one or more algorithm numbers of cuBLASLt, and the rule of their sums."""
+
+    algorithms: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    name: str  # as profilers have it
+    rule: RuleName
+    instruction: str | None = None  # by which they add (FP64: the device's own); null: the device's, or the rule's
+    operands: tuple[Name, ...] = ()  # formats that the rule is for; none: any
+    order_by_m: Literal["no", "lanes", "shared_tiles"] = "no"  # on what of m the order depends beyond the answer
+    names_m_first: bool = False  # in the kernels' names a tile is (m, n) of the row-major product, not (n, m)
+    mn_major_b_first: bool = False  # a B by rows is the kernel's own A, and its tile lies across
+    # cuBLASLt's reductions with which a kernel of its own merges slices and rounds the sum to a 16-bit result before
+    # cublasLtMatmul's epilogue adds a bias
+    merges: tuple[PositiveInt, ...] | Literal["any"] = ()
+    rounded_before_c: bool = False  # without slices, the sum is so rounded before a C is added ("badd")
 
 
 class GemvRow(StrictRecord):
@@ -138,5 +168,14 @@ class LibrarySums(StrictRecord):
     schema_version: Literal[1]
     library: Name
     version: Name
+    families: Annotated[dict[Name, FamilyModel], Field(min_length=1)]
     gemv: GemvModel
     shared_k: SharedKModel
+
+    @model_validator(mode="after")
+    def _each_algorithm_once(self) -> LibrarySums:
+        counts = Counter(number for row in self.families.values() for number in row.algorithms)
+        if twice := sorted(number for number, count in counts.items() if count > 1):
+            said = f"algorithms {', '.join(map(str, twice))} stand in several families; allowed: each in one"
+            raise PydanticCustomError("rule", said)
+        return self

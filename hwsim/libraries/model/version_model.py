@@ -17,10 +17,11 @@ AskedKind = Literal["mixed_formats", "batched_vectors", "batched_columns", "bias
 
 
 class VersionFiles(StrictRecord):
-    """Files beside the version file: fitted trees, own answers for weights of layers, times, what these are multiplied
-    by, and shares of estimates that are right.
+    """Files beside the version file: sums of kernels, fitted trees, own answers for weights of layers, times, what
+    these are multiplied by, and shares of estimates that are right.
     """
 
+    sums: Name
     trees: Name
     layers: Name
     times: Name

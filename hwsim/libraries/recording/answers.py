@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from hwsim.errors import UnsupportedError
+from hwsim.libraries.cublas.answers.sweeps import REFUSED_ID, CallKind, Recorded, Runs, write
 from hwsim.libraries.cublas.calls import MOST_SIZE
-from hwsim.libraries.cublas.sweeps import REFUSED_ID, CallKind, Recorded, Runs, write
 from hwsim.libraries.recording.cublaslt import Kind, LtAnswer
 from hwsim.libraries.recording.rows_asked import grid, runs
 from hwsim.libraries.recording.shapes import GemmForm, GemmShape, Wanted
@@ -74,7 +74,10 @@ def version_name(number: int) -> str:
 
 
 def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = None) -> Answers:
-    """Ask for every single GEMM, and for every weight along m (`hwsim.libraries.recording.rows_asked`). progress: shares, 0 to 1."""
+    """Ask for every single GEMM, and for every weight along m (hwsim.libraries.recording.rows_asked).
+
+    progress: shares, 0 to 1.
+    """
     spans: dict[GemmForm, list[tuple[int, int]]] = {}
     for shape in wanted.shapes:
         spans.setdefault(shape.form, []).append((shape.m, shape.m))
@@ -107,7 +110,7 @@ def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = No
 
 
 def recorded(answer: LtAnswer) -> Recorded:
-    """As `hwsim.libraries.cublas.sweeps.FIELDS` has it."""
+    """As `hwsim.libraries.cublas.answers.sweeps.FIELDS` has it."""
     return (
         answer.id, answer.stages, answer.splitk, answer.reduction, answer.custom, answer.tile, answer.cluster,
         answer.swizzle,

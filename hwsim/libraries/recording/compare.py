@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from hwsim.api import run
 from hwsim.devices.device import Device
 from hwsim.errors import HwsimError, UnsupportedError
-from hwsim.libraries.cublas.sweeps import REFUSED_ID, Recorded
+from hwsim.libraries.cublas.answers.sweeps import REFUSED_ID, Recorded
+from hwsim.libraries.notices import ORDER_UNKNOWN
 from hwsim.libraries.recording.answers import Answers
 from hwsim.libraries.recording.gemm_list import drawn
 from hwsim.libraries.recording.shapes import GemmShape, Wanted
-from hwsim.resolve.library_call import ORDER_UNKNOWN
 
 Progress = Callable[[float], None]
 NUMPY_DTYPES: dict[str, Any] = {

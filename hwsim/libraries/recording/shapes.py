@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
+from hwsim.libraries.cublas.answers.sweeps import CallKind
 from hwsim.libraries.cublas.calls import ACCUMULATES, LAYOUTS, checked_call
 from hwsim.libraries.cublas.pytorch import biased_outputs, pytorch_call, pytorch_output
-from hwsim.libraries.cublas.sweeps import CallKind
 from hwsim.libraries.cublas.versions import calls_taken
+from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.recording.cublaslt import Kind
 
 MOST_SWEPT = 1 << 20  # m of a sweep
@@ -53,9 +54,15 @@ class GemmForm:
         """As files of answers key it."""
         call = pytorch_call((self.n, self.k), format=self.format, output=self.output, has_bias=self.bias)
         return CallKind(
-            self.format, self.output, self.bias, self.fast, self.a_layout, self.b_layout, call.told.workspace_bytes,
-            call.told.mask,
-        )  # fmt: skip
+            operand=self.format,
+            output=self.output,
+            bias=self.bias,
+            fast=self.fast,
+            a_layout=self.a_layout,
+            b_layout=self.b_layout,
+            workspace_bytes=call.told.workspace_bytes,
+            reductions=call.told.mask,
+        )
 
     @property
     def asked(self) -> Kind:
@@ -119,7 +126,17 @@ def form_of(
     that are not allowed, UnsupportedError for what cuBLASLt refuses and for a bias that PyTorch's call does not take.
     """
     own_output = pytorch_output(format) if output is None else output
-    call = checked_call(calls_taken(), m, n, k, format, own_output, accumulate, a_layout, b_layout)
+    asked = GemmCall(
+        m=m,
+        n=n,
+        k=k,
+        format=format,
+        output=own_output,
+        accumulate=accumulate,
+        a_layout=a_layout,
+        b_layout=b_layout,
+    )
+    call = checked_call(calls_taken(), asked)
     own = (accumulate or "fast") if format == "e4m3" else None
     pytorch_call((n, k), format=format, output=call.output, has_bias=bias)
     if bias and call.output not in (allowed := biased_outputs(format)):

@@ -16,9 +16,10 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
-from hwsim.resolve.cost import plan_record
+from hwsim.request.epilogue import with_epilogue
+from hwsim.resolve.choice.cost import plan_record
 from hwsim.resolve.mapping_choice import facts_of, program_of
-from hwsim.resolve.planning import plan_for, with_epilogue
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim_lab.papers import ascend910b
 from hwsim_lab.papers.anchor_data import Anchors, MeasuredRun, MeasuredTimes, Measurement, Role

@@ -20,7 +20,7 @@ from records import change
 
 import hwsim
 from hwsim.errors import HwsimError
-from hwsim.libraries.cublas.sweeps import DIGEST, CallKind, write
+from hwsim.libraries.cublas.answers.sweeps import DIGEST, CallKind, write
 
 CALL = {"m": 3, "n": 64, "k": 512, "format": "bf16", "output": "bf16", "b_layout": "columns"}
 KINDS = ("u1", "u2", "u4", "i4", "i8", "f4", "f8", "?", "U1", "S3", "c8", "M8[s]")

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hwsim.libraries.cublas.answer import Answer, Order
+from hwsim.libraries.cublas.answer import Answer
+from hwsim.libraries.cublas.answers.store import store
 from hwsim.libraries.cublas.calls import Call
-from hwsim.libraries.cublas.orders import order_of
-from hwsim.libraries.cublas.store import store
+from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.versions import versions
+from hwsim.libraries.kernel_choice import SummationOrder
 
 RECORDED = Path(__file__).resolve().parents[3] / "tests" / "golden" / "h200_library" / "shared_tiles.json.gz"
 GRAIN = 64  # of the recorder's tiles
@@ -31,7 +32,7 @@ def recorded(path: Path = RECORDED) -> dict:
     return json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
 
 
-def agrees(shape: dict, fields: list[str]) -> tuple[bool, Order]:
+def agrees(shape: dict, fields: list[str]) -> tuple[bool, SummationOrder]:
     """Whether hwsim shares exactly the tiles that were, and the order it has."""
     answer = dict(zip(fields, shape["answer"], strict=True))
     order, shared = expected(*(shape[name] for name in "mnk"), answer, shape.get("b_layout", "columns"))
@@ -39,14 +40,16 @@ def agrees(shape: dict, fields: list[str]) -> tuple[bool, Order]:
     return np.array_equal(shared, differs), order
 
 
-def expected(m: int, n: int, k: int, answer: dict[str, int], b_layout: str = "columns") -> tuple[Order, np.ndarray]:
+def expected(
+    m: int, n: int, k: int, answer: dict[str, int], b_layout: str = "columns"
+) -> tuple[SummationOrder, np.ndarray]:
     """The order of summation, and per tile of 64 x 64 of C whether CTAs share it."""
     trees = store(versions()[0].path)
     tile, cluster = trees.tiles[answer["tile"]], trees.clusters.get(answer["cluster"])
     tile_k = trees.stages[answer["stages"]][0]
     call = Call(m, n, k, "tf32", "fp32", "rows", b_layout)
     given = (answer["id"], tile_k, answer["splitk"], answer["reduction"], answer["custom"])
-    order = order_of(call, Answer(*given, tile, cluster, answer["swizzle"]))
+    order = usual_tables().order_of(call, Answer(*given, tile, cluster, answer["swizzle"]))
     shared = np.zeros((-(-m // GRAIN), -(-n // GRAIN)), bool)
     for region in order.schedule.regions:
         rows, columns = region.rows, region.cols

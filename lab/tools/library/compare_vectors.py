@@ -2,7 +2,8 @@
 
     python lab/tools/library/compare_vectors.py FILE.npz --device h100 [--rows 2000] [--told] [--json]
 
-FILE is what lab/tools/record/batched_vectors.py wrote (or such a file cut to fewer batches: then its meta says which). With
+FILE is what lab/tools/record/batched_vectors.py wrote (or such a file cut to fewer batches: then its meta says which).
+With
 --rows, so many are drawn from it. --told: by what cuBLASLt answered, without dot products, which it was asked otherwise
 than they ran. Exit 1 where a batch differs.
 """
@@ -23,9 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
 from batched_vectors import FIELDS, KINDS, draw, places, pool
 
 import hwsim
-from hwsim.libraries.cublas.answer import Answer, Order
+from hwsim.libraries.cublas.answer import Answer
 from hwsim.libraries.cublas.calls import Call
-from hwsim.libraries.cublas.orders import order_of
+from hwsim.libraries.cublas.orders.families import usual_tables
+from hwsim.libraries.kernel_choice import SummationOrder
 
 DTYPES = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32, "fp64": np.float64,
@@ -59,12 +61,12 @@ class Recorded:
         """Whether a batch is of dot products."""
         return bool((self.shapes[place, 3:5] == 1).all())
 
-    def told(self, place: int, tile_k: int | None) -> Order:
+    def told(self, place: int, tile_k: int | None) -> SummationOrder:
         """The order of summation by cuBLASLt's answer. tile_k: K of a tile, of kernels that have one."""
         call = self.call(place)
         number, _, _, slices, reduction, _, custom, *_ = self.answers[place].tolist()
         known = Call(*(call[x] for x in ("m", "n", "k", "format", "output", "a_layout", "b_layout")))
-        return order_of(known, Answer(number, tile_k, slices, reduction, custom))
+        return usual_tables().order_of(known, Answer(number, tile_k, slices, reduction, custom))
 
     def operands(self, place: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The vector, (results, k) rows or columns of the matrix, and which results of the product they give."""

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "record"))
 from cublaslt_choices import draw
 from grow import Grown, grow, leaves, packed, pruned
 
-from hwsim.libraries.cublas.features import BATCH_NAMES, NAMES, batch_features, features
-from hwsim.libraries.cublas.orders import NVJET
-from hwsim.libraries.cublas.tree import unpack
-from hwsim.libraries.cublas.vectors import NAMES as VECTOR_NAMES
+from hwsim.libraries.cublas.answers.features import BATCH_NAMES, NAMES, batch_features, features
+from hwsim.libraries.cublas.answers.tree import unpack
+from hwsim.libraries.cublas.answers.vectors import NAMES as VECTOR_NAMES
+from hwsim.libraries.cublas.orders.families import NVJET
 
 SHARES_K = 43
 HELD_BACK = 0.02

@@ -6,10 +6,10 @@ r"""Fit what a library's kernels take beside their program to times of recorded 
 
 FILE, as tests/golden/h200_library/times.csv.gz, has a row per GEMM: device, set, kind, b_layout, m, n, k, kernels, us
 (median of a graph of replays) and launch_us (of a GEMM of 16 cubed of the kind). For each chip, algorithm, operands'
-format, and with or without slices of K, the numbers of hwsim.libraries.cublas.fitted_times are fitted by least absolute relative
-error; then, for each chip, the trees of the factor. A launch is the median of a kind's in all sets. Writes OUT.csv and
-OUT.npz. 34,000 GEMMs take an hour on 2 cores. --compare prints how far `hwsim.run(library=)` is off, and fits nothing.
-Needs scipy and scikit-learn.
+format, and with or without slices of K, the numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least
+absolute relative error; then, for each chip, the trees of the factor. A launch is the median of a kind's in all sets.
+Writes OUT.csv and OUT.npz. 34,000 GEMMs take an hour on 2 cores. --compare prints how far `hwsim.run(library=)` is off,
+and fits nothing. Needs scipy and scikit-learn.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import hwsim
 from hwsim.errors import HwsimError
-from hwsim.libraries.cublas.choice import LibraryChoice
-from hwsim.libraries.cublas.fitted_times import (
+from hwsim.libraries.cublas.choice import CublasChoice
+from hwsim.libraries.cublas.times.fitted_times import (
     ABOUT_A_LAUNCH_US,
     ANY,
     QUANTITIES,
@@ -41,8 +41,8 @@ from hwsim.libraries.cublas.fitted_times import (
     quantities,
     with_factor,
 )
-from hwsim.libraries.cublas.forest import LEAF, Forest, unpack
-from hwsim.resolve.library_call import EpilogueUse, library_call
+from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
+from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 
 LEAST_GEMMS = 6
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
@@ -66,7 +66,7 @@ class Simulated:
 
     key: Key
     quantities: tuple[float, ...]
-    choice: LibraryChoice
+    choice: CublasChoice
     seconds: float
 
 
@@ -77,18 +77,13 @@ def simulated(row: Row) -> Simulated | str:
         run = hwsim.run(device=row["device"], library="cublas", exact=False, threads=1, **call)
     except HwsimError as error:
         return repr(error)
-    sizes = call["m"], call["n"], call["k"]
-    chip = hwsim.device(row["device"])
-    choice = library_call(
-        "cublas", chip, sizes, format=call["format"], output=call["output"], accumulate=call.get("accumulate"),
-        layouts=("rows", call["b_layout"]), batch=1, epilogue=EpilogueUse(),
-    ).choice  # fmt: skip
+    library = hwsim.library("cublas", device=row["device"])
+    choice = library.choose(GemmCall(**call, caller=PYTORCH))
     clocked = run.times.chip
     program_us = 0.0 if clocked is None or run.cycles is None else run.cycles / clocked.clock_mhz
-    operand, output = call["format"], call["output"]
     estimate_us = estimated(row["device"], call)
-    found = quantities(choice, sizes, operand, output, chip.cores, program_us, estimate_us)
-    return Simulated(key_of(choice, operand), found, choice, run.seconds or 0.0)
+    found = quantities(choice, GemmCall(**call), library.cores, program_us, estimate_us)
+    return Simulated(key_of(choice), found, choice, run.seconds or 0.0)
 
 
 def least_absolute(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -195,9 +190,7 @@ def summed(one: Simulated, sums: Sums) -> float | None:
 
 def point(row: Row, one: Simulated, sum_us: float) -> tuple[float, ...]:
     """What the trees split on."""
-    call = asked(row)
-    sizes = call["m"], call["n"], call["k"]
-    also = facts(one.choice, sizes, call["format"], call["output"], call["b_layout"] == "rows", sum_us)
+    also = facts(one.choice, GemmCall(**asked(row)), sum_us)
     return (*one.quantities, *also)
 
 

@@ -22,8 +22,8 @@ from batched_vectors import KINDS, draw
 from fit import ORDER_PRICE, groups, shares, write
 from grow import grow, leaves, packed, pruned
 
-from hwsim.libraries.cublas.orders import NVJET
-from hwsim.libraries.cublas.vectors import NAMES, vector_features
+from hwsim.libraries.cublas.answers.vectors import NAMES, vector_features
+from hwsim.libraries.cublas.orders.families import NVJET
 
 MODELS = (("fp32", "tf32"), ("fp64",), ("fp16", "bf16"))  # operands of which one tree is
 LEFT_OUT = 20  # of so many batches one is for tests

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.libraries.cublas.tree import LEAF, Tree
+from hwsim.libraries.cublas.answers.tree import LEAF, Tree
 
 HERE = Path(__file__).resolve().parent
 MOST_BINS = 60_000

@@ -2,10 +2,10 @@
 
     python lab/tools/library/measure_estimates.py --out configs/libraries/cublas-13.1.estimates.csv
 
-On chips that cuBLAS was not asked on, `library=` takes an estimate (hwsim/libraries/cublas/estimated.py). Here the same
-estimate is asked for on an H100 and an H200, by the rules that configs/libraries/cublas-13.yaml has for their kind, and
-compared with the answers of tests/golden/h200_library (no tree was fitted to them, and no estimate is), and for
-matrix-vector products with those for m = 1 of each LAYERSth weight of layers: right where algorithm and slices are
+On chips that cuBLAS was not asked on, `library=` takes an estimate (hwsim/libraries/cublas/answers/estimated.py). Here
+the same estimate is asked for on an H100 and an H200, by the rules that configs/libraries/cublas-13.yaml has for their
+kind, and compared with the answers of tests/golden/h200_library (no tree was fitted to them, and no estimate is), and
+for matrix-vector products with those for m = 1 of each LAYERSth weight of layers: right where algorithm and slices are
 cuBLASLt's; where that leaves slices open (-1), the algorithm. Where a rule says the fewest tiles of K in a slice, the
 share without it is measured too: other chips have kernels of which no such number is known.
 """
@@ -27,10 +27,10 @@ from tqdm import tqdm
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
 from hwsim.host.files import write_whole
+from hwsim.libraries.cublas.answers.estimated import FIELDS, Estimates, GemmKind, calls_on, generation_of
+from hwsim.libraries.cublas.answers.sweeps import NOT_ASKED, REFUSED_ID, shipped
 from hwsim.libraries.cublas.calls import ELEMENT_BYTES, LINE_BYTES, Call
-from hwsim.libraries.cublas.estimated import FIELDS, Estimates, GemmKind, calls_on, generation_of
-from hwsim.libraries.cublas.orders import NVJET
-from hwsim.libraries.cublas.sweeps import NOT_ASKED, REFUSED_ID, shipped
+from hwsim.libraries.cublas.orders.families import NVJET
 from hwsim.libraries.cublas.versions import versions
 from hwsim.resolve.library_estimate import DataflowEstimator
 
@@ -101,7 +101,10 @@ def estimates_on(device: str) -> dict[bool, Estimates]:
     rules = {name: rule.model_copy(update={"slice_tiles": None}) for name, rule in calls.rules.items()}
     free = calls.model_copy(update={"rules": rules})
     generation, estimator = generation_of(chip, version.library), DataflowEstimator(chip)
-    return {limit: Estimates(chip, one, generation, estimator, "") for limit, one in ((True, calls), (False, free))}
+    return {
+        limit: Estimates(chip, one, generation, estimator, version, False)
+        for limit, one in ((True, calls), (False, free))
+    }
 
 
 def compared(asked: Asked, own: dict[bool, Estimates]) -> dict[GemmKind, bool]:

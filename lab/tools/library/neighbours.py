@@ -2,12 +2,12 @@
 
     python lab/tools/library/neighbours.py [FILE.npz]
 
-FILE holds answers as `library=` takes them (lab/tools/library/pack_layers.py); by default those that ship. Each weight is
-taken as if it had not been asked about and its neighbours stand for it (hwsim/libraries/cublas/neighbours.py), at the m of
-lab/tools/record/batch_classes.py. Per chip and kind of call: right answers of two neighbours that agree, and of one, by its
-distance in tiles of K; and how many m change their slices from one k to the next of the same n, where a whole span of
-K lies between them and where not. Spans, distances, and the shares found so: `neighbours` of the version file
-(configs/libraries/cublas-13.1.version.yaml).
+FILE holds answers as `library=` takes them (lab/tools/library/pack_layers.py); by default those that ship. Each weight
+is taken as if it had not been asked about and its neighbours stand for it
+(hwsim/libraries/cublas/answers/neighbours.py), at the m of lab/tools/record/batch_classes.py. Per chip and kind of
+call: right answers of two neighbours that agree, and of one, by its distance in tiles of K; and how many m change their
+slices from one k to the next of the same n, where a whole span of K lies between them and where not. Spans, distances,
+and the shares found so: `neighbours` of the version file (configs/libraries/cublas-13.1.version.yaml).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from compare_sweeps import SIZES
 
+from hwsim.libraries.cublas.answers.neighbours import near
+from hwsim.libraries.cublas.answers.sweeps import Sweep, read, shipped
 from hwsim.libraries.cublas.calls import ELEMENT_BYTES, LINE_BYTES
-from hwsim.libraries.cublas.neighbours import near
-from hwsim.libraries.cublas.orders import NVJET
-from hwsim.libraries.cublas.sweeps import Sweep, read, shipped
+from hwsim.libraries.cublas.orders.families import NVJET
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.model.version_model import NeighboursModel
 

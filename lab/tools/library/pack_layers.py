@@ -3,9 +3,9 @@
     python lab/tools/library/pack_layers.py --out configs/libraries/cublas-13.1.layers.npz --source "DATE, ..." \
         FILE=DEVICE[,DEVICE] [FILE=DEVICE ...]
 
-FILE is what lab/tools/record/cublaslt_layers.py wrote on the first DEVICE; files of one device are joined. Kernels that are
-no nvjet ones are the same on all Hopper chips, so that the others may stand behind a comma: FILE's kinds without nvjet
-count for them, where they have no answers of their own.
+FILE is what lab/tools/record/cublaslt_layers.py wrote on the first DEVICE; files of one device are joined. Kernels that
+are no nvjet ones are the same on all Hopper chips, so that the others may stand behind a comma: FILE's kinds without
+nvjet count for them, where they have no answers of their own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hwsim.libraries.cublas.orders import NVJET
-from hwsim.libraries.cublas.sweeps import CallKind, Recorded, Runs, write
+from hwsim.libraries.cublas.answers.sweeps import CallKind, Recorded, Runs, write
+from hwsim.libraries.cublas.orders.families import NVJET
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.recording.gemm_list import parse
 

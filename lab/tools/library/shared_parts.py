@@ -2,9 +2,9 @@
 
     python lab/tools/library/shared_parts.py GEMMS.npz ANSWERS.npz --device h100 --out parts.csv
 
-GEMMS is what lab/tools/record/cublas_gemms.py wrote, ANSWERS the file of `hwsim library record` for the same shapes. For
-each GEMM of which hwsim has CTAs share tiles, some results in such a tile are computed with 1 to 32 parts; all numbers
-that give the recorded bits are written. Prints in how many GEMMs hwsim's own number is among them.
+GEMMS is what lab/tools/record/cublas_gemms.py wrote, ANSWERS the file of `hwsim library record` for the same shapes.
+For each GEMM of which hwsim has CTAs share tiles, some results in such a tile are computed with 1 to 32 parts; all
+numbers that give the recorded bits are written. Prints in how many GEMMs hwsim's own number is among them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import numpy as np
 
 import hwsim
 from hwsim.gemm.schedule import Schedule
-from hwsim.libraries.cublas.orders import segment_sum
-from hwsim.libraries.cublas.shared_k import MOST_PARTS
+from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.recording.gemm_list import drawn
 
 KIND = "tf32>fp32"
@@ -60,8 +59,8 @@ def main() -> None:
                 continue
             x, y = a[row : row + 1].astype(np.float32), b[:, at].astype(np.float32)
             fits = []
-            for parts in range(1, MOST_PARTS + 1):
-                schedule = Schedule(sum=segment_sum(k, parts)) if parts > 1 else None
+            for parts in range(1, usual_tables().shared_k.table.most_parts + 1):
+                schedule = Schedule(sum=usual_tables().shared_k.segment_sum(k, parts)) if parts > 1 else None
                 got = hwsim.matmul(x, y, device=arguments.device, format="tf32", output="fp32", schedule=schedule)
                 if np.array_equal(np.ascontiguousarray(got).view(d.dtype).ravel(), d[row, at]):
                     fits.append(parts)

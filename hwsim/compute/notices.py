@@ -1,0 +1,44 @@
+"""The warnings about a call's operands, its library and its mapping, collected when they are asked for.
+
+It knows requests and records; it computes nothing of a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hwsim.analysis.run_records import RunWarning
+from hwsim.gemm.record import Gemm
+from hwsim.libraries.notices import left_out, warnings_of
+from hwsim.operands.operand import Operand
+from hwsim.request.request import Request
+from hwsim.resolve.choice.split_k_advice import advice
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """The warnings of a call. operands: A and B, None: there are none. options: complete ones of the scheme. is_timed:
+    whether there are cycles.
+    """
+
+    request: Request
+    record: Gemm
+    operands: tuple[Operand, Operand] | None
+    options: Mapping[str, Any]
+    is_timed: bool
+
+    def __call__(self) -> list[RunWarning]:
+        warnings: list[RunWarning] = []
+        if self.operands is not None:
+            a, b = self.operands
+            of_operands = self.request.scheme.inspect(a.values(), b.values(), self.options)
+            warnings += [{"code": x.code, "count": x.count, "message": x.message} for x in of_operands]
+        if self.record.library is not None:
+            warnings += left_out(self.record)
+        if self.request.library is not None:
+            warnings += warnings_of(self.request.library)
+        if self.is_timed and self.record.mapping is not None:
+            warnings += advice(self.record, self.request.device, self.request.mapping)
+        return warnings

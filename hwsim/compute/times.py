@@ -1,0 +1,68 @@
+"""The times of a product call: its program's, with a library's where one was asked for.
+
+It knows resolved calls and options; it resolves nothing.
+"""
+
+from __future__ import annotations
+
+from hwsim.analysis.run_records import Evidence
+from hwsim.analysis.times import Times, Work, times_of
+from hwsim.compute.call import ProductCall
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.record import Gemm
+from hwsim.libraries.times import library_times
+from hwsim.resolve.resolved import NOT_ASKED, Resolved
+
+
+def call_times(call: ProductCall) -> Times:
+    """The times of a call. Raises UnsupportedError where launches are to be counted and the device has no time of
+    one.
+    """
+    machine, resolved = call.options.machine, call.resolved
+    if not machine.timing:
+        return Times(NOT_ASKED)
+    if call.options.region.at is not None:
+        return Times("cycles are of whole products, and A and B are parts of one (at=)")
+    times = _program_times(resolved.timed, resolved.no_program, machine.launch_overhead)
+    library = call.request.library
+    if library is None:
+        return times
+    product = resolved.one_product
+    of_product = None if product is None else _program_times(product.timed, product.no_program, False)
+    return library_times(library, resolved, times, of_product)
+
+
+def _program_times(timed: Resolved, no_program: str, launch_overhead: bool) -> Times:
+    """The times of a record's program. no_program: why there is none."""
+    if timed.program is None:
+        return Times(no_program)
+    record = timed.gemm
+    matrices = record.problem.matrices
+    products = timed.facts.get("products", record.single.products)
+    if not isinstance(record.plan, Mixed):
+        products = record.plan.products
+    work = Work(
+        record.problem.sizes,
+        products,
+        str(timed.facts["unit"]),
+        matrices,
+        1 if timed.has_stack_program else matrices,
+    )
+    return times_of(timed.program, timed.device, work, launch_overhead=launch_overhead)
+
+
+def evidence_of(record: Gemm, times: Times) -> Evidence:
+    """Evidence levels of numerics, timing and schedule, from the record's decisions."""
+    levels: Evidence = {}
+    if level := _level(record, "instruction"):
+        levels["numerics"] = level
+    if level := _level(record, "order of summation"):
+        levels["schedule"] = level
+    if times.seconds is not None and (level := _level(record, "times")):
+        levels["timing"] = level
+    return levels
+
+
+def _level(record: Gemm, decision: str) -> str:
+    decided = record.decided(decision)
+    return "" if decided is None else decided.evidence

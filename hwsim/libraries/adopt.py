@@ -1,0 +1,173 @@
+"""Adopts a library's choice: the request for its kernel's order of summation, from the request for any.
+
+A request is called as PyTorch calls a library. The module knows the protocol of libraries and requests; no library. It
+computes no bit and no time, and nothing of it is asked once a request is resolved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hwsim.devices.query import native_format
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.layouts import order_named
+from hwsim.gemm.record import Decision
+from hwsim.libraries.call import STEP, LibraryCall
+from hwsim.libraries.gemm_call import PYTORCH, GemmCall
+from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
+from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
+from hwsim.operands.operand import Operand
+from hwsim.request.options import CallOptions
+from hwsim.request.request import Request
+from hwsim.resolve.library_on_device import library
+from hwsim.schemes.native import NativeOptions
+
+PLAIN = "native"  # the scheme of one product a call
+LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call's
+
+
+def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand] | None) -> Request:
+    """The request with the order of summation of `options.library`, in the format in which its kernel computes.
+
+    pair: A and B, for schemes whose plan depends on them. Raises InputError where the options say what the library
+    decides, UnsupportedError where it has no such call.
+    """
+    name = options.library.library
+    assert name is not None
+    _check_options(name.id.name if isinstance(name, LibraryOnDevice) else str(name), options, request.scheme.name)
+    chosen = library(name, device=request.device)
+    is_plain = request.scheme.name == PLAIN
+    layouts, fmt = options.mapping.layouts, request.format
+    calls = SchemeCalls(
+        dict(request.scheme_options), fmt or native_format(request.device, request.problem.input_format), layouts
+    )
+    if not is_plain:
+        calls = calls_of(request, layouts, chosen, pair)
+    m, n, k = request.problem.sizes
+    m, n = options.region.shape or (m, n)
+    of_native = NativeOptions.of(options.of_scheme) if is_plain else NativeOptions()
+    epilogue = request.schedule.epilogue
+    asked = GemmCall(
+        m=m,
+        n=n,
+        k=k,
+        format=calls.format,
+        format_b=of_native.format_b,
+        output=options.epilogue.output,
+        accumulate=of_native.accumulate,
+        a_layout=calls.layouts[0],
+        b_layout=calls.layouts[1],
+        batch=request.problem.matrices,
+        bias=options.epilogue.bias is not None,
+        has_c=options.epilogue.c is not None or calls.adds,
+        is_scaled=epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
+        is_c_whole=epilogue.beta in (None, 1.0),
+        caller=PYTORCH,
+    )
+    call = library_call(
+        chosen,
+        asked,
+        is_at_own_clock=options.machine.clock_mhz is None,
+        count=calls.count,
+        is_of_a_scheme=not is_plain,
+    )
+    mapping = dict(options.mapping.values)
+    if request.timing:
+        mapping |= call.mapping
+    else:  # layouts are the library's to know, and no program is asked for
+        mapping = {name: value for name, value in mapping.items() if name not in LAYOUTS_OF}
+    scheme_options = calls.options if call.accumulate is None else calls.options | {"accumulate": call.accumulate}
+    return replace(
+        request,
+        format=calls.format if is_plain else fmt,
+        scheme_options=scheme_options,
+        problem=replace(request.problem, a_layout=call.layouts[0], b_layout=call.layouts[1]),
+        schedule=replace(
+            calls.schedule(call.choice.schedule), epilogue=replace(epilogue, product_format=call.product_format)
+        ),
+        scheduled=True,
+        mapping=mapping,
+        library=call,
+        planned=calls.planned,
+    )
+
+
+def _check_options(name: str, options: CallOptions, scheme: str) -> None:
+    """Raise where options say what the library decides, or ask for what is no call of it."""
+    decided = [one for one, value in options.mapping.values.items() if value is not None and one not in LAYOUTS_OF]
+    decided += ["schedule"] if options.order.schedule is not None else []
+    if scheme == PLAIN:
+        of_call = NativeOptions.names()
+        decided += [one for one, value in options.of_scheme.items() if one not in of_call and value is not None]
+    if options.machine.launch_overhead:
+        raise InputError("launch_overhead: a library's seconds are what its kernels take beyond a launch; leave it out")
+    if decided:
+        them = "it" if len(decided) == 1 else "them"
+        raise InputError(f"library = {name!r} decides {', '.join(decided)}; leave {them} out")
+    epilogue = options.epilogue
+    around = {
+        "c": epilogue.c,
+        "bias": epilogue.bias,
+        "alpha": epilogue.alpha,
+        "beta": epilogue.beta,
+        "output": epilogue.output,
+    }
+    added = [one for one, value in around.items() if value is not None]
+    if added and scheme != PLAIN:
+        raise UnsupportedError(
+            f"library = {name!r}: {', '.join(added)} of scheme {scheme}: which of its calls would add it is not known; "
+            "leave it out, or add it to the result"
+        )
+
+
+def library_call(
+    chosen: LibraryOnDevice,
+    asked: GemmCall,
+    *,
+    is_at_own_clock: bool = True,
+    count: int = 1,
+    is_of_a_scheme: bool = False,
+) -> LibraryCall:
+    """The call for one product. is_at_own_clock: else there are no recorded times. count: of such calls.
+
+    Raises UnsupportedError where the library has no such call, or its choice is not known.
+    """
+    choice = chosen.choose(asked)
+    times = chosen.times(asked, choice) if is_at_own_clock else None
+    decisions = _decisions(choice)
+    if times is not None:
+        text = "the program's, and what else its kernels take"
+        decisions.append(Decision("times", text, "library", times.evidence, times.why))
+    return LibraryCall(
+        id=chosen.id,
+        choice=choice,
+        layouts=(order_named(asked.a_layout), order_named(asked.b_layout)),
+        times=times,
+        decisions=tuple(decisions),
+        mapping=_mapping(choice),
+        count=count,
+        is_of_a_scheme=is_of_a_scheme,
+    )
+
+
+def _mapping(choice: LibraryChoice) -> dict[str, Any]:
+    """What a dataflow is told of the kernel, so that its cycles are the kernel's."""
+    if choice.tile is None:
+        return {}
+    m, n = choice.tile
+    return {"tile": {"m": m, "n": n, "k": choice.tile_k or STEP}}
+
+
+def _decisions(choice: LibraryChoice) -> list[Decision]:
+    numbers = [f"{name} {number}" for name, number in choice.numbers.items()]
+    decisions = [
+        Decision("kernel", choice.kernel, "library", choice.evidence, ", ".join([*numbers, choice.why])),
+        Decision("split_k", str(choice.split_k), "library", choice.evidence, choice.why),
+    ]
+    if not choice.known:
+        instead = "tiles whose K several CTAs share" if choice.schedule.regions else "one chain in order of K"
+        why = f"how this kernel adds over K is not known for these sizes; {instead} stands for it"
+        decisions.append(Decision("order of summation", instead, "default", ASSUMED, why))
+    return decisions

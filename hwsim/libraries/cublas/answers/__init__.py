@@ -1,0 +1,1 @@
+"""What cuBLASLt answers for a call: recorded, fitted by trees, beside a recorded one, or estimated."""

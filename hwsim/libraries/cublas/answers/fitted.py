@@ -1,0 +1,160 @@
+"""What the trees fitted to a library's answers give for a call that no answer was recorded of.
+
+It knows which model is for which call, and how sure it is; not what an answer means, nor who else may have one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.errors import UnsupportedError
+from hwsim.libraries.cublas.answers.features import batch_features, features
+from hwsim.libraries.cublas.answers.store import Entry, Store, store
+from hwsim.libraries.cublas.answers.vectors import facts
+from hwsim.libraries.cublas.calls import VECTOR_BYTES, Asked, Call, Unasked
+from hwsim.libraries.cublas.pytorch import biased_outputs, pytorch_call
+from hwsim.libraries.cublas.versions import Version
+
+#: Parts of a call in words.
+BIAS, COLUMNS, BATCHES = "a bias", "A by columns", "batches"
+REDUCTIONS, PREFERENCE = "these reductions", "this workspace and these reductions"
+
+
+class FittedAnswer(NamedTuple):
+    """cuBLASLt's numbers (id, stages, slices, reduction, custom option), the probability that they are right, and what
+    in the call the library was not asked about.
+    """
+
+    order: tuple[int, ...]
+    confidence: float
+    unasked: Unasked
+
+
+@dataclass(frozen=True, slots=True)
+class FittedChoices:
+    """The trees of a version, for one of the chips that it was asked on."""
+
+    version: Version
+    device: str
+
+    @property
+    def trees(self) -> Store:
+        """The version's file of trees."""
+        return store(self.version.path)
+
+    def entries(self, call: Call, fast: bool | None, batched: bool, like: Call | None = None) -> list[Entry]:
+        """The models for calls with these operands, layouts and alignment, whatever the preference.
+
+        like: the call whose alignment it is, where that has another layout.
+        """
+        if self.device not in self.version.devices:  # a version or chip that is known by a user's file alone
+            return []
+        aligned = (like or call).row_bytes == VECTOR_BYTES
+        return [
+            one
+            for one in self.trees.entries
+            if (one.operand, one.fast) == (call.operand, fast)
+            and self.device in one.devices
+            and one.aligned in (None, aligned)
+            and (one.a_layout, one.b_layout, one.batched) == (call.a_layout, call.b_layout, batched)
+        ]
+
+    def simple_entries(self, call: Call, fast: bool | None) -> list[Entry]:
+        """The models for one product of a call, with A by rows."""
+        return self.entries(call._replace(a_layout="rows"), fast, False, like=call)
+
+    def answers(self, asked: Asked, sizes_m: NDArray[np.int64]) -> list[FittedAnswer]:
+        """What the trees give for sizes m of one alignment: the choice of one product with A by rows, then what another
+        layout or a batch makes of it. Raises UnsupportedError where there is no model.
+        """
+        trees, call = self.trees, asked.call._replace(m=int(sizes_m[0]))
+        entry = self._simple(asked._replace(call=call))
+        sizes = sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k)
+        values = features(*sizes)
+        labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
+        for one in [] if entry.biased else self._further(call, asked.fast, asked.batch > 1):
+            own = batch_features(*sizes, asked.batch) if one.batched else values
+            before = np.array(entry.order, np.float64)[labels].T
+            labels, sure = trees.tree(f"{one.name}.order").leaves(np.concatenate([own, before]))
+            entry = one
+        unasked = self._unasked(entry, asked)
+        return [
+            FittedAnswer(tuple(entry.order[label]), confidence, unasked)
+            for label, confidence in zip(labels.tolist(), sure.tolist(), strict=True)
+        ]
+
+    def vector_answer(self, asked: Asked) -> FittedAnswer | None:
+        """What the trees give for a batch of matrix-vector products; None where they have none."""
+        call = asked.call
+        fits = [one for one in self.trees.vectors if call.operand in one.operands]
+        if not fits or self.device not in self.version.devices:
+            return None
+        label, sure = self.trees.tree(f"{fits[0].name}.order").leaf(facts(call, asked.batch)[:, 0])
+        usual = pytorch_call((call.n, call.k), format=call.operand, output=call.output, has_bias=False)
+        parts = (BIAS,) if asked.bias else () if asked.told == usual.told else (PREFERENCE,)
+        unasked = Unasked(parts, self.version.chips_instead(self.device, "batched_vectors"))
+        return FittedAnswer(tuple(fits[0].order[label]), sure, unasked)
+
+    def tile(self, asked: Asked, order: tuple[int, ...]) -> tuple[int, ...]:
+        """cuBLASLt's numbers of tile, cluster, swizzle for a call that is answered so, by the model of another
+        workspace if need be; () if not known.
+        """
+        call = asked.call
+        fits = [one for one in self.simple_entries(call, asked.fast) if one.tile is not None]
+        wanted = (asked.told.workspace_bytes, asked.told.mask)
+        own = next((one for one in fits if (one.workspace_bytes, one.reductions) == wanted), fits[0] if fits else None)
+        if own is None or own.tile is None:
+            return ()
+        number, _, slices, *_ = order
+        values: NDArray[Any] = np.append(features(call.m, call.n, call.k)[:, 0], [number, slices])
+        return tuple(own.tile[self.trees.tree(f"{own.name}.tile").leaf(values)[0]])
+
+    def _simple(self, asked: Asked) -> Entry:
+        """The model for one product of a call, A by rows. Raises UnsupportedError where there is none."""
+        call, told = asked.call, asked.told
+        fits = [one for one in self.simple_entries(call, asked.fast) if asked.bias or not one.biased]
+        exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (told.workspace_bytes, told.mask)]
+        # A narrower set of reductions was fitted only where it changes the choice.
+        other = [one for one in fits if one.workspace_bytes == told.workspace_bytes]
+        found = exact or other
+        if not found:
+            known = ", ".join(str(size) for size in sorted({one.workspace_bytes for one in fits}))
+            raise UnsupportedError(
+                f"no choices for {call.operand} with {told.workspace_bytes} bytes of workspace; known: "
+                f"{known or 'none'}"
+            )
+        return found[0]
+
+    def _further(self, call: Call, fast: bool | None, batched: bool) -> list[Entry]:
+        """The models that start from the choice of one product with A by rows: that of such calls, or where there is
+        none, of A by columns, then of batches.
+        """
+        if not batched and call.a_layout != "columns":
+            return []
+        if own := self.entries(call, fast, batched)[:1]:
+            return own
+        found = self.entries(call, fast, False)[:1] if call.a_layout == "columns" else []
+        by_rows = call._replace(a_layout="rows")
+        return found + (self.entries(by_rows, fast, True, like=call)[:1] if batched else [])
+
+    def _unasked(self, entry: Entry, asked: Asked) -> Unasked:
+        """What in a call the model does not speak of."""
+        call, told = asked.call, asked.told
+        # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
+        parts = [] if told.mask | entry.reductions == entry.reductions else [REDUCTIONS]
+        # where a bias changes the choice, models of products without one say nothing of those with one
+        is_changed = any(one.biased for one in self.trees.entries if one.operand == call.operand)
+        if asked.bias and (entry.biased != is_changed or not biased_outputs(call.operand)):
+            parts.append(BIAS)
+        parts += [COLUMNS] if entry.a_layout != call.a_layout else []
+        parts += [BATCHES] if entry.batched != (asked.batch > 1) else []
+        chips: tuple[str, ...] = ()
+        if entry.biased:  # a model of its own
+            chips = self.version.chips_instead(self.device, "biased")
+        if entry.batched and entry.a_layout == "columns":
+            chips = chips or self.version.chips_instead(self.device, "batched_columns")
+        return Unasked(tuple(parts), chips)

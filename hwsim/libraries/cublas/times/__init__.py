@@ -1,0 +1,1 @@
+"""What cuBLAS's kernels take, as fitted to recorded GEMMs."""

@@ -1,0 +1,57 @@
+"""What a user should know before relying on a library's bits: an unsure choice, an order that is not known.
+
+It knows a library's call and its record; it chooses nothing.
+"""
+
+from __future__ import annotations
+
+from hwsim.analysis.run_records import RunWarning
+from hwsim.evaluate.explicit import elements
+from hwsim.gemm.record import Gemm
+from hwsim.libraries.call import LibraryCall
+
+#: Codes of warnings.
+ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"
+ESTIMATED, UNSURE = "library_choice_estimated", "library_choice_unsure"
+LOSES_K, LEFT_OUT = "library_loses_k", "k_left_out"
+SURE = 0.9  # the probability of a choice below which a run warns of it
+
+
+def warnings_of(call: LibraryCall) -> list[RunWarning]:
+    """What a user should know before relying on the bits: an unsure choice, an order that is not known."""
+    choice, notices = call.choice, list[RunWarning]()
+    if not choice.known:
+        text = f"{choice.kernel}: how it adds over K is not known for these sizes, so the last bits may differ"
+        notices.append({"code": ORDER_UNKNOWN, "count": 1, "message": text})
+    if call.why:
+        text = f"{choice.kernel} adds over K as assumed: {call.why}; compare a sample (hwsim library record)"
+        notices.append({"code": ORDER_ASSUMED, "count": 1, "message": text})
+    if choice.lost_k:
+        text = (
+            f"{choice.kernel} with {choice.split_k} slices leaves the last {choice.lost_k} products of K out of every "
+            "sum, as this library does for some K; pad K with zeros, or take another one"
+        )
+        notices.append({"code": LOSES_K, "count": choice.lost_k, "message": text})
+    if choice.is_estimated:
+        text = (
+            f"which kernel the library runs is not known on such a chip: {choice.kernel} is hwsim's estimate, "
+            f"which gives {choice.share_text}; bits and cycles "
+            "may be others (hwsim library record asks the library on a GPU)"
+        )
+        notices.append({"code": ESTIMATED, "count": 1, "message": text})
+    elif choice.confidence < SURE:
+        text = (
+            f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "
+            f"{choice.confidence:.2f}; where it runs another, bits and cycles are other ones"
+        )
+        notices.append({"code": UNSURE, "count": 1, "message": text})
+    return notices
+
+
+def left_out(record: Gemm) -> list[RunWarning]:
+    """A warning where the library's kernel does not take all of K."""
+    if record.schedule.sum is None:
+        return []
+    lost = record.problem.k - elements(record.schedule.sum)
+    text = f"the library's slices leave out the last {lost} of K: its product is wrong by them, and so is this one"
+    return [{"code": LEFT_OUT, "count": lost, "message": text}] if lost > 0 else []

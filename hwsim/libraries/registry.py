@@ -1,0 +1,61 @@
+"""The libraries that hwsim knows, by name: its own, and those of installed packages.
+
+A package registers a provider (hwsim.libraries.protocol) under its name in the entry-point group `hwsim.libraries`. The
+module knows names and files' ends; no rule of a library.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+from hwsim.errors import ConfigError, UnsupportedError, nearest
+from hwsim.host.plugins import entry_points
+from hwsim.libraries.cublas.provider import CUBLAS
+from hwsim.libraries.protocol import LibraryProvider, LibraryRequest, LibraryRules
+
+GROUP = "hwsim.libraries"
+OWN: tuple[LibraryProvider, ...] = (CUBLAS,)
+
+
+def known_libraries() -> list[str]:
+    """The names of all libraries, sorted."""
+    return sorted({*(one.name for one in OWN), *(point.name for point in entry_points(group=GROUP))})
+
+
+def library_files() -> tuple[str, ...]:
+    """Ends of the names of files of answers that hwsim's libraries read."""
+    return tuple(end for one in OWN for end in one.files)
+
+
+def rules_of(name: str | Path, request: LibraryRequest) -> LibraryRules:
+    """The rules of a library, or of a file of its answers, on a device. Raises UnsupportedError for an unknown name."""
+    text = str(name)
+    for one in OWN:
+        if text.endswith(one.files):
+            return one.from_file(Path(name), request)
+    return provider(text).on(request)
+
+
+def provider(name: str) -> LibraryProvider:
+    """The library of that name. Raises UnsupportedError where there is none, ConfigError where a package has no such
+    object.
+    """
+    for one in OWN:
+        if one.name == name:
+            return one
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            return _loaded(point)
+    names = known_libraries()
+    files = f", and files of answers ({', '.join(library_files())})"
+    raise UnsupportedError(f"no library {name!r}; there is {', '.join(names)}{files}{nearest(name, names)}")
+
+
+def _loaded(point: EntryPoint) -> LibraryProvider:
+    found: Any = point.load()
+    if not callable(getattr(found, "on", None)) or getattr(found, "name", None) != point.name:
+        text = f"entry point {point.value} in {GROUP}: got {found!r}; allowed: a library provider named {point.name!r}"
+        raise ConfigError([text], kind="library")
+    return found  # type: ignore[no-any-return]

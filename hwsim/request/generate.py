@@ -1,0 +1,115 @@
+"""Writes the two modules of types that follow from the declarations: `run_options` and `option_records`.
+
+It knows declarations and how Python is written. `python -m hwsim.request.generate` writes both files; a test fails
+where they are behind the declarations. They have the options of hwsim's own schemes and dataflows: a plug-in's types
+are the plug-in's.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from hwsim.dataflows import registry
+from hwsim.gemm.option_types import Option
+from hwsim.request.declarations import OWN, Declared, declared_by_name
+from hwsim.schemes import OWN as OWN_SCHEMES
+
+WIDTH = 120
+#: What is written, and by which function.
+FOLDER = Path(__file__).parent
+#: Parameters of `hwsim.run` with a place of their own in its signature.
+BESIDE = ("c",)
+HEAD = '''"""{text}
+
+Written by hwsim.request.generate from the declarations; change these, not this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping{sequence}
+{dataclass}from pathlib import Path
+from typing import Any{typing}
+
+from numpy.typing import ArrayLike
+
+{tile}from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.on_device import LibraryOnDevice
+'''
+
+
+def run_options() -> str:
+    """The text of `run_options`: a TypedDict of every option of `hwsim.run`, by which type checkers read calls."""
+    head = HEAD.format(
+        text="The options of `hwsim.run` as a type: their names and the types of their values.",
+        sequence=", Sequence",
+        dataclass="",
+        typing=", Literal, TypedDict",
+        tile="from hwsim.gemm.mapping import Tile\n",
+    )
+    lines = [head, "", "class RunOptions(TypedDict, total=False):"]
+    lines.append('    """Every option of `hwsim.run` that hwsim, its schemes or its dataflows declare."""')
+    for name, entries in declared_by_name().items():
+        own = [entry for entry in entries if _is_own(entry)]
+        if own and name not in BESIDE:
+            lines += ["", *_comment(own), f"    {name}: {_annotation([entry.option for entry in own])}"]
+    return "\n".join(lines) + "\n"
+
+
+def option_records() -> str:
+    """The text of `option_records`: one frozen record for each owner of `declarations.OWN`."""
+    head = HEAD.format(
+        text="The options of a call by owner, one frozen record each, validated and with their defaults.",
+        sequence=", Sequence",
+        dataclass="from dataclasses import dataclass\n",
+        typing="",
+        tile="",
+    )
+    lines = [head]
+    for kind, options in OWN.items():
+        lines += ["", "@dataclass(frozen=True, slots=True)", f"class {record_name(kind)}:"]
+        lines += [f'    """Options of the owner "{kind}"."""', ""]
+        lines += [f"    {option.name}: {_held(option)} = {option.default!r}" for option in options]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def record_name(kind: str) -> str:
+    """The record's class of an owner."""
+    return f"{kind.split()[0].capitalize()}Options"
+
+
+def _is_own(entry: Declared) -> bool:
+    """Whether hwsim itself declares it."""
+    schemes = {scheme.name for scheme in OWN_SCHEMES}
+    return any(owner in OWN or owner in registry.OWN or owner in schemes for owner in entry.owners)
+
+
+def _annotation(options: list[Option]) -> str:
+    """The types of the declarations together."""
+    parts = [part for option in options for part in option.annotation.removesuffix(" | None").split(" | ")]
+    return " | ".join((*dict.fromkeys(parts), "None"))
+
+
+def _held(option: Option) -> str:
+    """The type of a validated value: None stands for a default that another part finds."""
+    return option.annotation if option.default is None else option.annotation.removesuffix(" | None")
+
+
+def _comment(entries: list[Declared]) -> Iterator[str]:
+    for entry in entries:
+        yield from textwrap.wrap(entry.text, WIDTH, initial_indent="    #: ", subsequent_indent="    #: ")
+
+
+WRITTEN = {"run_options.py": run_options, "option_records.py": option_records}
+
+
+def main() -> None:
+    """Write the modules."""
+    for name, text in WRITTEN.items():
+        (FOLDER / name).write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

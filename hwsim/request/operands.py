@@ -1,0 +1,151 @@
+"""A and B of a call and the sizes of its product, from arrays, from random numbers, or from sizes alone.
+
+It knows arrays and options; it knows no device and no plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.analysis.inputs import drawn
+from hwsim.errors import InputError
+from hwsim.formats import code_dtype, format_of
+from hwsim.gemm.convolution import ConvShape, conv_of
+from hwsim.host.memory import check_memory
+from hwsim.operands.operand import Operand, operand, to_common_format
+from hwsim.request.declarations import DEFAULT_SIZE
+from hwsim.request.options import CallOptions
+from hwsim.schemes import Scheme
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOperands:
+    """A and B (None when only sizes were given), (m, n, k), leading dimensions, whether A and B were drawn at random,
+    and the convolution whose GEMM it is.
+    """
+
+    left: Operand | None
+    right: Operand | None
+    sizes: tuple[int, int, int]
+    lead: tuple[int, ...] = ()
+    is_drawn: bool = False
+    conv: ConvShape | None = None
+
+    @property
+    def pair(self) -> tuple[Operand, Operand] | None:
+        """A and B, where there are any."""
+        return None if self.left is None or self.right is None else (self.left, self.right)
+
+    def converted(self, format: str) -> ProductOperands:
+        """The same operands rounded to a format."""
+        assert self.left is not None and self.right is not None
+        return replace(self, left=self.left.converted(format), right=self.right.converted(format))
+
+
+def operands_of(a: Array | None, b: Array | None, options: CallOptions, scheme: Scheme) -> ProductOperands:
+    """A and B of a call. scheme: its first format is that of random operands.
+
+    Raises InputError where arrays and sizes disagree.
+    """
+    problem, is_exact = options.problem, options.machine.exact
+    if problem.input_format is not None:
+        format_of(problem.input_format)
+    if (a is None) != (b is None):
+        raise InputError("got one of A and B; give both, or neither for random ones")
+    if problem.conv is not None:
+        return _of_convolution(problem.conv, a, options)
+    left = right = None
+    lead: tuple[int, ...] = ()
+    asked = {"m": problem.m, "n": problem.n, "k": problem.k}
+    if a is not None and b is not None:
+        left, right = (
+            operand(name, x, input_format=problem.input_format, format=options.scheme.format)
+            for name, x in (("A", a), ("B", b))
+        )
+        left, right = to_common_format(left, right)
+        sizes = _sizes_of(left, right, asked)
+        lead = _common(left, right)
+    else:
+        sizes = {name: DEFAULT_SIZE if size is None else size for name, size in asked.items()}
+    is_drawn = left is None and is_exact
+    if is_exact:
+        _check_memory(sizes, math.prod(lead), options, is_drawn)
+    if is_drawn:
+        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, scheme.input_formats[0])
+        left, right = (operand("A", x) for x in pair)
+        if problem.input_format is not None:
+            left, right = left.converted(problem.input_format), right.converted(problem.input_format)
+    return ProductOperands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)
+
+
+def _sizes_of(left: Operand, right: Operand, asked: Mapping[str, int | None]) -> dict[str, int]:
+    """The sizes of the product of two matrices. Raises InputError where others are asked for."""
+    if left.shape[1] != right.shape[0]:
+        raise InputError(
+            f"A is {left.shape[0]} x {left.shape[1]} and B {right.shape[0]} x {right.shape[1]}: "
+            "A's columns must equal B's rows"
+        )
+    sizes = {"m": left.shape[0], "n": right.shape[1], "k": left.shape[1]}
+    for name, size in sizes.items():
+        if asked[name] is not None and asked[name] != size:
+            raise InputError(f"{name} = {asked[name]}, but the matrices give {name} = {size}; leave it out")
+    if min(sizes.values()) < 1:
+        empty = min(sizes, key=lambda name: sizes[name])
+        raise InputError(f"{empty} = 0; allowed: an integer of at least 1")
+    return sizes
+
+
+def _check_memory(sizes: Mapping[str, int], matrices: int, options: CallOptions, is_drawn: bool) -> None:
+    """Raise InputError where the operands to be drawn and the result do not fit in this machine's memory.
+
+    The result counts in its own format where that is said, else as FP32. What is beside it: hwsim.compute.bits.
+    """
+    m, n, k = (int(sizes[name]) for name in "mnk")
+    needed = 4 * (m * k + k * n) if is_drawn else 0
+    if options.region.rows is None and options.region.cols is None:
+        needed += m * n * matrices * code_dtype(format_of(options.epilogue.output or "fp32")).itemsize
+    check_memory(
+        needed,
+        f"{'A, B and C' if is_drawn else 'C'} of m, n, k = {m}, {n}, {k}{f' times {matrices}' * (matrices > 1)}",
+        "compute a part of the result (rows=, cols=), or cycles alone (exact=False)",
+    )
+
+
+def _of_convolution(sizes: Mapping[str, Any], a: Array | None, options: CallOptions) -> ProductOperands:
+    """The GEMM of a convolution, without operands: one for all groups."""
+    if a is not None or options.machine.exact:
+        raise InputError("conv: for cycles alone: leave out A and B and give exact=False; bits are hwsim.conv2d's")
+    problem = options.problem
+    beside = {
+        "m": problem.m,
+        "n": problem.n,
+        "k": problem.k,
+        "c": options.epilogue.c,
+        "shape": options.region.shape,
+        "library": options.library.library,
+    }
+    others = [name for name, value in beside.items() if value is not None]
+    if others:
+        raise InputError(f"{', '.join(others)}: not beside conv")
+    shape = conv_of(sizes)
+    lead = (shape.groups,) if shape.groups > 1 else ()
+    return ProductOperands(None, None, shape.gemm, lead, conv=shape)
+
+
+def _common(a: Operand, b: Operand) -> tuple[int, ...]:
+    """The broadcast leading dimensions of A and B. Raises InputError where they do not broadcast."""
+    try:
+        lead: tuple[int, ...] = np.broadcast_shapes(a.lead, b.lead)
+    except ValueError:
+        raise InputError(f"A's leading dimensions {a.lead} and B's {b.lead} do not fit together") from None
+    if 0 in lead:
+        raise InputError(f"the stack of matrices is empty: its shape is {lead}")
+    return lead

@@ -1,0 +1,124 @@
+"""The options that a caller gave, sorted by owner: a frozen record each, from names and values to types.
+
+It knows declarations; it knows no device, no array's contents and no plan. Behind it nothing looks options up by name
+but their owners: the scheme and the dataflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT
+from hwsim.dataflows.registry import dataflows
+from hwsim.errors import InputError, nearest
+from hwsim.request.declarations import OWN
+from hwsim.request.option_records import (
+    EpilogueOptions,
+    LibraryOptions,
+    MachineOptions,
+    OrderOptions,
+    ProblemOptions,
+    RegionOptions,
+    SchemeOptions,
+)
+from hwsim.schemes import Scheme, schemes
+
+#: The owners of declarations: the field of CallOptions, the record, and the options.
+RECORDS = tuple(
+    (kind.split()[0], record, OWN[kind])
+    for kind, record in (
+        ("problem", ProblemOptions),
+        ("scheme", SchemeOptions),
+        ("epilogue", EpilogueOptions),
+        ("order of summation", OrderOptions),
+        ("library", LibraryOptions),
+        ("region", RegionOptions),
+        ("machine", MachineOptions),
+    )
+)
+KNOWN = frozenset(option.name for options in OWN.values() for option in options)
+FORMAT = "format"  # of the scheme, and declared for all schemes
+
+
+@dataclass(frozen=True, slots=True)
+class MappingOptions:
+    """The options of a dataflow that a caller gave, without None. The dataflow checks their values."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def layouts(self) -> tuple[str, str]:
+        """The storage orders of A and B."""
+        a, b = (self.values.get(option.name) or "rows" for option in (A_LAYOUT, B_LAYOUT))
+        return str(a), str(b)
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """The options of one call by owner. of_scheme: the scheme's own ones that were given; the scheme checks them."""
+
+    problem: ProblemOptions
+    scheme: SchemeOptions
+    epilogue: EpilogueOptions
+    order: OrderOptions
+    library: LibraryOptions
+    region: RegionOptions
+    machine: MachineOptions
+    mapping: MappingOptions
+    of_scheme: Mapping[str, Any]
+
+    @property
+    def is_of_a_part(self) -> bool:
+        """Whether a part of the result is asked for, or the operands are a part of a product's."""
+        return self.region != RegionOptions()
+
+
+def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptions:
+    """Sort `values` by owner. scheme: None where scheme="auto" still has to select one.
+
+    Raises InputError for a value that is not allowed, for a name that nobody declares, and for an option that the
+    scheme's object has, too.
+    """
+    of_mapping = {option.name for options in dataflows().options().values() for option in options}
+    of_this_scheme = {option.name for option in scheme.options} if scheme is not None else set()
+    plain: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in KNOWN:
+            plain[name] = value
+        elif name in of_mapping and name not in of_this_scheme:
+            if value is not None:
+                mapping[name] = value
+        elif scheme is None or name in of_this_scheme or name in _of_schemes():
+            rest[name] = value
+        else:
+            names = sorted({*KNOWN, *of_mapping, *of_this_scheme})
+            has = ", ".join(sorted(of_this_scheme)) or "none"
+            raise InputError(
+                f"no option {name!r}: scheme {scheme.name} has {has}; for the others see `hwsim run --help`"
+                f"{nearest(name, names)}"
+            )
+    if scheme is not None and scheme.given:
+        plain, rest = _with_given(scheme, plain, rest)
+    records: dict[str, Any] = {
+        field: record(**{option.name: option.check(plain.get(option.name)) for option in options})
+        for field, record, options in RECORDS
+    }
+    return CallOptions(mapping=MappingOptions(mapping), of_scheme=rest, **records)
+
+
+def _with_given(scheme: Scheme, plain: dict[str, Any], rest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both, with the options that the scheme's object carries."""
+    twice = [name for name in scheme.given if plain.get(name) is not None or rest.get(name) is not None]
+    if twice:
+        raise InputError(f"{', '.join(twice)}: the object of scheme {scheme.name} says it, too; leave one out")
+    carried = dict(scheme.given)
+    of_all = {FORMAT: carried.pop(FORMAT)} if FORMAT in carried else {}
+    return plain | of_all, rest | carried
+
+
+def _of_schemes() -> set[str]:
+    return {option.name for scheme in schemes().values() for option in scheme.options}

@@ -1,0 +1,123 @@
+"""A request for one GEMM: everything that fixes its record, but no array.
+
+It knows devices, schemes, problems and a library's call; it knows nothing of how it is resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hwsim.backend.cpu import CPU
+from hwsim.backend.operations import Backend
+from hwsim.devices.device import Device
+from hwsim.devices.query import dot_spec, native_format
+from hwsim.formats import format_of
+from hwsim.gemm.planned import Planned
+from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule, schedule_of
+from hwsim.libraries.call import LibraryCall
+from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.request.epilogue import with_epilogue
+from hwsim.request.operands import ProductOperands
+from hwsim.request.options import CallOptions
+from hwsim.schemes import Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for one GEMM, apart from the arrays themselves.
+
+    scheme_options, mapping: as given by the user. schedule: what is asked for of the order of summation, with the
+    epilogue. scheduled: whether the user gave a schedule. exact: bits are wanted; timing: cycles are; functional: bits
+    by the program. library: the library call that the schedule comes from. planned: the scheme's plan, where a library
+    was asked for its calls. backend: computes the bits.
+    """
+
+    device: Device
+    scheme: Scheme
+    problem: Problem
+    format: str | None = None
+    scheme_options: Mapping[str, Any] = field(default_factory=dict)
+    mapping: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=Schedule)
+    scheduled: bool = False
+    exact: bool = True
+    timing: bool = True
+    functional: bool = False
+    library: LibraryCall | None = None
+    planned: Planned | None = None
+    backend: Backend = CPU
+
+    @property
+    def key(self) -> str:
+        """The request as text; it distinguishes 1 from True and 0.0 from -0.0. The plan follows from the rest."""
+        fixed = (self.scheme.name, self.format, sorted(self.scheme_options.items()), sorted(self.mapping.items()))
+        wanted = (self.exact, self.timing, self.functional, self.scheduled, self.library)
+        return repr((id(self.device), id(self.scheme), id(self.backend), fixed, wanted, self.problem, self.schedule))
+
+
+def request_of(
+    chip: Device, scheme: Scheme, options: CallOptions, operands: ProductOperands, *, is_chosen: bool = False
+) -> Request:
+    """The request of a call, without a library's choice. is_chosen: scheme="auto" has chosen the scheme.
+
+    Raises InputError for a schedule that is none, or that says something else than the epilogue's options.
+    """
+    named = options.scheme.format
+    is_exact = options.machine.exact
+    assumed = options.problem.input_format or ("fp32" if is_exact or is_chosen or named is None else str(named))
+    epilogue = options.epilogue
+    schedule = with_epilogue(
+        schedule_of(options.order.schedule), alpha=epilogue.alpha, beta=epilogue.beta, output=epilogue.output
+    )
+    problem = Problem(
+        assumed if operands.left is None else operands.left.format,
+        *operands.sizes,
+        lead=operands.lead,
+        has_c=epilogue.c is not None,
+        bias=None if epilogue.bias is None else "fp32",
+        image=None if operands.conv is None else operands.conv.image,
+    )
+    return Request(
+        chip,
+        scheme,
+        problem,
+        format=options.scheme.format,
+        scheme_options=options.of_scheme,
+        mapping=options.mapping.values,
+        schedule=schedule,
+        scheduled=options.order.schedule is not None,
+        exact=is_exact,
+        timing=options.machine.timing,
+        functional=bool(options.machine.functional),
+    )
+
+
+def by_instruction(request: Request) -> Request:
+    """The request in the format of its schedule's instruction, where that multiplies wider operands than asked for.
+
+    So kernels without a matrix instruction take fp16 and bf16: each product is an FP32 one.
+    """
+    wanted = request.schedule.instruction
+    if wanted is None or request.scheme.name != DEFAULT_SCHEME:
+        return request
+    fmt = str(request.format or native_format(request.device, request.problem.input_format))
+    spec = dot_spec(request.device, wanted)
+    if fmt == spec.a or spec.a != spec.b or not format_of(spec.a).holds(format_of(fmt)):
+        return request
+    return replace(request, format=spec.a)
+
+
+def rounded_first(request: Request, asked: str | None, operands: ProductOperands) -> tuple[Request, ProductOperands]:
+    """Operands in the format asked for, where the kernel multiplies wider ones and would not round them.
+
+    Not tf32, which kernels of FP32 take as it is in memory: FP32.
+    """
+    if asked in (None, request.format, "tf32") or request.scheme.name != DEFAULT_SCHEME:
+        return request, operands
+    if operands.left is None or operands.left.format == asked:
+        return request, operands
+    problem = replace(request.problem, input_format=str(asked))
+    return replace(request, problem=problem), operands.converted(str(asked))

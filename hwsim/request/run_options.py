@@ -1,0 +1,256 @@
+"""The options of `hwsim.run` as a type: their names and the types of their values.
+
+Written by hwsim.request.generate from the declarations; change these, not this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from numpy.typing import ArrayLike
+
+from hwsim.gemm.mapping import Tile
+from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.on_device import LibraryOnDevice
+
+
+class RunOptions(TypedDict, total=False):
+    """Every option of `hwsim.run` that hwsim, its schemes or its dataflows declare."""
+
+    #: rows of A and C (default: from the matrices, else 1024)
+    m: int | None
+
+    #: columns of B and C (default: from the matrices, else 1024)
+    n: int | None
+
+    #: columns of A, rows of B (default: from the matrices, else 1024)
+    k: int | None
+
+    #: a convolution instead of m, n and k, as an implicit GEMM, with exact=False: channels, height, width, filters, r,
+    #: s, and batch, stride, padding, dilation, groups (pairs as JSON)
+    conv: Mapping[str, Any] | None
+
+    #: format of the elements of A and B, where the arrays are codes; with exact=False, of operands of which only the
+    #: sizes are known (default: the arrays'; with exact=False that of `format`)
+    input_format: str | None
+
+    #: seed of random matrices, N(0, 1) (default: 0)
+    seed: int | None
+
+    #: with scheme=auto: largest predicted error, relative, Frobenius norm; the fastest such scheme is used
+    error_target: float | None
+
+    #: operand format of schemes that accept native formats (default: the operands' own if the device has a unit for it,
+    #: else the device file's default_format)
+    #: operand format; by default the input's, or the device's default [native]
+    #: format of the pieces (default: int8) [quantensor]
+    format: str | None
+
+    #: factor of the product (default: 1)
+    alpha: float | None
+
+    #: factor of C (default: 1 where a C is given, else 0)
+    beta: float | None
+
+    #: (n,) values, one added to each column
+    bias: ArrayLike | None
+
+    #: format of the result; rounded to nearest even at the end (default: the scheme's, or what the unit gives)
+    output: str | None
+
+    #: order of summation over K: the fields of hwsim.gemm.schedule.Schedule (default: one chain in order of K, or the
+    #: dataflow's)
+    schedule: Schedule | Mapping[str, Any] | None
+
+    #: GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it; or a file that
+    #: `hwsim library record` wrote, or what hwsim.library gave for this device (default: none: the device's own order)
+    library: str | Path | LibraryOnDevice | None
+
+    #: only these rows of the result, with the bits they have in the whole
+    rows: slice | ArrayLike | None
+
+    #: only these columns of the result, with the bits they have in the whole
+    cols: slice | ArrayLike | None
+
+    #: (m, n) of the whole product, where A and B hold some of its rows and columns (default: that of the matrices)
+    shape: tuple[int, int] | list[int] | None
+
+    #: which rows and columns of the whole product A's rows and B's columns are
+    at: Sequence[slice | ArrayLike] | None
+
+    #: compute the bits; false: cycles only, for operands already in `format` (default: True)
+    exact: bool | None
+
+    #: compute the cycles; false: bits only (default: True)
+    timing: bool | None
+
+    #: compute the bits by executing the device's program (true) or by the direct evaluator (false); same bits (default:
+    #: the direct evaluator)
+    functional: bool | None
+
+    #: core clock, for a single run with L2 empty (default: the device file's; its clock under load in a series of runs,
+    #: where given)
+    clock_mhz: float | None
+
+    #: seconds include the device's launch overhead of every kernel
+    launch_overhead: bool | None
+
+    #: host threads for the bits; no influence on the result (default: all)
+    threads: int | None
+
+    #: CTA tile: elements of C per core, and of K per stage: m=128,n=256,k=64, or three numbers in the family's order
+    #: (davinci: m,k,n; elsewhere m,n,k) (default: the fastest by estimate) [davinci, davinci_separated, sm70, sm80,
+    #: sm90, sm100, cdna, tiled]
+    tile: Tile | Mapping[str, int] | tuple[int, ...] | list[int] | None
+
+    #: blocks of A that stay in L1 while B is streamed (default: as many as fit) [davinci]
+    n_fused: int | None
+
+    #: buffers per stage of the pipeline (default: double) [davinci, davinci_separated]
+    buffering: str | None
+
+    #: where A is split into the unit's format: before (by a kernel of its own, pieces in global memory), or kernel (in
+    #: the GEMM kernel, block by block on the way into L1) (default: before) [davinci]
+    convert_a: str | None
+
+    #: tile rasterisation: width of a band of columns, in tiles, for locality in L2 (default: chosen)
+    #: [davinci_separated, sm70, sm80, sm90, sm100, cdna, tiled]
+    swizzle: int | None
+
+    #: blocks of K per packet of A in L1 (stepKa) (default: chosen) [davinci_separated]
+    step_ka: int | None
+
+    #: blocks of K per packet of B in L1 (stepKb) (default: chosen) [davinci_separated]
+    step_kb: int | None
+
+    #: distribution of tiles over cores: cyclic (tile t to core t mod cores), or block (one block of tiles per core)
+    #: (default: cyclic) [davinci_separated]
+    distribution: str | None
+
+    #: rows and columns of blocks, with distribution=block (default: chosen) [davinci_separated]
+    grid: tuple[int, int] | list[int] | None
+
+    #: the FixPipe reads parts of the result while the cube still works (UnitFlag) (default: false) [davinci_separated]
+    unit_flag: bool | None
+
+    #: storage order of A: row-major or column-major (default: rows) [davinci_separated, sm70, sm80, sm90, sm100, cdna,
+    #: tiled]
+    a_layout: str | None
+
+    #: storage order of B: row-major or column-major (default: rows) [davinci_separated, sm70, sm80, sm90, sm100, cdna,
+    #: tiled]
+    b_layout: str | None
+
+    #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
+    #: with a block of K on its way (default: as many as fit) [sm70, sm80, sm90, sm100, cdna, tiled]
+    stages: int | None
+
+    #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
+    #: time (default: 1) [sm70, sm80, sm90, sm100, cdna, tiled]
+    split_k: int | Literal["auto"] | None
+
+    #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)
+    #: (default: the device's own, or the library's for split-K) [sm70, sm80, sm90, sm100, cdna, tiled]
+    instruction: str | None
+
+    #: shared: blocks of K wait in shared memory; none: each warp loads its fragments straight from global memory, as
+    #: NVIDIA's sample simple_wmma_gemm and rocWMMA's simple_hgemm do (no double buffer, no reuse between warps)
+    #: (default: shared) [sm70, sm80, sm90, sm100, cdna, tiled]
+    staging: str | None
+
+    #: warp tile: rows and columns of C per warp or wavefront (with a tile; with staging=none also alone) (default: the
+    #: library's for such a tile; with staging=none one fragment) [sm70, sm80, sm90, sm100, cdna, tiled]
+    warp: tuple[int, int] | list[int] | None
+
+    #: registers of a CTA beyond its threads' (255 a thread, CDNA 512) or beyond the register file are accepted: rows of
+    #: accumulators are stored to local memory after every block of K and read back (with a tile) (default: false: the
+    #: register file is the limit, whatever a thread's) [sm70, sm80, sm90, sm100, cdna, tiled]
+    spill: bool | None
+
+    #: 2: pairs of SMs multiply together and share B (tcgen05's cta_group::2); `tile` is per SM (default: 1) [sm100]
+    cta_group: int | None
+
+    #: operand format of B where it differs from A's: e5m2 beside e4m3, on units that take both [native]
+    format_b: str | None
+
+    #: length of K accumulated in the unit from zero; by default chosen with the tile [native, sgemm-cube]
+    #: length of K accumulated in the unit from zero; by default all of K [le-gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t,
+    #: tf32x1, tf32x3, tf32x4, tf64x1, tf64x3, tf64x4, markidis, egemm-tc]
+    #: termwise: length of K accumulated in the unit from zero; by default all [bf16x9, bf16x6, bf16x3]
+    k_group: int | None
+
+    #: fast: one chain over K; promoted (8-bit floats only): partial sums of every 128 of K added in fp32 (default:
+    #: fast) [native]
+    #: sum of the products; int32 wraps (default: int64) [ape-int16]
+    accumulate: str | None
+
+    #: the low piece is scaled by 2^this (0 to 12 in the paper) (default: 12) [sgemm-cube]
+    scaling_exponent: int | None
+
+    #: combine the three terms after all of K (termwise), or after every k_group (elementwise) (default: termwise)
+    #: [sgemm-cube]
+    #: fastf32: bands scaled inside the unit (tcgen05); bands: outside it; termwise: whole products added outside
+    #: [bf16x9, bf16x6, bf16x3]
+    #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
+    #: (default: chained) [ape-fp32-f, ape-fp32-b, markidis, egemm-tc]
+    accumulation: str | None
+
+    #: rounding of the low piece: RZ as Eq. 5-8, RNE as the text of Algorithm 1 (default: RZ) [le-gemm]
+    residual_rounding: str | None
+
+    #: products of one accumulator alternate per instruction, or (k) each runs over all of K (default: instruction) [le-
+    #: gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, ape, markidis, egemm-tc]
+    interleave: str | None
+
+    #: fastf32, bands: steps of 16 of K between additions outside the unit (default: 1) [bf16x9, bf16x6, bf16x3]
+    promotion_interval: int | None
+
+    #: use native fp32 instead where the timing machine predicts that it is faster [bf16x9, bf16x6, bf16x3]
+    hybrid: bool | None
+
+    #: unsigned, where the unit multiplies u8; else biased by 128; signed: as released, wraps from 32640 [ape-int16]
+    low_byte: str | None
+
+    #: elements of a block along m, n and k (default: 128) [ape]
+    block: int | None
+
+    #: hybrid: each block its own plan; else one plan for all; decide: the fastest that the operands allow (default:
+    #: hybrid) [ape]
+    strategy: str | None
+
+    #: narrow: a zero is in every range (ours); wide: below every range, as Listing 5 compares, so that its block is
+    #: native fp32 (default: narrow) [ape]
+    zeros: str | None
+
+    #: without operands: percent of block products for fp32-b [ape]
+    wide_percent: int | None
+
+    #: of both pieces: RZ as EGEMM-TC and SGEMM-cube (Table 2) describe it; RNE is CUDA's own conversion, which Ape's
+    #: errors (Fig. 14) fit (default: RZ) [markidis]
+    #: of both pieces: its text says round-split; SGEMM-cube's Table 2 says RZ (default: RNE) [egemm-tc]
+    rounding: str | None
+
+    #: sums of the product of high pieces: outside the unit after each instruction, or in the unit over all of K
+    #: (default: outside) [ootomo-fp16, ootomo-tf32]
+    leading: str | None
+
+    #: pieces per operand (default: 2) [quantensor]
+    pieces: int | None
+
+    #: all products of pieces, or those with i + j below `pieces` (default: True) [quantensor]
+    all_products: bool | None
+
+    #: one more piece of each operand, multiplied by the other's first [quantensor]
+    residual: bool | None
+
+    #: slices per operand; default: enough for 53 bits; 0: as many as represent the operands exactly [ozaki-fp16, ozaki-
+    #: int8]
+    slices: int | None
+
+    #: leave out products of slices i + j >= slices (counted from 0) (default: True) [ozaki-fp16, ozaki-int8]
+    truncate: bool | None
+
+    #: fp64: rounded additions from the least significant; exact: one rounding (default: fp64) [ozaki-fp16, ozaki-int8]
+    sum: str | None

@@ -1,0 +1,38 @@
+"""Advice for a run without split-K: that split-K would be much faster.
+
+A vendor's library uses split-K where C has few tiles; a run here does only on request, because it changes bits. The
+advice covers plans of one product: the others are not GEMMs of a library. The module knows the dataflows' estimates,
+neither bits nor the timing machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hwsim.analysis.run_records import RunWarning
+from hwsim.dataflows.registry import dataflow
+from hwsim.gemm.plan import Mixed
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
+
+CODE = "k_not_cut"
+
+
+def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[RunWarning]:
+    """A list with one notice {"code", "count": number of slices, "message"}, or none. gemm: mapped; options: of the
+    mapping, as given.
+    """
+    is_single = not isinstance(gemm.plan, Mixed) and gemm.plan.products == 1
+    if not is_single or gemm.decided("split_k") is not None or len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1:
+        return []
+    best = dataflow(device).split_k(gemm, device, options)
+    if best is None or best.share > best.advise_below:
+        return []
+    said = (
+        f'K is in one piece: split_k="auto" takes {best.slices} slices and about {best.share:.0%} of the time (by '
+        "estimate); libraries cut K where C has few tiles, and the bits are others then"
+    )
+    return [{"code": CODE, "count": best.slices, "message": said}]
