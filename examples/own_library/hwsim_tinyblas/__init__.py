@@ -40,7 +40,7 @@ class TinyTimes:
 
     def seconds(self, program_us: float, estimate_us: float) -> float:
         """Seconds of the call."""
-        return (program_us + DATA["launch_us"] + self.split_k * DATA["slice_us"]) * 1e-6
+        return float(program_us + DATA["launch_us"] + self.split_k * DATA["slice_us"]) * 1e-6
 
 
 @dataclass(frozen=True, slots=True)
