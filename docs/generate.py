@@ -6,7 +6,6 @@ lab/docs/generate.py does the same for the laboratory's pages.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,33 +23,7 @@ from hwsim.schemes import OWN
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
-SOURCES = FOLDER.parent / "hwsim"
-#: Folders of modules, in the order of the layers; of the command line each module is one verb.
-PARTS = (
-    "",
-    "numerics",
-    "datafiles",
-    "devices",
-    "libraries",
-    "gemm",
-    "library_calls",
-    "schemes",
-    "program",
-    "arithmetic",
-    "evaluate",
-    "dataflows",
-    "dataflows/davinci",
-    "dataflows/tiled",
-    "machines",
-    "analysis",
-    "resolve",
-    "trace",
-    "report",
-    "studies",
-    "papers",
-    "golden",
-    "recording",
-)
+VENDORS = ("AMD", "Huawei", "NVIDIA")
 
 
 def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
@@ -60,39 +33,15 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], right: tuple[i
 
 
 def devices() -> str:
-    """Every device of the package, and what is computed for it."""
-
-    def rows() -> Iterator[tuple[str, ...]]:
-        for name in sorted(file.stem for file in PACKAGE.glob("*.yaml")):
-            device = hwsim.device(PACKAGE / f"{name}.yaml")
-            whole = device.family in dataflows() and timing.missing(device) is None
-            yield (
-                f"`{name}`",
-                device.title,
-                "bits and cycles of GEMMs" if whole else "bits of GEMMs",
-                str(len(device.matrix_instructions)),
-            )
-
-    return table(("device", "chip", "what is computed", "entries for instructions"), rows(), right=(3,))
-
-
-def modules() -> str:
-    """Every module of the package, but for the verbs of the command line, and what its docstring begins with."""
-    text = ""
-    for part in PARTS:
-        folder = SOURCES / part
-        files = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
-        rows = (
-            (f"[{path.name}](../hwsim/{path.relative_to(SOURCES).as_posix()})", _first_line(path)) for path in files
-        )
-        text += f"### hwsim/{part}{'/' if part else ''}\n\n{table(('module', 'what it is'), rows)}\n"
-    return text
-
-
-def _first_line(path: Path) -> str:
-    """The first paragraph of a module's docstring."""
-    lines = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
-    return lines.replace("\n", " ").replace("|", "\\|")
+    """Every device of the package by its vendor, and what is computed for it."""
+    listed: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(file.stem for file in PACKAGE.glob("*.yaml")):
+        device = hwsim.device(PACKAGE / f"{name}.yaml")
+        whole = device.family in dataflows() and timing.missing(device) is None
+        vendor = next((word for word in VENDORS if device.title.startswith(word)), "hypothetical")
+        listed.setdefault((vendor, "bits and cycles" if whole else "bits"), []).append(f"`{name}`")
+    rows = ((vendor, computed, ", ".join(names)) for (vendor, computed), names in sorted(listed.items()))
+    return table(("vendor", "of GEMMs", "devices"), rows)
 
 
 def schemes() -> str:
@@ -114,22 +63,9 @@ def schemes() -> str:
             missing = [name for name in names if name not in carried]
             few, before = (missing, "all but ") if len(missing) < len(carried) else (carried, "")
             listed = before + ", ".join(f"`{name}`" for name in few) if missing else "all"
-            yield f"`{scheme.name}`", scheme.title, ", ".join(scheme.input_formats), listed
+            yield f"`{scheme.name}`", scheme.title, scheme.source, ", ".join(scheme.input_formats), listed
 
-    return table(("scheme", "what", "operands", "devices (bits)"), rows())
-
-
-def scheme_options() -> str:
-    """The options of every scheme, one row for each declaration with the schemes that share it."""
-    sharing: dict[tuple[str, str, str, str], list[str]] = {}
-    for scheme in OWN:
-        for option in scheme.options:
-            allowed = ", ".join(f"`{choice}`" for choice in option.choices) or option.allowed
-            declaration = f"`{option.name}`", allowed, _default(option.default), option.help
-            sharing.setdefault(declaration, []).append(scheme.name)
-    ordered = sorted(sharing.items(), key=lambda item: item[0][0].strip("`"))
-    rows = ((name, ", ".join(names), *rest) for (name, *rest), names in ordered)
-    return table(("option", "schemes", "allowed", "default", "meaning"), rows)
+    return table(("scheme", "what", "source", "operands", "devices (bits)"), rows())
 
 
 def gemm_options() -> str:
@@ -154,12 +90,37 @@ def _default(value: object) -> str:
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
+#: Errors of every scheme on every device, from which the short table is taken.
+LONG_TABLE = FOLDER.parent / "lab" / "docs" / "accuracy.md"
+#: Devices of the short table of errors, and its inputs among those of the long table.
+ACCURACY_DEVICES = ("a100", "h200", "b200", "mi300x", "ascend910a")
+ACCURACY_INPUTS = "N(0, 1)"
+
+
+def accuracy() -> str:
+    """Errors of schemes on a few devices, from the whole table in lab/docs/accuracy.md."""
+    text = LONG_TABLE.read_text(encoding="utf-8")
+    lines = text[text.index("| scheme | devices |") :].partition("\n\n")[0].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    column = head.index(ACCURACY_INPUTS)
+    errors: dict[str, dict[str, str]] = {}
+    for row in rows:
+        listed = row[1].split(", ")
+        named = ACCURACY_DEVICES if listed == ["any"] else listed
+        errors.setdefault(row[0], {}).update(dict.fromkeys(named, row[column]))
+    shown = ((name, *(of.get(x, "") for x in ACCURACY_DEVICES)) for name, of in errors.items())
+    return table(
+        ("scheme", *(f"`{name}`" for name in ACCURACY_DEVICES)),
+        (row for row in shown if sum(map(bool, row[1:])) > 1),
+        right=(1, 2, 3, 4, 5),
+    )
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "schemes": schemes,
     "options": gemm_options,
-    "options-of-schemes": scheme_options,
     "devices": devices,
-    "modules": modules,
+    "accuracy": accuracy,
 }
 
 

@@ -15,6 +15,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, nearest
 from hwsim.formats import ROUNDINGS, Format, array_dtype, code_dtype, codes_of, format_of
+from hwsim.host.arrays import given_array
 
 Array = NDArray[Any]
 
@@ -116,7 +117,7 @@ def describe(format: str) -> dict[str, Any]:
 
 
 def _native(given: Any) -> Array:
-    x = np.asarray(given)
+    x = given_array("the array", given)
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 

@@ -140,28 +140,54 @@ def _table(*formats: Format) -> Mapping[str, Format]:
     return MappingProxyType({fmt.name: fmt for fmt in formats})
 
 
+def _float(
+    name: str, bits: int, exponent_bits: int, fraction_bits: int, *, nan: NanEncoding, signed: bool = True, **more: Any
+) -> Format:
+    """A format of floats. It has infinities exactly where NaNs are IEEE's."""
+    return Format(
+        name,
+        bits=bits,
+        exponent_bits=exponent_bits,
+        fraction_bits=fraction_bits,
+        signed=signed,
+        has_infinity=nan == "ieee",
+        nan=nan,
+        **more,
+    )
+
+
 def _integer(name: str, bits: int, *, signed: bool, dtype_name: str) -> Format:
-    return Format(name, bits, 0, bits - signed, 0, signed, False, "none", dtype_name)
+    return Format(
+        name,
+        bits=bits,
+        exponent_bits=0,
+        fraction_bits=bits - signed,
+        bias=0,
+        signed=signed,
+        has_infinity=False,
+        nan="none",
+        dtype_name=dtype_name,
+    )
 
 
 #: Every format, by name.
 FORMATS: Mapping[str, Format] = _table(
-    Format("fp64", 64, 11, 52, 1023, True, True, "ieee", "float64"),
-    Format("fp32", 32, 8, 23, 127, True, True, "ieee", "float32"),
-    Format("tf32", 32, 8, 10, 127, True, True, "ieee", "float32", ignored_bits=13),
-    Format("hf32", 32, 8, 11, 127, True, True, "ieee", "float32", ignored_bits=12),
-    Format("e8m13", 32, 8, 13, 127, True, True, "ieee", "float32", ignored_bits=10),
-    Format("fp16", 16, 5, 10, 15, True, True, "ieee", "float16"),
-    Format("bf16", 16, 8, 7, 127, True, True, "ieee", "bfloat16"),
-    Format("e5m2", 8, 5, 2, 15, True, True, "ieee", "float8_e5m2"),
-    Format("e4m3", 8, 4, 3, 7, True, False, "all_ones", "float8_e4m3fn"),
-    Format("e5m2fnuz", 8, 5, 2, 16, True, False, "minus_zero", "float8_e5m2fnuz"),
-    Format("e4m3fnuz", 8, 4, 3, 8, True, False, "minus_zero", "float8_e4m3fnuz"),
-    Format("e3m2", 6, 3, 2, 3, True, False, "none", "float6_e3m2fn"),
-    Format("e2m3", 6, 2, 3, 1, True, False, "none", "float6_e2m3fn"),
-    Format("e2m1", 4, 2, 1, 1, True, False, "none", "float4_e2m1fn"),
-    Format("ue8m0", 8, 8, 0, 127, False, False, "all_ones", "float8_e8m0fnu", subnormals=False),
-    Format("ue4m3", 8, 4, 3, 7, False, False, "all_ones", "float8_e4m3fn"),
+    _float("fp64", 64, 11, 52, bias=1023, nan="ieee", dtype_name="float64"),
+    _float("fp32", 32, 8, 23, bias=127, nan="ieee", dtype_name="float32"),
+    _float("tf32", 32, 8, 10, bias=127, nan="ieee", dtype_name="float32", ignored_bits=13),
+    _float("hf32", 32, 8, 11, bias=127, nan="ieee", dtype_name="float32", ignored_bits=12),
+    _float("e8m13", 32, 8, 13, bias=127, nan="ieee", dtype_name="float32", ignored_bits=10),
+    _float("fp16", 16, 5, 10, bias=15, nan="ieee", dtype_name="float16"),
+    _float("bf16", 16, 8, 7, bias=127, nan="ieee", dtype_name="bfloat16"),
+    _float("e5m2", 8, 5, 2, bias=15, nan="ieee", dtype_name="float8_e5m2"),
+    _float("e4m3", 8, 4, 3, bias=7, nan="all_ones", dtype_name="float8_e4m3fn"),
+    _float("e5m2fnuz", 8, 5, 2, bias=16, nan="minus_zero", dtype_name="float8_e5m2fnuz"),
+    _float("e4m3fnuz", 8, 4, 3, bias=8, nan="minus_zero", dtype_name="float8_e4m3fnuz"),
+    _float("e3m2", 6, 3, 2, bias=3, nan="none", dtype_name="float6_e3m2fn"),
+    _float("e2m3", 6, 2, 3, bias=1, nan="none", dtype_name="float6_e2m3fn"),
+    _float("e2m1", 4, 2, 1, bias=1, nan="none", dtype_name="float4_e2m1fn"),
+    _float("ue8m0", 8, 8, 0, bias=127, nan="all_ones", dtype_name="float8_e8m0fnu", signed=False, subnormals=False),
+    _float("ue4m3", 8, 4, 3, bias=7, nan="all_ones", dtype_name="float8_e4m3fn", signed=False),
     _integer("int64", 64, signed=True, dtype_name="int64"),
     _integer("int32", 32, signed=True, dtype_name="int32"),
     _integer("int16", 16, signed=True, dtype_name="int16"),

@@ -92,6 +92,7 @@ OPTIONAL = (
 LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.verbs", "hwsim.dataflows.registry", "hwsim.resolve.library_on_device")
 NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
+LABORATORY = re.compile(r"hwsim_lab(\.\w+)+(:\w+)?")
 
 #: Class names that stand twice while the modules are being rewritten. To be emptied.
 TWICE: frozenset[str] = frozenset()
@@ -340,6 +341,37 @@ def test_no_circle() -> None:
     assert "hwsim.api" in graph["hwsim"] and "hwsim.devices" in graph["hwsim.api"]
     circles = circles_of(graph)
     assert circles == [], "modules that import each other:\n" + "\n".join(map(", ".join, circles))
+
+
+def laboratory_in(module: str, source: str) -> list[str]:
+    """What a module imports of the laboratory, names in strings included, one line each."""
+    lines = [f"{module}:{one.line} imports {one.name}" for one in imports_of(module, source, False)]
+    lines = [line for line in lines if is_within(line.split()[-1], "hwsim_lab")]
+    texts = (node for node in ast.walk(parsed(source)) if isinstance(node, ast.Constant))
+    return lines + [
+        f"{module}:{node.lineno} names {node.value}" for node in texts if LABORATORY.fullmatch(str(node.value))
+    ]
+
+
+def test_nothing_of_the_laboratory_is_imported() -> None:
+    """Neither by the product nor by its tests."""
+    sources = [*(ROOT / "hwsim").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    assert len(sources) > 500
+    bad = [line for path in sources for line in laboratory_in(str(path), path.read_text(encoding="utf-8"))]
+    assert bad == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import hwsim-lab",
+        "def f():\n    from hwsim-lab.papers import claims",
+        "x = 'hwsim-lab.papers.claims:read'",
+        "x = {'reproduce': 'hwsim-lab.cli.reproduce'}",
+    ],
+)
+def test_an_import_of_the_laboratory_is_seen(source: str) -> None:
+    assert len(laboratory_in("hwsim.api", source.replace("-", "_"))) == 1
 
 
 def test_a_class_name_means_one_class() -> None:

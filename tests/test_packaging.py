@@ -26,25 +26,25 @@ def test_every_package_is_listed():
 
 def test_data_files_are_listed():
     data = SETUPTOOLS["package-data"]
-    for package in ("hwsim.record_sources", "hwsim.configs.devices", "hwsim.configs"):
+    for package in ("hwsim.golden.record_sources", "hwsim.configs.devices", "hwsim.configs"):
         assert all(list(folder(package).glob(pattern)) for pattern in data[package])
-    assert {"generate.py", "recorder.cuh"} <= {path.name for path in folder("hwsim.record_sources").glob("*")}
-    for grafted in ("configs", "docs", "examples", "kernels_ext", "tests", "tools"):
+    assert {"generate.py", "recorder.cuh"} <= {path.name for path in folder("hwsim.golden.record_sources").glob("*")}
+    for grafted in ("configs", "docs", "examples", "kernels_ext", "tests", "lab"):
         assert f"graft {grafted}" in (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
 
 
-def test_measurements_stay_in_the_source_tree():
-    """What the papers' tables are compared with is no part of what is installed."""
-    assert (ROOT / "lab/hwsim_lab/configs/measured/gemm_times.csv").exists()
+def test_no_file_of_the_laboratory_is_installed():
+    """Neither as a package nor as data; lab/tools/wheels/check.py looks into a wheel that was built."""
     assert SETUPTOOLS["include-package-data"] is False
+    assert all(name == "hwsim" or name.startswith("hwsim.") for name in SETUPTOOLS["packages"])
     shipped = {
         path
-        for package, patterns in SETUPTOOLS["package-data"].items()
-        for pattern in patterns
+        for package in SETUPTOOLS["packages"]
+        for pattern in ("*.py", *SETUPTOOLS["package-data"].get(package, ()))
         for path in folder(package).glob(pattern)
     }
-    assert not [path for path in shipped if "measured" in path.parts]
-    assert "hwsim.configs.measured" not in SETUPTOOLS["packages"]
+    assert len(shipped) > 300
+    assert {path.relative_to(ROOT).parts[0] for path in shipped} == {"hwsim", "configs"}
 
 
 def test_data_of_each_library_version_is_installed():

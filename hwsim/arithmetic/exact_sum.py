@@ -52,7 +52,7 @@ class ExactSum:
             parts[place] = digit.astype(np.int64)
             rest = rest - np.ldexp(digit, place)
             place -= DIGIT
-        return ExactSum(parts or {0: np.zeros(rest.shape, np.int64)}, special)
+        return ExactSum(parts or {0: np.zeros_like(rest, np.int64, order="C")}, special)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ class ExactSum:
         """The sum in digits of 32 bits, lowest first, all but the last non-negative; and the place of the lowest."""
         base = min(self.parts)
         count = (max(self.parts) - base) // DIGIT + 4
-        digits = np.zeros((count, *self.shape), np.int64)
+        digits = np.zeros_like(self.parts[base], np.int64, order="C", shape=(count, *self.shape))
         for place, part in self.parts.items():
             at, shift = divmod(place - base, DIGIT)
             low, high = (part & MASK) << shift, (part >> DIGIT) << shift
@@ -146,7 +146,7 @@ def _leading(digits: Array) -> tuple[Array, Array, Array]:
     """
     count = len(digits)
     first = (count - 1) - np.argmax(digits[::-1] != 0, axis=0)
-    below = np.zeros(first.shape, bool)
+    below = np.zeros_like(first, bool)
     for i in range(count - 3):
         below |= (digits[i] != 0) & (i < first - 2)
     head, second, third = (

@@ -34,8 +34,8 @@ class Runs:
         self.products = sum(map(len, stages))
         self._pieces: Sequence[Codes] = ()
         self._length = self._first = self._last = 0
-        self._codes: Codes = np.empty((0, 0), np.uint8)
-        self._room: Codes = np.empty(0, np.uint8)
+        self._codes: Codes | None = None
+        self._room: Codes | None = None
 
     def cached(self, pieces: Sequence[Codes], span: tuple[int, int], threads: int = 1) -> Codes | None:
         """The arranged operand of the run `span` and of some that follow it, one after another.
@@ -52,6 +52,7 @@ class Runs:
         is_cached = pieces is self._pieces and length == self._length and self._first <= index < self._last
         if not is_cached:
             self._keep(pieces, length, index, threads)
+        assert self._codes is not None
         first = (index - self._first) * length * self.products
         return self._codes[:, first:] if self.axis else self._codes[first:]
 
@@ -65,10 +66,10 @@ class Runs:
         blocks = (last - first, length // self.step, self.step)
         runs = (last - first, length * self.products)
         size = run_bytes * (last - first)
-        if self._room.size < size:
-            self._room = np.empty(size, np.uint8)
+        if self._room is None or self._room.size < size:
+            self._room = np.empty_like(pieces[0], np.uint8, order="C", shape=(size,))
         flat = self._room[:size].view(pieces[0].dtype)
-        self._codes = flat.reshape((others, *runs) if self.axis else (*runs, others))
+        arranged = flat.reshape((others, *runs) if self.axis else (*runs, others))
         copies: list[tuple[Codes, Codes]] = []
         at = 0
         for stage in self.stages:
@@ -76,20 +77,20 @@ class Runs:
             at += length * len(stage)
             shape = (blocks[0], blocks[1], len(stage), self.step)
             if self.axis:
-                to = self._codes[:, :, part].reshape(others, *shape)
+                to = arranged[:, :, part].reshape(others, *shape)
                 for place, piece in enumerate(stage):
                     copies.append((to[..., place, :], pieces[piece][:, within].reshape(others, *blocks)))
             else:
-                to = self._codes[:, part].reshape(*shape, others)
+                to = arranged[:, part].reshape(*shape, others)
                 for place, piece in enumerate(stage):
                     copies.append((to[:, :, place], pieces[piece][within].reshape(*blocks, others)))
-        if threads > 1 and self._codes.nbytes >= THREADED_BYTES:
+        if threads > 1 and arranged.nbytes >= THREADED_BYTES:
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(lambda copy: np.copyto(*copy), copies))
         else:
             for to, piece_codes in copies:
                 np.copyto(to, piece_codes)
-        self._codes = self._codes.reshape(others, -1) if self.axis else self._codes.reshape(-1, others)
+        self._codes = arranged.reshape(others, -1) if self.axis else arranged.reshape(-1, others)
         self._pieces, self._length, self._first, self._last = pieces, length, first, last
 
 
@@ -135,7 +136,7 @@ def whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int
         return full
     count = length // len(permutation)
     index = (np.arange(count)[:, None] * len(permutation) + np.array(permutation)).ravel()
-    taken: Codes = np.take(full, index, axis - MATRIX)
+    taken: Codes = full.take(index, axis - MATRIX)
     return taken
 
 
@@ -143,7 +144,7 @@ def _padded(piece: Codes, start: int, stop: int, length: int, axis: int) -> Code
     """A copy of piece[start:stop] along the axis, zero-padded to `length` (+0 is code 0 in every operand format)."""
     shape = list(piece.shape)
     shape[axis - MATRIX] = length
-    full = np.zeros(shape, piece.dtype)
+    full = np.zeros_like(piece, order="C", shape=shape)
     _span(full, 0, stop - start, axis)[...] = _span(piece, start, stop, axis)
     return full
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones, widened
+from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, code_dtype, format_of
 from hwsim.host.threads import for_elements
 from hwsim.numerics.units import DotSpec, IntegerUnit
@@ -131,7 +132,7 @@ class Lanes:
         """The codes of values in a format, rounded once; fp32 values become fp64 as they are, the lanes' NaN too."""
         dtype = code_dtype(fmt)
         if _holds(values.dtype, fmt):
-            return np.ascontiguousarray(values).view(dtype)
+            return in_c_order(values).view(dtype)
         if values.dtype == np.float32 and fmt.name == "fp64" and not self.saturates:
             return widened(self._settle(values, threads))
         if values.dtype.kind == "i":

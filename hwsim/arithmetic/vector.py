@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, format_of
 from hwsim.numerics.units import IntegerUnit
 from hwsim.program.ir import Instr
@@ -63,7 +64,7 @@ class VectorUnit:
             codes[...] = sources[0][0]
             return
         if instr.opcode == "fill":
-            codes[...] = self.backend.encode(np.full(1, instr.scalar, np.float32), fmt) if instr.scalar else 0
+            codes[...] = self._code(instr.scalar, fmt) if instr.scalar else 0
             return
         if fmt.name == "int32" and instr.opcode == "add":
             codes[...] = sources[0][0] + sources[1][0]  # wraps
@@ -83,6 +84,12 @@ class VectorUnit:
             result = self._one_nan(BINARY[instr.opcode](*values))
         codes[...] = self._store(result, fmt, "RNE")
 
+    def _code(self, scalar: float, fmt: Format) -> Codes:
+        """The code (1,) of a number."""
+        value = self.backend.empty((1,), np.float32)
+        value[...] = scalar
+        return self.backend.encode(value, fmt)
+
     def _one_nan(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Replace every NaN by the device's; the host's would have its own sign and payload."""
         missing = np.isnan(values)
@@ -97,7 +104,7 @@ class VectorUnit:
 
     def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
         if fmt.name == "fp32":
-            return np.ascontiguousarray(values).view(np.uint32)
+            return in_c_order(values).view(np.uint32)
         if fmt.name == "fp64":
             return widened(values)
         return self.backend.encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)

@@ -41,6 +41,16 @@ class CpuBackend:
     specials = staticmethod(lanes.specials)
 
     @staticmethod
+    def from_host(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The array itself."""
+        return x
+
+    @staticmethod
+    def to_host(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The array itself."""
+        return x
+
+    @staticmethod
     def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """A NumPy array with any content."""
         return np.empty(shape, dtype)

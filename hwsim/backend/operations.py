@@ -5,8 +5,9 @@ The module knows formats and dot units; it knows no implementation, no plan, no 
 What a backend promises:
 
 * Bits. Each operation gives the bits of the integer reference (hwsim.numerics.reference, hwsim.formats). No tolerance.
-* Arrays. Codes, values and flags are NumPy arrays, or arrays that answer NumPy's functions and operators (NEP 13 and
-  18), with views, slices and any strides. `empty` and `zeros` make them. A backend takes its own arrays and gives them.
+* Arrays. Codes, values and flags are arrays of the backend: NumPy's, or arrays that answer NumPy's functions and
+  operators (NEP 13 and 18) and have its views, slices and strides. `from_host`, `empty` and `zeros` make them, and
+  `to_host` brings them back. A backend takes its own arrays alone. hwsim.compute.bits moves operands and results.
 * Threads. `threads` is how many host threads an operation may take. It changes no bit. A backend may ignore it.
 * Safety. Several threads may call one backend at a time.
 * Environment. A flag of the host (subnormals to zero, rounding) changes no bit.
@@ -54,6 +55,12 @@ class Backend(Protocol):
         """The builds that this machine runs."""
 
     # --- arrays ------------------------------------------------------------------------------------------------------
+
+    def from_host(self, x: Array) -> Array:
+        """A NumPy array, or an array of the backend, as an array of the backend: itself where it is one."""
+
+    def to_host(self, x: Array) -> Array:
+        """An array of the backend as a NumPy array: itself where it is one."""
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of the backend with any content, C order."""

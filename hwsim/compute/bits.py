@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.analysis.errors import bytes_needed as errors_need
+from hwsim.analysis.run_records import ProductErrors
+from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
 from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
@@ -75,7 +78,7 @@ class Errors:
     bias: Array | None = None
 
     @in_default_environment
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> ProductErrors:
         self._check_memory()
         return errors_of(self.a.values(), self.b.values(), self.product, self._epilogue())
 
@@ -134,7 +137,9 @@ def compute(
     # Its own copy, as C is often where the caller puts the result.
     added = None if part.c is None else Operand(part.c.copy(), record.output)
     epilogue = record.epilogue
-    return product, Errors(part.a, part.b, product, epilogue.alpha, epilogue.beta or 0.0, added, part.bias)
+    return product, Errors(
+        a=part.a, b=part.b, product=product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=part.bias
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,25 +175,27 @@ def _part(arrays: Arrays, c: Array | None, bias: Array | None, places: tuple[Arr
 
 def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> Array:
     """The product of a part by the evaluator, (*lead, rows, columns), in as few calls as its stack allows."""
-    evaluator = resolved.evaluator
-    a, b, lead, bias = part.a, part.b, part.lead, part.bias
+    evaluator, backend, lead = resolved.evaluator, resolved.backend, part.lead
+    a, b = part.a.on(backend), part.b.on(backend)
+    c, bias = (None if x is None else backend.from_host(x) for x in (part.c, part.bias))
     # Of one B, and rows that do not know of each other, a stack is one product.
     is_tall = bool(lead) and not b.lead and evaluator.by_rows and not resolved.gemm.schedule.regions
     sizes = (a.shape[0], b.shape[1], a.shape[1])
     at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
-    _check_memory(resolved, (a, b), part.c, bias, lead, 0 if is_tall else at_once, threads)
+    _check_memory(resolved, (a, b), c, bias, lead, 0 if is_tall else at_once, threads)
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         codes = evaluator.product(x, y, c=start, bias=bias, at=part.places, threads=threads, progress=report)
-        return evaluator.typed(codes)
+        return evaluator.typed(backend.to_host(codes))
 
     if is_tall:
         tall = replace(a, codes=a.codes.reshape(-1, a.shape[1]))
-        start = None if part.c is None else part.c.reshape(-1, b.shape[1])
+        start = None if c is None else c.reshape(-1, b.shape[1])
         return one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
     if at_once > 1:
-        return evaluator.typed(_as_stack(evaluator, a, b, part.c, bias, lead, threads, progress))
-    return _stacked(a, b, part.c, lead, one, progress)
+        codes = _as_stack(evaluator, a, b, c, bias, lead, threads, progress)
+        return evaluator.typed(backend.to_host(codes))
+    return _stacked(a, b, c, lead, one, progress)
 
 
 def _check_memory(
@@ -301,17 +308,18 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
     )
 
     def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
-        codes = [np.ascontiguousarray(side.converted(taken, resolved.backend).codes) for side in (x, y)]
+        backend = resolved.backend
+        codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         inputs = dict(zip(program.inputs, codes, strict=True))
-        out = functional.run(program, device, inputs, threads=threads, progress=report, backend=resolved.backend)
-        return array_of(out, format_of(output.format))
+        out = functional.run(program, device, inputs, threads=threads, progress=report, backend=backend)
+        return array_of(backend.to_host(out), format_of(output.format))
 
     product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
     return product, Errors(arrays.a, arrays.b, product, resolved.gemm.epilogue.alpha)
 
 
 def _checked_bias(given: Any, n: int) -> Array:
-    bias: Array = np.asarray(given)
+    bias: Array = given_array("bias", given)
     if bias.dtype.name in _NARROW:
         bias = bias.astype(np.float32)
     if bias.shape != (n,) or bias.dtype.kind not in "iuf":

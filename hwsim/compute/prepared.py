@@ -62,6 +62,7 @@ class Prepared:
     def _converted(self, given: Operand, side: Side, exponent: int) -> Operand:
         """An operand in the format that is taken, or, multiplied by a power of two, in the unit's own."""
         backend = self.resolved.backend
+        given = given.on(backend)
         if not exponent:
             return given.converted(self.taken, backend)
         if given.format == self.taken:

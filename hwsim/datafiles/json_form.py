@@ -10,6 +10,8 @@ import json
 import re
 from typing import Any
 
+from pydantic import BaseModel
+
 from hwsim.datafiles.provenance import LEVELS, SAID
 
 Schema = dict[str, Any]
@@ -29,6 +31,23 @@ SOURCES: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 def ref(name: str) -> Schema:
     """Return the reference to a definition."""
     return {"$ref": PREFIX + name}
+
+
+def file_schema(model: type[BaseModel], kind: str) -> Schema:
+    """The schema of the files that hold one record of `model`, as plain data (JSON Schema, draft 2020-12)."""
+    name = model.__name__
+    record = model.model_json_schema()
+    defs: Schema = dict(COMMON)
+    form = Form(defs, False)
+    defs.update({form.named(part): form.block(schema) for part, schema in record.pop("$defs", {}).items()})
+    defs[name] = form.block(record)
+    defs[name]["properties"]["sources"] = SOURCES
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"hwsim {kind.replace('_', ' ')}",
+        **ref(name),
+        "$defs": dict(sorted(defs.items())),
+    }
 
 
 class Form:

@@ -24,12 +24,15 @@ LEAF_KEYS = ("value", *SAID, "span", "note")
 class Level(StrEnum):
     """Evidence levels of numbers, best first.
 
-    silicon: the bits were compared with the chip's. microbenchmark: measured on it. datasheet: the vendor says so.
-    paper: a publication says so. model: follows from another model. fitted: set so that a simulation meets a
-    measurement, which `fitted_to` names. assumption: taken from a sibling, or reasoned.
+    silicon: this project recorded results of the chip and compared the bits. silicon-by-others: it compared the bits
+    with results of the chip that others recorded and published. microbenchmark: measured on the chip. datasheet: the
+    vendor says so. paper: a publication says so, a simulator's that claims to agree with the chip included. model:
+    follows from another model. fitted: set so that a simulation meets a measurement, which `fitted_to` names.
+    assumption: taken from a sibling, or reasoned.
     """
 
     SILICON = "silicon"
+    SILICON_BY_OTHERS = "silicon-by-others"
     MICROBENCHMARK = "microbenchmark"
     DATASHEET = "datasheet"
     PAPER = "paper"

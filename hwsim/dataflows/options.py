@@ -60,7 +60,7 @@ STAGING = Option(
     str,
     None,
     "shared: blocks of K wait in shared memory; none: each warp loads its fragments straight from global memory, as "
-    "NVIDIA's sample simple_wmma_gemm and rocWMMA's simple_hgemm do (no double buffer, no reuse between warps)",
+    "NVIDIA's simple_wmma_gemm and rocWMMA's simple_hgemm do",
     choices=("shared", "none"),
     default_text="shared",
 )
@@ -75,8 +75,8 @@ SPILL = Option(
     "spill",
     TRUTH,
     None,
-    "registers of a CTA beyond its threads' (255 a thread, CDNA 512) or beyond the register file are accepted: rows of "
-    "accumulators are stored to local memory after every block of K and read back (with a tile)",
+    "with a tile: more registers than a thread or the register file has are accepted; accumulators are stored "
+    "to local memory after every block of K and read back",
     default_text="false: the register file is the limit, whatever a thread's",
 )
 CTA_GROUP = Option(
@@ -116,8 +116,8 @@ CONVERT_A = Option(
     "convert_a",
     str,
     None,
-    "where A is split into the unit's format: before (by a kernel of its own, pieces in global memory), or kernel (in "
-    "the GEMM kernel, block by block on the way into L1)",
+    "where A is split into the unit's format: before (by a kernel of its own), or kernel (in the GEMM kernel, block by "
+    "block on the way into L1)",
     choices=("before", "kernel"),
     default_text="before",
 )

@@ -1,8 +1,8 @@
-"""Registry of dataflows by family: hwsim's own, and those that installed packages register.
+"""Registry of dataflows by family: hwsim's own, families of files, and those that installed packages register.
 
 hwsim's own dataflows are imported on first use of a device of their family; their options are known without the import.
-A package registers a family through the entry point group "hwsim.dataflows": the name of the entry point is the
-`family` of device files, its object a `Dataflow`.
+A file of a GPU family (hwsim.dataflows.families) needs no Python. A package registers a family through the entry point
+group "hwsim.dataflows": the name of the entry point is the `family` of device files, its object a `Dataflow`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hwsim.dataflows import families
 from hwsim.dataflows.options import COUPLED, PAIRED, SEPARATED, TILED
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.errors import UnsupportedError, nearest
 from hwsim.host.plugins import entry_points
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.tiled.dataflow import TiledDataflow
+    from hwsim.dataflows.tiled.family import Family
     from hwsim.devices.device import Device
     from hwsim.gemm.option_types import Option
 
@@ -29,7 +32,9 @@ GROUP = "hwsim.dataflows"
 
 @dataclass(frozen=True, slots=True)
 class OwnFamily:
-    """One of hwsim's own families. where: its dataflow as "module:object"; declared: the options of the dataflow."""
+    """A family whose dataflow is a module of hwsim's own. where: the dataflow as "module:object"; declared: its
+    options.
+    """
 
     where: str
     declared: tuple[Option, ...]
@@ -49,34 +54,47 @@ class OwnFamily:
 OWN: Mapping[str, OwnFamily] = {
     "davinci": OwnFamily("hwsim.dataflows.davinci.coupled:COUPLED", COUPLED),
     "davinci_separated": OwnFamily("hwsim.dataflows.davinci.separated:SEPARATED", SEPARATED),
-    "sm70": OwnFamily("hwsim.dataflows.tiled.sm70:DATAFLOW", TILED),
-    "sm80": OwnFamily("hwsim.dataflows.tiled.sm80:DATAFLOW", TILED),
-    "sm90": OwnFamily("hwsim.dataflows.tiled.sm90:DATAFLOW", TILED),
-    "sm100": OwnFamily("hwsim.dataflows.tiled.sm100:DATAFLOW", PAIRED),
-    "cdna": OwnFamily("hwsim.dataflows.tiled.cdna:DATAFLOW", TILED),
-    "tiled": OwnFamily("hwsim.dataflows.tiled.generic:DATAFLOW", TILED),
 }
 
 
+TILED_DATAFLOW = "hwsim.dataflows.tiled.dataflow:TiledDataflow"
+
+
+@lru_cache(maxsize=64)
+def _tiled(family: Family) -> TiledDataflow:
+    """The dataflow of a GPU family; it is imported on first use."""
+    module, _, name = TILED_DATAFLOW.partition(":")
+    flow: TiledDataflow = getattr(import_module(module), name)(family)
+    return flow
+
+
+@cache
+def _shipped(name: str) -> TiledDataflow:
+    """The dataflow of a GPU family of hwsim's own."""
+    return _tiled(families.shipped()[name])
+
+
 class Dataflows(Mapping[str, Dataflow]):
-    """Dataflows by family. Looking up one of hwsim's own imports it."""
+    """Dataflows by family. Looking up one of hwsim's own, or one of a family file, imports it."""
 
     def __init__(self, registered: Mapping[str, Dataflow]) -> None:
         """registered: the dataflows of other packages; their families differ from hwsim's own."""
         self._registered = registered
 
     def __getitem__(self, name: str) -> Dataflow:
-        return OWN[name].load() if name in OWN else self._registered[name]
+        if name in OWN:
+            return OWN[name].load()
+        family = families.find(name)
+        return self._registered[name] if family is None else _tiled(family)
 
     def __iter__(self) -> Iterator[str]:
-        yield from OWN
-        yield from self._registered
+        yield from dict.fromkeys([*OWN, *families.known(), *self._registered])
 
     def __len__(self) -> int:
-        return len(OWN) + len(self._registered)
+        return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        return name in OWN or name in self._registered
+        return name in OWN or name in families.known() or name in self._registered
 
     def __or__(self, others: Mapping[str, Dataflow]) -> dict[str, Dataflow]:
         return {**self, **others}
@@ -84,7 +102,8 @@ class Dataflows(Mapping[str, Dataflow]):
     def options(self) -> dict[str, tuple[Option, ...]]:
         """The options of each dataflow by family, without importing any."""
         own = {name: family.options for name, family in OWN.items()}
-        return own | {name: flow.options for name, flow in self._registered.items()}
+        tiled = {name: PAIRED if family.pairs else TILED for name, family in families.known().items()}
+        return own | tiled | {name: flow.options for name, flow in self._registered.items() if name not in tiled}
 
 
 @cache
@@ -92,7 +111,7 @@ def dataflows() -> Dataflows:
     """All dataflows by family; a broken plug-in causes a warning and is left out."""
     found: dict[str, Dataflow] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        if point.name in OWN:
+        if point.name in OWN or point.name in families.shipped():
             continue
         try:
             flow = point.load()
@@ -105,13 +124,22 @@ def dataflows() -> Dataflows:
 
 
 def dataflow(device: Device) -> Dataflow:
-    """The dataflow of the device's family. Raises UnsupportedError for a family without one."""
-    if device.family in OWN:  # without a look for plug-ins
-        return OWN[device.family].load()
-    found = dataflows()
-    if device.family not in found:
+    """The dataflow of the device's family.
+
+    Raises UnsupportedError for a family without one, ConfigError for a family file with problems.
+    """
+    name = device.family
+    if name in OWN:  # without a look for plug-ins
+        return OWN[name].load()
+    if name in families.shipped():
+        return _shipped(name)
+    family = families.find(name)
+    if family is not None:
+        return _tiled(family)
+    known = dataflows()
+    if name not in known:
         raise UnsupportedError(
-            f"device {device.name}: no dataflow for family {device.family!r}; there is one for {', '.join(found)}"
-            f"{nearest(device.family, list(found))}"
+            f"device {device.name}: no dataflow for family {name!r}; there is one for {', '.join(known)}"
+            f"{nearest(name, list(known))}"
         )
-    return found[device.family]
+    return known[name]

@@ -173,7 +173,21 @@ def tile_grids(
     for part, ((row, rows, size_m, beside), (col, cols, size_n, width)) in product(slices, order):
         if rows and cols:
             depth = batch * part.count
-            found.append(TileGrid(first, depth, rows, cols, width, beside, row, col, size_m, size_n, part))
+            found.append(
+                TileGrid(
+                    first=first,
+                    depth=depth,
+                    rows=rows,
+                    cols=cols,
+                    band=width,
+                    cluster=beside,
+                    row=row,
+                    col=col,
+                    m=size_m,
+                    n=size_n,
+                    slices=part,
+                )
+            )
             first += found[-1].tiles
     return found
 
@@ -258,17 +272,17 @@ def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tu
     else:
         which = layer
     tile = WorkTile(
-        row * grid.m + grid.row,
-        col * grid.n + grid.col,
-        grid.m,
-        grid.n,
-        in_batch,
-        which + grid.slices.first,
-        which * grid.slices.length + grid.slices.start,
-        grid.slices.length,
-        grid.cluster,
-        min(grid.band, together),
-        min(grid.rows, max(1, together // grid.band)),
+        row=row * grid.m + grid.row,
+        col=col * grid.n + grid.col,
+        m=grid.m,
+        n=grid.n,
+        batch=in_batch,
+        slice=which + grid.slices.first,
+        start=which * grid.slices.length + grid.slices.start,
+        k=grid.slices.length,
+        cluster=grid.cluster,
+        across=min(grid.band, together),
+        along=min(grid.rows, max(1, together // grid.band)),
     )
     return tile, tuple(stream.made)
 

@@ -16,6 +16,7 @@ from hwsim.devices.patterns import Choices, spell
 from hwsim.devices.query import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, codes_of, decode, format_of, round_to
+from hwsim.host.arrays import given_array
 from hwsim.host.threads import worker_count
 from hwsim.numerics import reference
 from hwsim.numerics.units import DotSpec
@@ -183,7 +184,7 @@ def _by_reference(spec: DotSpec, operands: tuple[Codes, Codes, Codes], scales: t
 
 
 def _operand(name: str, which: str, array: npt.ArrayLike, fmt: str, model: InstructionModel, backend: Backend) -> Codes:
-    codes = _codes(name, which, np.asarray(array), fmt)
+    codes = _codes(name, which, given_array(f"{name}: {which}", array), fmt)
     if model.operand_rounding is None:
         return codes
     if codes.dtype != np.uint32:
@@ -193,7 +194,7 @@ def _operand(name: str, which: str, array: npt.ArrayLike, fmt: str, model: Instr
 
 def _accumulator(name: str, c: npt.ArrayLike, spec: DotSpec) -> tuple[Codes, bool]:
     """Codes of c, and whether c was a typed array."""
-    array = np.asarray(c)
+    array = given_array(f"{name}: c", c)
     return _codes(name, "c", array, spec.c), array.dtype != code_dtype(format_of(spec.c))
 
 
@@ -217,7 +218,8 @@ def _scales(
         return None
     if scale_a is None or scale_b is None:
         raise InputError(f"{name} needs scale_a and scale_b: {fmt}, one per {model.scale_block} of k")
-    return (_codes(name, "scale_a", np.asarray(scale_a), fmt), _codes(name, "scale_b", np.asarray(scale_b), fmt))
+    left, right = (given_array(f"{name}: {which}", x) for which, x in (("scale_a", scale_a), ("scale_b", scale_b)))
+    return _codes(name, "scale_a", left, fmt), _codes(name, "scale_b", right, fmt)
 
 
 def _forbid_pattern(name: str, model: InstructionModel) -> None:

@@ -78,13 +78,13 @@ def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
     if found is None:
         model = instruction(device, name)
         found = units.DotSpec(
-            device.dot_units[model.unit],
-            model.a,
-            model.b,
-            model.c,
-            model.d,
-            model.scale_format,
-            model.scale_block,
+            unit=device.dot_units[model.unit],
+            a=model.a,
+            b=model.b,
+            c=model.c,
+            d=model.d,
+            scale_format=model.scale_format,
+            scale_block=model.scale_block,
         )
         device._specs[name] = found
     return found

@@ -144,9 +144,7 @@ _path = lru_cache(maxsize=64)(Path)
 
 def _listed() -> list[str]:
     """The folders that are searched before the package's, which may be among them."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")  # noqa: PTH111, PTH118
-    parts = [part for part in os.environ.get("HWSIM_CONFIG_PATH", "").split(os.pathsep) if part]
-    return [*parts, "configs/devices", os.path.join(home, "hwsim", "devices")]  # noqa: PTH118
+    return places.searched("devices")
 
 
 def _is_package_folder(folder: Path) -> bool:

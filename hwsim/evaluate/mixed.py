@@ -70,10 +70,11 @@ def count_block_products(a: Array, b: Array, plans: int) -> BlockCounts:
 
 
 def types_of_operands(mixed: Mixed, a: Operand, b: Operand, backend: Backend = CPU) -> tuple[Array, Array]:
-    """The plan index of each block of A and of B. backend: converts them to fp32."""
+    """The plan index of each block of A and of B. backend: converts them to fp32; blocks are looked at on the host."""
     m, n, k = mixed.block
-    left = types_of(a.fp32(backend).array, (m, k), mixed.ranges, mixed.zeros_fit)
-    return left, types_of(b.fp32(backend).array, (k, n), mixed.ranges, mixed.zeros_fit)
+    left, right = (backend.to_host(x.fp32(backend).array) for x in (a, b))
+    blocks = types_of(left, (m, k), mixed.ranges, mixed.zeros_fit)
+    return blocks, types_of(right, (k, n), mixed.ranges, mixed.zeros_fit)
 
 
 # --- bits ------------------------------------------------------------------------------------------------------------

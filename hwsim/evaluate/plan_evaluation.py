@@ -114,7 +114,9 @@ def plan_evaluation(plan: Plan, schedule: Schedule, device: Device, backend: Bac
         join=join,
         output=output,
         from_c=from_c,
-        epilogue=EpilogueEvaluator(schedule.epilogue, join, device, spec, output, has_c, from_c),
+        epilogue=EpilogueEvaluator(
+            epilogue=schedule.epilogue, join=join, device=device, spec=spec, output=output, has_c=has_c, from_c=from_c
+        ),
         patch=SpecialsPatch(join, plan.output_format) if plan.specials == "fma_chain" else None,
         extra=tuple(node for node in nodes_of(plan.combine) if isinstance(node, OperandSum | Depth)),
         calls=None if calls is None else tuple(calls),

@@ -25,6 +25,7 @@ from hwsim.evaluate.plan_evaluation import PlanEvaluation, plan_evaluation
 from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm.plan import Mixed
+from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
 
@@ -110,9 +111,11 @@ class Evaluator:
         )
 
     def c_codes(self, c: Any, shape: tuple[int, ...]) -> Array:
-        """Codes of C in the output format. Raises InputError for another shape, or values that are not real."""
+        """Codes of C in the output format, on the host. Raises InputError for another shape, or values that are not
+        real.
+        """
         fmt = format_of(self.gemm.output)
-        x = np.asarray(c)
+        x = given_array("C", c)
         if x.shape != shape:
             raise InputError(f"C has shape {x.shape}; allowed: {shape}")
         if x.dtype.kind == "u" and x.dtype.itemsize * 8 == max(fmt.bits, 8):
@@ -126,12 +129,11 @@ class Evaluator:
                 raise InputError(f"C has dtype {x.dtype}; allowed: integers that {fmt.name} holds, as the output does")
             return np.ascontiguousarray(x.astype(fmt.dtype_name)).view(f"u{fmt.bits // 8}")
         lanes = Lanes(self.device, dot_spec(self.device, self.gemm.unit), self.backend)
-        values = x.astype(np.float64) if x.dtype.kind in "iu" else given.values(self.backend)
-        return (
-            lanes.store(values, fmt, "RNE")
-            if values.dtype != np.float16
-            else lanes.store(values.astype(np.float32), fmt, "RNE")
-        )
+        on_backend = Operand(self.backend.from_host(given.codes), given.format)
+        whole = x.dtype.kind in "iu"
+        values = self.backend.from_host(x.astype(np.float64)) if whole else on_backend.values(self.backend)
+        wide = values.astype(np.float32) if values.dtype == np.float16 else values
+        return self.backend.to_host(lanes.store(wide, fmt, "RNE"))
 
     def evaluate(
         self,
@@ -247,7 +249,9 @@ class Evaluator:
         if left.any():
             mine = np.ix_(np.nonzero(left.any(1))[0], np.nonzero(left.any(0))[0])
             rest = self._part(plain, a, b, c, bias, mine, threads)
-            out[mine] = np.where(left[mine], rest, out[mine])
+            is_done = ~left[mine]
+            rest[is_done] = out[mine][is_done]
+            out[mine] = rest
         return out
 
     def _part(

@@ -86,17 +86,19 @@ class RowBlock:
         """The int64 values of an OperandSum or Depth node over the K of the runs."""
         spans = [span for run in (sum(self.cuts.slices, ()) if runs is None else runs) for span in run]
         if isinstance(node, Depth):
-            return np.full((1, 1), node.factor * sum(stop - start for start, stop in spans), np.int64)
+            depth = self.job.backend.zeros((1, 1), np.int64)
+            depth[...] = node.factor * sum(stop - start for start, stop in spans)
+            return depth
         assert isinstance(node, OperandSum)
         pieces, axis = (self.a, -1) if node.side == "a" else (self.b, -2)
         if pieces.source is None:
             raise InputError("the plan needs the sum of an operand: give the pieces as hwsim.evaluate.split makes them")
         source = pieces.source.array
-        found = sum(
+        sums: list[Array] = [
             (source[..., i:j] if axis == -1 else source[..., i:j, :]).sum(axis=axis, dtype=np.int64, keepdims=True)
             for i, j in spans
-        )
-        return np.asarray(found) * np.int64(node.factor)
+        ]
+        return sum(sums[1:], sums[0]) * np.int64(node.factor)
 
     def term(self, term: Term, runs: tuple[Run, ...], start: Codes | None) -> UnitResult | Value:
         """One term: a single chain from `start`, or promoted partial sums of its runs."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.backend.arrays import in_c_order
 from hwsim.errors import InputError
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.numerics.units import DotSpec, FmaChainUnit, Specials
@@ -45,7 +46,9 @@ class SpecialsPatch:
             raise InputError("the plan patches specials: give the pieces as hwsim.evaluate.split makes them")
         left, right = self._values(a.source), self._values(b.source)
         left, right = left[..., :k], right[..., :k, :]
-        rows, columns = np.any(~np.isfinite(left), axis=-1), np.any(~np.isfinite(right), axis=-2)
+        rows, columns = (
+            self.backend.to_host(np.any(~np.isfinite(x), axis=axis)) for x, axis in ((left, -1), (right, -2))
+        )
         if not rows.any() and not columns.any():
             return None
         if left.ndim == MATRIX:
@@ -101,6 +104,6 @@ class SpecialElements:
 
     def _chain(self, rows: Array, columns: Array, threads: int) -> Array:
         dtype = code_dtype(self.patch.format)
-        left = np.ascontiguousarray(self.a[rows]).view(dtype)
-        right = np.ascontiguousarray(self.b[:, columns]).view(dtype)
+        left = in_c_order(self.a[rows]).view(dtype)
+        right = in_c_order(self.b[:, columns]).view(dtype)
         return array_of(self.patch.backend.gemm(self.patch.spec, left, right, threads=threads), self.patch.format)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.vector import VectorUnit, saturates, widened
+from hwsim.backend.arrays import in_c_order
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
@@ -63,7 +64,7 @@ class Pieces:
 
     def contiguous(self) -> Pieces:
         """The same pieces with codes in C order."""
-        return Pieces(tuple(np.ascontiguousarray(x) for x in self.codes), self.exponents, self.source)
+        return Pieces(tuple(in_c_order(x) for x in self.codes), self.exponents, self.source)
 
 
 def as_pieces(given: Pieces | Sequence[Array]) -> Pieces:

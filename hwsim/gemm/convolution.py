@@ -100,7 +100,19 @@ def conv_shape(
             f"x has {x[1]} channels and w {w[0]} filters of {w[1]}, in {groups} groups; allowed: channels and filters "
             "that the groups divide, and filters of channels / groups"
         )
-    shape = ConvShape(x[0], x[1], x[2], x[3], w[0], w[2], w[3], steps, edges, gaps, int(groups))
+    shape = ConvShape(
+        batch=x[0],
+        channels=x[1],
+        height=x[2],
+        width=x[3],
+        filters=w[0],
+        r=w[2],
+        s=w[3],
+        stride=steps,
+        padding=edges,
+        dilation=gaps,
+        groups=int(groups),
+    )
     if shape.out_height < 1 or shape.out_width < 1:
         raise InputError(f"windows of {w[2]} x {w[3]} do not fit images of {x[2]} x {x[3]} with padding {edges}")
     return shape

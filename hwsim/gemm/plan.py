@@ -20,8 +20,14 @@ OrderOrigin = Literal["calls", "ours"]
 class Piece:
     """One piece of a split operand: the current residual, times 2^scale_exponent, rounded to `format`.
 
-    The residual for the next piece is (scaled residual - piece), kept at that scale; both steps are in the input's type
-    (fp32, or fp64 for fp64 operands). overflow: for values beyond the format; None: as the device's conversions do.
+    The residual for the next piece is (scaled residual - piece), kept at that scale. Both steps are in the input's
+    type: fp32, or fp64 for fp64 operands.
+
+    Fields:
+        format: the piece's number format.
+        rounding: of the scaled residual to the format.
+        scale_exponent: the residual is multiplied by 2^this first.
+        overflow: what values beyond the format become; None: as the device's conversions do.
     """
 
     format: str
@@ -32,10 +38,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Products (piece of A, piece of B) that alternate on one accumulator: for the K of each instruction, all of them
-    in order.
+    """Products that alternate on one accumulator: for the K of each instruction, all of them in order.
 
-    scale_exponent: the accumulator is multiplied by 2^-this before the stage's first product (tcgen05's scale-input-d).
+    Fields:
+        products: pairs (piece of A, piece of B).
+        scale_exponent: the accumulator is multiplied by 2^-this before the stage's first product (scale-input-d).
     """
 
     products: tuple[tuple[int, int], ...]
@@ -44,12 +51,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One accumulator of the matrix unit, with the stages that run on it one after another, each over the whole run of
-    K.
+    """One accumulator of the matrix unit.
 
-    k_group: promotion interval: the length of K that is accumulated in the unit from zero; the partial sums are added
-    outside it, to nearest even, in order of K, to a sum that starts at +0. "instruction": one instruction, each.
-    None: the plan's.
+    Fields:
+        stages: run on the accumulator one after another, each over the whole run of K.
+        k_group: promotion interval, the length of K that is accumulated in the unit from zero. The partial sums are
+            added outside it, to nearest even, in order of K, to a sum that starts at +0. "instruction": one instruction
+            each. None: the plan's.
     """
 
     stages: tuple[Stage, ...]
@@ -115,31 +123,37 @@ Expression = TermValue | Sum | Scaled | OperandSum | Depth
 class Plan:
     """How C is computed from products of pieces.
 
-    a_pieces, b_pieces: the split of each operand (of `input_format` elements); a single piece of that same format is
-    the operand itself. split says how pieces are made:
-        "round": each is rounded from the residual of the one before (see Piece);
-        "bytes": int16 as (high byte, low byte); a low piece of int8 holds the byte less 128;
-        "signed_bytes": int16 as (h, l), l the low byte as a signed number, h = (x - l) / 256, which wraps;
-        "slices": per row of A and column of B, x = 2^e * sum over i of d_i 2^(-slice_bits (i + 1)), e the least with
-            all |x| < 2^e in that row or column, d_i integers of magnitude below 2^slice_bits with x's sign, truncated
-            toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits). Every value of C is
-            then multiplied by 2^(e of its row + e of its column).
-    clamp: infinities become the largest finite value of the input format before the split.
-    terms: accumulators of the unit. combine: how their values are combined to C, outside the unit, in `arithmetic`:
-        "fp32", "fp64" (nearest even each time), "int32" and "int64" (wrapping), "exact" (one rounding, to the output
-        format).
-    join: "end" combines the terms once, after all of K; "group" combines them after every `k_group` of K and adds the
-        combined value to C (both outside the unit).
-    k_group: promotion interval: length of K that one term accumulates in the unit from zero; None: all of K, or chosen
-        by the dataflow. The values of successive groups are added outside, in `arithmetic`, in order of K.
-    specials: "unit": NaNs and infinities propagate through the unit's arithmetic; "fma_chain": an element of C whose
-        row of A or column of B holds one becomes what an FMA chain in order of K gives, in fp32 (fp64 for that output;
-        NaN as 0x7fffffff or 0x7fffffffffffffff); such elements of A and B count as 0 in slices.
-    split_in: "pass": pieces are written to memory by kernels of their own; "kernel": the GEMM kernel splits operands.
-    calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one kernel.
-    order: origin of the order of the products and of the additions outside the unit. "calls": that of library calls
-        and elementwise steps which were run so on a chip, and compared (the authors' released code, or the recordings
-        of tests/golden); "ours": of a kernel that nobody has published, chosen here where the paper leaves it open.
+    Fields:
+        scheme: name of the scheme.
+        a_pieces, b_pieces: the split of each operand; a single piece of `input_format` is the operand itself.
+        terms: accumulators of the unit.
+        combine: how the terms' values are combined to C, outside the unit.
+        join: "end" combines once, after all of K. "group" combines after every `k_group` of K and adds the value to C.
+        k_group: promotion interval, the length of K that one term accumulates in the unit from zero. None: all of K, or
+            chosen by the dataflow. The values of successive groups are added outside, in order of K.
+        input_format: of the operands.
+        output_format: of C.
+        split: how pieces are made. "round": each is rounded from the residual of the one before (see Piece). "bytes":
+            int16 as (high byte, low byte); a low piece of int8 holds the byte less 128. "signed_bytes": int16 as (h,
+            l), l the low byte as a signed number, h = (x - l) / 256, which wraps. "slices": integers below a common
+            exponent, see below.
+        slice_bits: bits of a slice.
+        clamp: infinities become the largest finite value of the input format before the split.
+        arithmetic: of additions outside the unit. "fp32", "fp64": to nearest even each time. "int32", "int64":
+            wrapping. "exact": one rounding, to the output format.
+        specials: "unit": NaNs and infinities propagate through the unit's arithmetic. "fma_chain": an element of C
+            whose row of A or column of B holds one becomes what an FMA chain in order of K gives, in fp32 (fp64 for
+            that output). A NaN is then 0x7fffffff or 0x7fffffffffffffff. Such elements count as 0 in slices.
+        split_in: "pass": kernels of their own write the pieces to memory. "kernel": the GEMM kernel splits operands.
+        calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one kernel.
+        order: origin of the order of the products and of the additions outside the unit. "calls": library calls and
+            elementwise steps that were run so on a chip, and compared. "ours": a kernel that nobody has published,
+            chosen here where the paper leaves it open.
+
+    Slices: for each row of A and column of B, x = 2^e * sum over i of d_i 2^(-slice_bits (i + 1)). e is the least
+    exponent with all magnitudes of that row or column below 2^e. The d_i are integers of magnitude below 2^slice_bits
+    with x's sign, truncated toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits).
+    Every value of C is then multiplied by 2^(e of its row + e of its column).
     """
 
     scheme: str

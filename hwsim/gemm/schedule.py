@@ -37,19 +37,24 @@ class Epilogue:
     """The epilogue, applied to the finished sum `acc`: D = round(alpha * acc + beta * C + bias), in this order.
 
     Each operation is one of the accumulator's type (fp32; fp64 and int32 where the unit gives those), nearest even:
-    alpha * acc, then beta * C, then their sum, then + bias (one value per column). alpha = 1 changes nothing;
-    with beta = 0 C is not read. beta None: 1 where a C is given, else 0. As in BLAS alpha and beta may be infinite or
-    NaN, and what follows is that of the operations named; int32 sums take whole numbers below 2^31 and wrap;
-    into another output format they become fp32 first.
-    contraction: "alpha": alpha * acc + (beta * C rounded) is one fused multiply-add; "beta": (alpha * acc rounded) +
-        beta * C is; "none": every operation is rounded; None: "alpha" for one slice, "beta" for merged ones, as
-        cuBLAS 13 on an H200 did for alpha and beta other than 1 and 0 (tf32, fp16 and bf16; fp32 and fp16 outputs;
-        with alpha or beta 0 or both 1 they give the same bits; fp16 and bf16 with beta = 1 and a C of fp32: "none").
-    product_format: alpha * acc is rounded to it before beta * C or the bias is added to it, nearest even (cuBLAS's
-        kernels for fp16 whose names end in "badd": fp16; its matrix-vector products with a bias); excludes contraction.
-        None: not rounded but to the accumulator's type.
-    output_format: of D, None: what the unit gives. output_rounding: into a narrower one; beyond its range as the
-        device's own conversions do (IEEE, or saturating where its file says so).
+    alpha * acc, then beta * C, then their sum, then + bias (one value per column). As in BLAS, alpha and beta may be
+    infinite or NaN, and the operations named give what follows. int32 sums take whole numbers below 2^31 and wrap; into
+    another output format they become fp32 first.
+
+    Fields:
+        alpha: 1 changes nothing.
+        beta: with 0 C is not read. None: 1 where a C is given, else 0.
+        contraction: "alpha": alpha * acc + (beta * C rounded) is one fused multiply-add. "beta": (alpha * acc rounded)
+            + beta * C is. "none": every operation is rounded. None: "alpha" for one slice, "beta" for merged ones, as
+            cuBLAS 13 on an H200 did for alpha and beta other than 1 and 0. (Seen for tf32, fp16 and bf16, fp32 and fp16
+            outputs. With alpha or beta 0, or both 1, they give the same bits. fp16 and bf16 with beta = 1 and a C of
+            fp32: "none".)
+        product_format: alpha * acc is rounded to it, nearest even, before beta * C or the bias is added (cuBLAS's
+            kernels for fp16 whose names end in "badd"; its matrix-vector products with a bias). It excludes
+            contraction. None: the accumulator's type.
+        output_format: of D. None: what the unit gives.
+        output_rounding: into a narrower output format. Beyond its range as the device's own conversions do (IEEE, or
+            saturating where its file says so).
     """
 
     alpha: float = 1.0
@@ -85,37 +90,42 @@ class Epilogue:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The order of summation over K of each product. The default is one chain in order of K by the device's widest
-    instruction.
+    """The order of summation over K of each product, and the epilogue.
 
-    instruction: name of the matrix instruction; None: the device's for the operands' format. Each chain fills up its
-        last instruction with zeros.
-    split_k, slice_k: K is cut into slices, each accumulated from zero and merged afterwards. split_k: how many;
-        each is then ceil(K / slice_multiple / split_k) * slice_multiple long, the last one shorter (cuBLAS on an
-        H200, slice_multiple 64). slice_k: their length instead, or all lengths. slice_multiple None: the device
-        file's, or 64.
-    merge_order: of the additions of slices: "ascending" ((s0 + s1) + s2, cuBLAS), "descending", "pairwise" (a
-        balanced tree of neighbours), or the slices' indices in the order in which they are added.
-    partial_format: in which each slice's sum is stored before the merge, rounded to nearest even.
-    merge_format: in which the merge adds: operands and sums are rounded to it, to nearest even. None (both): what
-        the unit gives. Both count only where there is more than one slice.
-    merge_into: "sum": slices are merged, then the epilogue follows; "output": the epilogue of the first slice (of the
-        merge order) gives D, to which alpha times each later slice, rounded, is added in turn (CUTLASS's serial
-        split-K, cuBLAS where it starts no reduction). For fp32 and fp64 outputs that are the unit's own.
-    promotion_k: the partial sum of every so many k (from the slice's start) starts from zero in the unit and is added
-        outside it to a sum that starts at +0, nearest even, in order of K; None: one chain.
-    k_permutation: within each block of len(k_permutation) of K, position i of the chain takes element
-        k_permutation[i]; incomplete blocks are filled up with zeros. Blocks are counted from where a run of K begins;
-        with remainder "first" the K mod tile_k elements and the whole tiles behind them are two runs, each permuted
-        by itself.
-    remainder, tile_k: "first": a chain takes the K mod tile_k elements of its slice before the whole tiles of
-        tile_k (CUTLASS's main loop for Ampere), filled up with zeros to whole instructions; "last": in order.
-    operand_rounding: of the operands to the unit's format, for plans with one piece each; None: the plan's.
-    start: "zero", or "c": C starts in the accumulator of the first slice (then alpha and beta must be 1).
-    sum: the order of summation written out, for kernels that follow none of the rules above but promotion_k, which then
-        counts from the start of each chain. regions: the same for parts of C, where it differs from tile to tile; what
-        lies in no region follows `sum`, or the rules.
-    shape: (m, n) of the product that regions count in, where it is known; a library's choice holds it.
+    The default is one chain in order of K by the device's widest instruction.
+
+    Fields:
+        instruction: name of the matrix instruction. None: the device's for the operands' format. Each chain fills up
+            its last instruction with zeros.
+        split_k: number of slices of K, each accumulated from zero and merged afterwards. Each slice is ceil(K /
+            slice_multiple / split_k) * slice_multiple long, the last one shorter.
+        slice_k: length of the slices instead, or all lengths.
+        slice_multiple: None: the device file's, or 64 (cuBLAS on an H200).
+        merge_order: order in which slices are added. "ascending": (s0 + s1) + s2, as cuBLAS. "descending". "pairwise":
+            a balanced tree of neighbours. Or the slices' indices in the order in which they are added.
+        partial_format: format in which a slice's sum is stored before the merge, nearest even. None: what the unit
+            gives.
+        merge_format: format in which the merge adds: operands and sums are rounded to it, nearest even. None: what the
+            unit gives. Both formats count only where there is more than one slice.
+        merge_into: "sum": slices are merged, then the epilogue follows. "output": the epilogue of the first slice (of
+            the merge order) gives D, to which alpha times each later slice, rounded, is added in turn (CUTLASS's serial
+            split-K; cuBLAS where it starts no reduction). Only for the unit's own fp32 and fp64 outputs.
+        promotion_k: promotion interval. The partial sum of every so many k (from the slice's start) starts from zero in
+            the unit and is added outside it to a sum that starts at +0, nearest even, in order of K. None: one chain.
+        k_permutation: within each block of len(k_permutation) of K, position i of the chain takes element
+            k_permutation[i]; incomplete blocks are filled up with zeros. Blocks are counted from where a run of K
+            begins. With remainder "first" the K mod tile_k elements and the whole tiles behind them are two runs.
+        remainder: "first": a chain takes the K mod tile_k elements of its slice before the whole tiles of tile_k
+            (CUTLASS's main loop for Ampere), filled up with zeros to whole instructions. "last": in order.
+        tile_k: length of a whole tile, for remainder "first".
+        operand_rounding: of the operands to the unit's format, for plans with one piece each. None: the plan's.
+        start: "zero", or "c": C starts in the accumulator of the first slice (then alpha and beta must be 1).
+        epilogue: what is done with the finished sum.
+        sum: the order of summation written out, for kernels that follow none of the rules above but promotion_k, which
+            then counts from the start of each chain.
+        regions: the same for parts of C, where it differs from tile to tile. What lies in no region follows `sum`, or
+            the rules.
+        shape: (m, n) of the product that regions count in, where it is known; a library's choice holds it.
 
     Raises InputError for a value that is not allowed or two that exclude each other.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +13,9 @@ from hwsim.host.input_files import read_text
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+
+SEARCH_VARIABLES = ("HWSIM_CONFIG_PATH", "XDG_CONFIG_HOME", "HOME")  # of the environment, read by `searched`
 
 
 @cache  # a path that is kept keeps its parts in CPython's table of strings, which grows where they come and go
@@ -25,6 +29,18 @@ def package_folder(kind: str) -> Traversable:
         if folder.is_dir():
             return folder
     return files(f"hwsim.configs.{kind}")  # not in a file system
+
+
+def searched(kind: str) -> list[str]:
+    """The folders of a user's files of a kind, in order, whether they exist or not.
+
+    $HWSIM_CONFIG_PATH lists folders of device files; files of another kind lie in a folder of its name in each.
+    """
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")  # noqa: PTH111, PTH118
+    parts = [part for part in os.environ.get("HWSIM_CONFIG_PATH", "").split(os.pathsep) if part]
+    if kind != "devices":
+        parts = [os.path.join(part, kind) for part in parts]  # noqa: PTH118
+    return [*parts, f"configs/{kind}", os.path.join(home, "hwsim", kind)]  # noqa: PTH118
 
 
 def text_of(file: Path | Traversable, kind: str) -> str:

@@ -250,14 +250,14 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, window: int) 
     else:
         hit, miss = _flow_rate(*given, 1, slower, than), _flow_rate(*given, factor, slower, than)
     return Cost(
-        overhead,
-        tail,
-        -(-moved * slower // (than * spread)),
-        hit,
-        miss,
-        0 if write else len(instr.writes),
-        int(write),
-        instr.repeat * scope.bytes(tile) // spread,
+        occupancy=overhead,
+        tail=tail,
+        flow_bytes=-(-moved * slower // (than * spread)),
+        flow_rate=hit,
+        miss_rate=miss,
+        gm_tile=0 if write else len(instr.writes),
+        gm_write=int(write),
+        bytes=instr.repeat * scope.bytes(tile) // spread,
         window=window,
         window_bytes=moved // spread,
         multicast=instr.multicast // spread,

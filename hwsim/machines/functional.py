@@ -65,7 +65,9 @@ def run(
     specs = {unit: dot_spec(device, unit) for unit in program.units}
     report = _Progress(program, progress)
     for kernel in program.kernels:
-        _KernelRun(program, kernel, device, arrays, specs, report, backend).run(threads)
+        _KernelRun(
+            program=program, kernel=kernel, device=device, arrays=arrays, specs=specs, report=report, backend=backend
+        ).run(threads)
     return arrays[program.output]
 
 

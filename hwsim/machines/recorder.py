@@ -82,17 +82,17 @@ class TraceRecorder:
     def finish(self) -> TickRows:
         """All that was recorded."""
         return TickRows(
-            self.store.array(),
-            TICKS_PER_CYCLE,
-            self.kernels,
-            tuple(self.device.engines),
-            OPCODES,
-            tuple(self.labels),
-            self.arrays,
-            tuple(self.causes),
-            not self.lost,
-            self.store.count + self.lost,
-            self.fills,
+            rows=self.store.array(),
+            ticks_per_cycle=TICKS_PER_CYCLE,
+            kernels=self.kernels,
+            engines=tuple(self.device.engines),
+            opcodes=OPCODES,
+            labels=tuple(self.labels),
+            arrays=self.arrays,
+            causes=tuple(self.causes),
+            complete=not self.lost,
+            events=self.store.count + self.lost,
+            fills=self.fills,
         )
 
     def _take(self, raw: NDArray[np.int64]) -> None:

@@ -70,7 +70,17 @@ def run(
             for _ in range(max(group.count for group in kernel.groups))
         ]
         cores = [
-            _Core(kernel, device, vector, dots, arrays, formats, group.streams, group.first + i, peers[i])
+            _Core(
+                kernel=kernel,
+                device=device,
+                vector=vector,
+                dots=dots,
+                arrays=arrays,
+                formats=formats,
+                streams=group.streams,
+                core=group.first + i,
+                peers=peers[i],
+            )
             for group in kernel.groups
             for i in range(group.count)
         ]

@@ -122,7 +122,18 @@ def _tables(kernel: Kernel, program: Program, device: Device, original: KernelTa
     links = tuple(dict.fromkeys(name for name in found.links if name is not None))
     sums = _sums(found, links) * np.repeat(counts, flat.sizes)
     tables = _engine_tables(kernel, flat, device, engines)
-    return KernelTables(kernel, scope, engines, causes, flat, found, tables, counts, links, sums)
+    return KernelTables(
+        kernel=kernel,
+        scope=scope,
+        engines=engines,
+        causes=causes,
+        flat=flat,
+        costs=found,
+        tables=tables,
+        counts=counts,
+        links=links,
+        sums=sums,
+    )
 
 
 def _sums(found: Costs, links: tuple[str, ...]) -> NDArray[np.int64]:

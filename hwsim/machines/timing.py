@@ -159,15 +159,15 @@ def run(
     if dirty or waiting:
         kernels.append(_write_back(dirty, waiting, device))
     return Timing(
-        sum(k.cycles for k in kernels),
-        tuple(kernels),
-        _sum_engines([k.engines for k in kernels]),
-        _sum_counts([k.streams for k in kernels]),
-        _sum_counts([k.traffic_bytes for k in kernels]),
-        sum(k.macs for k in kernels),
-        sum(k.padded_macs for k in kernels),
-        sum(k.instructions for k in kernels),
-        recorder.finish() if recorder is not None else None,
+        cycles=sum(k.cycles for k in kernels),
+        kernels=tuple(kernels),
+        engines=_sum_engines([k.engines for k in kernels]),
+        streams=_sum_counts([k.streams for k in kernels]),
+        traffic_bytes=_sum_counts([k.traffic_bytes for k in kernels]),
+        macs=sum(k.macs for k in kernels),
+        padded_macs=sum(k.padded_macs for k in kernels),
+        instructions=sum(k.instructions for k in kernels),
+        trace=recorder.finish() if recorder is not None else None,
     )
 
 
@@ -191,14 +191,14 @@ def busy(program: Program, device: Device, engine_name: str) -> tuple[int, float
 def _machine(arrays: NDArray[np.int64], device: Device) -> engine.Machine:
     """The engine for a program's arrays: rates at the device's clock, L2 empty."""
     return engine.Machine(
-        device.l2.capacity_bytes if device.l2 else 0,
-        shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
-        shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
-        device.hbm is not None,
-        arrays,
-        latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
-        (device.l2.deferred_write_bytes or 0) if device.l2 else 0,
-        device.l2 is not None and device.l2.replacement == "random",
+        l2_capacity=device.l2.capacity_bytes if device.l2 else 0,
+        l2_rate=shared_rate(device.l2.bytes_per_second, device) if device.l2 else 0,
+        hbm_rate=shared_rate(device.hbm.bytes_per_second, device) if device.hbm else 0,
+        has_hbm=device.hbm is not None,
+        arrays=arrays,
+        miss_ticks=latency_ticks(device.hbm.latency_ns, device) if device.hbm else 0,
+        deferred_bytes=(device.l2.deferred_write_bytes or 0) if device.l2 else 0,
+        l2_random=device.l2 is not None and device.l2.replacement == "random",
     )
 
 
@@ -221,7 +221,18 @@ def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
     busy = -(-(dirty + waiting << engine.RATE_BITS) // rate) if rate else 0
     nothing = {name: EngineTime(0.0, {}) for name in device.engines}
     traffic = {"HBM write": dirty} if device.hbm else {}
-    return KernelTime("write-back", -(-busy // TICKS_PER_CYCLE), 0, nothing, nothing, {}, traffic, 0, 0, 0)
+    return KernelTime(
+        name="write-back",
+        cycles=-(-busy // TICKS_PER_CYCLE),
+        cores=0,
+        engines=nothing,
+        critical=nothing,
+        streams={},
+        traffic_bytes=traffic,
+        macs=0,
+        padded_macs=0,
+        instructions=0,
+    )
 
 
 def _executed(
@@ -261,16 +272,16 @@ def _kernel_time(one: KernelTables, device: Device, outcome: engine.Outcome) -> 
             traffic[name] = traffic.get(name, 0) + count
     account = outcome["account"]
     return KernelTime(
-        kernel.name,
-        outcome["end"] // TICKS_PER_CYCLE,
-        int(counts.sum()),
-        _engine_times(one, device, (account * counts[:, None, None]).sum(axis=0)),
-        _engine_times(one, device, account[int(outcome["group_end"].argmax())]),
-        _stream_times(kernel, one.engines, outcome["stalled"]),
-        traffic,
-        macs,
-        padded_macs,
-        instructions,
+        name=kernel.name,
+        cycles=outcome["end"] // TICKS_PER_CYCLE,
+        cores=int(counts.sum()),
+        engines=_engine_times(one, device, (account * counts[:, None, None]).sum(axis=0)),
+        critical=_engine_times(one, device, account[int(outcome["group_end"].argmax())]),
+        streams=_stream_times(kernel, one.engines, outcome["stalled"]),
+        traffic_bytes=traffic,
+        macs=macs,
+        padded_macs=padded_macs,
+        instructions=instructions,
     )
 
 

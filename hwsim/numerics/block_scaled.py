@@ -93,4 +93,14 @@ def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: StepInput) 
     sign_of_zero = zero_sign((*products, accumulator), unit.specials, unit.rounding)
     value = special or round_sum(total, last_place, sign_of_zero)
     result = pack(format_of(spec.d), value, unit.rounding, unit.specials)
-    return BlockScaledStages(products, groups, accumulator, top, last_place, cut_terms, total, special, result)
+    return BlockScaledStages(
+        products=products,
+        groups=groups,
+        accumulator=accumulator,
+        top_exponent=top,
+        cut_last_place=last_place,
+        cut_terms=cut_terms,
+        total=total,
+        special=special,
+        result=result,
+    )

@@ -117,4 +117,13 @@ def fused_stages(unit: FusedUnit, spec: DotSpec, given: StepInput) -> FusedStage
     value = special or round_sum(total, last_place, zero_sign(terms, unit.specials, unit.rounding))
     narrow = None if unit.result_format is None else format_of(unit.result_format)
     result = pack(d, value, unit.rounding, unit.specials, narrow)
-    return FusedStages(products, accumulator, top, last_place, cut_terms, total, special, result)
+    return FusedStages(
+        products=products,
+        accumulator=accumulator,
+        top_exponent=top,
+        cut_last_place=last_place,
+        cut_terms=cut_terms,
+        total=total,
+        special=special,
+        result=result,
+    )

@@ -156,5 +156,14 @@ def two_level_stages(unit: TwoLevelUnit, spec: DotSpec, given: StepInput) -> Two
     value = special or round_sum(total.value, total.last_place, zero_sign(terms, unit.specials, unit.rounding))
     result = pack(d, value, unit.rounding, unit.specials)
     return TwoLevelStages(
-        products, accumulator, partial_sums, product_exponent, top, product_sum, accumulator_cut, total, special, result
+        products=products,
+        accumulator=accumulator,
+        partial_sums=partial_sums,
+        product_exponent=product_exponent,
+        top_exponent=top,
+        product_sum=product_sum,
+        accumulator_cut=accumulator_cut,
+        total=total,
+        special=special,
+        result=result,
     )

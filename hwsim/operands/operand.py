@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, Format, array_dtype, array_of, code_dtype, codes_of, format_of
+from hwsim.host.arrays import given_array
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -73,6 +74,11 @@ class Operand:
         """The codes viewed as an array of the format's own dtype."""
         return array_of(self.codes, format_of(self.format))
 
+    def on(self, backend: Backend) -> Operand:
+        """The operand with its codes in an array of the backend."""
+        codes = backend.from_host(self.codes)
+        return self if codes is self.codes else Operand(codes, self.format, self.is_piece)
+
     def values(self, backend: Backend = CPU) -> Array:
         """The values as float16, float32 or float64: the format's own dtype, or one that holds it exactly (int64 is
         rounded). backend: converts the codes.
@@ -110,7 +116,7 @@ def operand(name: str, given: Any, *, input_format: str | None = None, format: s
     unsigned array as wide as the codes of `format` (of 16 bits or fewer) holds codes of that; typed arrays are taken
     as what they are; other integers are rounded to fp32. Raises InputError for anything else.
     """
-    x: Array = np.asarray(given)
+    x: Array = given_array(name, given)
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if x.ndim < MATRIX:
@@ -152,7 +158,7 @@ def selected_indices(name: str, index: Any, size: int) -> slice | Array:
     """
     if isinstance(index, slice):
         return index
-    found = np.asarray(index)
+    found = given_array(name, index)
     if found.ndim == 1 and found.dtype == np.bool_ and found.size == size:
         return np.nonzero(found)[0]
     if found.ndim != 1 or found.dtype.kind not in "iu":

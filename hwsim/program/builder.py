@@ -165,21 +165,21 @@ class StreamBuilder:
         """Append one instruction (see ir.Instr for the opcodes and the attributes)."""
         self._stack[-1].append(
             Instr(
-                engine,
-                opcode,
-                () if writes is None else (writes,),
-                tuple(reads),
-                tuple(waits),
-                tuple(signals),
-                unit,
-                zero_at,
-                scalar,
-                rounding,
-                overflow,
-                scale_exponent,
-                multicast,
-                repeat,
-                label,
+                engine=engine,
+                opcode=opcode,
+                writes=() if writes is None else (writes,),
+                reads=tuple(reads),
+                waits=tuple(waits),
+                signals=tuple(signals),
+                unit=unit,
+                zero_at=zero_at,
+                scalar=scalar,
+                rounding=rounding,
+                overflow=overflow,
+                scale_exponent=scale_exponent,
+                multicast=multicast,
+                repeat=repeat,
+                label=label,
             )
         )
 

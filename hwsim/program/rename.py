@@ -7,8 +7,7 @@ provided that the arrays have the same shape, format and order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from operator import attrgetter
+from dataclasses import replace
 
 from hwsim.program.ir import (
     Advance,
@@ -93,10 +92,6 @@ def _later(stream: Stream, renaming: _Renaming) -> Stream:
     return copy
 
 
-_FIELDS = [one.name for one in fields(Instr)]
-_REST = attrgetter(*_FIELDS[_FIELDS.index("signals") + 1 :])
-
-
 class _Renaming:
     """Copies the parts of a kernel; a tile shared by several instructions is copied once."""
 
@@ -129,7 +124,7 @@ class _Renaming:
         writes = tuple([self._tile(tile) for tile in of.writes])
         reads = tuple([self._tile(tile) for tile in of.reads])
         waits, signals = self._syncs(of.waits), self._syncs(of.signals)
-        return Instr(of.engine, of.opcode, writes, reads, waits, signals, *_REST(of))
+        return replace(of, writes=writes, reads=reads, waits=waits, signals=signals)
 
     def _syncs(self, syncs: tuple[Sync, ...]) -> tuple[Sync, ...]:
         if all(sync.semaphore not in self.semaphores for sync in syncs):
@@ -152,7 +147,17 @@ class _Renaming:
         if buffer is None and slot is tile.slot:
             return tile
         of = tile
-        return LocalTile(buffer or of.buffer, of.rows, of.cols, of.format, slot, of.row, of.col, of.width, of.order)
+        return LocalTile(
+            buffer=buffer or of.buffer,
+            rows=of.rows,
+            cols=of.cols,
+            format=of.format,
+            slot=slot,
+            row=of.row,
+            col=of.col,
+            width=of.width,
+            order=of.order,
+        )
 
     def _affine(self, of: Affine) -> Affine:
         if all(name not in self.counters for name, _ in of.terms):

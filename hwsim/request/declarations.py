@@ -88,7 +88,7 @@ PROBLEM = (
         None,
         "format of the elements of A and B, where the arrays are codes; with exact=False, of operands of which only "
         "the sizes are known",
-        default_text="the arrays'; with exact=False that of `format`",
+        default_text="the arrays'; with exact=False `format`",
     ),
     Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0),
 )
@@ -147,7 +147,7 @@ REGION = (
         PAIR,
         None,
         "(m, n) of the whole product, where A and B hold some of its rows and columns",
-        default_text="that of the matrices",
+        default_text="the matrices' own",
     ),
     Option("at", PLACES, None, "which rows and columns of the whole product A's rows and B's columns are"),
 )

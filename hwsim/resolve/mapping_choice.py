@@ -19,6 +19,7 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Decision, Gemm
 from hwsim.gemm.schedule import SLICE_MULTIPLE
 from hwsim.program.check import check
+from hwsim.program.executed import executed
 from hwsim.resolve.mixed_parts import with_parts
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
+MOST_LINES = 1 << 28  # of a size: rows and columns of matrices in L2's model, some 0.2 us each
+MOST_INSTRUCTIONS = 1 << 34  # a minute or three
+MOST_ON_A_CORE = 1 << 28  # one core's cannot be shared among the cores
+INSTEAD = "take smaller sizes and scale the time, or ask for bits alone (timing=False, --no-timing)"
 MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to make and time
 
 
@@ -120,10 +125,30 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]
 
 
 def program_of(gemm: Gemm, device: Device) -> Program:
-    """The checked program of a mapped record."""
+    """The checked program of a mapped record.
+
+    Raises UnsupportedError for one that would take minutes to time: sizes above MOST_LINES, more instructions than
+    MOST_INSTRUCTIONS, or on one core than MOST_ON_A_CORE.
+    """
     flow = dataflow(device)
     one = _without_stack(gemm, flow)
+    m, n, k = one.problem.sizes
+    lines = {"m": m * one.problem.matrices, "n": n, "k": k}
+    for name, size in lines.items():
+        if size > MOST_LINES:
+            stack = f" times {one.problem.matrices:,} matrices" if name == "m" and one.problem.lead else ""
+            raise UnsupportedError(f"{name} = {size:,}{stack}: programs have at most {MOST_LINES:,}; {INSTEAD}")
     made = mixed.lowered(flow, one, device) if isinstance(gemm.plan, Mixed) else flow.lower(one, device)
+    count = executed(made)
+    for found, most, where in (
+        (count.total, MOST_INSTRUCTIONS, ""),
+        (count.longest, MOST_ON_A_CORE, " on one core"),
+    ):
+        if found > most:
+            raise UnsupportedError(
+                f"m, n, k = {m:,}, {n:,}, {k:,}: the program executes {found:,} instructions{where}; "
+                f"programs of at most {most:,} are timed; {INSTEAD}"
+            )
     check(made, device)
     return replace(made, gemm=gemm)
 

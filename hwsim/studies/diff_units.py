@@ -131,16 +131,20 @@ def _step(side: Evaluator, name: str, place: tuple[int, int, int, int], row: Any
     spec = dot_spec(side.device, name)
     record = explain(side.device, name, row.tolist(), column.tolist(), code)
     d = int(record["result"]["code"], 16)
+    term, piece, k_start, k_stop = place
     return UnitStep(
-        side.device.name,
-        name,
-        *place,
-        tuple(_hex(x, spec.a) for x in row.tolist()),
-        tuple(_hex(x, spec.b) for x in column.tolist()),
-        _hex(code, spec.c),
-        _hex(d, spec.d),
-        _value(code, spec.c),
-        _value(d, spec.d),
+        device=side.device.name,
+        instruction=name,
+        term=term,
+        slice=piece,
+        k_start=k_start,
+        k_stop=k_stop,
+        a=tuple(_hex(x, spec.a) for x in row.tolist()),
+        b=tuple(_hex(x, spec.b) for x in column.tolist()),
+        c=_hex(code, spec.c),
+        d=_hex(d, spec.d),
+        c_value=_value(code, spec.c),
+        d_value=_value(d, spec.d),
     )
 
 

@@ -18,6 +18,7 @@ from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
+from hwsim.host.arrays import given_array
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.report import explain as explained
 from hwsim.request.declarations import DEFAULT_SCHEME
@@ -145,7 +146,7 @@ def explain(
 
 def _codes(name: str, given: Any, fmt: str) -> list[int]:
     known = format_of(fmt)
-    array = np.ravel(given)
+    array = np.ravel(given_array(f"explain: {name}", given))
     if array.dtype == array_dtype(known) and array.dtype != code_dtype(known):
         array = codes_of(array, known)
     if array.dtype.kind not in "iu" or (array.astype(object) < 0).any() or (array.astype(object) >= 1 << 64).any():

@@ -79,7 +79,20 @@ def sensitivity(
                 cycles.append(None)
                 refused = str(error).splitlines()[0]
         level = str(device.evidence[path].evidence)
-        found.append(Influence(path, value, low, high, from_span, level, now, cycles[0], cycles[1], refused))
+        found.append(
+            Influence(
+                path=path,
+                value=value,
+                low=low,
+                high=high,
+                from_span=from_span,
+                evidence=level,
+                cycles=now,
+                cycles_low=cycles[0],
+                cycles_high=cycles[1],
+                refused=refused,
+            )
+        )
         if progress is not None:
             progress((index + 1) / len(ranges))
     return sorted(found, key=lambda one: (-one.moved, one.path))

@@ -100,13 +100,13 @@ class _Reader:
         shapes = self._list(entries, "shapes")
         schemes = [self._text(node, path) for path, node in self._list(entries, "schemes")]
         return SweepStudy(
-            "" if title is None else self._text(title, "title"),
-            tuple(self._device(node, path) for path, node in devices) or ((DEFAULT_DEVICE, {}),),
-            tuple(schemes) or (DEFAULT_SCHEME,),
-            self._shapes(entries, shapes),
-            self._axes(entries.get("options")),
-            tuple(self._whole(node, path, 0) for path, node in self._list(entries, "seeds")) or (0,),
-            self._truth(entries.get("exact")),
+            title="" if title is None else self._text(title, "title"),
+            devices=tuple(self._device(node, path) for path, node in devices) or ((DEFAULT_DEVICE, {}),),
+            schemes=tuple(schemes) or (DEFAULT_SCHEME,),
+            shapes=self._shapes(entries, shapes),
+            axes=self._axes(entries.get("options")),
+            seeds=tuple(self._whole(node, path, 0) for path, node in self._list(entries, "seeds")) or (0,),
+            exact=self._truth(entries.get("exact")),
         )
 
     def _refuse(self, mark: Mark, path: str, text: str) -> None:

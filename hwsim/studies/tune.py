@@ -196,14 +196,14 @@ class _Search:
             return TunedPoint(given, refused=str(error), shown=self.shown)
         m, n, k = self.sizes
         return TunedPoint(
-            given,
-            found.cycles,
-            found.seconds,
-            2 * m * n * k / found.seconds / 1e12,
-            found.hbm_bytes,
-            "",
-            dict(found.facts),
-            self.shown,
+            options=given,
+            cycles=found.cycles,
+            seconds=found.seconds,
+            tflops=2 * m * n * k / found.seconds / 1e12,
+            hbm_bytes=found.hbm_bytes,
+            refused="",
+            facts=dict(found.facts),
+            shown=self.shown,
         )
 
     def is_legal(self, tile: dict[str, int]) -> bool:

@@ -101,7 +101,16 @@ def events(trace: TraceRows, progress: Callable[[float], Any] | None = None) -> 
         for (of, kernel), (first, last, count) in seen.kernels.items():
             if of == core:
                 name = trace.names["kernel"][kernel]
-                yield Slice(pid, pid << 20, name, first, last, {"instructions": count}, 0, 0)
+                yield Slice(
+                    pid=pid,
+                    track=pid << 20,
+                    name=name,
+                    start=first,
+                    end=last,
+                    values={"instructions": count},
+                    flow=0,
+                    arrives=0,
+                )
         for engine in sorted(engine for of, engine in seen.engines if of == core):
             yield Track(pid, cores[core].track(engine), trace.names["engine"][engine], None)
     for number, part in enumerate(trace.blocks(BLOCK, progress)):
@@ -203,7 +212,16 @@ class _CoreEvents:
             if causes[cause]:
                 values["waited for"] = causes[cause]
             values |= {"issued": issue, "complete": end, "instruction": instr}
-            yield Slice(self.pid, self.track(engine), title, int(start), int(free), values, leaves, arrives)
+            yield Slice(
+                pid=self.pid,
+                track=self.track(engine),
+                name=title,
+                start=int(start),
+                end=int(free),
+                values=values,
+                flow=leaves,
+                arrives=arrives,
+            )
             if int(end) > int(free):
                 flights = self.flights.setdefault(engine, [])
                 if flights and flights[0][0] <= int(free):
@@ -213,7 +231,16 @@ class _CoreEvents:
                     name = f"{names['engine'][engine]} in flight {len(flights) + 1}"
                     yield Track(self.pid, number, name, self.track(engine))
                 heapq.heappush(flights, (int(end), number))
-                yield Slice(self.pid, number, title, int(free), int(end), moved, 0, 0)
+                yield Slice(
+                    pid=self.pid,
+                    track=number,
+                    name=title,
+                    start=int(free),
+                    end=int(end),
+                    values=moved,
+                    flow=0,
+                    arrives=0,
+                )
 
     def note(self, rows: NDArray[Any]) -> None:
         """Note what rows change in the counters."""

@@ -28,13 +28,14 @@ def steps(text: str) -> list[tuple[str, float, float]]:
 
 
 def folders(report: str) -> list[tuple[str, int, float]]:
-    """(folder or file directly in tests/, number of tests, seconds) of a JUnit report, the longest first. Raises
-    xml.etree.ElementTree.ParseError.
+    """(folder of tests, or file directly in tests/ or lab/tests/, number of tests, seconds) of a JUnit report, the
+    longest first. Raises xml.etree.ElementTree.ParseError.
     """
     count: Counter[str] = Counter()
     seconds: dict[str, float] = defaultdict(float)
     for case in ElementTree.fromstring(report).iter("testcase"):
-        name = "/".join(case.get("classname", "").split(".")[:2])
+        parts = case.get("classname", "").split(".")
+        name = "/".join(parts[: 3 if parts[0] == "lab" else 2])
         name += ".py" if name.rpartition("/")[2].startswith("test_") else ""
         count[name] += 1
         seconds[name] += float(case.get("time", 0))

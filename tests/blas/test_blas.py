@@ -297,6 +297,14 @@ assert np.array_equal(x @ x.T, np.full((2, 2), 6j))
     assert code == 0 and record.routines["dgemm"].calls
 
 
+def test_a_routine_without_a_finite_error_shows_none():
+    script = "import numpy as np; a = np.full((3, 3), np.inf); a @ (a + 1)"
+    code, record = run_program([sys.executable, "-c", script], {"device": "h200", "format": "fp64"})
+    (row,) = [row for row in record.to_dict()["routines"] if row["routine"] == "dgemm"]
+    line = next(line for line in record.text().splitlines() if line.startswith("dgemm"))
+    assert code == 0 and row["error"] is None and line.split()[4:6] == ["-", "-"]
+
+
 def test_a_refused_product_is_counted_with_its_reason(monkeypatch):
     def refuse(self, *_):
         raise UnsupportedError("this device multiplies nothing")

@@ -5,25 +5,26 @@ import shlex
 
 import pytest
 
-from hwsim.cli.command import EXAMPLES, TASKS, VERBS, main, parser_for
+from hwsim.cli.command import main, parser_for
+from hwsim.cli.verbs import OWN, TASKS
 
 
 def test_every_verb_is_of_one_task_and_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sorted(name for names in TASKS.values() for name in names) == sorted(VERBS) == sorted(EXAMPLES)
+    assert {verb.task for verb in OWN.values()} == set(TASKS)
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(f"{task}:" in said for task in TASKS)
-    assert all(text[:40] in said for text in VERBS.values())
+    assert all(verb.help[:40] in said for verb in OWN.values())
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", OWN)
 def test_the_example_parses_and_stands_in_the_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = shlex.split(EXAMPLES[verb])
+    words = shlex.split(OWN[verb].example)
     assert words[0] == verb
     _, unknown = parser_for(verb).parse_known_args(words)
     assert unknown == []
     assert main([verb, "--help"]) == 0
-    assert f"example: hwsim {EXAMPLES[verb]}" in capsys.readouterr().out
+    assert f"example: hwsim {OWN[verb].example}" in capsys.readouterr().out
 
 
 RUN = ["run", "--device", "h200", "--format", "bf16", "--m", "4096", "--n", "64", "--k", "4096", "--no-exact", "-q"]

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from hwsim.cli import main
-from hwsim.cli.command import VERBS
+from hwsim.cli.verbs import OWN, known
 
 BASH = shutil.which("bash")
 
@@ -49,7 +49,7 @@ def test_zsh_has_every_verb_and_device(capsys):
     pytest.importorskip("shtab", reason="needs hwsim[completion]")
     assert main(["completion", "zsh"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("#compdef hwsim") and "mi300x" in text and all(verb in text for verb in VERBS)
+    assert text.startswith("#compdef hwsim") and "mi300x" in text and all(verb in text for verb in OWN)
 
 
 def test_fish_needs_no_extra(capsys):
@@ -61,4 +61,4 @@ def test_fish_needs_no_extra(capsys):
     device = next(line for line in lines if "seen_subcommand_from run'" in line and " -l device " in line)
     assert " h200 " in device
     verbs = [line.split(" -a ")[1].split()[0] for line in lines if "__fish_use_subcommand' -a " in line]
-    assert verbs == list(VERBS)
+    assert verbs == list(known())

@@ -16,9 +16,10 @@ from hwsim.request.declarations import declared
 #: Runs `statement` and prints which of hwsim's own dataflows have been imported.
 LOADED = """
 import sys
-from hwsim.dataflows.registry import OWN, dataflows
+from hwsim.dataflows.registry import OWN, TILED_DATAFLOW, dataflows
 {statement}
-print(*(name for name, family in OWN.items() if family.where.partition(":")[0] in sys.modules))
+modules = dict({{name: family.where for name, family in OWN.items()}}, tiled=TILED_DATAFLOW)
+print(*(name for name, where in modules.items() if where.partition(":")[0] in sys.modules))
 """
 
 
@@ -36,8 +37,8 @@ def test_a_row_says_what_its_dataflow_has(name: str) -> None:
         ("from hwsim.request.declarations import declared; assert len(declared()) > 30", ""),
         ("assert len(dataflows()) >= len(OWN) and 'sm90' in dataflows()", ""),
         ("import hwsim; hwsim.run(m=16, n=16, k=16, device='ascend910a', scheme='sgemm-cube')", "davinci"),
-        ("import hwsim; hwsim.run(m=16, n=16, k=16, device='h200', exact=False)", "sm90"),
-        ("dataflows()['cdna']", "cdna"),
+        ("import hwsim; hwsim.run(m=16, n=16, k=16, device='h200', exact=False)", "tiled"),
+        ("dataflows()['cdna']", "tiled"),
     ],
 )
 def test_a_dataflow_is_imported_when_used(statement: str, loaded: str) -> None:

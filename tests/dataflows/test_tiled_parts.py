@@ -90,7 +90,7 @@ def test_what_a_record_lacks_is_said() -> None:
     gemm = mapped("a100", {})
     flow = gemm.mapping.dataflow
     assert mapping_of(gemm, flow) is gemm.mapping
-    with pytest.raises(InputError, match="no mapping; a program"):
+    with pytest.raises(InputError, match="needs a mapping of dataflow sm80, it has none"):
         mapping_of(replace(gemm, mapping=None), flow)
     with pytest.raises(InputError, match=f"a mapping of {flow}; a program"):
         mapping_of(gemm, "another")

@@ -64,7 +64,41 @@ def test_what_was_fitted_to_times_says_so(name):
         if about.evidence not in ("assumption", "unknown"):
             assert (about.evidence == "fitted") == bool(about.fitted_to), path
             assert about.fitted_to or not FITTING.search(f"{about.source} {about.note}"), path
-        assert about.evidence != "silicon" or path.startswith(("dot_units.", "library.")), path
+        assert not about.evidence.startswith("silicon") or path.startswith(("dot_units.", "library.")), path
+
+
+#: Chips of which results were recorded: by this project, with the keys of such sources; by others, with theirs.
+OWN_RESULTS = {"h200": {"H200", "H200NAN"}, "h100": {"H200", "H200NAN"}}
+RESULTS_OF_OTHERS = {
+    **dict.fromkeys(("v100", "a100", "a2", "ada", "l40s", "h100", "h200", "b200", "gb200"), "CAP"),
+    "mi300x": "PROBE",
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_silicon_is_said_of_units_whose_results_were_compared(name):
+    """By this project's recordings or by others'; what a simulator's authors compared is a publication's word."""
+    device = devices.load(name)
+    for path, about in device.evidence.items():
+        keys = {key.strip() for key in about.source.split(";")[0].split(",")}
+        if path.startswith("dot_units.") and about.evidence == "silicon":
+            assert keys & OWN_RESULTS.get(name, set()), path
+        if path.startswith("dot_units.") and about.evidence == "silicon-by-others":
+            assert RESULTS_OF_OTHERS.get(name) in keys, path
+
+
+@pytest.mark.parametrize("name", ["t4", "rtx2080ti", "mi100", "mi210", "rtxpro6000"])
+def test_chips_without_recorded_results_have_no_silicon(name):
+    device = devices.load(name)
+    assert not [path for path, about in device.evidence.items() if about.evidence.startswith("silicon")]
+
+
+def test_no_result_of_tcgen05_was_recorded():
+    for name in ("b200", "gb200"):
+        device = devices.load(name)
+        levels = {one: devices.numerics_evidence(device, one) for one in device.instructions()}
+        assert all(level > "" and not level.startswith("silicon") for one, level in levels.items() if "tcgen05" in one)
+        assert levels["mma.m16n8k16.f32.f16.f16.f32"] == "silicon-by-others"
 
 
 def test_numbers_that_calibration_set():

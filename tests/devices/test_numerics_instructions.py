@@ -255,8 +255,8 @@ def test_the_models_of_the_others(chip, key, model, terms):
 
 def test_evidence_is_inherited_no_better_than_the_variant_says():
     mma = "mma.m16n8k16.f32.f16.f16.f32"
-    assert devices.numerics_evidence(load("a100"), mma) == "silicon"
-    assert devices.numerics_evidence(load("a2"), mma) == "silicon"
+    assert devices.numerics_evidence(load("a100"), mma) == "silicon-by-others"
+    assert devices.numerics_evidence(load("a2"), mma) == "silicon-by-others"
     assert devices.numerics_evidence(load("a800"), mma) == "assumption"
     assert devices.numerics_evidence(load("ascend910b3"), "mmad.m16n16k16.f32.f16.f16") == "assumption"
     assert "same die" in load("a800").evidence["dot_units.f32.terms"].source

@@ -70,6 +70,16 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
+def missing_paths(page: Path, root: Path) -> list[str]:
+    """The files and folders of the repository that a page names in code spans and that are not there.
+
+    Capitals stand for any name: `tests/golden/DEVICE`.
+    """
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    named = re.findall(r"`((?:hwsim|lab|tests|examples|configs|kernels_ext|tools)/[\w./-]+)`", text)
+    return [path for path in named if not re.search(r"[A-Z]{3}", path) and not (root / path).exists()]
+
+
 def run_blocks(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], *, same_output: bool) -> None:
     """In order, in one namespace: python is executed, titled files are written into a folder, hwsim is run.
 

@@ -8,12 +8,13 @@ import runpy
 from pathlib import Path
 
 import pytest
-from pages import blocks, broken_links, commands, generator, run_blocks
+from pages import blocks, broken_links, commands, generator, missing_paths, run_blocks
 
 import hwsim
 import hwsim.schemes
 from hwsim.cli import main
-from hwsim.cli.command import VERBS, parser_for
+from hwsim.cli.command import parser_for
+from hwsim.cli.verbs import OWN
 
 ROOT = Path(__file__).parents[2]
 #: Pages for users, without what a build of the site has left.
@@ -23,8 +24,10 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 #: What the pages must not lack; a folder that is empty must not pass.
 EXPECTED = {
     "README.md",
+    "accuracy.md",
     "adding.md",
     "architecture.md",
+    "ascend910a.md",
     "blas.md",
     "choosing.md",
     "cli.md",
@@ -33,6 +36,7 @@ EXPECTED = {
     "energy.md",
     "glossary.md",
     "golden.md",
+    "howto/compare.md",
     "howto/index.md",
     "howto/verify.md",
     "index.md",
@@ -44,12 +48,14 @@ EXPECTED = {
     "report.md",
     "plots.md",
     "reference/api.md",
+    "reference/index.md",
     "schemes.md",
     "stability.md",
     "sweeps.md",
     "timing.md",
     "torch.md",
     "tutorial/first_run.md",
+    "tutorial/index.md",
     "tutorial/reading_a_report.md",
     "tutorial/why_this_bit.md",
     "tutorial/why_two_gpus_differ.md",
@@ -64,6 +70,7 @@ NEEDS = {
     "reading_a_report.md": "report",
 }
 PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib", "report": "plotly"}
+SOURCES = {".py", ".pyx", ".pxi", ".c", ".h", ".json"}
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
 CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
 
@@ -71,7 +78,8 @@ CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
 def test_all_pages_are_there() -> None:
     assert {page.relative_to(ROOT / "docs").as_posix() for page in DOCS} == EXPECTED
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert [name for name in sorted(EXPECTED - {"README.md", "index.md"}) if f"]({name})" not in index] == []
+    pages = {name for name in EXPECTED - {"README.md"} if not name.endswith("index.md")}
+    assert [name for name in sorted(pages) if f"]({name})" not in index] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -95,6 +103,11 @@ def test_there_is_something_to_run() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_resolve(page: Path) -> None:
     assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_paths_of_the_repository_are_there(page: Path) -> None:
+    assert missing_paths(page, ROOT) == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -142,20 +155,32 @@ def test_cli_page_names_every_key_of_the_json(capsys: pytest.CaptureFixture[str]
     assert [key for row in rows for key in re.findall(r"`(\w+)`", row) if key not in printed] == []
 
 
-def test_schemes_page_names_every_option_and_warning() -> None:
+def test_schemes_page_names_every_scheme_and_warning() -> None:
     page = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
-    listed: dict[str, set[str]] = {}
-    for name, schemes in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page[page.index("## Options") :], re.MULTILINE):
-        listed.setdefault(name, set()).update(schemes.split(", "))
     for scheme in hwsim.schemes.OWN:
         assert re.search(rf"^## (.*, )?{scheme.name}(,|$)", page, re.MULTILINE), scheme.name
-        assert [option.name for option in scheme.options if scheme.name not in listed[option.name]] == []
     folder = ROOT / "hwsim" / "schemes"
     source = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
     options = {option.name for scheme in hwsim.schemes.OWN for option in scheme.options}
     codes = set(re.findall(r'\(\s*"([a-z0-9]+_[a-z_]+)",\s', source)) - options
     assert len(codes) >= 9
     assert [code for code in sorted(codes) if not re.search(rf"^\| .*`{code}`.* \|", page, re.MULTILINE)] == []
+
+
+def test_adding_page_names_every_file_of_a_dot_unit() -> None:
+    """The files that name the last unit that was added are those that the page lists, no more and no fewer."""
+    text = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+    section = text[text.index("## A dot unit") :].partition("\n## ")[0]
+    listed = {path.replace("MODEL", "block_scaled") for path in re.findall(r"^\| (`.*?`.*?) \|", section, re.MULTILINE)}
+    named = {path for cell in listed for path in re.findall(r"`([\w./]+)`", cell)}
+    folders = ("hwsim", "kernels_ext", "configs/schema", "lab/tools/fuzz")
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in SOURCES]
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    touched = {name for name, source in texts.items() if re.search(r"BlockScaledUnit|block_scaled", source)}
+    assert named == touched
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    new = sum("block_scaled" in name for name in touched)
+    assert f"| a dot unit | {new} files | {len(touched) - new} files, which" in page
 
 
 def test_numerics_page_keeps_the_numbers_that_are_cited() -> None:

@@ -90,6 +90,7 @@ PASS = {
     "a directive": ":::{toctree}\nthat of 1 2 3\n:::",
     "a comment": "<!-- that of 1 2 3 -->\nText.",
     "an image": "![1 2 3](a.png)",
+    "a matrix ends a sentence": f"{text(16)} A. {text(16)} B. {text(16)} C.",
     "a dot in a name": f"{text(9)} api.py {text(9)}. {text(8)}.",
 }
 

@@ -76,7 +76,7 @@ _CODE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 _IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)\s]*\)")
 _TAG = re.compile(r"</?\w[^>]*>|<https?://[^>]*>")
-_ABBREVIATION = re.compile(r"(?:\be\.g|\bi\.e|\bvs|\bcf|\bFigs?|\bEqs?|\bal|\bNo|\b[A-Z]|\.\.)\.$")
+_ABBREVIATION = re.compile(r"(?:\be\.g|\bi\.e|\bvs|\bcf|\bFigs?|\bEqs?|\bal|\bNo|\.\.)\.$")
 _END = re.compile(r"[.!?][\"')\]*_]*(?=\s+\S)")
 _FIGURE = re.compile(r"(?<![\w.,:/^-])[-+−]?\d[\d,]*(?:\.\d+)*(?:e[-+]?\d+)?(?![\w:^]|[-/.,]\w)")
 _SERIES = r"(?:\s*%)?(?:\s+(?:x|to)\s+[-+−]?\d[\d.,]*(?![\w.]))+"

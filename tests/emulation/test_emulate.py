@@ -45,6 +45,19 @@ def test_matmul_dot_tensordot_and_einsum_give_the_bits_of_matmul():
     assert 0 < engine.error < 1e-6 and engine.error <= engine.largest_error
 
 
+def test_what_was_not_measured_has_no_error():
+    """Neither 0.0, as if it were exact: without measuring, and before the first product."""
+    a, b = np.ones((4, 8), np.float32), np.ones((8, 3), np.float32)
+    with hwsim.emulate(measure=False, **WHERE) as engine:
+        np.matmul(a, b)
+    assert engine.calls == 1 and engine.error is engine.largest_error is None
+    assert engine.report()["error"] is engine.report()["largest_error"] is None
+    with hwsim.emulate(**WHERE) as engine:
+        assert engine.error is None
+        np.matmul(a, b)
+    assert engine.error == engine.largest_error == 0.0 == engine.report()["error"]
+
+
 @pytest.mark.parametrize("where", [WHERE, {"device": "h200", "library": "cublas", "format": "bf16"}])
 def test_a_shape_is_resolved_once(monkeypatch, where):
     asked, own = [], hwsim.frameworks.repeated.prepared

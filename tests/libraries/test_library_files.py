@@ -8,8 +8,8 @@ import pytest
 
 import hwsim
 from hwsim import devices
+from hwsim.dataflows.families import shipped
 from hwsim.dataflows.registry import dataflows
-from hwsim.dataflows.tiled import cdna, sm70, sm80, sm90, sm100
 from hwsim.formats import FORMATS
 from hwsim.libraries import model as libraries
 from hwsim.libraries.model.json_schema import KINDS, schema_text
@@ -17,7 +17,7 @@ from hwsim.libraries.model.json_schema import KINDS, schema_text
 ROOT = Path(__file__).parents[2]
 NAMES = libraries.names()
 CHIPS = [name for name, _ in devices.names()]
-FAMILIES = {module.FAMILY.name: module.FAMILY for module in (sm70, sm80, sm90, sm100, cdna)}
+FAMILIES = {name: family for name, family in shipped().items() if name != "tiled"}
 
 
 def test_they_are_those_of_the_folder_and_named_as_their_files():

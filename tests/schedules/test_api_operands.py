@@ -218,14 +218,14 @@ def test_mixed_plans_go_to_their_evaluator(monkeypatch: pytest.MonkeyPatch) -> N
     scheme = dataclasses.replace(scheme_of("ape-fp32-f"), name="both", plan=lambda options, problem: mixed)
     seen = []
 
-    def evaluated(chip, plan, a, b, *, threads, progress):
-        seen.append((chip.name, plan.plans, a.format, threads))
+    def evaluated(chip, plan, a, b, *, threads, progress, backend):
+        seen.append((chip.name, plan.plans, a.format, threads, backend.name))
         return (a.array @ b.array).view(np.uint32)
 
     monkeypatch.setattr(product, "evaluate_mixed", evaluated)
     a, b = np.ones((4, 3), np.float32), np.ones((3, 4), np.float16)
     got = hwsim.matmul(a, b, np.ones((4, 4)), device="a100", scheme=scheme, alpha=2.0, threads=1)
-    assert np.array_equal(got, np.full((4, 4), 7.0)) and seen == [("a100", mixed.plans, "fp32", 1)]
+    assert np.array_equal(got, np.full((4, 4), 7.0)) and seen == [("a100", mixed.plans, "fp32", 1, "cpu")]
     with pytest.raises(UnsupportedError, match="a schedule fits none"):
         hwsim.matmul(a, b, device="a100", scheme=scheme, schedule={"split_k": 2})
 

@@ -126,7 +126,18 @@ def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, conv
     a = operands[0].source if converts_a else operands[0].pieces
     kernels = [lower_pass(work, device) for operand in operands[converts_a:] for work in operand.passes]
     kernels.append(lower_pass(zero_pass("zero", targets), device))
-    kernels.append(CoupledKernel(core, tiling, k_group, device, a, operands[1].pieces, targets, (m, n, k)).kernel())
+    kernels.append(
+        CoupledKernel(
+            core=core,
+            tiling=tiling,
+            k_group=k_group,
+            device=device,
+            a=a,
+            b=operands[1].pieces,
+            targets=targets,
+            sizes=(m, n, k),
+        ).kernel()
+    )
     kernels += [lower_pass(work, device) for work in joins]
     return Program(
         (

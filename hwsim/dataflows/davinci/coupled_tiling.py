@@ -92,14 +92,14 @@ class Limits:
                 f"{element_bytes} bytes; give at least {element_bytes}"
             )
         return cls(
-            fractal["rows"],
-            row_bytes // element_bytes,
-            memory["L0A"] // 2 // element_bytes,
-            memory["L0B"] // 2 // element_bytes,
-            memory["L1"] // element_bytes,
-            memory["L0C"],
-            memory["UB"],
-            device.cores,
+            rows=fractal["rows"],
+            depth=row_bytes // element_bytes,
+            l0a=memory["L0A"] // 2 // element_bytes,
+            l0b=memory["L0B"] // 2 // element_bytes,
+            l1=memory["L1"] // element_bytes,
+            l0c_bytes=memory["L0C"],
+            ub_bytes=memory["UB"],
+            cores=device.cores,
         )
 
 

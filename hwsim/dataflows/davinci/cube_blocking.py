@@ -149,7 +149,9 @@ class CubeMemory:
             found.append(given)
         size = self.tile_bytes(m, n)
         room = self.device.memories["L0C"].capacity_bytes // size if size else 1
-        return CubeBlocking(m, n, k, found[0], found[1], buffers, max(1, min(2, room)))
+        return CubeBlocking(
+            m=m, n=n, k=k, step_a=found[0], step_b=found[1], buffers=buffers, accumulators=max(1, min(2, room))
+        )
 
     def choose(self, tile: Tile | None, buffers: int, steps: tuple[int | None, int | None]) -> CubeBlocking:
         """The blocking with this tile, or the fastest by estimate. steps: blocks of K per packet of A and B, if given.

@@ -156,15 +156,17 @@ class SeparatedKernels:
     def _epilogue(self) -> VectorEpilogue:
         epilogue, problem = self.gemm.epilogue, self.gemm.problem
         return VectorEpilogue(
-            self.plan,
-            [StoredTermSums(term.target, self._runs(t), self._is_promoted(t)) for t, term in enumerate(self.terms)],
-            self.output,
-            self.sum_format,
-            epilogue.alpha,
-            float(epilogue.beta or 0.0),
-            problem.has_c,
-            problem.bias is not None,
-            self.placeholder_ops,
+            plan=self.plan,
+            terms=[
+                StoredTermSums(term.target, self._runs(t), self._is_promoted(t)) for t, term in enumerate(self.terms)
+            ],
+            output=self.output,
+            sum_format=self.sum_format,
+            alpha=epilogue.alpha,
+            beta=float(epilogue.beta or 0.0),
+            has_c=problem.has_c,
+            has_bias=problem.bias is not None,
+            placeholder_ops=self.placeholder_ops,
         )
 
 

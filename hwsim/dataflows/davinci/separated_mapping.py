@@ -106,9 +106,16 @@ def recorded(gemm: Gemm, family: str) -> GemmMapping:
 
 def blocking_of(kernel: KernelMapping) -> CubeBlocking:
     """The blocking of one kernel of a record."""
-    tile, steps = kernel.tile, (whole(kernel, "step_ka"), whole(kernel, "step_kb"))
-    flag = bool(kernel.setting("unit_flag"))
-    return CubeBlocking(tile.m, tile.n, tile.k, *steps, kernel.stages, kernel.accumulators, flag)
+    return CubeBlocking(
+        m=kernel.tile.m,
+        n=kernel.tile.n,
+        k=kernel.tile.k,
+        step_a=whole(kernel, "step_ka"),
+        step_b=whole(kernel, "step_kb"),
+        buffers=kernel.stages,
+        accumulators=kernel.accumulators,
+        unit_flag=bool(kernel.setting("unit_flag")),
+    )
 
 
 def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[TileGrid] | BlockGrid:

@@ -93,7 +93,17 @@ class VectorEpilogue:
             offsets = [row for _, row in chosen] + ([0] if first else [])
             name = "combine" if len(values) <= MOST_INPUTS else f"combine.{first // MOST_INPUTS + 1}"
             scratch = ("fp64" if words > 1 else "fp32",)
-            made.append(Pass(name, tuple(inputs), (self.output,), scratch, body, None, tuple(offsets)))
+            made.append(
+                Pass(
+                    name=name,
+                    inputs=tuple(inputs),
+                    outputs=(self.output,),
+                    temporaries=scratch,
+                    body=body,
+                    shape=None,
+                    offsets=tuple(offsets),
+                )
+            )
         return made
 
     def _fold(self, label: str, terms: list[StoredTermSums], total: GlobalArray) -> list[Pass]:
@@ -131,7 +141,17 @@ class VectorEpilogue:
                 inputs, offsets = [*inputs, total], [*offsets, 0]
             scratch = (self.sum_format,) * (2 + depth(expression))
             name = label if runs <= per_pass else f"{label}.{first // per_pass + 1}"
-            made.append(Pass(name, tuple(inputs), (total,), scratch, body, None, tuple(offsets)))
+            made.append(
+                Pass(
+                    name=name,
+                    inputs=tuple(inputs),
+                    outputs=(total,),
+                    temporaries=scratch,
+                    body=body,
+                    shape=None,
+                    offsets=tuple(offsets),
+                )
+            )
         return made
 
     def _combine(self, sums: list[GlobalArray], expression: Expression) -> Pass:

@@ -53,7 +53,17 @@ class Barrier:
 def _slot(
     name: str, rows: int, cols: int, format: str, cursor: str, row: int, col: int, width: int, order: Order
 ) -> LocalTile:
-    return LocalTile(name, rows, cols, format, variable(cursor), row, col, width, order)
+    return LocalTile(
+        buffer=name,
+        rows=rows,
+        cols=cols,
+        format=format,
+        slot=variable(cursor),
+        row=row,
+        col=col,
+        width=width,
+        order=order,
+    )
 
 
 @quick
@@ -293,7 +303,18 @@ class _Allocation:
         own = self.size(memory, -(-elements // spread), format)
         barrier = self.barrier(name, slots) if synced else None
         away = spilled * format_of(format).bits // 8
-        self.every.append(RingBuffer(name, memory, slots, own * spread, format, spread, barrier, away))
+        self.every.append(
+            RingBuffer(
+                name=name,
+                memory=memory,
+                slots=slots,
+                slot_bytes=own * spread,
+                format=format,
+                spread=spread,
+                barrier=barrier,
+                spilled=away,
+            )
+        )
         return self.every[-1]
 
     def made(self) -> KernelBuffers:
@@ -333,22 +354,22 @@ class _Allocation:
             part = self.ring("part", family.registers, 2, chunk, kernel.workspace.format, synced=True)
             shared = SharedSums(part, one_of("own.full"), one_of("whole.full"))
         return KernelBuffers(
-            tuple(self.every),
-            tuple(self.barriers),
-            stage,
-            cta,
-            operands,
-            split,
-            accumulators,
-            sums,
-            joins,
-            join_barrier,
-            out,
-            scratch,
-            c,
-            staging,
-            spill,
-            shared,
+            every=tuple(self.every),
+            barriers=tuple(self.barriers),
+            stage=stage,
+            cta=cta,
+            operands=operands,
+            split_scratch=split,
+            accumulators=accumulators,
+            sums=sums,
+            joins=joins,
+            join_barrier=join_barrier,
+            out=out,
+            scratch=scratch,
+            c=c,
+            staging=staging,
+            spill=spill,
+            shared=shared,
         )
 
     def operand(self, i: int) -> OperandBuffers:
@@ -390,7 +411,16 @@ class _Allocation:
             for p, fmt in formats.items():
                 taken[p] = self.ring(f"{side}{p}.op", registers, 2, step, fmt)
             ready = self.barrier(f"{side}.op", 2)
-        return OperandBuffers(stages, raw_stage, landing, raw_landing, split_from, made, taken, ready)
+        return OperandBuffers(
+            stages=stages,
+            raw_stage=raw_stage,
+            landing=landing,
+            raw_landing=raw_landing,
+            raw=split_from,
+            made=made,
+            taken=taken,
+            ready=ready,
+        )
 
     def fragments(self, i: int) -> OperandBuffers:
         """The buffers of A (0) or B (1) of a kernel without staging: for each CTA of the core a block of K.
@@ -405,7 +435,16 @@ class _Allocation:
         if operand.raw is not None:
             raw = self.ring(f"{side}raw.rf", registers, slots, step, operand.raw.format, synced=True)
         taken = {p: self.ring(f"{side}{p}.op", registers, slots, step, fmt) for p, fmt in formats.items()}
-        return OperandBuffers({}, None, {}, None, raw, {}, taken, self.barrier(f"{side}.op", slots))
+        return OperandBuffers(
+            stages={},
+            raw_stage=None,
+            landing={},
+            raw_landing=None,
+            raw=raw,
+            made={},
+            taken=taken,
+            ready=self.barrier(f"{side}.op", slots),
+        )
 
     def split_scratch(self) -> tuple[RingBuffer, ...]:
         """Scratch tiles as split_ops needs them; fragments shared by warps are split by each of them."""

@@ -17,7 +17,8 @@ from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.buffers import Footprint, footprint
 from hwsim.dataflows.tiled.design import FRAGMENT_BYTES, KernelDesign, needs_transpose
 from hwsim.dataflows.tiled.estimate import KernelEstimate
-from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel, Shape
+from hwsim.dataflows.tiled.family import Family, Shape
+from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.devices import instruction
 from hwsim.errors import InputError
 from hwsim.formats import format_of
@@ -195,7 +196,7 @@ class TileChooser:
         reason = ""
         for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
             stages = request.stages or family.stages
-            start = Blocking(tile.m, tile.n, tile.k, warp, stages, count, cores)
+            start = Blocking(m=tile.m, n=tile.n, k=tile.k, warp=warp, stages=stages, accumulators=count, cores=cores)
             if request.spill:
                 rows, reason = _spilled(family, device, unique, replace(start, accumulators=1))
                 if reason:
@@ -432,7 +433,9 @@ def _blocking(
         if run <= k:
             k = k // run * run
     most = stages or shape.stages or family.stages
-    return Blocking(shape.m, shape.n, k, shape.warp, most, shape.accumulators, shape.cores)
+    return Blocking(
+        m=shape.m, n=shape.n, k=k, warp=shape.warp, stages=most, accumulators=shape.accumulators, cores=shape.cores
+    )
 
 
 def _fitted(

@@ -17,7 +17,8 @@ from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import merge_seconds
-from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
+from hwsim.dataflows.tiled.family import Family
+from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
 from hwsim.dataflows.tiled.program import (
     SPILLED,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import depth, link_engine, vector_of
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.tiled.model import Blocking, Family, GemmKernel
+from hwsim.dataflows.tiled.family import Family
+from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of

@@ -152,4 +152,12 @@ def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemA
     feed = FragmentFeed(context, copies=design.reads_fragments) if ringed else StageFeed(context)
     promotion = promotion_of(context, accumulators)
     spill = Spill(context)
-    return MainLoop(context, loader, splitter, Products(context, feed, spill), promotion, Sums(context), spill)
+    return MainLoop(
+        context=context,
+        loader=loader,
+        splitter=splitter,
+        products=Products(context, feed, spill),
+        promotion=promotion,
+        sums=Sums(context),
+        spill=spill,
+    )

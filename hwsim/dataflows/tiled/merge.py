@@ -74,4 +74,12 @@ def merge_pass(
         ops.op("copy" if outs[0].format == "fp32" else "cast", outs[0], value)
 
     temporaries = ("fp64",) if placeholder else ("fp32",) * (len(partial) + 2 + depth(expression))
-    return Pass(name, reads, (target,), temporaries, placeholders if placeholder else body, None, offsets)
+    return Pass(
+        name=name,
+        inputs=reads,
+        outputs=(target,),
+        temporaries=temporaries,
+        body=placeholders if placeholder else body,
+        shape=None,
+        offsets=offsets,
+    )

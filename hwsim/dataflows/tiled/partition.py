@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from hwsim.dataflows.tiled.model import SIDES, Family, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
+from hwsim.dataflows.tiled.family import Family
+from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
 from hwsim.dataflows.tiled.stream_k import has_shared_tiles
 from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
@@ -245,13 +246,13 @@ class Partition:
         name = "gemm" if len(part.terms) == len(self.plan.terms) else f"gemm_{part.terms[0] + 1}"
         epilogue = self._partial(part, name) if self.is_sliced else self.epilogue(part)
         return GemmKernel(
-            name,
-            self.unit,
-            tuple(self.plan.terms[t] for t in part.terms),
-            tuple(self.runs[t] for t in part.terms),
-            self._operand(0, part.terms),
-            self._operand(1, part.terms),
-            epilogue,
+            name=name,
+            unit=self.unit,
+            terms=tuple(self.plan.terms[t] for t in part.terms),
+            runs=tuple(self.runs[t] for t in part.terms),
+            a=self._operand(0, part.terms),
+            b=self._operand(1, part.terms),
+            epilogue=epilogue,
             joined=self.plan.join == "group",
             workspace=MatrixRef(f"{name}.workspace", self.model.d) if self.is_shared else None,
         )

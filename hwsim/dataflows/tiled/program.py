@@ -17,9 +17,10 @@ from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILL
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.merge import merge_pass
-from hwsim.dataflows.tiled.model import SIDES, Blocking, Family, GemmKernel, MatrixRef
+from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.storage import recorded_orders
@@ -272,7 +273,16 @@ def blocking_of(mapping: KernelMapping) -> Blocking:
     if mapping.warp is None:
         raise InputError(f"gemm record: kernel {mapping.name} has no warp (m, n of C that one warp owns)")
     cores, spilled = mapping.cta_group, spilled_rows(mapping)
-    return Blocking(tile.m, tile.n, tile.k, mapping.warp, mapping.stages, mapping.accumulators, cores, spilled)
+    return Blocking(
+        m=tile.m,
+        n=tile.n,
+        k=tile.k,
+        warp=mapping.warp,
+        stages=mapping.stages,
+        accumulators=mapping.accumulators,
+        cores=cores,
+        spilled=spilled,
+    )
 
 
 def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> int:

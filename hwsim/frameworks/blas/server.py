@@ -79,7 +79,7 @@ class BlasRecord:
         for row in self.to_dict()["routines"]:
             lines.append(
                 f"{row['routine']:<8} {row['calls']:>8} {row['macs'] / 1e6:>12.3f} {row['largest_k']:>8} "
-                f"{row['error']:>10.2e} {row['largest_error']:>10.2e} {row['host_seconds']:>9.2f}"
+                f"{_shown(row['error']):>10} {_shown(row['largest_error']):>10} {row['host_seconds']:>9.2f}"
             )
         if not self.routines:
             lines.append("no product was asked for: does the program call a BLAS that is linked dynamically?")
@@ -201,6 +201,10 @@ class _Connection(socketserver.BaseRequestHandler):
                 return None
             view = view[count:]
         return data
+
+
+def _shown(error: float | None) -> str:
+    return "-" if error is None else f"{error:.2e}"
 
 
 def _flags(out: Array, matrices: list[Array]) -> int:

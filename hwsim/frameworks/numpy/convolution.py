@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hwsim.api import matmul
 from hwsim.errors import InputError
 from hwsim.gemm.convolution import ConvShape, Pair, conv_shape
+from hwsim.host.arrays import given_array
 
 __all__ = ["ConvShape", "conv2d", "conv_shape", "im2col"]
 
@@ -75,14 +76,14 @@ def conv2d(
     for name in NOT_HERE:
         if name in arguments:
             raise InputError(f"{name}: not for a convolution; leave it out")
-    images, filters = np.asarray(x), np.asarray(w)
+    images, filters = given_array("x", x), given_array("w", w)
     shape = conv_shape(images.shape, filters.shape, stride=stride, padding=padding, dilation=dilation, groups=groups)
     _, n, k = shape.gemm
     out = (shape.batch, shape.filters, shape.out_height, shape.out_width)
-    start = None if c is None else np.asarray(c)
+    start = None if c is None else given_array("C", c)
     if start is not None and start.shape != out:
         raise InputError(f"C has shape {start.shape}; allowed: {out}")
-    shift = None if bias is None else np.asarray(bias)
+    shift = None if bias is None else given_array("bias", bias)
     if shift is not None and shift.shape != (shape.filters,):
         raise InputError(f"bias has shape {shift.shape}; allowed: ({shape.filters},)")
     parts = []

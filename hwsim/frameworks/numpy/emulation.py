@@ -9,7 +9,6 @@ only.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -18,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.analysis.exact_product import reference
+from hwsim.analysis.running_error import RunningError
 from hwsim.backend.environment import in_default_environment
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, array_dtype
 from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.repeated import Repeated
+from hwsim.host.arrays import given_array
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.schemes import scheme_of
 
@@ -40,9 +41,8 @@ class Engine:
 
     arguments: of `hwsim.run` (device, scheme, format, ...). measure: compare some rows of each product with fp64.
     timing: add up cycles. calls, macs: matrix products (a complex one counts as four) and multiply-accumulates in them.
-    passed: calls passed on to NumPy (integers, objects, single elements). largest_error, error: maximum and root mean
-    square over calls of ||got - fp64|| / ||fp64|| on the sampled rows; for fp64 products, of ||got - exact|| /
-    ||exact||.
+    passed: calls passed on to NumPy (integers, objects, single elements). errors: of the measured calls, ||got - fp64||
+    / ||fp64|| on the sampled rows; for fp64 products, ||got - exact|| / ||exact||.
     """
 
     arguments: dict[str, Any]
@@ -53,17 +53,21 @@ class Engine:
     passed: int = 0
     cycles: int = 0
     seconds: float = 0.0
-    largest_error: float = 0.0
-    _squares: float = 0.0
-    _measured: int = 0
+    errors: RunningError = field(default_factory=RunningError)
     _busy: bool = field(default=False, repr=False)
     _repeated: Repeated = field(default_factory=Repeated, repr=False)
 
     @property
-    def error(self) -> float:
-        """Root mean square of the calls' relative errors (sampled rows, Frobenius norm)."""
-        mean = math.sqrt(self._squares / self._measured) if self._measured else 0.0
-        return min(mean, self.largest_error)  # of equal errors the mean may be rounded up
+    def error(self) -> float | None:
+        """Root mean square of the calls' relative errors (sampled rows, Frobenius norm); None where none was
+        measured.
+        """
+        return self.errors.mean
+
+    @property
+    def largest_error(self) -> float | None:
+        """The largest of these errors; None where none was measured."""
+        return self.errors.largest
 
     def takes(self, *operands: Any) -> bool:
         """Whether the engine handles these operands: real or complex floating-point arrays with at least one dimension
@@ -71,7 +75,7 @@ class Engine:
         """
         if self._busy:
             return False
-        arrays = [np.asarray(x) for x in operands]
+        arrays = [given_array("an operand", x) for x in operands]
         return all(x.ndim and x.size and _is_float(x.dtype) and x.dtype.itemsize <= 16 for x in arrays)
 
     @in_default_environment  # complex products and narrower dtypes are NumPy's arithmetic
@@ -119,12 +123,10 @@ class Engine:
             norm = float(np.linalg.norm(exact))
             error = float(np.linalg.norm((product[rows].astype(np.float64) - exact) - low)) / norm if norm else 0.0
         if np.isfinite(error):
-            self.largest_error = max(self.largest_error, error)
-            self._squares += error * error
-            self._measured += 1
+            self.errors.add(error)
 
     def report(self) -> dict[str, Any]:
-        """The statistics as plain data: counts, errors, cycles and seconds."""
+        """The statistics as plain data: counts, errors (None where none was measured), cycles and seconds."""
         names = ("calls", "macs", "passed", "error", "largest_error", "cycles", "seconds")
         return {name: getattr(self, name) for name in names}
 
@@ -191,7 +193,7 @@ def _as_dot(product: Plain, a: Plain, b: Plain) -> Plain:
 
 
 def _plain(x: Any) -> Plain:
-    return np.asarray(x).view(np.ndarray)
+    return given_array("an operand", x).view(np.ndarray)
 
 
 @in_default_environment  # a narrower dtype of `out`
@@ -261,7 +263,7 @@ class Array(np.ndarray[Any, Any]):
         cls, x: Any, *, engine: Engine | None = None, measure: bool = True, timing: bool = False, **arguments: Any
     ) -> Array:
         """A view of `x` with the given engine, or with a new one made from `arguments`."""
-        made: Array = np.asarray(x).view(cls)
+        made: Array = given_array("x", x).view(cls)
         made.engine = engine if engine is not None else new_engine(arguments, measure, timing)
         return made
 

@@ -160,14 +160,15 @@ def diff(
     taken = [_taken(own, *operands[0], element) for own in chosen]  # no product before parted: these are equal
     pair = records[0][parted], records[1][parted]
     return Parting(
-        (sides[0], sides[1]),
-        steps,
-        parted,
-        element,
-        (float(one[element]), float(other[element])),
-        *taken[0],
-        _refusal(pair, taken),
-        _variants(pair, [(own.arguments or {})["device"] for own in chosen], element, one.dtype),
+        sides=(sides[0], sides[1]),
+        steps=steps,
+        first=parted,
+        element=element,
+        values=(float(one[element]), float(other[element])),
+        row=taken[0][0],
+        column=taken[0][1],
+        refused=_refusal(pair, taken),
+        records=_variants(pair, [(own.arguments or {})["device"] for own in chosen], element, one.dtype),
     )
 
 

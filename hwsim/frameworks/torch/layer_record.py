@@ -5,12 +5,13 @@ The module knows tensors and results; it knows no setting and no operator.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from hwsim.analysis.running_error import RunningError
 
 if TYPE_CHECKING:
     from hwsim.frameworks.repeated import Ready
@@ -38,28 +39,40 @@ class LayerRecord:
     host_seconds: float = 0.0
     cycles: int = 0
     seconds: float = 0.0
-    measured: int = 0
-    largest_error: float = 0.0
     overflows: int = 0
-    compared: int = field(default=0, repr=False)
-    squares: float = field(default=0.0, repr=False)
-    plain_squares: float = field(default=0.0, repr=False)
-    distance_squares: float = field(default=0.0, repr=False)
+    errors: RunningError = field(default_factory=RunningError, repr=False)
+    plain_errors: RunningError = field(default_factory=RunningError, repr=False)
+    distances: RunningError = field(default_factory=RunningError, repr=False)
+
+    @property
+    def measured(self) -> int:
+        """Calls whose error was computed."""
+        return self.errors.count
+
+    @property
+    def compared(self) -> int:
+        """Calls that were compared with PyTorch's own product."""
+        return self.distances.count
 
     @property
     def error(self) -> float | None:
         """Root mean square error; None where nothing was measured."""
-        return math.sqrt(self.squares / self.measured) if self.measured else None
+        return self.errors.mean
+
+    @property
+    def largest_error(self) -> float | None:
+        """The largest error of a call; None where nothing was measured."""
+        return self.errors.largest
 
     @property
     def plain_error(self) -> float | None:
-        """The same of PyTorch's own product."""
-        return math.sqrt(self.plain_squares / self.measured) if self.measured else None
+        """The root mean square error of PyTorch's own product."""
+        return self.plain_errors.mean
 
     @property
     def distance(self) -> float | None:
         """Root mean square distance from PyTorch's own product; None where nothing was compared."""
-        return math.sqrt(self.distance_squares / self.compared) if self.compared else None
+        return self.distances.mean
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -70,7 +83,10 @@ class LayerRecord:
         """Add the products of another record."""
         for one in fields(self):
             own, more = getattr(self, one.name), getattr(other, one.name)
-            setattr(self, one.name, max(own, more) if one.name == "largest_error" else own + more)
+            if isinstance(own, RunningError):
+                own.merge(more)
+            else:
+                setattr(self, one.name, own + more)
 
 
 class Record:
@@ -141,15 +157,12 @@ class Record:
             return
         error = _norm((got - exact)[is_finite & has_value]) / norm
         own = _norm((plain - exact)[is_finite & torch.isfinite(plain)]) / norm
-        entry.measured += 1
-        entry.squares += error * error
-        entry.plain_squares += own * own
-        entry.largest_error = max(entry.largest_error, error)
+        entry.errors.add(error)
+        entry.plain_errors.add(own)
         both = has_value & torch.isfinite(plain)
         size = _norm(plain[both])
         if size:
-            entry.compared += 1
-            entry.distance_squares += (_norm((got - plain)[both]) / size) ** 2
+            entry.distances.add(_norm((got - plain)[both]) / size)
 
     def total(self) -> LayerRecord:
         """The sum over all layers and passes."""

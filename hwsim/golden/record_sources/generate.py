@@ -88,7 +88,7 @@ TCGEN05_CODES = {
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CapturedKernel:
     """An instruction by its name, with the body of its kernel and the sizes that the host needs."""
 
     name: str
@@ -154,7 +154,7 @@ def case_pointers(word: str, sizes: tuple[int, int, int, int], case: str) -> str
 WARP = "(int)((blockIdx.x * blockDim.x + threadIdx.x) >> 5)"
 
 
-def mma(shape: str, d: str, a: str, b: str, saturate: bool) -> Kernel:
+def mma(shape: str, d: str, a: str, b: str, saturate: bool) -> CapturedKernel:
     """mma.sync: a warp per case."""
     m, n, k = numbers(shape)
     word, width, constraint = ("uint64_t", 8, "l") if d == "f64" else ("uint32_t", 4, "r")
@@ -169,10 +169,10 @@ def mma(shape: str, d: str, a: str, b: str, saturate: bool) -> Kernel:
         + f"  store_d<{n}, {str(d == 'f16').lower()}>(pd, d);\n"
     )
     name = f"mma.{shape}{'.satfinite' if saturate else ''}.{d}.{a}.{b}.{d}"
-    return Kernel(name, m, n, k, a, b, d, d, 128, 4, body)
+    return CapturedKernel(name, m, n, k, a, b, d, d, 128, 4, body)
 
 
-def volta(d: str, c: str) -> Kernel:
+def volta(d: str, c: str) -> CapturedKernel:
     """mma.m8n8k4 on fp16: four cases per warp, one by each pair of quads."""
     regs = {"f32": 8, "f16": 4}
     words = {"f32": 64, "f16": 32}
@@ -194,10 +194,10 @@ def volta(d: str, c: str) -> Kernel:
         )
         + f"  if (own < cases) for (int i = 0; i < {regs[d]}; i++) pd[pair_c_word<{half[d]}>(i)] = d[i];\n"
     )
-    return Kernel(f"mma.m8n8k4.{d}.f16.f16.{c}", 8, 8, 4, "f16", "f16", c, d, 128, 16, body)
+    return CapturedKernel(f"mma.m8n8k4.{d}.f16.f16.{c}", 8, 8, 4, "f16", "f16", c, d, 128, 16, body)
 
 
-def wmma(k: int, d: str, a: str) -> Kernel:
+def wmma(k: int, d: str, a: str) -> CapturedKernel:
     """wmma 16 x 16: the layout of fragments is the compiler's, so operands go through its own loads and stores."""
     types = {"f16": "half", "bf16": "__nv_bfloat16", "tf32": "nvcuda::wmma::precision::tf32", "f32": "float"}
     stored = {**types, "tf32": "float"}
@@ -213,10 +213,10 @@ def wmma(k: int, d: str, a: str) -> Kernel:
         f"  mma_sync(d, a, b, c);\n"
         f"  store_matrix_sync(({types[d]}*)D + (size_t)w * 256, d, 16, mem_row_major);\n"
     )
-    return Kernel(f"wmma.m16n16k{k}.{d}.{a}.{a}.{d}", 16, 16, k, a, a, d, d, 128, 4, body)
+    return CapturedKernel(f"wmma.m16n16k{k}.{d}.{a}.{a}.{d}", 16, 16, k, a, a, d, d, 128, 4, body)
 
 
-def wgmma(n: int, k: int, d: str, a: str, b: str, saturate: bool) -> Kernel:
+def wgmma(n: int, k: int, d: str, a: str, b: str, saturate: bool) -> CapturedKernel:
     """wgmma: a warpgroup per case, A from registers, B from shared memory; each warp has 16 rows."""
     half = d == "f16"
     c_words = n * BYTES[d] // 4
@@ -246,10 +246,10 @@ def wgmma(n: int, k: int, d: str, a: str, b: str, saturate: bool) -> Kernel:
         f"  store_d<{n}, {str(half).lower()}>(pd, c);\n"
     )
     name = f"wgmma.m64n{n}k{k}{'.satfinite' if saturate else ''}.{d}.{a}.{b}"
-    return Kernel(name, 64, n, k, a, b, d, d, 128, 1, body)
+    return CapturedKernel(name, 64, n, k, a, b, d, d, 128, 1, body)
 
 
-def tcgen05(m: int, n: int, kind: str, k: int, d: str, a: str, b: str) -> Kernel:
+def tcgen05(m: int, n: int, kind: str, k: int, d: str, a: str, b: str) -> CapturedKernel:
     """tcgen05.mma, one CTA: A and B in shared memory, the accumulator in tensor memory, 4 warps.
 
     Tensor memory: a column of 32 bits per element (fp16: its low half). With m = 128 the lanes are the rows;
@@ -324,10 +324,10 @@ def tcgen05(m: int, n: int, kind: str, k: int, d: str, a: str, b: str) -> Kernel
         '  if (warp == 0) asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 32;" :: "r"(tensor));\n'
     )
     name = f"tcgen05.mma.m{m}n{n}k{k}.{kind}.{d}.{a}.{b}"
-    return Kernel(name, m, n, k, a, b, d, d, 128, 1, body, scales)
+    return CapturedKernel(name, m, n, k, a, b, d, d, 128, 1, body, scales)
 
 
-def kernels(arch: str, wgmma_n: list[int]) -> Iterator[Kernel]:
+def kernels(arch: str, wgmma_n: list[int]) -> Iterator[CapturedKernel]:
     """Every instruction of a target such as "80" or "90a"."""
     capability = int(re.sub(r"\D", "", arch))
     for since, shape, results, pairs in MMA:

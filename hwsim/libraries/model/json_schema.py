@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from hwsim.datafiles.base import StrictRecord
-from hwsim.datafiles.json_form import COMMON, SOURCES, Form, Schema, ref
+from hwsim.datafiles.json_form import Schema, file_schema
 from hwsim.libraries.model.framework_model import Framework
 from hwsim.libraries.model.kernels import Library
 from hwsim.libraries.model.sums_model import LibrarySums
@@ -22,19 +22,7 @@ KINDS: dict[str, type[StrictRecord]] = {
 
 def json_schema(kind: str = "library") -> Schema:
     """The schema of a kind of file as plain data (JSON Schema, draft 2020-12)."""
-    name = KINDS[kind].__name__
-    model = KINDS[kind].model_json_schema()
-    defs: Schema = dict(COMMON)
-    form = Form(defs, False)
-    defs.update({form.named(part): form.block(record) for part, record in model.pop("$defs").items()})
-    defs[name] = form.block(model)
-    defs[name]["properties"]["sources"] = SOURCES
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"hwsim {kind.replace('_', ' ')}",
-        **ref(name),
-        "$defs": dict(sorted(defs.items())),
-    }
+    return file_schema(KINDS[kind], kind)
 
 
 def schema_text(kind: str = "library") -> str:

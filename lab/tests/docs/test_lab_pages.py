@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "tests" / "docs"))
-from pages import broken_links, generator, run_blocks  # noqa: E402
+from pages import broken_links, generator, missing_paths, run_blocks  # noqa: E402
 
 FOLDER = ROOT / "lab" / "docs"
 PAGES = sorted(FOLDER.rglob("*.md"))
@@ -36,6 +36,11 @@ def test_blocks_run(
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_resolve(page: Path) -> None:
     assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paths_of_the_repository_are_there(page: Path) -> None:
+    assert missing_paths(page, ROOT) == []
 
 
 def test_generated_parts_are_current() -> None:

@@ -181,14 +181,14 @@ def test_a_page_shows_its_figures_as_bars_lines_and_maps(tmp_path: Path) -> None
 
 
 def imported(path: Path) -> set[str]:
-    """The modules of hwsim that a module's import statements may load."""
+    """The modules of hwsim and its laboratory that a module's import statements may load."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {one.name for one in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
-    return {name for name in found if name.startswith("hwsim.")}
+    return {name for name in found if name.startswith(("hwsim.", "hwsim_lab."))}
 
 
 def digested(paper: str, monkeypatch: pytest.MonkeyPatch) -> list[Path]:

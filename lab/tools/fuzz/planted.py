@@ -2,8 +2,8 @@
 
 python lab/tools/fuzz/planted.py [--first 10000000] [--most 400]
 
-For each fault the first case that sees it is looked for and printed; lab/tests/fuzz/test_reference.py runs these again. It
-knows the evaluator's inner functions and replaces them in this process alone.
+For each fault the first case that sees it is looked for and printed; lab/tests/fuzz/test_reference.py runs these again.
+It knows the evaluator's inner functions and replaces them in this process alone.
 """
 
 import argparse
@@ -17,7 +17,19 @@ import reference
 from hwsim.arithmetic import exact_sum, instruction_order
 from hwsim.arithmetic.lanes import Lanes
 from hwsim.backend.cpu import CPU
-from hwsim.evaluate import chains, epilogue, explicit, join, mixed, product, row_block, slice_merge, specials, split
+from hwsim.evaluate import (
+    chains,
+    epilogue,
+    explicit,
+    explicit_term,
+    join,
+    mixed,
+    product,
+    row_block,
+    slice_merge,
+    specials,
+    split,
+)
 from hwsim.gemm.schedule import Layout, Schedule
 from hwsim.resolve import resolver
 
@@ -239,6 +251,7 @@ PLANTED = {
     "slices: order of merging": (slice_merge, "ordered", of_order),
     "slices: stored and merged narrow": (slice_merge, "narrowed", unchanged),
     "written sums: halving": (explicit, "_halves", of_halves),
+    "written sums: stored narrow": (explicit_term, "narrowed", unchanged),
     "regions: step": (product, "_within", of_regions),
     "join: scale of terms": (join, "_program", of_scales),
     "join: exact sums": (exact_sum.ExactSum, "scaled", of_exact),

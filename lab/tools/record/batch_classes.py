@@ -17,7 +17,9 @@ from pathlib import Path
 
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording"))  # none of these needs hwsim
+sys.path.append(
+    str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording")
+)  # none of these needs hwsim
 from cublas_gemms import call
 from gemm_list import parse
 

@@ -23,7 +23,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording"))  # none of these needs hwsim
+sys.path.append(
+    str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording")
+)  # none of these needs hwsim
 
 KINDS = ("fp32>fp32", "tf32>fp32", "fp64>fp64", "fp16>fp16", "bf16>bf16", "fp16>fp32", "bf16>fp32")
 SHARES = (0.25, 0.25, 0.3, 0.06, 0.06, 0.04, 0.04)

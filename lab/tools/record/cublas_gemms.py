@@ -21,7 +21,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording"))  # none of these needs hwsim
+sys.path.append(
+    str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording")
+)  # none of these needs hwsim
 from gemm_list import drawn, pair, parse
 from pytorch_gemms import PytorchGemms, stored
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 SECONDS = 10.0
@@ -32,6 +34,8 @@ RUNS = (
     ("run", "--device", "h200", "--library", "cublas", "--format", "bf16", "--m", "64", "--json"),
     ("devices", "show", "h200"),
 )
+INSIDE = re.compile(r"hwsim(-[^/]+\.dist-info)?/")  # the names of a wheel's files begin so: none is the laboratory's
+LAB = "comes with the laboratory; install it from a checkout: pip install ./lab"
 
 
 class CheckError(Exception):
@@ -71,6 +75,8 @@ def is_installable(wheel: Path, python: str) -> bool:
 
 def check(wheel: Path, python: str, most_seconds: float) -> None:
     """Install a wheel and run it; prints what was done. Raises CheckError."""
+    if foreign := [name for name in zipfile.ZipFile(wheel).namelist() if not INSIDE.match(name)]:
+        raise CheckError(f"holds files that are not hwsim's: {', '.join(foreign[:5])}")
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         empty = work / "empty"
@@ -98,6 +104,9 @@ def check(wheel: Path, python: str, most_seconds: float) -> None:
             start = time.perf_counter()
             called([hwsim, *arguments], empty, env)
             print(f"  hwsim {' '.join(arguments)}: {time.perf_counter() - start:.1f} s", flush=True)
+        done = subprocess.run([hwsim, "reproduce", "all"], cwd=empty, env=env, capture_output=True, text=True)
+        if done.returncode != 2 or LAB not in done.stderr:
+            raise CheckError(f"hwsim reproduce without the laboratory: exit code {done.returncode}, {done.stderr!r}")
         if list(empty.iterdir()):
             raise CheckError(f"hwsim wrote files that nobody asked for: {sorted(empty.iterdir())}")
         if seconds > most_seconds:

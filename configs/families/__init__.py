@@ -1,0 +1,1 @@
+"""The family files shipped with hwsim; installed as hwsim.configs.families."""

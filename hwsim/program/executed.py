@@ -1,0 +1,41 @@
+"""How many instructions a program executes, by its text and the counts of its loops alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hwsim.program.ir import Instr, Kernel, Loop, Node, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """Instructions of all cores together, and of the core that has the most, in all kernels."""
+
+    total: int
+    longest: int
+
+
+def executed(program: Program) -> Executed:
+    """What a run of the program executes."""
+    kernels = [_of_kernel(kernel) for kernel in program.kernels]
+    return Executed(sum(one.total for one in kernels), sum(one.longest for one in kernels))
+
+
+def _of_kernel(kernel: Kernel) -> Executed:
+    total = longest = 0
+    for group in kernel.groups:
+        own = sum(_count(stream.body) for stream in group.streams)
+        total += group.count * own
+        longest = max(longest, own)
+    return Executed(total, longest)
+
+
+def _count(body: Iterable[Node]) -> int:
+    found = 0
+    for node in body:
+        if isinstance(node, Instr):
+            found += 1
+        elif isinstance(node, Loop):
+            found += node.count * _count(node.body)
+    return found
