@@ -19,7 +19,7 @@ CACHE_BYTES = 1 << 24  # of the runs arranged at a time
 THREADED_BYTES = 1 << 22  # arrangements from this size on are made by several threads
 
 
-class Runs:
+class InstructionRuns:
     """One operand, rearranged for many runs of K of equal length; each run holds all its products in order of
     execution.
 
