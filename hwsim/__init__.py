@@ -12,10 +12,12 @@ with hwsim.emulate(device="b200", scheme="bf16x9"): ...                # NumPy's
 Errors that a user can mend are HwsimErrors. hwsim.run's docstring has all arguments, docs/ everything else.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hwsim._version import __version__
+from hwsim.host import renderers
 
 if TYPE_CHECKING:
     from hwsim.api import device, matmul, run
@@ -77,6 +79,22 @@ _MODULES = (
     *("resolve", "schemes", "studies"),
     *("format_arrays", "jax", "plots", "torch", "trace"),
 )
+
+
+#: What shows a result: hwsim.report, loaded when a result is first shown.
+_RENDERERS = {
+    "card of a run": "hwsim.report.result_card:result_card",
+    "page of a run": "hwsim.report.page.run_page:run_page",
+}
+
+
+def _loader(place: str) -> Callable[[], Any]:
+    module, _, name = place.partition(":")
+    return lambda: getattr(import_module(module), name)
+
+
+for _name, _place in _RENDERERS.items():
+    renderers.register(_name, _loader(_place))
 
 
 def __getattr__(name: str) -> Any:

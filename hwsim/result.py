@@ -17,17 +17,15 @@ from numpy.typing import NDArray
 from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
 from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.roofline import Roofline, roofline
+from hwsim.analysis.run_records import EngineTime, Evidence, Macs, Occupancy, Phase, ProductErrors, RunWarning
 from hwsim.analysis.times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
 from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
+from hwsim.host.renderers import rendered
 from hwsim.machines import timing
 from hwsim.machines.trace_rows import TraceWindow
-from hwsim.report.notebook import card
-from hwsim.report.page.run_page import run_page
-from hwsim.report.text.run_text import time_facts
-from hwsim.report.text.words import percent
 from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"
@@ -59,14 +57,14 @@ class Result:
     seed: int | None
     c: NDArray[Any] | None
     by_program: bool
-    evidence: dict[str, str]
+    evidence: Evidence
     device_sha256: str
     kernel: str
     hwsim_version: str
     gemm: Gemm
     times: Times
     refused: dict[str, str] = field(default_factory=dict)
-    notices: Callable[[], list[dict[str, Any]]] = field(default=list)
+    notices: Callable[[], list[RunWarning]] = field(default=list)
     errors: Errors | None = None
 
     @cached_property
@@ -97,17 +95,17 @@ class Result:
         return self.times.peak_fraction
 
     @property
-    def phases(self) -> list[dict[str, Any]]:
+    def phases(self) -> list[Phase]:
         """Name, cycles and seconds of each device kernel."""
         return self.times.phases
 
     @property
-    def engines(self) -> dict[str, dict[str, Any]]:
+    def engines(self) -> dict[str, EngineTime]:
         """Busy and stalled cycles of each engine."""
         return self.times.engines
 
     @property
-    def macs(self) -> dict[str, int]:
+    def macs(self) -> Macs | dict[str, int]:
         """Multiply-accumulates of the matrix unit: useful ones, and all with padding."""
         return self.times.macs
 
@@ -117,7 +115,7 @@ class Result:
         return self.times.traffic_bytes
 
     @property
-    def occupancy(self) -> list[dict[str, Any]]:
+    def occupancy(self) -> list[Occupancy]:
         """For each GEMM kernel: tiles of C, cores, idle cores, and waves (tiles of the busiest core)."""
         return self.times.occupancy
 
@@ -132,28 +130,16 @@ class Result:
         return f"<Result {self.scheme} on {self.device}, {self.m} x {self.n} x {self.k}: {bits}, {time}>"
 
     def _repr_html_(self) -> str:
-        pairs: list[tuple[str, object]] = [("device", self.device), ("scheme", self.scheme)]
-        pairs.append(
-            ("C", f"{self.m:,} x {self.n:,}, K = {self.k:,}" + ("" if self.c is None else f", {self.c.dtype}"))
-        )
-        pairs += time_facts(self)
-        if self.c is not None and self.error is not None:
-            pairs.append(("relative error", f"{self.error['relative_frobenius']:.3g} (Frobenius norm)"))
-        pairs += [(f"evidence of {name}", level) for name, level in self.evidence.items()]
-        rows = [
-            (name, percent(x["busy_cycles"] / total), max(x["stall_cycles"], key=x["stall_cycles"].get, default=""))
-            for name, x in self.engines.items()
-            if (total := x["busy_cycles"] + sum(x["stall_cycles"].values()))
-        ]
-        return card("hwsim result", pairs, ("engine", "busy", "waits most for"), rows)
+        html: str = rendered("card of a run", self)
+        return html
 
     @cached_property
-    def warnings(self) -> list[dict[str, Any]]:
+    def warnings(self) -> list[RunWarning]:
         """Warnings about operands and mapping, as {"code", "count", "message"}; collected on first access."""
         return self.notices()
 
     @cached_property
-    def error(self) -> dict[str, Any] | None:
+    def error(self) -> ProductErrors | None:
         """relative_frobenius and max_relative against the exact product; `baseline` has those of a plain fp32 FMA
         chain.
 
@@ -174,7 +160,7 @@ class Result:
 
         Raises InputError for a name without .html or a file that cannot be written; UnsupportedError without plotly.
         """
-        run_page(self).write(path)
+        rendered("page of a run", self).write(path)
 
     @cached_property
     def trace(self) -> Trace | None:

@@ -1,6 +1,6 @@
 """What all tests have: the modules beside this file (lowered.py, timing_device.py) can be imported in every folder, and
-HWSIM_REQUIRE_EXTRAS turns skips for want of an extra into failures (required_extras.py). The garbage collector leaves alone what
-collecting the tests makes: going through it is a third of that time, and a twentieth of the tests'.
+HWSIM_REQUIRE_EXTRAS turns skips for want of an extra into failures (required_extras.py). The garbage collector leaves
+alone what collecting the tests makes: going through it is a third of that time, and a twentieth of the tests'.
 """
 
 from __future__ import annotations

@@ -195,7 +195,8 @@ def _other_lane_operations(times: Times, gemm: Gemm, chip: Device) -> float:
     """Operations of lanes that are no FMAs of products: their busy cycles beside those, times the lanes."""
     if chip.vector is None:
         return 0.0
-    busy = float(times.engines.get(chip.vector.engine, {}).get("busy_cycles", 0.0))
+    engine = times.engines.get(chip.vector.engine)
+    busy = 0.0 if engine is None else float(engine.busy_cycles)
     unit = times.unit if gemm.mapping is None else gemm.mapping.kernels[0].instruction
     model = find(chip, unit)
     if model is not None and model.engine == chip.vector.engine and model.timing is not None:

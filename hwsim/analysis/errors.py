@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hwsim.analysis.exact_product import MOST_SLICES, reference, two_product, two_sum
 from hwsim.analysis.metrics import errors
+from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.cpu import CPU
 from hwsim.host.threads import worker_count
 from hwsim.numerics.units import DotSpec, FmaChainUnit
@@ -66,7 +67,7 @@ class LinearEpilogue:
         return total, np.where(np.isfinite(rest), rest, 0.0)
 
 
-def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> dict[str, Any]:
+def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> ProductErrors:
     """Error metrics of c and of a plain fp32 FMA chain, relative to the product in fp64; for an fp64 c, relative to the
     exact product.
 
@@ -77,10 +78,12 @@ def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> dict[st
         baseline = epilogue.apply(as_fp64(fma_chain(a, b))).astype(np.float32)
         if c.dtype != np.float64 or not c.size:
             exact = epilogue.apply(as_fp64(a) @ as_fp64(b))
-            return errors(exact, c) | {"baseline": errors(exact, baseline)}
+            of_c = errors(exact, c)
+            return ProductErrors(of_c.relative_frobenius, of_c.max_relative, errors(exact, baseline))
         high, low, rows = exact_pair(a, b, c.shape, epilogue)
-        found = errors(high, c[..., rows, :], low) | {"baseline": errors(high, baseline[..., rows, :], low)}
-    return found if high.shape == c.shape else found | {"rows": high.shape[-2]}
+        of_c, of_baseline = (errors(high, x[..., rows, :], low) for x in (c, baseline))
+    compared = None if high.shape == c.shape else high.shape[-2]
+    return ProductErrors(of_c.relative_frobenius, of_c.max_relative, of_baseline, compared)
 
 
 def bytes_needed(elements: int, lead: int, results: int, *, is_fp64: bool) -> int:

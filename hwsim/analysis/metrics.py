@@ -7,6 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.analysis.run_records import ErrorNorms
+
 Array = NDArray[Any]
 Order = float | Literal["fro"]
 SMALL = 16  # rows and columns, up to which singular values are computed all
@@ -60,12 +62,9 @@ def snr_db(reference: Array, computed: Array) -> float:
         return float(-20 * np.log10(error))
 
 
-def errors(reference: Array, computed: Array, low: Array | float = 0.0) -> dict[str, float]:
-    """relative_frobenius and max_relative, by name."""
-    return {
-        "relative_frobenius": relative_frobenius(reference, computed, low),
-        "max_relative": max_relative(reference, computed, low),
-    }
+def errors(reference: Array, computed: Array, low: Array | float = 0.0) -> ErrorNorms:
+    """Both errors of a product relative to a reference."""
+    return ErrorNorms(relative_frobenius(reference, computed, low), max_relative(reference, computed, low))
 
 
 def norm(x: Array, order: Order) -> float:

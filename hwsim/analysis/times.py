@@ -5,18 +5,16 @@ traffic.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.run_records import EngineTime, Macs, Occupancy, Phase
 from hwsim.devices import find
+from hwsim.devices.device import Device
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
+from hwsim.machines.timing import Timing
 from hwsim.program.identity_cache import IdentityCache
-
-if TYPE_CHECKING:
-    from hwsim.devices.device import Device
-    from hwsim.machines.timing import Timing
-    from hwsim.program.ir import Program
+from hwsim.program.ir import Program
 
 PROGRAMS = 32  # whose times are kept
 
@@ -36,11 +34,11 @@ class Times:
     tflops: float | None = None
     peak_fraction: float | None = None
     clock_mhz: float | None = None
-    phases: list[dict[str, Any]] = field(default_factory=list)
-    engines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    macs: dict[str, int] = field(default_factory=dict)
+    phases: list[Phase] = field(default_factory=list)
+    engines: dict[str, EngineTime] = field(default_factory=dict)
+    macs: Macs | dict[str, int] = field(default_factory=dict)
     traffic_bytes: dict[str, int] = field(default_factory=dict)
-    occupancy: list[dict[str, Any]] = field(default_factory=list)
+    occupancy: list[Occupancy] = field(default_factory=list)
     program: Program | None = None
     chip: Device | None = None
     timed: Timing | None = None
@@ -93,11 +91,9 @@ def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: boo
         tflops=tflops,
         peak_fraction=fraction,
         clock_mhz=chip.clock_mhz if chip.clock_mhz != given_mhz else None,
-        phases=[{"name": x.name, "cycles": x.cycles, "seconds": x.cycles / hertz} for x in timed.kernels],
-        engines={
-            n: {"busy_cycles": x.busy_cycles, "stall_cycles": dict(x.stall_cycles)} for n, x in timed.engines.items()
-        },
-        macs={"useful": timed.macs, "padded": timed.padded_macs},
+        phases=[Phase(x.name, x.cycles, x.cycles / hertz) for x in timed.kernels],
+        engines={name: EngineTime(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
+        macs=Macs(timed.macs, timed.padded_macs),
         traffic_bytes=dict(timed.traffic_bytes),
         occupancy=occupancy(program, chip),
         program=program,
@@ -123,7 +119,7 @@ def _under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timi
     return found[unit]
 
 
-def occupancy(program: Program, chip: Device) -> list[dict[str, Any]]:
+def occupancy(program: Program, chip: Device) -> list[Occupancy]:
     """For each GEMM kernel: its tiles of C, the cores with at least one, idle cores, and waves.
 
     tiles: of all cores, counted with edges. waves: tiles of the busiest core. A record without a mapping has none.
@@ -140,13 +136,13 @@ def occupancy(program: Program, chip: Device) -> list[dict[str, Any]]:
         busy = sum(group.count for group in kernel.groups)
         tiles = -(-problem.m // mapping.tile.m) * -(-problem.n // mapping.tile.n) * stack * slices
         found.append(
-            {
-                "kernel": kernel.name,
-                "tiles": tiles,
-                "cores": chip.cores,
-                "idle_cores": chip.cores - busy,
-                "waves": -(-tiles // max(busy, 1)),
-            }
+            Occupancy(
+                kernel=kernel.name,
+                tiles=tiles,
+                cores=chip.cores,
+                idle_cores=chip.cores - busy,
+                waves=-(-tiles // max(busy, 1)),
+            )
         )
     return found
 
@@ -161,14 +157,13 @@ def _of_a_stack(one: Times, matrices: int, programs: int) -> Times:
         seconds=one.seconds * programs,
         tflops=one.tflops * rate,
         peak_fraction=None if one.peak_fraction is None else one.peak_fraction * rate,
-        phases=[x | {"cycles": x["cycles"] * programs, "seconds": x["seconds"] * programs} for x in one.phases],
+        phases=[Phase(x.name, x.cycles * programs, x.seconds * programs) for x in one.phases],
         engines={
-            name: {
-                "busy_cycles": x["busy_cycles"] * programs,
-                "stall_cycles": {cause: cycles * programs for cause, cycles in x["stall_cycles"].items()},
-            }
+            name: EngineTime(
+                x.busy_cycles * programs, {cause: cycles * programs for cause, cycles in x.stall_cycles.items()}
+            )
             for name, x in one.engines.items()
         },
-        macs={name: count * programs for name, count in one.macs.items()},
+        macs=Macs(one.macs["useful"] * programs, one.macs["padded"] * programs),
         traffic_bytes={name: size * programs for name, size in one.traffic_bytes.items()},
     )

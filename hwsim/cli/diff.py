@@ -19,7 +19,8 @@ from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST, worker_count
 from hwsim.report.page.diff_page import diff_page
 from hwsim.request.declarations import DEFAULT_SCHEME, own
-from hwsim.studies.diff import Variant, diff
+from hwsim.studies.diff import Variant
+from hwsim.studies.questions import diff
 
 SIZE = 256  # m = n = k of random matrices
 
@@ -42,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
     group.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
     group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
-    add_options(parser, ("scheme",), ("error_target",))
+    add_options(parser, ("library", "scheme"), ("error_target",))
     group = parser.add_argument_group("what is shown")
     group.add_argument(
         "--element", metavar="ROW,COL", help="look for the first difference in k there (default: the worst element)"
@@ -63,7 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
     sides = {name: _both(name, getattr(arguments, name)) for name in ("device", "scheme", "schedule", "output")}
     schedules = [schedule(text) for text in sides["schedule"]]
     options = given_options(arguments)
-    fmt = options.pop("format", None)
+    fmt, library = options.pop("format", None), options.pop("library", None)
     left, right = (
         Variant(
             device=sides["device"][i] or "",
@@ -72,6 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
             schedule=schedules[i],
             output=sides["output"][i],
             options=options,
+            library=library,
         )
         for i in range(2)
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.analysis.errors import bytes_needed as errors_need
+from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
@@ -77,7 +78,7 @@ class Errors:
     bias: Array | None = None
 
     @in_default_environment
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> ProductErrors:
         self._check_memory()
         return errors_of(self.a.values(), self.b.values(), self.product, self._epilogue())
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hwsim.analysis.run_records import RunWarning
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.notices import left_out, warnings_of
 from hwsim.operands.operand import Operand
@@ -28,8 +29,8 @@ class Notices:
     options: Mapping[str, Any]
     is_timed: bool
 
-    def __call__(self) -> list[dict[str, Any]]:
-        warnings: list[dict[str, Any]] = []
+    def __call__(self) -> list[RunWarning]:
+        warnings: list[RunWarning] = []
         if self.operands is not None:
             a, b = self.operands
             of_operands = self.request.scheme.inspect(a.values(), b.values(), self.options)

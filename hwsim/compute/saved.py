@@ -24,6 +24,7 @@ from hwsim.request.operands import ProductOperands, operands_of
 from hwsim.request.option_records import MachineOptions, RegionOptions
 from hwsim.request.options import CallOptions, MappingOptions, sort_by_owner
 from hwsim.request.request import request_of
+from hwsim.resolve import library_on_device
 from hwsim.resolve.resolver import rerun
 from hwsim.schemes import Scheme, scheme_of
 from hwsim.schemes.native import NativeOptions
@@ -124,10 +125,14 @@ def _as_library_ran(record: Gemm, chip: Device, options: CallOptions, operands: 
     now.
     """
     assert record.library is not None
+    try:
+        library = library_on_device.library(record.library.name, device=chip, version=record.library.version)
+    except UnsupportedError:
+        return None
     epilogue, problem = record.schedule.epilogue, record.problem
     asked = replace(
         options,
-        library=replace(options.library, library=record.library.name),
+        library=replace(options.library, library=library),
         of_scheme=_of_scheme(record),
         mapping=MappingOptions({"a_layout": problem.a_layout, "b_layout": problem.b_layout}),
     )

@@ -5,6 +5,7 @@ It knows resolved calls and options; it resolves nothing.
 
 from __future__ import annotations
 
+from hwsim.analysis.run_records import Evidence
 from hwsim.analysis.times import Times, Work, times_of
 from hwsim.compute.call import ProductCall
 from hwsim.gemm.plan import Mixed
@@ -50,11 +51,18 @@ def _program_times(timed: Resolved, no_program: str, launch_overhead: bool) -> T
     return times_of(timed.program, timed.device, work, launch_overhead=launch_overhead)
 
 
-def evidence_of(record: Gemm, times: Times) -> dict[str, str]:
+def evidence_of(record: Gemm, times: Times) -> Evidence:
     """Evidence levels of numerics, timing and schedule, from the record's decisions."""
-    levels = {}
-    for name, decision in (("numerics", "instruction"), ("schedule", "order of summation"), ("timing", "times")):
-        decided = record.decided(decision)
-        if decided is not None and decided.evidence and (name != "timing" or times.seconds is not None):
-            levels[name] = decided.evidence
+    levels: Evidence = {}
+    if level := _level(record, "instruction"):
+        levels["numerics"] = level
+    if level := _level(record, "order of summation"):
+        levels["schedule"] = level
+    if times.seconds is not None and (level := _level(record, "times")):
+        levels["timing"] = level
     return levels
+
+
+def _level(record: Gemm, decision: str) -> str:
+    decided = record.decided(decision)
+    return "" if decided is None else decided.evidence

@@ -12,7 +12,6 @@ import json
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hwsim.errors import InputError, nearest
@@ -58,10 +57,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("a name")
     return value
-
-
-def _name_or_path(value: Any) -> str:
-    return _text(str(value) if isinstance(value, Path) else value)
 
 
 def _parse_truth(text: str) -> bool | str:
@@ -200,7 +195,6 @@ WHOLE = OptionType("whole", _whole, _parse_whole, "N", "int")
 NUMBER = OptionType("number", _number, _parse_number, "X", "float")
 TRUTH = OptionType("truth", _truth, _parse_truth, "true|false", "bool")
 TEXT = OptionType("text", _text, str, "NAME", "str")
-NAME_OR_FILE = OptionType("name or file", _name_or_path, str, "NAME|FILE", "str | Path")
 TILE = OptionType("tile", _tile, _parse_tile, "M,N,K", "Tile | Mapping[str, int] | tuple[int, ...] | list[int]")
 PAIR = OptionType("pair", _pair, _parse_pair, "R,C", "tuple[int, int] | list[int]")
 ARRAY = OptionType("array", _array, _parse_array, "FILE.npy", "ArrayLike")

@@ -5,8 +5,7 @@ It knows a library's call and its record; it chooses nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
+from hwsim.analysis.run_records import RunWarning
 from hwsim.evaluate.explicit import elements
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.call import LibraryCall
@@ -18,9 +17,9 @@ LOSES_K, LEFT_OUT = "library_loses_k", "k_left_out"
 SURE = 0.9  # the probability of a choice below which a run warns of it
 
 
-def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
+def warnings_of(call: LibraryCall) -> list[RunWarning]:
     """What a user should know before relying on the bits: an unsure choice, an order that is not known."""
-    choice, notices = call.choice, []
+    choice, notices = call.choice, list[RunWarning]()
     if not choice.known:
         text = f"{choice.kernel}: how it adds over K is not known for these sizes, so the last bits may differ"
         notices.append({"code": ORDER_UNKNOWN, "count": 1, "message": text})
@@ -49,7 +48,7 @@ def warnings_of(call: LibraryCall) -> list[dict[str, Any]]:
     return notices
 
 
-def left_out(record: Gemm) -> list[dict[str, Any]]:
+def left_out(record: Gemm) -> list[RunWarning]:
     """A warning where the library's kernel does not take all of K."""
     if record.schedule.sum is None:
         return []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from hwsim.dataflows.registry import dataflows
@@ -18,7 +19,6 @@ from hwsim.gemm.option_types import (
     ARRAY,
     INDICES,
     MAPPING,
-    NAME_OR_FILE,
     NUMBER,
     PAIR,
     PLACES,
@@ -29,6 +29,7 @@ from hwsim.gemm.option_types import (
     OptionType,
 )
 from hwsim.host.threads import MOST as MOST_THREADS
+from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.schemes import schemes
 
 DEFAULT_SIZE = 1024
@@ -42,8 +43,17 @@ def _clock(value: Any) -> float:
         raise ValueError(str(error).rpartition("allowed: ")[2]) from None
 
 
+def _library(value: Any) -> str | LibraryOnDevice:
+    if isinstance(value, str | LibraryOnDevice):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise ValueError("a name, a file of answers, or what hwsim.library gives")
+
+
 MHZ = OptionType("own", _clock, NUMBER.parse, "MHZ", "float")
 SCHEDULE = replace(MAPPING, annotation="Schedule | Mapping[str, Any]")
+LIBRARY_NAME = OptionType("own", _library, str, "NAME|FILE", "str | Path | LibraryOnDevice")
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 
 
@@ -122,10 +132,10 @@ ORDER = (
 LIBRARY = (
     Option(
         "library",
-        NAME_OR_FILE,
+        LIBRARY_NAME,
         None,
         "GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it; or a file "
-        "that `hwsim library record` wrote",
+        "that `hwsim library record` wrote, or what hwsim.library gave for this device",
         default_text="none: the device's own order",
     ),
 )

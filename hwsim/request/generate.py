@@ -35,6 +35,7 @@ from typing import Any{typing}
 from numpy.typing import ArrayLike
 
 {tile}from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.on_device import LibraryOnDevice
 '''
 
 

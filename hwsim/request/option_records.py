@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.on_device import LibraryOnDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class OrderOptions:
 class LibraryOptions:
     """Options of the owner "library"."""
 
-    library: str | Path | None = None
+    library: str | Path | LibraryOnDevice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.on_device import LibraryOnDevice
 
 
 class RunOptions(TypedDict, total=False):
@@ -64,8 +65,8 @@ class RunOptions(TypedDict, total=False):
     schedule: Schedule | Mapping[str, Any] | None
 
     #: GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it; or a file that
-    #: `hwsim library record` wrote (default: none: the device's own order)
-    library: str | Path | None
+    #: `hwsim library record` wrote, or what hwsim.library gave for this device (default: none: the device's own order)
+    library: str | Path | LibraryOnDevice | None
 
     #: only these rows of the result, with the bits they have in the whole
     rows: slice | ArrayLike | None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hwsim.errors import InputError, nearest
 from hwsim.gemm.record import Gemm
-from hwsim.resolve.choice.hybrid import NATIVE
+from hwsim.resolve.choice.cost import NATIVE
 from hwsim.schemes import Scheme, schemes
 
 HYBRID = "hybrid"  # the option of schemes that may take native fp32 instead, and then record their own options

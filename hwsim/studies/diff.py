@@ -33,6 +33,7 @@ from hwsim.studies.diff_units import UnitStep, exact_sum, relative_error, unit_s
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
+    from hwsim.libraries.on_device import LibraryOnDevice
     from hwsim.schemes import Scheme
 
 CELLS = 64  # rows and columns of a map of blocks
@@ -46,7 +47,8 @@ Sided = tuple[Evaluator, Operand, Operand]  # a way of computing, A and B
 class Variant:
     """One way of computing the product; fields as the arguments of hwsim.run. label: for the report (generated if
     empty). gemm: a resolved record of `device`: its plan, order of summation and epilogue instead of scheme, format,
-    schedule, output and options; A and B are rounded to its input format.
+    schedule, output and options; A and B are rounded to its input format. library: by whose kernel it is computed, as
+    of hwsim.run.
     """
 
     device: str | Path | Mapping[str, Any] | Device
@@ -57,6 +59,7 @@ class Variant:
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     gemm: Gemm | None = None
+    library: str | Path | LibraryOnDevice | None = None
 
 
 @dataclass(frozen=True, slots=True)

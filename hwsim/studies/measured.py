@@ -100,9 +100,9 @@ def compare_measured(
 ) -> MeasuredComparison:
     """Run every kernel's GEMM with exact=False and put its time beside the measured one.
 
-    rows: measured kernels (hwsim.libraries.recording.ncu_csv.read_ncu_csv reads them); equal GEMMs run once. device, library,
-    options: of hwsim.run, for all kernels; those of a kernel's own GEMM take precedence. progress: called with shares
-    of the work, 0 to 1.
+    rows: measured kernels (hwsim.libraries.recording.ncu_csv.read_ncu_csv reads them); equal GEMMs run once. device,
+    library, options: of hwsim.run, for all kernels; those of a kernel's own GEMM take precedence. progress: called with
+    shares of the work, 0 to 1.
 
     Raises InputError for a duration that is not above 0, for options that do not fit, and where no kernel has a GEMM;
     ConfigError for a bad device file. What the device or library cannot do is the `refused` of its kernel, and an

@@ -97,9 +97,20 @@ def diff(a: Any, b: Any, left: DeviceLike | Variant, right: DeviceLike | Variant
     """One product in two ways: which elements differ, from which k on, and what the units did there.
 
     a (m, k), b (k, n): as hwsim.run takes them. left, right: a device, or a Variant (device, scheme, format, schedule,
-    output, options). options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
+    output, options, library). options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
     """
-    return compared.diff(a, b, *(x if isinstance(x, Variant) else Variant(x) for x in (left, right)), **options)
+    sides = [_by_record(a, b, side if isinstance(side, Variant) else Variant(side)) for side in (left, right)]
+    return compared.diff(a, b, *sides, **options)
+
+
+def _by_record(a: Any, b: Any, side: Variant) -> Variant:
+    """The variant, by its record where a library's kernel computes it."""
+    if side.library is None or side.gemm is not None:
+        return side
+    asked: dict[str, Any] = {"device": side.device, "scheme": side.scheme, "format": side.format, "output": side.output}
+    part: dict[str, Any] = {"rows": slice(0, 1), "cols": slice(0, 1), "timing": False}  # the record is of the whole product
+    result = run(a, b, library=side.library, schedule=side.schedule, **asked, **part, **side.options)
+    return replace(side, gemm=result.gemm)
 
 
 def explain(

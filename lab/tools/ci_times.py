@@ -28,8 +28,8 @@ def steps(text: str) -> list[tuple[str, float, float]]:
 
 
 def folders(report: str) -> list[tuple[str, int, float]]:
-    """(folder of tests, or file directly in tests/ or lab/tests/, number of tests, seconds) of a JUnit report, the longest first. Raises
-    xml.etree.ElementTree.ParseError.
+    """(folder of tests, or file directly in tests/ or lab/tests/, number of tests, seconds) of a JUnit report, the
+    longest first. Raises xml.etree.ElementTree.ParseError.
     """
     count: Counter[str] = Counter()
     seconds: dict[str, float] = defaultdict(float)

@@ -353,7 +353,9 @@ def test_peers_are_equally_many_and_begin_at_zero(shared_program):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_programs_are_refused_or_have_the_same_bits(seed):
-    """Waits removed, signals given elsewhere, counts changed, slots and bytes taken: as lab/tools/fuzz/programs.py does."""
+    """Waits removed, signals given elsewhere, counts changed, slots and bytes taken: as lab/tools/fuzz/programs.py
+    does.
+    """
     rng = fuzzed.random.Random(seed)
     sizes = m, n, k = 64, 40, 70
     cut = Schedule(regions=regions(m, n, [(0, 1), (1, 0)], tree(k, 3)))

@@ -15,7 +15,7 @@ import hwsim
 import hwsim.schemes
 from hwsim.cli import main
 from hwsim.cli.command import parser_for
-from hwsim.cli.verbs import OWN as VERBS
+from hwsim.cli.verbs import OWN
 
 ROOT = Path(__file__).parents[2]
 #: Pages for users, without what a build of the site has left.

@@ -163,3 +163,39 @@ def test_the_floor_cuts_tiny_groups(places: int, expected: int) -> None:
     assert agree(spec, a, b, c, scale_a=scales[0], scale_b=scales[1])[0, 0] == expected
     own = {"scale_a": scales[0][0].tolist(), "scale_b": scales[1][:, 0].tolist()}
     assert reference.dot(spec, a[0].tolist(), b[:, 0].tolist(), 0, **own) == expected
+
+
+@pytest.mark.parametrize("side", ["scale_a", "scale_b"])
+@pytest.mark.parametrize("exponent", [-31, -40, -70, -126])
+def test_a_group_with_a_zero_scale_on_one_side_leaves_a_small_c_alone(side: str, exponent: int) -> None:
+    """By hand: every product is 0, so C stays, however large the other side's scales are."""
+    spec, one, least = SPECS["nvf4"], 2, np.uint32(127 + exponent << 23)
+    a, b = np.full((3, 64), one, np.uint8), np.full((64, 40), one, np.uint8)
+    scales = {"scale_a": np.full((3, 4), 0x7E, np.uint8), "scale_b": np.full((4, 40), 0x7E, np.uint8)}
+    scales[side][:] = 0
+    c = np.full((3, 40), least, np.uint32)
+    assert (agree(spec, a, b, c, **scales) == c).all()
+    own = {"scale_a": scales["scale_a"][0].tolist(), "scale_b": scales["scale_b"][:, 0].tolist()}
+    assert reference.dot(spec, a[0].tolist(), b[:, 0].tolist(), int(least), **own) == least
+
+
+@pytest.mark.parametrize("exponent", range(-139, -126))
+def test_a_c_of_zero_does_not_raise_the_largest_exponent(exponent: int) -> None:
+    """By hand, C = 0: one group is 576 times 2^exponent, another -2^(exponent - 35), the last unit kept, or half of it.
+    Rounded toward zero, the unit takes an ulp from the sum; half of it is cut.
+    """
+    spec, bias, six, half, minus_half = SPECS["mxf4-16"], format_of("ue8m0").bias, 7, 1, 9
+    a, b = np.zeros((2, 64), np.uint8), np.zeros((64, 2), np.uint8)
+    a[:, :16], b[:16] = six, six  # 576
+    a[:, 16], b[16] = minus_half, half  # -2^-2
+    left = exponent // 2
+    scale_a = np.full((2, 4), bias, np.uint8)
+    scale_b = np.full((4, 2), bias, np.uint8)
+    scale_a[:, 0], scale_b[0] = bias + left, bias + exponent - left
+    scale_a[:, 1], scale_b[1] = bias - 83, bias + exponent - 35 + 2 + 83
+    scale_b[1, 1] -= 1
+    c = np.zeros((2, 2), np.uint32)
+    whole = int(np.float32(576.0 * 2.0**exponent).view(np.uint32))
+    found = agree(spec, a, b, c, scale_a=scale_a, scale_b=scale_b)
+    assert found.tolist() == [[whole - 1, whole]] * 2
+    assert np.array_equal(reference.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b), found)

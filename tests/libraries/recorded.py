@@ -1,7 +1,7 @@
 """GEMMs that an H200 ran through PyTorch, with cuBLASLt's answer for each: tests/golden/h200_library.
 
-Recorded by lab/tools/record/cublas_gemms.py (CUDA 13.0, PyTorch 2.11, 2026-11-22); hwsim/libraries/recording/gemm_list.py draws the
-operands again.
+Recorded by lab/tools/record/cublas_gemms.py (CUDA 13.0, PyTorch 2.11, 2026-11-22);
+hwsim/libraries/recording/gemm_list.py draws the operands again.
 """
 
 import json

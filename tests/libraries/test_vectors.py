@@ -47,8 +47,8 @@ def test_choices_are_cublaslts_and_confidence_is_their_share(recorded) -> None:
 
 
 def test_every_bit_of_most_with_no_hint_and_of_all_told_the_answer(recorded) -> None:
-    """Of every 25th batch; of all 3,000 lab/tools/library/compare_vectors.py says 2,964. More is better, and then the page
-    is behind as well. Dot products were asked otherwise than they ran, so they are not told.
+    """Of every 25th batch; of all 3,000 lab/tools/library/compare_vectors.py says 2,964. More is better, and then the
+    page is behind as well. Dot products were asked otherwise than they ran, so they are not told.
     """
     equal = told = asked = 0
     for place in range(0, len(recorded.words), EVERY):

@@ -27,7 +27,9 @@ def pair(scale: float = 1.0, dtype=np.float32, seed: int = 0):
 def few(monkeypatch):
     """Fewer candidates, where their number does not matter."""
     names = ("native", "sgemm-cube", "ape-fp32-f", "ozaki-int8")
-    monkeypatch.setattr("hwsim.resolve.choice.auto_scheme.schemes", lambda: {name: all_schemes()[name] for name in names})
+    monkeypatch.setattr(
+        "hwsim.resolve.choice.auto_scheme.schemes", lambda: {name: all_schemes()[name] for name in names}
+    )
 
 
 @functools.cache

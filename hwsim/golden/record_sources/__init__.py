@@ -1,1 +1,1 @@
-"""Sources of the recorder, which hwsim.golden.recorder builds with nvcc: a generator of kernels, and what they include."""
+"""Sources that hwsim.golden.recorder builds with nvcc: a generator of kernels, and the header that they include."""

@@ -123,9 +123,9 @@ class CallRuleModel(StrictRecord):
     operands: formats that it is for. row_bytes: rows of A, B and D are multiples of it in memory. accumulate: of 8-bit
     floats, what the rule is for (empty: all). algorithm: cuBLASLt's number of the kernels, which says how they add over
     K (`families` of its sums file); sliced_algorithm: where K is in slices (None: the same). name: of the
-    kernels, where it is another one than that algorithm's on Hopper. tile_k: K of a stage, elements; 0: one that the kernels' names
-    leave out; None: that of the estimated tile. in_slices: may K be cut. slice_tiles: a slice has more than so many
-    tiles of K of 128 bytes.
+    kernels, where it is another one than that algorithm's on Hopper. tile_k: K of a stage, elements; 0: one that the
+    kernels' names leave out; None: that of the estimated tile. in_slices: may K be cut. slice_tiles: a slice has more
+    than so many tiles of K of 128 bytes.
     """
 
     operands: Annotated[Names, Field(min_length=1)]

@@ -57,7 +57,7 @@ def _summary(result: Result) -> PageSection:
             )
             for name, words in ERROR_NAMES.items()
         ]
-    pairs += [(f"evidence: {what}", level) for what, level in result.evidence.items() if level]
+    pairs += [(f"evidence: {what}", str(level)) for what, level in result.evidence.items() if level]
     pairs += [(f"warning: {x['code']}", x["message"]) for x in result.warnings]
     return PageSection("Summary", "What was run, and what came out.", [Facts(pairs)])
 

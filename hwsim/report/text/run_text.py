@@ -81,7 +81,7 @@ def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
         ("schedule", SCHEDULE_CAVEAT),
         ("timing", TIMING_CAVEAT),
     ):
-        level = result.evidence.get(what)
+        level = str(result.evidence.get(what, ""))
         if level:
             caveat = caveats.get(level)
             pairs.append(

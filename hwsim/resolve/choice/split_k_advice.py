@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.run_records import RunWarning
 from hwsim.dataflows.registry import dataflow
 from hwsim.gemm.plan import Mixed
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 CODE = "k_not_cut"
 
 
-def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[RunWarning]:
     """A list with one notice {"code", "count": number of slices, "message"}, or none. gemm: mapped; options: of the
     mapping, as given.
     """

@@ -1,4 +1,5 @@
-"""The measured points that the timing machine is compared with: anchors.yaml and gemm_times.csv of lab/hwsim_lab/configs/measured.
+"""The measured points that the timing machine is compared with: anchors.yaml and gemm_times.csv of
+lab/hwsim_lab/configs/measured.
 
 anchors.yaml holds what was published and where, the tolerance, and a role: whether a number of a device file was set by
 the point (calibration), whether it ever moved a choice (seen), or neither (validation; blind: measured when the model
@@ -106,8 +107,8 @@ Explained = TypeVar("Explained", Measurement, Selection)
 
 
 class File(PaperRecord):
-    """The contents of lab/hwsim_lab/configs/measured/anchors.yaml. reasons: texts that several `why` have in common; there stand
-    their keys.
+    """The contents of lab/hwsim_lab/configs/measured/anchors.yaml. reasons: texts that several `why` have in common;
+    there stand their keys.
     """
 
     schema_version: Literal[1]

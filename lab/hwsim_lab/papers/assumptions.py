@@ -1,4 +1,5 @@
-"""The assumptions that the papers' claims rest on, read from lab/hwsim_lab/configs/papers/*-assumptions.yaml, with their ranges.
+"""The assumptions that the papers' claims rest on, read from lab/hwsim_lab/configs/papers/*-assumptions.yaml, with
+their ranges.
 
 An assumption is a number of a device file, an energy, a constant of an experiment, or the operands that it draws. The
 module knows where it stands and between which ends it lies; neither what rests on it, nor how an experiment runs.

@@ -1,4 +1,5 @@
-"""What the papers claim, read from lab/hwsim_lab/configs/papers/*.yaml, and the verdict that measured quantities give on a claim.
+"""What the papers claim, read from lab/hwsim_lab/configs/papers/*.yaml, and the verdict that measured quantities give
+on a claim.
 
 A claim is written from the paper: where it stands, what it says, the paper's numbers, what has to be measured, and the
 conditions under which it holds, or holds in order only. It knows nothing of how a quantity is measured.

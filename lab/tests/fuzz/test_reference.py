@@ -1,4 +1,4 @@
-"""lab/tools/fuzz/reference.py: a short campaign here, and faults planted in each layer of the evaluator, which it sees."""
+"""lab/tools/fuzz/reference.py: a short campaign here, and faults planted in each layer of the evaluator, all seen."""
 
 import json
 import subprocess

@@ -1,4 +1,6 @@
-"""What lab/tools/measure appends to lab/hwsim_lab/configs/measured: the tables' own columns, rows that the reader takes back."""
+"""What lab/tools/measure appends to lab/hwsim_lab/configs/measured: the tables' own columns, rows that the reader takes
+back.
+"""
 
 import csv
 import json

@@ -1,4 +1,6 @@
-"""The own timings of an H200 (lab/hwsim_lab/configs/measured): what may set parameters and what may only be compared with."""
+"""The own timings of an H200 (lab/hwsim_lab/configs/measured): what may set parameters and what may only be compared
+with.
+"""
 
 import csv
 

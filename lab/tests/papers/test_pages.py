@@ -1,4 +1,4 @@
-"""lab/docs/papers: a page for each paper, in step with its claims; `python lab/docs/generate.py --papers` writes them."""
+"""lab/docs/papers: a page for each paper, in step with its claims, as lab/docs/generate.py --papers writes it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 python lab/tools/fuzz/planted.py [--first 10000000] [--most 400]
 
-For each fault the first case that sees it is looked for and printed; lab/tests/fuzz/test_reference.py runs these again. It
-knows the evaluator's inner functions and replaces them in this process alone.
+For each fault the first case that sees it is looked for and printed; lab/tests/fuzz/test_reference.py runs these again.
+It knows the evaluator's inner functions and replaces them in this process alone.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 r"""How far the programs of a library's kernels are off recorded times by themselves, with nothing fitted to a GEMM.
 
-    python lab/tools/library/compare_cycles.py tests/golden/h200_library/times.csv.gz --kernels segment_k_on [--sets blind5]
+    python lab/tools/library/compare_cycles.py tests/golden/h200_library/times.csv.gz --kernels segment_k_on \
+        [--sets blind5]
 
 Of GEMMs whose kernel's name has the word: the program's cycles at its clock and a launch, against the median of a graph
 of replays; by chip and by the number of CTAs that share a tile's K (1: none does). A row of FILE as in fit_times.py.

@@ -2,9 +2,9 @@
 
     python lab/tools/library/compare_mixed.py FOLDER [--sample rows.csv.gz]
 
-FOLDER is what `lab/tools/record/cublaslt_choices.py --parts mixed:1` wrote. Prints for each kind how many of both answer,
-and of these how many differ in algorithm or slices, and in tile or cluster alone. --sample: writes 300 answers of each
-mixed kind, as rows of tests/golden/h200_library/answers_of_calls.csv.gz.
+FOLDER is what `lab/tools/record/cublaslt_choices.py --parts mixed:1` wrote. Prints for each kind how many of both
+answer, and of these how many differ in algorithm or slices, and in tile or cluster alone. --sample: writes 300 answers
+of each mixed kind, as rows of tests/golden/h200_library/answers_of_calls.csv.gz.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python lab/tools/library/compare_schemes.py FILE.npz --device h200 [--json]
 
-FILE is what lab/tools/record/cublas_schemes.py --draw wrote. Exit 1 where a product differs, 2 where nothing was compared.
+FILE is what lab/tools/record/cublas_schemes.py --draw wrote. Exit 1 where a product differs, 2 where nothing was
+compared.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python lab/tools/library/compare_sweeps.py tests/golden/h200_library/drawn_h100.npz --device h100 [--beside]
 
-FILE holds answers as `library=` takes them (lab/tools/library/pack_layers.py writes it), to which nothing was fitted. Of
-each kind, over the m of lab/tools/record/batch_classes.py: weights that have exactly the library's partition by
+FILE holds answers as `library=` takes them (lab/tools/library/pack_layers.py writes it), to which nothing was fitted.
+Of each kind, over the m of lab/tools/record/batch_classes.py: weights that have exactly the library's partition by
 `hwsim.invariance` (an order told apart may still give the same bits), and the share of single m whose order of
 summation is the library's. Weights whose answers ship are left out; --weights takes a seeded sample of the others, and
 --beside those that stand beside one whose answers ship (hwsim/libraries/cublas/answers/neighbours.py).

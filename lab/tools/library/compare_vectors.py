@@ -2,7 +2,8 @@
 
     python lab/tools/library/compare_vectors.py FILE.npz --device h100 [--rows 2000] [--told] [--json]
 
-FILE is what lab/tools/record/batched_vectors.py wrote (or such a file cut to fewer batches: then its meta says which). With
+FILE is what lab/tools/record/batched_vectors.py wrote (or such a file cut to fewer batches: then its meta says which).
+With
 --rows, so many are drawn from it. --told: by what cuBLASLt answered, without dot products, which it was asked otherwise
 than they ran. Exit 1 where a batch differs.
 """

@@ -6,10 +6,10 @@ r"""Fit what a library's kernels take beside their program to times of recorded 
 
 FILE, as tests/golden/h200_library/times.csv.gz, has a row per GEMM: device, set, kind, b_layout, m, n, k, kernels, us
 (median of a graph of replays) and launch_us (of a GEMM of 16 cubed of the kind). For each chip, algorithm, operands'
-format, and with or without slices of K, the numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative
-error; then, for each chip, the trees of the factor. A launch is the median of a kind's in all sets. Writes OUT.csv and
-OUT.npz. 34,000 GEMMs take an hour on 2 cores. --compare prints how far `hwsim.run(library=)` is off, and fits nothing.
-Needs scipy and scikit-learn.
+format, and with or without slices of K, the numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least
+absolute relative error; then, for each chip, the trees of the factor. A launch is the median of a kind's in all sets.
+Writes OUT.csv and OUT.npz. 34,000 GEMMs take an hour on 2 cores. --compare prints how far `hwsim.run(library=)` is off,
+and fits nothing. Needs scipy and scikit-learn.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python lab/tools/library/measure_estimates.py --out configs/libraries/cublas-13.1.estimates.csv
 
-On chips that cuBLAS was not asked on, `library=` takes an estimate (hwsim/libraries/cublas/answers/estimated.py). Here the same
-estimate is asked for on an H100 and an H200, by the rules that configs/libraries/cublas-13.yaml has for their kind, and
-compared with the answers of tests/golden/h200_library (no tree was fitted to them, and no estimate is), and for
-matrix-vector products with those for m = 1 of each LAYERSth weight of layers: right where algorithm and slices are
+On chips that cuBLAS was not asked on, `library=` takes an estimate (hwsim/libraries/cublas/answers/estimated.py). Here
+the same estimate is asked for on an H100 and an H200, by the rules that configs/libraries/cublas-13.yaml has for their
+kind, and compared with the answers of tests/golden/h200_library (no tree was fitted to them, and no estimate is), and
+for matrix-vector products with those for m = 1 of each LAYERSth weight of layers: right where algorithm and slices are
 cuBLASLt's; where that leaves slices open (-1), the algorithm. Where a rule says the fewest tiles of K in a slice, the
 share without it is measured too: other chips have kernels of which no such number is known.
 """

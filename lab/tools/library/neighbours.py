@@ -2,12 +2,12 @@
 
     python lab/tools/library/neighbours.py [FILE.npz]
 
-FILE holds answers as `library=` takes them (lab/tools/library/pack_layers.py); by default those that ship. Each weight is
-taken as if it had not been asked about and its neighbours stand for it (hwsim/libraries/cublas/answers/neighbours.py), at the m of
-lab/tools/record/batch_classes.py. Per chip and kind of call: right answers of two neighbours that agree, and of one, by its
-distance in tiles of K; and how many m change their slices from one k to the next of the same n, where a whole span of
-K lies between them and where not. Spans, distances, and the shares found so: `neighbours` of the version file
-(configs/libraries/cublas-13.1.version.yaml).
+FILE holds answers as `library=` takes them (lab/tools/library/pack_layers.py); by default those that ship. Each weight
+is taken as if it had not been asked about and its neighbours stand for it
+(hwsim/libraries/cublas/answers/neighbours.py), at the m of lab/tools/record/batch_classes.py. Per chip and kind of
+call: right answers of two neighbours that agree, and of one, by its distance in tiles of K; and how many m change their
+slices from one k to the next of the same n, where a whole span of K lies between them and where not. Spans, distances,
+and the shares found so: `neighbours` of the version file (configs/libraries/cublas-13.1.version.yaml).
 """
 
 from __future__ import annotations

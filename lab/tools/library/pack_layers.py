@@ -3,9 +3,9 @@
     python lab/tools/library/pack_layers.py --out configs/libraries/cublas-13.1.layers.npz --source "DATE, ..." \
         FILE=DEVICE[,DEVICE] [FILE=DEVICE ...]
 
-FILE is what lab/tools/record/cublaslt_layers.py wrote on the first DEVICE; files of one device are joined. Kernels that are
-no nvjet ones are the same on all Hopper chips, so that the others may stand behind a comma: FILE's kinds without nvjet
-count for them, where they have no answers of their own.
+FILE is what lab/tools/record/cublaslt_layers.py wrote on the first DEVICE; files of one device are joined. Kernels that
+are no nvjet ones are the same on all Hopper chips, so that the others may stand behind a comma: FILE's kinds without
+nvjet count for them, where they have no answers of their own.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python lab/tools/library/shared_parts.py GEMMS.npz ANSWERS.npz --device h100 --out parts.csv
 
-GEMMS is what lab/tools/record/cublas_gemms.py wrote, ANSWERS the file of `hwsim library record` for the same shapes. For
-each GEMM of which hwsim has CTAs share tiles, some results in such a tile are computed with 1 to 32 parts; all numbers
-that give the recorded bits are written. Prints in how many GEMMs hwsim's own number is among them.
+GEMMS is what lab/tools/record/cublas_gemms.py wrote, ANSWERS the file of `hwsim library record` for the same shapes.
+For each GEMM of which hwsim has CTAs share tiles, some results in such a tile are computed with 1 to 32 parts; all
+numbers that give the recorded bits are written. Prints in how many GEMMs hwsim's own number is among them.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     python gemms.py --out FOLDER --set gemm_nt --device h200 --columns   # validation shapes, B stored by columns
     python gemms.py --out FOLDER --set blind --device h200 --blind 20261121   # fresh shapes by that seed
 
-Needs a GPU and PyTorch with CUDA. Appends to FOLDER (lab/hwsim_lab/configs/measured, or one of one's own) rows of gemm_times.csv,
-gemm_held.csv and kernels.csv, and the set's entry of sets.yaml. Times: 20 GEMMs (4 of the largest) in one CUDA graph,
-the median of a few replays from a rested chip, divided by their number; operands are normal random values and stay in
-L2 where they fit. Rows of role launch: a 16 x 16 x 16 GEMM in that setting. Rows of state held keep the chip busy for a
-second or two first: what is left of the clock when power is limited.
-CALIBRATION may be used to set parameters of a device file; VALIDATION must not.
+Needs a GPU and PyTorch with CUDA. Appends to FOLDER (lab/hwsim_lab/configs/measured, or one of one's own) rows of
+gemm_times.csv, gemm_held.csv and kernels.csv, and the set's entry of sets.yaml. Times: 20 GEMMs (4 of the largest) in
+one CUDA graph, the median of a few replays from a rested chip, divided by their number; operands are normal random
+values and stay in L2 where they fit. Rows of role launch: a 16 x 16 x 16 GEMM in that setting. Rows of state held keep
+the chip busy for a second or two first: what is left of the clock when power is limited. CALIBRATION may be used to set
+parameters of a device file; VALIDATION must not.
 """
 
 from __future__ import annotations

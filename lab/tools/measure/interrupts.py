@@ -1,8 +1,8 @@
 """How long Ctrl-C waits: requests in processes of their own, interrupted after some seconds.
 
-`python lab/tools/measure/interrupts.py --after 0.3 2.0` prints a line for each request and delay: seconds from the signal
-to the end of the process, or that it had ended before. Exit code 1 where one took longer than --most-seconds or ended
-otherwise than by KeyboardInterrupt.
+`python lab/tools/measure/interrupts.py --after 0.3 2.0` prints a line for each request and delay: seconds from the
+signal to the end of the process, or that it had ended before. Exit code 1 where one took longer than --most-seconds or
+ended otherwise than by KeyboardInterrupt.
 """
 
 from __future__ import annotations

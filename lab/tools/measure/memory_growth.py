@@ -1,9 +1,9 @@
 """Memory of one process over many runs: what it holds after the hundredth run of each kind, and at the end.
 
-`python lab/tools/measure/memory_growth.py --runs 10000` runs each kind of request so often, with other operands each time,
-and prints the growth of resident memory; exit code 1 where it is more than --most-kb. Free memory of the C library is
-given back before each look. Requests and devices that are new each time fill bounded caches first (128 resolved
-requests, some thousand parts of programs): these are looked at after the two thousandth run.
+`python lab/tools/measure/memory_growth.py --runs 10000` runs each kind of request so often, with other operands each
+time, and prints the growth of resident memory; exit code 1 where it is more than --most-kb. Free memory of the C
+library is given back before each look. Requests and devices that are new each time fill bounded caches first (128
+resolved requests, some thousand parts of programs): these are looked at after the two thousandth run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Memory that products take beside the need that hwsim states before it computes them.
 
-`python lab/tools/measure/memory_need.py` runs each kind, and prints the largest resident memory of the process beyond what
-it had before, and what was stated for operands, pieces, sums and C; for kinds with errors what these take and state
-after the product. Linux only. Exit code 1 where a run took more than was stated and 16 MiB.
+`python lab/tools/measure/memory_need.py` runs each kind, and prints the largest resident memory of the process beyond
+what it had before, and what was stated for operands, pieces, sums and C; for kinds with errors what these take and
+state after the product. Linux only. Exit code 1 where a run took more than was stated and 16 MiB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Rows of lab/hwsim_lab/configs/measured: what the tools of this folder append, one CSV file for each kind of measurement.
+"""Rows of lab/hwsim_lab/configs/measured: what the tools of this folder append, one CSV file for each kind of
+measurement.
 
     ./turn | python tidy.py --out FOLDER --set turn --device h200    # results printed as one JSON object
 

@@ -1,6 +1,7 @@
-"""Ask cuBLASLt for its choice for many GEMMs, in several processes: what the model of the choice is fitted to.
+r"""Ask cuBLASLt for its choice for many GEMMs, in several processes: what the model of the choice is fitted to.
 
-    python lab/tools/record/cublaslt_choices.py --out FOLDER --seconds 150 --parts aligned:0.6,any:0.4 [--check h200.csv.gz]
+    python lab/tools/record/cublaslt_choices.py --out FOLDER --seconds 150 --parts aligned:0.6,any:0.4 \
+        [--check h200.csv.gz]
 
 Needs a GPU and libcublasLt; nothing of hwsim. Shapes are drawn from (seed, part, chunk) and are not kept: `draw` gives
 them again. Writes FOLDER/choices.json (the distinct answers, and what was asked) and one xz file per kind and layout:

@@ -7,10 +7,10 @@
 Needs a GPU and libcublasLt; nothing of hwsim. Weights are those of the models in layers.csv (their own config files),
 whole and sharded, all pairs of SIZES, and others of small networks; or, with --drawn, as many drawn at random (n and k
 multiples of 64, log-uniform in 512 .. 32768); or, with --spans, of each n the ends of each span of K within which
-nvjet's slices hardly change (hwsim/libraries/cublas/answers/neighbours.py). Not every m is asked for: a grid that holds each m to
-64, and of larger ones multiples of a step and what comes after them, and between two that differ by bisection. On 84
-sweeps that were asked for every m to 8192 (an H100, CUDA 13.0, 2026-11-23) this gives every change. Writes the answers
-and, for each kind and weight, the first m of each run of equal answers.
+nvjet's slices hardly change (hwsim/libraries/cublas/answers/neighbours.py). Not every m is asked for: a grid that holds
+each m to 64, and of larger ones multiples of a step and what comes after them, and between two that differ by
+bisection. On 84 sweeps that were asked for every m to 8192 (an H100, CUDA 13.0, 2026-11-23) this gives every change.
+Writes the answers and, for each kind and weight, the first m of each run of equal answers.
 """
 
 from __future__ import annotations

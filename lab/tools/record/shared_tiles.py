@@ -1,6 +1,7 @@
-"""Which tiles of C do CTAs share in cuBLAS's tf32 kernels for Hopper? Runs GEMMs on a GPU and compares their tiles.
+r"""Which tiles of C do CTAs share in cuBLAS's tf32 kernels for Hopper? Runs GEMMs on a GPU and compares their tiles.
 
-    python lab/tools/record/shared_tiles.py --out tiles.json [--shapes 400] [--seed 1] [--also MxNxK,...] [--b-layout rows]
+    python lab/tools/record/shared_tiles.py --out tiles.json [--shapes 400] [--seed 1] [--also MxNxK,...] \
+        [--b-layout rows]
 
 Needs a GPU, libcublasLt and PyTorch with CUDA; nothing of hwsim. Of shapes drawn at random those are run for which
 cuBLASLt answers with algorithm 43 and slices of -1, as PyTorch's mm; the same rows, in products for which it answers

@@ -1,6 +1,6 @@
 """The tests on kernels built with AddressSanitizer and UBSan, signed overflow included.
 
-`python lab/tools/sanitize` runs the whole suite, `python lab/tools/sanitize --quick` a part of it, `--brief` less than that,
+`python lab/tools/sanitize` runs the whole suite, `python lab/tools/sanitize --quick` a part of it, `--brief` less,
 `python lab/tools/sanitize tests/kernels -k convert` whatever pytest selects. It builds the kernels into build/sanitized
 (one build of them, for AVX2 where the machine has it), shows that faults planted in code that is compiled by the same
 command are reported, and then runs pytest there, on all processors unless `-n` says another number. A report ends its

@@ -1,4 +1,5 @@
-"""Pytest's side of lab/tools/sanitize: which tests a call runs, which cannot work there, and a log that adds up over calls.
+"""Pytest's side of lab/tools/sanitize: which tests a call runs, which cannot work there, and a log that adds up over
+calls.
 
 It knows tests by their names; it does not know how the kernels are built or what a sanitizer reports.
 """

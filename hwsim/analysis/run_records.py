@@ -1,0 +1,83 @@
+"""The parts of a result as records: phases, engines, work, tiles, errors and warnings. They know numbers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from hwsim.analysis.indexed import Indexed
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Phase(Indexed):
+    """One device kernel: its name, core clock cycles and seconds."""
+
+    name: str
+    cycles: int
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EngineTime(Indexed):
+    """Cycles of an engine, summed over the cores that took part: busy, and stalled by cause."""
+
+    busy_cycles: float
+    stall_cycles: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Macs(Indexed):
+    """Multiply-accumulates: of the problem, and with the zeros of padded tiles."""
+
+    useful: int
+    padded: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Occupancy(Indexed):
+    """Of a GEMM kernel: tiles of C on all cores, cores, cores without a tile, and tiles of the busiest core."""
+
+    kernel: str
+    tiles: int
+    cores: int
+    idle_cores: int
+    waves: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ErrorNorms(Indexed):
+    """Relative error of a product: in the Frobenius norm, and the largest of an element."""
+
+    relative_frobenius: float
+    max_relative: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProductErrors(Indexed):
+    """Errors of a product, and those of a plain fp32 FMA chain of the same operands (`baseline`).
+
+    rows: how many rows of every matrix were compared, where not all were (else None, and no key).
+    """
+
+    relative_frobenius: float
+    max_relative: float
+    baseline: ErrorNorms
+    rows: int | None = None
+
+
+class RunWarning(TypedDict):
+    """A warning of a run: a code for scripts, a count, and a message."""
+
+    code: str
+    count: int
+    message: str
+
+
+class Evidence(TypedDict, total=False):
+    """The weakest level behind the numerics and the times, and how well it is known that the vendor's library computes
+    the product in this way (`schedule`). A part that nothing is said of is no key.
+    """
+
+    numerics: str
+    schedule: str
+    timing: str
