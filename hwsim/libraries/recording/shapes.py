@@ -137,7 +137,6 @@ def form_of(
         b_layout=b_layout,
     )
     call = checked_call(calls_taken(), asked)
-    own = (accumulate or "fast") if format == "e4m3" else None
     pytorch_call((n, k), format=format, output=call.output, has_bias=bias)
     if bias and call.output not in (allowed := biased_outputs(format)):
         raise UnsupportedError(
@@ -149,7 +148,7 @@ def form_of(
         k=call.k,
         format=format,
         output=call.output,
-        accumulate=own,
+        accumulate=(accumulate or "fast") if format == "e4m3" else None,
         bias=bias,
         a_layout=a_layout,
         b_layout=b_layout,
