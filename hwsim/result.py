@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
 from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.roofline import Roofline, roofline
-from hwsim.analysis.run_records import EngineTime, Evidence, Macs, Occupancy, Phase, ProductErrors, RunWarning
+from hwsim.analysis.run_records import EngineCycles, Evidence, Macs, Occupancy, Phase, ProductErrors, RunWarning
 from hwsim.analysis.times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
@@ -100,7 +100,7 @@ class Result:
         return self.times.phases
 
     @property
-    def engines(self) -> dict[str, EngineTime]:
+    def engines(self) -> dict[str, EngineCycles]:
         """Busy and stalled cycles of each engine."""
         return self.times.engines
 

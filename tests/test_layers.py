@@ -36,9 +36,18 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.dataflows",),
     ("hwsim.machines",),
     ("hwsim.analysis",),
+    ("hwsim.libraries.call",),
+    ("hwsim.request",),
     ("hwsim.resolve",),
-    ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies", "hwsim.frameworks.numpy"),
-    ("hwsim.frameworks",),
+    ("hwsim.libraries.adopt", "hwsim.libraries.scheme_calls", "hwsim.libraries.times", "hwsim.libraries.notices"),
+    ("hwsim.compute",),
+    ("hwsim.trace",),
+    ("hwsim.result",),
+    ("hwsim.api",),
+    ("hwsim.report.explain", "hwsim.report.table_file", "hwsim.report.text.number_text"),
+    ("hwsim.studies",),
+    ("hwsim.report",),
+    ("hwsim", "hwsim.frameworks"),
     ("hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots"),
     ("hwsim.libraries.recording",),
     ("hwsim.cli", "hwsim.__main__"),
@@ -212,19 +221,17 @@ def graph_of(sources: Mapping[str, tuple[str, bool]]) -> dict[str, set[str]]:
     """Module -> modules that it imports, at any depth. sources: module -> (its text, whether it is a package).
 
     Importing a module runs the packages above it, except those that the importer itself lies in. TYPE_CHECKING blocks
-    run nothing, but those of lazy modules stand for what these import by name.
+    run nothing, but what they name is known all the same: it counts, without the packages above it.
     """
     graph: dict[str, set[str]] = {}
     for module, (source, is_package) in sources.items():
         found = graph.setdefault(module, set())
         for one in imports_of(module, source, is_package):
-            if one.for_types and module not in LAZY:
-                continue
             name = one.name
             while name and name not in sources:
                 name = name.rpartition(".")[0]
             found.add(name)
-            while "." in name:
+            while "." in name and (not one.for_types or module in LAZY):
                 name = name.rpartition(".")[0]
                 if not is_within(module, name):
                     found.add(name)
@@ -414,6 +421,7 @@ def test_an_early_import_is_none(module: str, source: str) -> None:
     [
         ({"p.a": "import p.b", "p.b": "from p import a"}, ["p.a", "p.b"]),
         ({"p.a": "import p.b", "p.b": "def f():\n    from p.a import x"}, ["p.a", "p.b"]),
+        ({"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import x"}, ["p.a", "p.b"]),
         ({"p.a": "import p.b", "p.b": "import p.c", "p.c": "from . import a"}, ["p.a", "p.b", "p.c"]),
         # a package whose __init__ is run on the way
         ({"p": "", "p.q": "from p.q.x import y", "p.q.x": "import p.a", "p.a": "import p.q.z", "p.q.z": ""}, None),
@@ -432,7 +440,7 @@ def test_a_circle_is_seen(sources: dict[str, str], circle: list[str] | None) -> 
     "sources",
     [
         {"p.a": "import p.b", "p.b": "import p.c", "p.c": ""},
-        {"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import x"},
+        {"p": "from p.a import x", "p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.c import x", "p.c": ""},
         {"p": "from p.a import x", "p.a": "import p.b", "p.b": ""},
     ],
 )

@@ -45,7 +45,7 @@ def many(*, products: int = 2) -> Scheme:
 def test_an_option_that_hwsim_does_not_know_travels_in_the_object() -> None:
     four = hwsim.run(A, B, device="h200", scheme=many(products=4), timing=False)
     assert four.options["products"] == 4 and four.gemm.single.products == 4
-    by_name = hwsim.run(A, B, device="h200", scheme=MANY, timing=False, **{"products": 4})
+    by_name = hwsim.run(A, B, device="h200", scheme=MANY, timing=False, products=4)
     assert four.result_sha256 == by_name.result_sha256
     two = hwsim.run(A, B, device="h200", scheme=many(), timing=False)
     assert two.gemm.single.products == 2 and two.result_sha256 != four.result_sha256
@@ -77,7 +77,7 @@ def test_an_object_is_checked_when_it_is_made() -> None:
 
 def test_an_option_is_given_once() -> None:
     with pytest.raises(InputError, match="products: the object of scheme many says it, too; leave one out"):
-        hwsim.run(A, B, device="h200", scheme=many(products=4), **{"products": 3})
+        hwsim.run(A, B, device="h200", scheme=many(products=4), products=3)
     with pytest.raises(InputError, match="format: the object of scheme native says it, too"):
         hwsim.run(A, B, device="h200", scheme=scheme_of("native")(format="bf16"), format="fp16")
 
