@@ -22,7 +22,7 @@ from hwsim.gemm.planned import Planned
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.libraries.call import LibraryCall
-from hwsim.libraries.registry import known_libraries
+from hwsim.libraries.providers import known_libraries
 from hwsim.operands.operand import Operand
 from hwsim.request.request import Request, by_instruction
 from hwsim.resolve import evidence

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.analysis.run_records import EngineCycles, ErrorNorms, Macs, Occupancy, Phase, ProductErrors
+from hwsim.analysis.run_records import EngineUse, ErrorNorms, Macs, Occupancy, Phase, ProductErrors
 
 A = np.random.default_rng(0).standard_normal((48, 40))
 
@@ -24,7 +24,7 @@ def result() -> hwsim.Result:
 
 def test_every_part_is_a_record(result: hwsim.Result) -> None:
     assert [type(x) for x in result.phases] == [Phase] * len(result.phases) and result.phases
-    assert {type(x) for x in result.engines.values()} == {EngineCycles} and type(result.macs) is Macs
+    assert {type(x) for x in result.engines.values()} == {EngineUse} and type(result.macs) is Macs
     assert {type(x) for x in result.occupancy} == {Occupancy}
     assert type(result.error) is ProductErrors and type(result.error.baseline) is ErrorNorms
 
