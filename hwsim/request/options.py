@@ -101,8 +101,8 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
                 f"no option {name!r}: scheme {scheme.name} has {has}; for the others see `hwsim run --help`"
                 f"{nearest(name, names)}"
             )
-    if scheme is not None and scheme.given:
-        plain, rest = _with_given(scheme, plain, rest)
+    if scheme is not None and scheme.values:
+        plain, rest = _with_carried(scheme, plain, rest)
     records: dict[str, Any] = {
         field: record(**{option.name: option.check(plain.get(option.name)) for option in options})
         for field, record, options in RECORDS
@@ -110,12 +110,12 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
     return CallOptions(mapping=MappingOptions(mapping), of_scheme=rest, **records)
 
 
-def _with_given(scheme: Scheme, plain: dict[str, Any], rest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _with_carried(scheme: Scheme, plain: dict[str, Any], rest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both, with the options that the scheme's object carries."""
-    twice = [name for name in scheme.given if plain.get(name) is not None or rest.get(name) is not None]
+    twice = [name for name in scheme.values if plain.get(name) is not None or rest.get(name) is not None]
     if twice:
         raise InputError(f"{', '.join(twice)}: the object of scheme {scheme.name} says it, too; leave one out")
-    carried = dict(scheme.given)
+    carried = dict(scheme.values)
     of_all = {FORMAT: carried.pop(FORMAT)} if FORMAT in carried else {}
     return plain | of_all, rest | carried
 

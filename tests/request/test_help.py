@@ -9,7 +9,7 @@ import pytest
 
 import hwsim
 from hwsim.cli import main
-from hwsim.cli.options import APART
+from hwsim.cli.option_flags import APART
 from hwsim.dataflows.registry import dataflows
 from hwsim.gemm.option_types import Option
 from hwsim.request.declarations import declared, declared_by_name
