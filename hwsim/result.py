@@ -105,7 +105,7 @@ class Result:
         return self.times.engines
 
     @property
-    def macs(self) -> Macs | dict[str, int]:
+    def macs(self) -> Macs:
         """Multiply-accumulates of the matrix unit: useful ones, and all with padding."""
         return self.times.macs
 

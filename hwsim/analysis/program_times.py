@@ -36,7 +36,7 @@ class Times:
     clock_mhz: float | None = None
     phases: list[Phase] = field(default_factory=list)
     engines: dict[str, EngineUse] = field(default_factory=dict)
-    macs: Macs | dict[str, int] = field(default_factory=dict)
+    macs: Macs = field(default_factory=Macs)
     traffic_bytes: dict[str, int] = field(default_factory=dict)
     occupancy: list[Occupancy] = field(default_factory=list)
     program: Program | None = None
