@@ -10,6 +10,7 @@ import pytest
 
 import hwsim
 from hwsim.errors import InputError
+from hwsim.frameworks.settings import settings_of
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
@@ -67,12 +68,24 @@ def test_hwsims_own_schemes_carry_options_too() -> None:
     assert product.tobytes() == hwsim.matmul(A, B, device="h200", format="bf16").tobytes()
 
 
+def test_settings_of_frameworks_tell_objects_apart() -> None:
+    keys = [
+        settings_of({"device": "h200", **call}).key
+        for call in (
+            {"scheme": many(products=4)},
+            {"scheme": many(products=3)},
+            {"scheme": MANY, "products": 4},
+        )
+    ]
+    assert keys[0] == keys[2] != keys[1]
+
+
 def test_an_object_is_checked_when_it_is_made() -> None:
     with pytest.raises(InputError, match="scheme many has no option 'product'; it has products"):
         MANY(product=3)
     with pytest.raises(InputError, match="products = 9; allowed: an integer of at least 1 and at most 8"):
         many(products=9)
-    assert MANY.given == {} and many(products=3)(products=4).given == {"products": 4}
+    assert MANY.values == {} and many(products=3)(products=4).values == {"products": 4}
 
 
 def test_an_option_is_given_once() -> None:
