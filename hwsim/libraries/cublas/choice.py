@@ -53,6 +53,13 @@ class CublasChoice(LibraryChoice):
             return "the library's own answer for these sizes on such a chip"
         return f"right with a probability of {self.confidence:.2f}{self.unasked.text}"
 
+    def pin_text(self, m: int) -> str:
+        """How a caller asks cuBLASLt for this kernel with every number of rows."""
+        return (
+            f"give cublasLtMatmul for every m the algorithm that cublasLtMatmulAlgoGetHeuristic has for m = {m:,}, "
+            "where cublasLtMatmulAlgoCheck takes it"
+        )
+
 
 def choice_of(
     query: HeuristicQuery, source: KernelAnswer, answer: Answer, stages: int, tables: OrderTables
