@@ -8,19 +8,19 @@ The module knows calls, rules and shares; no dataflow and no program.
 
 from __future__ import annotations
 
-import csv
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hwsim.devices import find
 from hwsim.errors import UnsupportedError
-from hwsim.host.places import package_folder, text_of
 from hwsim.libraries.cublas.answer import HOPPER, Answer, Generation
 from hwsim.libraries.cublas.calls import LINE_BYTES, VECTOR_BYTES, CublasGemm
 from hwsim.libraries.cublas.orders.families import tables_in
 from hwsim.libraries.cublas.orders.tensor_core import REDUCTION_COMPUTE_TYPE
+from hwsim.libraries.cublas.tables import records
 from hwsim.libraries.cublas.versions import Version, chips_text
 from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.model import library_of
@@ -183,13 +183,19 @@ def kind_of(call: CublasGemm, slices: int, batch: int, is_limited: bool) -> Gemm
 
 @cache
 def shares(name: str) -> dict[GemmKind, tuple[int, int]]:
-    """Answers, and how many of them the estimate gives, by kind, where there are FEWEST at least."""
-    counts_by_kind: dict[GemmKind, tuple[int, int]] = {}
-    for row in csv.DictReader(text_of(package_folder("libraries") / name, "shares").splitlines()):
-        counts = int(row["answers"]), int(row["right"])
-        if counts[0] >= FEWEST:
-            counts_by_kind[GemmKind(*(row[field] for field in GemmKind._fields))] = counts
-    return counts_by_kind
+    """Answers, and how many of them the estimate gives, by kind, where there are FEWEST at least.
+
+    Raises InputError where the file cannot be read, ConfigError where a row is none.
+    """
+    return {kind: counts for kind, counts in records(name, "library", FIELDS, _share_of) if counts[0] >= FEWEST}
+
+
+def _share_of(fields: Mapping[str, str]) -> tuple[GemmKind, tuple[int, int]]:
+    """A line's kind, and its answers and right ones."""
+    answers, right = int(fields["answers"]), int(fields["right"])
+    if not 0 <= right <= answers:
+        raise ValueError(f"right = {right} of {answers} answers")
+    return GemmKind(*(fields[field] for field in GemmKind._fields)), (answers, right)
 
 
 def _most_slices(call: CublasGemm, rule: CallRuleModel, batch: int, workspace_bytes: int) -> int:
