@@ -12,7 +12,9 @@ from pathlib import Path
 
 import hwsim
 from hwsim.cli.options import APART
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
+from hwsim.devices import numerics_evidence
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
@@ -24,6 +26,8 @@ FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGE = FOLDER.parent / "configs" / "devices"
 VENDORS = ("AMD", "Huawei", "NVIDIA")
+#: Formats of units that tell the devices of a scheme apart.
+NEEDED = ("bf16", "tf32")
 
 
 def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
@@ -33,15 +37,20 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], right: tuple[i
 
 
 def devices() -> str:
-    """Every device of the package by its vendor, and what is computed for it."""
-    listed: dict[tuple[str, str], list[str]] = {}
+    """Every device of the package by its vendor, what its fp16 bits rest on, and what is computed for it."""
+    listed: dict[tuple[str, int, str], list[str]] = {}
     for name in sorted(file.stem for file in PACKAGE.glob("*.yaml")):
         device = hwsim.device(PACKAGE / f"{name}.yaml")
         whole = device.family in dataflows() and timing.missing(device) is None
         vendor = next((word for word in VENDORS if device.title.startswith(word)), "hypothetical")
-        listed.setdefault((vendor, "bits and cycles" if whole else "bits"), []).append(f"`{name}`")
-    rows = ((vendor, computed, ", ".join(names)) for (vendor, computed), names in sorted(listed.items()))
-    return table(("vendor", "of GEMMs", "devices"), rows)
+        level = numerics_evidence(device, device.native["fp16"])
+        key = vendor, LEVELS.index(str(level)), "bits and cycles" if whole else "bits"
+        listed.setdefault(key, []).append(f"`{name}`")
+    rows = (
+        (vendor, ", ".join(names), computed, f"`{LEVELS[level]}`")
+        for (vendor, level, computed), names in sorted(listed.items())
+    )
+    return table(("vendor", "devices", "hwsim gives", "its fp16 bits rest on"), rows)
 
 
 def schemes() -> str:
@@ -61,11 +70,13 @@ def schemes() -> str:
                 if reason is None:
                     carried.append(name)
             missing = [name for name in names if name not in carried]
+            needed = next((f for f in NEEDED if carried == [n for n in names if f in hwsim.device(n).native]), None)
             few, before = (missing, "all but ") if len(missing) < len(carried) else (carried, "")
             listed = before + ", ".join(f"`{name}`" for name in few) if missing else "all"
-            yield f"`{scheme.name}`", scheme.title, scheme.source, ", ".join(scheme.input_formats), listed
+            shown = f"{needed} unit" if needed and len(few) > 1 else listed
+            yield f"`{scheme.name}`", scheme.title, scheme.source, ", ".join(scheme.input_formats), shown
 
-    return table(("scheme", "what", "source", "operands", "devices (bits)"), rows())
+    return table(("scheme", "what", "source", "operands", "devices, or the unit that they need"), rows())
 
 
 def gemm_options() -> str:
