@@ -158,7 +158,7 @@ MACHINE = (
         "functional",
         TRUTH,
         None,
-        "compute the bits by executing the device's program (true), or directly, without the program (false); same bits",
+        "compute the bits by executing the device's program (true), or directly, without it (false); same bits",
         default_text="false",
     ),
     Option(
