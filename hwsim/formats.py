@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from hwsim.errors import InputError, nearest
 
-Kind = Literal["finite", "infinity", "nan"]
+NumberKind = Literal["finite", "infinity", "nan"]
 Rounding = Literal["RNE", "RNA", "RZ", "RU", "RD"]
 Overflow = Literal["ieee", "infinity", "saturate"]
 NanEncoding = Literal["ieee", "all_ones", "minus_zero", "none"]
@@ -215,7 +215,7 @@ class Exact:
     differ and have one value; compare `fraction`.
     """
 
-    kind: Kind
+    kind: NumberKind
     sign: int
     significand: int = 0
     exponent: int = 0

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
 from hwsim.analysis.error_map import ErrorMap
+from hwsim.analysis.program_times import Times
 from hwsim.analysis.roofline import Roofline, roofline
-from hwsim.analysis.run_records import EngineTime, Evidence, Macs, Occupancy, Phase, ProductErrors, RunWarning
-from hwsim.analysis.times import Times
+from hwsim.analysis.run_records import EngineUse, Evidence, Macs, Occupancy, Phase, ProductErrors, RunWarning
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
 from hwsim.errors import InputError
@@ -39,8 +39,8 @@ class Result:
     exact=False. codes: its bit patterns. gemm: the resolved record that fixes bits and cycles. m, n, k: of one matrix.
     refused: {choice: reason} for the choices that the scheme left to the device and the device could not take.
     by_program: the bits are those of the device's program, not of the direct evaluator.
-    times: see hwsim.analysis.times. cycles: core clock cycles over all phases, None without timing (`timing_note` says
-    why). seconds = cycles / clock, without kernel launches unless they were asked for; with a library, what its kernels
+    times: see hwsim.analysis.program_times. cycles: core clock cycles over all phases, None without timing
+    (`timing_note` says why). seconds = cycles / clock, without kernel launches unless they were asked for; with a library, what its kernels
     were seen to take beyond a launch, also where there are no cycles. phases: name, cycles, seconds of each device
     kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
     took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of padded
@@ -100,7 +100,7 @@ class Result:
         return self.times.phases
 
     @property
-    def engines(self) -> dict[str, EngineTime]:
+    def engines(self) -> dict[str, EngineUse]:
         """Busy and stalled cycles of each engine."""
         return self.times.engines
 

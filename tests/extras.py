@@ -19,7 +19,7 @@ from typing import Any
 VARIABLE = "HWSIM_REQUIRE_EXTRAS"
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(?:\[([\w, -]+)\])?")
-NAMED = re.compile(r"\bhwsim\[([\w, -]+)\]")
+NAMED = re.compile(r"\b(?:hwsim|lab)\[([\w, -]+)\]")  # extras of hwsim and of its laboratory
 
 
 def declared() -> dict[str, list[str]]:
@@ -74,7 +74,7 @@ def split(text: str) -> list[str]:
 
 
 def missing(reason: str, extras: set[str], packages: set[str]) -> str | None:
-    """The extra or package of these that the reason of a skip names, or None. A reason that names extras of hwsim is
+    """The extra or package of these that the reason of a skip names, or None. A reason that names extras is
     judged by them alone.
     """
     named = [extra for text in NAMED.findall(reason) for extra in split(text)]

@@ -46,7 +46,7 @@ def test_contents_of_extras():
         ("could not import 'pyarrow.parquet': No module named 'pyarrow'", "pyarrow"),
         ("matplotlib: pip install 'hwsim[plot]'", "hwsim[plot]"),
         ("type_stubs is not installed", "type-stubs"),
-        ("aiconfigurator-core and pyarrow: pip install 'hwsim[independent]'", None),
+        ("aiconfigurator-core and pyarrow: pip install './lab[independent]'", None),
         ("no pyarrow-hotfix here", None),
         ("HWSIM_GOLDEN_DIR is not set: no third-party captures", None),
         ("this processor runs one variant only", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.operands", "hwsim.gemm"),
     ("hwsim.libraries.gemm_call", "hwsim.libraries.kernel_choice", "hwsim.libraries.protocol"),
     ("hwsim.libraries.cublas",),
-    ("hwsim.libraries.registry", "hwsim.libraries.on_device"),
+    ("hwsim.libraries.providers", "hwsim.libraries.on_device"),
     ("hwsim.schemes",),
     ("hwsim.program",),
     ("hwsim.arithmetic",),
@@ -36,8 +37,9 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.dataflows",),
     ("hwsim.machines",),
     ("hwsim.analysis",),
+    ("hwsim.libraries.call", "hwsim.request"),
     ("hwsim.resolve",),
-    ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies", "hwsim.frameworks.numpy"),
+    ("hwsim", "hwsim.trace", "hwsim.report", "hwsim.studies", "hwsim.frameworks.numpy", "hwsim.frameworks.repeated"),
     ("hwsim.frameworks",),
     ("hwsim.golden", "hwsim.torch", "hwsim.jax", "hwsim.plots"),
     ("hwsim.libraries.recording",),
@@ -94,8 +96,9 @@ NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
 LABORATORY = re.compile(r"hwsim_lab(\.\w+)+(:\w+)?")
 
-#: Class names that stand twice while the modules are being rewritten. To be emptied.
-TWICE: frozenset[str] = frozenset()
+#: Names of types with two meanings: NumPy's array in annotations, and the public `hwsim.Array`.
+TWICE: frozenset[str] = frozenset({"Array"})
+CLASS_NAME = re.compile(r"_?[A-Z][a-z]\w*")
 
 
 @dataclass(frozen=True)
@@ -212,19 +215,17 @@ def graph_of(sources: Mapping[str, tuple[str, bool]]) -> dict[str, set[str]]:
     """Module -> modules that it imports, at any depth. sources: module -> (its text, whether it is a package).
 
     Importing a module runs the packages above it, except those that the importer itself lies in. TYPE_CHECKING blocks
-    run nothing, but those of lazy modules stand for what these import by name.
+    run nothing, so of them the modules alone count: ideas must not go in a circle either.
     """
     graph: dict[str, set[str]] = {}
     for module, (source, is_package) in sources.items():
         found = graph.setdefault(module, set())
         for one in imports_of(module, source, is_package):
-            if one.for_types and module not in LAZY:
-                continue
             name = one.name
             while name and name not in sources:
                 name = name.rpartition(".")[0]
             found.add(name)
-            while "." in name:
+            while "." in name and (not one.for_types or module in LAZY):
                 name = name.rpartition(".")[0]
                 if not is_within(module, name):
                     found.add(name)
@@ -260,14 +261,33 @@ def circles_of(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def classes_named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """Class name -> the modules that define it, where there is more than one definition."""
-    found: dict[str, list[str]] = {}
+def types_named_twice(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Name of a class or of a module's type alias -> the modules that define it, where it has more than one meaning.
+
+    Aliases of one text have one meaning.
+    """
+    meanings: dict[str, dict[str, str]] = {}
     for module, source in sources.items():
         for node in ast.walk(parsed(source)):
             if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(f"{module}:{node.lineno}")
-    return {name: places for name, places in found.items() if len(places) > 1}
+                place = f"{module}:{node.lineno}"
+                meanings.setdefault(node.name, {})[place] = place
+        for name, value in aliases(parsed(source)):
+            meanings.setdefault(name, {}).setdefault(ast.unparse(value).replace("npt.", ""), f"{module}:{value.lineno}")
+    return {name: list(places.values()) for name, places in meanings.items() if len(places) > 1}
+
+
+def aliases(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Aliases of types in a module, at its top or for type checkers alone: names like a class's, and their values."""
+    for node in (part for top in tree.body for part in (top.body if isinstance(top, ast.If) else [top])):
+        target: ast.expr | None = None
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+        elif isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation):
+            target = node.target
+        if isinstance(target, ast.Name) and CLASS_NAME.fullmatch(target.id):
+            assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+            yield target.id, node.value
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -374,8 +394,8 @@ def test_an_import_of_the_laboratory_is_seen(source: str) -> None:
     assert len(laboratory_in("hwsim.api", source.replace("-", "_"))) == 1
 
 
-def test_a_class_name_means_one_class() -> None:
-    twice = classes_named_twice({module: path.read_text(encoding="utf-8") for module, path in modules()})
+def test_a_type_name_means_one_type() -> None:
+    twice = types_named_twice({module: path.read_text(encoding="utf-8") for module, path in modules()})
     assert twice.keys() == TWICE, f"defined more than once: {twice}"
 
 
@@ -417,6 +437,8 @@ def test_an_early_import_is_none(module: str, source: str) -> None:
         ({"p.a": "import p.b", "p.b": "import p.c", "p.c": "from . import a"}, ["p.a", "p.b", "p.c"]),
         # a package whose __init__ is run on the way
         ({"p": "", "p.q": "from p.q.x import y", "p.q.x": "import p.a", "p.a": "import p.q.z", "p.q.z": ""}, None),
+        # for types alone
+        ({"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import x"}, ["p.a", "p.b"]),
         # a lazy module's names
         ({"hwsim": "if TYPE_CHECKING:\n    from hwsim.a import x", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
         ({"hwsim": "X = ('hwsim.a:x',)", "hwsim.a": "import hwsim"}, ["hwsim", "hwsim.a"]),
@@ -432,7 +454,8 @@ def test_a_circle_is_seen(sources: dict[str, str], circle: list[str] | None) -> 
     "sources",
     [
         {"p.a": "import p.b", "p.b": "import p.c", "p.c": ""},
-        {"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import x"},
+        # the package's __init__ is not run for types
+        {"p": "import q", "p.a": "", "q": "if TYPE_CHECKING:\n    import p.a"},
         {"p": "from p.a import x", "p.a": "import p.b", "p.b": ""},
     ],
 )
@@ -440,9 +463,20 @@ def test_no_circle_is_none(sources: dict[str, str]) -> None:
     assert circles_of(graph_of({name: (text, name == "p") for name, text in sources.items()})) == []
 
 
-def test_a_class_defined_twice_is_seen() -> None:
-    found = classes_named_twice({"p.a": "class X: ...", "p.b": "def f():\n    class X: ...", "p.c": "class Y: ..."})
-    assert found == {"X": ["p.a:1", "p.b:2"]}
+@pytest.mark.parametrize(
+    ("sources", "places"),
+    [
+        (("class Xy: ...", "def f():\n    class Xy: ..."), ["p.0:1", "p.1:2"]),
+        (("class Xy: ...", "Xy = tuple[int, int]"), ["p.0:1", "p.1:1"]),
+        (("Xy = Literal['a']", "if TYPE_CHECKING:\n    Xy: TypeAlias = Literal['b']"), ["p.0:1", "p.1:2"]),
+        (("Xy = NewType('Xy', int)", "Xy = list[int]"), ["p.0:1", "p.1:1"]),
+        (("class Xy: ...", "class Yx: ...\nXY = 1\nxy: int = 2"), None),
+        (("Xy = npt.NDArray[Any]", "Xy = NDArray[Any]"), None),
+    ],
+)
+def test_a_type_named_twice_is_seen(sources: tuple[str, str], places: list[str] | None) -> None:
+    found = types_named_twice({f"p.{number}": source for number, source in enumerate(sources)})
+    assert found == ({} if places is None else {"Xy": places})
 
 
 def test_lazy_names_are_those_that_types_know() -> None:
@@ -516,3 +550,45 @@ def test_no_private_word_is_a_name() -> None:
     for path in (ROOT / "hwsim").rglob("*.py"):
         found = _private([path.stem, *_defined(parsed(path.read_text(encoding="utf-8")))])
         assert not found, f"{path}: {sorted(found)}"
+
+
+def names_of_files() -> Counter[str]:
+    """How many of hwsim's files have a name."""
+    return Counter(path.name for path in (ROOT / "hwsim").rglob("*.py") if path.name != "__init__.py")
+
+
+def test_no_file_name_stands_three_times() -> None:
+    """In a stack trace or an editor's list of files a name says which idea it is."""
+    names = names_of_files()
+    assert names["formats.py"] == 2
+    assert {name: count for name, count in names.items() if count > 2} == {}
+
+
+def test_few_modules_lie_directly_in_hwsim() -> None:
+    assert 5 < len(list((ROOT / "hwsim").glob("*.py"))) <= 12
+
+
+MOST_POSITIONAL = 6  # arguments of a constructor; more go by their names, so that no two are swapped unseen
+
+
+def long_constructors(sources: Mapping[str, str]) -> list[str]:
+    """Calls of the sources' own classes with too many positional arguments, by place."""
+    trees = {module: parsed(source) for module, source in sources.items()}
+    classes = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    found = []
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and len(node.args) > MOST_POSITIONAL:
+                name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+                if name in classes or name == "cls":
+                    found.append(f"{module}:{node.lineno} {name} takes {len(node.args)}")
+    return found
+
+
+def test_a_long_constructor_is_seen() -> None:
+    long = "p.X(1, 2, 3, 4, 5, 6, 7)\nX(1, *a, 2, 3, 4, 5, 6)\nX(1, 2, 3, 4, 5, 6, x=7)\nf(1, 2, 3, 4, 5, 6, 7)"
+    assert long_constructors({"a": "class X: ...", "b": long}) == ["b:1 X takes 7", "b:2 X takes 7"]
+
+
+def test_constructors_take_few_arguments_by_place() -> None:
+    assert long_constructors({module: path.read_text(encoding="utf-8") for module, path in modules()}) == []

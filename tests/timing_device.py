@@ -13,10 +13,10 @@ from hwsim.program.ir import (
     Instr,
     Kernel,
     LocalTile,
-    Node,
     Program,
     Semaphore,
     Stream,
+    StreamItem,
     Sync,
 )
 
@@ -127,7 +127,7 @@ def store(array: str, rows: int, cols: int, row: Affine = ZERO, col: Affine = ZE
 
 
 def kernel(
-    *bodies: tuple[Node, ...],
+    *bodies: tuple[StreamItem, ...],
     counts: tuple[int, ...] = (),
     semaphores: dict[str, int] | None = None,
     name: str = "k",

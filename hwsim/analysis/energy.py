@@ -21,7 +21,7 @@ from hwsim.formats import format_of
 from hwsim.host.places import package_folder, text_of
 
 if TYPE_CHECKING:
-    from hwsim.analysis.times import Times
+    from hwsim.analysis.program_times import Times
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 

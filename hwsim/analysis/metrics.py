@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hwsim.analysis.run_records import ErrorNorms
 
 Array = NDArray[Any]
-Order = float | Literal["fro"]
+NormOrder = float | Literal["fro"]
 SMALL = 16  # rows and columns, up to which singular values are computed all
 LANCZOS, LANCZOS_STEPS, CHECKED_EVERY = 1e-4, 300, 5
 
@@ -67,7 +67,7 @@ def errors(reference: Array, computed: Array, low: Array | float = 0.0) -> Error
     return ErrorNorms(relative_frobenius(reference, computed, low), max_relative(reference, computed, low))
 
 
-def norm(x: Array, order: Order) -> float:
+def norm(x: Array, order: NormOrder) -> float:
     """A matrix's norm in fp64: 1 (largest column sum of magnitudes), 2 (spectral), inf (largest row sum) or "fro";
     infinite for a matrix that is not finite. The spectral norm of matrices above SMALL is good to a relative LANCZOS.
     """
@@ -107,7 +107,7 @@ def _spectral(x: Array) -> float:
 
 
 def norm_error(
-    a: Array, b: Array, reference: Array, computed: Array, order: Order = 2, low: Array | float = 0.0
+    a: Array, b: Array, reference: Array, computed: Array, order: NormOrder = 2, low: Array | float = 0.0
 ) -> float:
     """||reference + low - computed|| / (||A|| ||B||), norms of an order as `norm` has it (LAPACK; TF32/TF64, 3.1)."""
     with np.errstate(all="ignore"):

@@ -18,7 +18,7 @@ class Phase(Indexed):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EngineTime(Indexed):
+class EngineUse(Indexed):
     """Cycles of an engine, summed over the cores that took part: busy, and stalled by cause."""
 
     busy_cycles: float

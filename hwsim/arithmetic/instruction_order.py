@@ -19,7 +19,7 @@ CACHE_BYTES = 1 << 24  # of the runs arranged at a time
 THREADED_BYTES = 1 << 22  # arrangements from this size on are made by several threads
 
 
-class Runs:
+class InstructionRuns:
     """One operand, rearranged for many runs of K of equal length; each run holds all its products in order of
     execution.
 
@@ -69,7 +69,7 @@ class Runs:
         if self._room is None or self._room.size < size:
             self._room = np.empty_like(pieces[0], np.uint8, order="C", shape=(size,))
         flat = self._room[:size].view(pieces[0].dtype)
-        arranged = flat.reshape((others, *runs) if self.axis else (*runs, others))
+        codes = flat.reshape((others, *runs) if self.axis else (*runs, others))
         copies: list[tuple[Codes, Codes]] = []
         at = 0
         for stage in self.stages:
@@ -77,20 +77,20 @@ class Runs:
             at += length * len(stage)
             shape = (blocks[0], blocks[1], len(stage), self.step)
             if self.axis:
-                to = arranged[:, :, part].reshape(others, *shape)
+                to = codes[:, :, part].reshape(others, *shape)
                 for place, piece in enumerate(stage):
                     copies.append((to[..., place, :], pieces[piece][:, within].reshape(others, *blocks)))
             else:
-                to = arranged[:, part].reshape(*shape, others)
+                to = codes[:, part].reshape(*shape, others)
                 for place, piece in enumerate(stage):
                     copies.append((to[:, :, place], pieces[piece][within].reshape(*blocks, others)))
-        if threads > 1 and arranged.nbytes >= THREADED_BYTES:
+        if threads > 1 and codes.nbytes >= THREADED_BYTES:
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(lambda copy: np.copyto(*copy), copies))
         else:
             for to, piece_codes in copies:
                 np.copyto(to, piece_codes)
-        self._codes = arranged.reshape(others, -1) if self.axis else arranged.reshape(-1, others)
+        self._codes = codes.reshape(others, -1) if self.axis else codes.reshape(-1, others)
         self._pieces, self._length, self._first, self._last = pieces, length, first, last
 
 

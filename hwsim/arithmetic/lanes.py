@@ -22,12 +22,12 @@ from hwsim.host.threads import for_elements
 from hwsim.numerics.units import DotSpec, IntegerUnit
 
 if TYPE_CHECKING:
-    from hwsim.backend.operations import Backend, Step
+    from hwsim.backend.operations import Backend, LaneStep
     from hwsim.devices.device import Device
 
 Array = NDArray[Any]
-LOAD: tuple[Step, ...] = (("load", 0),)
-ADD: tuple[Step, ...] = (("load", 0), ("load", 1), ("add",))
+LOAD: tuple[LaneStep, ...] = (("load", 0),)
+ADD: tuple[LaneStep, ...] = (("load", 0), ("load", 1), ("add",))
 
 
 class AdditionSpecials(NamedTuple):
@@ -82,7 +82,7 @@ class Lanes:
         return self.backend.zeros(shape, self.dtype)
 
     def combine(
-        self, operands: Sequence[Array], steps: Sequence[Step], *, out: Array | None = None, threads: int = 1
+        self, operands: Sequence[Array], steps: Sequence[LaneStep], *, out: Array | None = None, threads: int = 1
     ) -> Array:
         """Evaluate a sequence of elementwise steps (`Backend.combine`) in a float working type, in one pass.
 

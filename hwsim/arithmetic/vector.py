@@ -18,14 +18,14 @@ from hwsim.numerics.units import IntegerUnit
 from hwsim.program.ir import Instr
 
 if TYPE_CHECKING:
-    from hwsim.backend.operations import Backend, Step
+    from hwsim.backend.operations import Backend, LaneStep
     from hwsim.devices.model import VectorModel
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
 BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
-LOAD: Step = ("load", 0)
-SATURATING: dict[str, tuple[Step, ...]] = {
+LOAD: LaneStep = ("load", 0)
+SATURATING: dict[str, tuple[LaneStep, ...]] = {
     "add": (LOAD, ("load", 1), ("add",)),
     "sub": (LOAD, ("load", 1), ("subtract",)),
     "mul": (LOAD, ("load", 1), ("times",)),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 #: One elementwise operation of `combine`.
-Step = tuple[str] | tuple[str, int] | tuple[str, float]
+LaneStep = tuple[str] | tuple[str, int] | tuple[str, float]
 #: One piece of `split`: format, rounding, scale exponent, and the overflow where it is another than the split's.
 SplitPiece = tuple["Format", str, int] | tuple["Format", str, int, str | None]
 
@@ -183,7 +183,7 @@ class Backend(Protocol):
     def combine(
         self,
         operands: Sequence[Array],
-        steps: Sequence[Step],
+        steps: Sequence[LaneStep],
         dtype: npt.DTypeLike = ...,
         *,
         saturate: bool = False,

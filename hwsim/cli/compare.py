@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from hwsim.cli.options import add_options, given_options, positive
+from hwsim.cli.option_flags import add_options, given_options, positive
 from hwsim.cli.progress import progress_bar
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.libraries.recording.kernel_map import read_kernel_map

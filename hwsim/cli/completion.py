@@ -13,7 +13,7 @@ from hwsim.cli import command
 from hwsim.devices import names
 from hwsim.errors import UnsupportedError
 from hwsim.formats import FORMATS
-from hwsim.libraries.registry import known_libraries
+from hwsim.libraries.providers import known_libraries
 from hwsim.schemes import schemes
 
 SHELLS = ("bash", "zsh", "fish")

@@ -11,7 +11,7 @@ from typing import Any
 
 from hwsim.analysis.inputs import normal
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.options import add_options, given_options, whole
+from hwsim.cli.option_flags import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hwsim.cli import verbs
 from hwsim.cli.gpu_options import add_gpu_options, gpu_choice
-from hwsim.cli.options import whole
+from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import load
 from hwsim.devices.registry import shipped

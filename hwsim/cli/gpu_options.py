@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from hwsim.cli.options import whole
+from hwsim.cli.option_flags import whole
 from hwsim.errors import InputError, nearest
 from hwsim.golden.distributions import DISTRIBUTIONS
 from hwsim.golden.recorder import DEFAULT_WGMMA_N

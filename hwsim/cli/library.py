@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hwsim.cli.options import whole
+from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError

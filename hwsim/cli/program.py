@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from hwsim.api import program
-from hwsim.cli.options import add_options, given_options
+from hwsim.cli.option_flags import add_options, given_options
 from hwsim.report.text.program_text import program_text
 
 

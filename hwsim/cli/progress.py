@@ -12,7 +12,7 @@ from tqdm import tqdm
 DELAY_SECONDS = 2.0
 
 
-class Progress:
+class ProgressBar:
     """A progress bar with the time left: call it with the share done, 0 to 1; close it at the end."""
 
     def __init__(self, stream: TextIO, delay_seconds: float = DELAY_SECONDS) -> None:
@@ -35,8 +35,8 @@ class Progress:
         self.bar.close()
 
 
-def progress_bar(*, quiet: bool) -> AbstractContextManager[Progress | None]:
+def progress_bar(*, quiet: bool) -> AbstractContextManager[ProgressBar | None]:
     """A progress bar on standard error, or a context of None with `quiet` or without a terminal."""
     if quiet or not sys.stderr.isatty():
         return nullcontext()
-    return closing(Progress(sys.stderr))
+    return closing(ProgressBar(sys.stderr))

@@ -14,7 +14,7 @@ import numpy as np
 
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.options import add_options, given_options, positive, whole
+from hwsim.cli.option_flags import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.devices import at_clock, load

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 
 from hwsim.api import program
-from hwsim.cli.options import add_options, given_options
+from hwsim.cli.option_flags import add_options, given_options
 from hwsim.cli.progress import progress_bar
 from hwsim.machines.load import under_load
 from hwsim.report.text.sensitivity_text import sensitivity_text

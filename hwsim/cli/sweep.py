@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from hwsim.cli.options import whole
+from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.host.files import check_outputs

@@ -5,8 +5,8 @@ It knows resolved calls and options; it resolves nothing.
 
 from __future__ import annotations
 
+from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
-from hwsim.analysis.times import Times, Work, times_of
 from hwsim.compute.call import ProductCall
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm
@@ -41,7 +41,7 @@ def _program_times(timed: Resolved, no_program: str, launch_overhead: bool) -> T
     products = timed.facts.get("products", record.single.products)
     if not isinstance(record.plan, Mixed):
         products = record.plan.products
-    work = Work(
+    work = TimedWork(
         record.problem.sizes,
         products,
         str(timed.facts["unit"]),

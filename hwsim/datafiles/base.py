@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hwsim.datafiles.provenance import Level
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-]+$")]
-Names = Annotated[tuple[Name, ...], Field(min_length=1)]
+NameList = Annotated[tuple[Name, ...], Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0)]
 
 

@@ -35,7 +35,7 @@ WORDS = {"true": True, "false": False, "null": None}
 #: libyaml's where PyYAML was built with it: eight times as fast.
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-Scalar = str | int | float | bool | None
+Scalar = bool | int | float | str | None
 
 
 @dataclass(frozen=True, slots=True, order=True)

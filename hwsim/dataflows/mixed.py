@@ -16,7 +16,7 @@ from hwsim.devices import instruction
 from hwsim.errors import InputError
 from hwsim.gemm.mixed_plan import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
-from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, Loop, Node, Program, Tile
+from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel, Loop, Program, StreamItem
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
@@ -169,13 +169,13 @@ class _Place:
 
 
 def _renamed(kernel: Kernel, name: str, names: Mapping[str, _Place]) -> Kernel:
-    def tile(one: Tile) -> Tile:
+    def tile(one: AnyTile) -> AnyTile:
         if not isinstance(one, GlobalTile):
             return one
         place = names[one.array]
         return dataclasses.replace(one, array=place.name, row=one.row + place.row, col=one.col + place.col)
 
-    def node(one: Node) -> Node:
+    def node(one: StreamItem) -> StreamItem:
         if isinstance(one, Loop):
             return dataclasses.replace(one, body=tuple(map(node, one.body)))
         if isinstance(one, Instr):

@@ -5,9 +5,12 @@ The module imports no dataflow, so that all options are known without importing 
 
 from __future__ import annotations
 
-from hwsim.gemm.layouts import ORDERS
+from hwsim.gemm.layouts import STORAGE_ORDERS
 from hwsim.gemm.option_types import PAIR, TILE, TRUTH, Option
 
+BUFFERS = {"single": 1, "double": 2}  # slots of L1, L0A and L0B per stage of the pipeline, by `buffering`
+DEFAULT_BUFFERING = "double"
+BEFORE, IN_KERNEL = "before", "kernel"  # values of `convert_a`: who splits A
 AUTO = "auto"  # split_k: as many slices as take the least estimated time
 
 TILE_OPTION = Option(
@@ -89,19 +92,19 @@ CTA_GROUP = Option(
     default_text="1",
 )
 A_LAYOUT = Option(
-    "a_layout", str, None, "storage order of A: row-major or column-major", choices=ORDERS, default_text="rows"
+    "a_layout", str, None, "storage order of A: row-major or column-major", choices=STORAGE_ORDERS, default_text="rows"
 )
 B_LAYOUT = Option(
-    "b_layout", str, None, "storage order of B: row-major or column-major", choices=ORDERS, default_text="rows"
+    "b_layout", str, None, "storage order of B: row-major or column-major", choices=STORAGE_ORDERS, default_text="rows"
 )
 BUFFERING = Option(
     "buffering",
     str,
     None,
     "buffers per stage of the pipeline",
-    choices=("single", "double"),
-    axis=("double", "single"),
-    default_text="double",
+    choices=tuple(BUFFERS),
+    axis=(DEFAULT_BUFFERING, "single"),
+    default_text=DEFAULT_BUFFERING,
 )
 N_FUSED = Option(
     "n_fused",
@@ -118,8 +121,8 @@ CONVERT_A = Option(
     None,
     "where A is split into the unit's format: before (by a kernel of its own), or kernel (in the GEMM kernel, block by "
     "block on the way into L1)",
-    choices=("before", "kernel"),
-    default_text="before",
+    choices=(BEFORE, IN_KERNEL),
+    default_text=BEFORE,
 )
 STEP_KA = Option("step_ka", int, None, "blocks of K per packet of A in L1 (stepKa)", least=1, default_text="chosen")
 STEP_KB = Option("step_kb", int, None, "blocks of K per packet of B in L1 (stepKb)", least=1, default_text="chosen")
@@ -158,3 +161,8 @@ SEPARATED = (
 )
 TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP, SPILL)
 PAIRED = (*TILED, CTA_GROUP)
+
+
+def buffering_of(buffers: int) -> str:
+    """The word ("single" or "double") of `buffering` for this number of buffers per stage."""
+    return next(name for name, count in BUFFERS.items() if count == buffers)

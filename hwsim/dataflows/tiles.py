@@ -79,7 +79,7 @@ class Stored:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Share:
+class TileShare:
     """What a CTA does with its part of a tile whose K is shared: the sums of others that it adds to its own, in order,
     and where it stores that (None: it has the whole sum then, and writes the result).
     """
@@ -107,7 +107,7 @@ class WorkTile:
     cluster: int  # cores with the same columns of B at the same time, as a cluster
     across: int  # tiles of one row, and of one column, that cores are at together
     along: int
-    share: Share | None = None
+    share: TileShare | None = None
 
 
 def slices_of(lengths: Sequence[int]) -> list[Slices]:

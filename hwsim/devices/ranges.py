@@ -12,9 +12,9 @@ from pydantic import Field
 
 # counts
 Cores = Annotated[int, Field(ge=1, le=10**5)]
-Extent = Annotated[int, Field(ge=1, le=10**5)]  # m, n or k of one instruction, elements
-Depth = Annotated[int, Field(ge=1, le=10**6)]  # entries of a queue, flags
-Places = Annotated[int, Field(ge=1, le=255)]  # binary places of a shift
+Elements = Annotated[int, Field(ge=1, le=10**5)]  # m, n or k of one instruction, elements
+QueueDepth = Annotated[int, Field(ge=1, le=10**6)]  # entries of a queue, flags
+BinaryPlaces = Annotated[int, Field(ge=1, le=255)]  # binary places of a shift
 # sizes
 SmallBytes = Annotated[int, Field(ge=1, le=10**9)]  # requests, lines, alignments
 CoreBytes = Annotated[int, Field(ge=1, le=10**9)]  # of one core's memory
@@ -22,7 +22,7 @@ ChipBytes = Annotated[int, Field(ge=1, le=10**15)]  # of a memory of all cores
 # times
 Cycles = Annotated[int, Field(ge=0, le=10**7)]
 PartialCycles = Annotated[float, Field(ge=0, le=1e7)]
-Interval = Annotated[float, Field(ge=1e-6, le=1e7)]  # cycles
+IssueInterval = Annotated[float, Field(ge=1e-6, le=1e7)]  # cycles
 Milliseconds = Annotated[float, Field(ge=1e-6, le=1e6)]
 Microseconds = Annotated[float, Field(ge=0, le=1e6)]
 Nanoseconds = Annotated[float, Field(ge=0, le=1e6)]

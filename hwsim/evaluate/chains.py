@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.instruction_order import Runs, in_instruction_order, whole
+from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
@@ -37,7 +37,7 @@ class Chains:
     ) -> None:
         self.instructions, self.backend, self.permutation = instructions, backend, permutation
         # Of a term of the plan, by identity: hashing its stages would take as long as a short run's call.
-        self._runs: dict[int, tuple[Runs, Runs] | None] = {}
+        self._runs: dict[int, tuple[InstructionRuns, InstructionRuns] | None] = {}
         self._places: dict[tuple[int, int, bool], Codes | None] = {}
 
     def chain(
@@ -137,13 +137,13 @@ class Chains:
         left, right = runs[0].cached(a, span, threads), runs[1].cached(b, span, threads)
         return None if left is None or right is None else (left, right)
 
-    def _both_runs(self, term: Term) -> tuple[Runs, Runs] | None:
+    def _both_runs(self, term: Term) -> tuple[InstructionRuns, InstructionRuns] | None:
         """Both operands of the term's runs; None where one call of the backend cannot compute all its stages."""
         if id(term) not in self._runs:
             self._runs[id(term)] = self._runs_of(term)
         return self._runs[id(term)]
 
-    def _runs_of(self, term: Term) -> tuple[Runs, Runs] | None:
+    def _runs_of(self, term: Term) -> tuple[InstructionRuns, InstructionRuns] | None:
         """The operands of a term whose stages one call of the backend computes."""
         first, *others = (self.instructions.of(product) for product in term.products)
         spec, model = first.spec, first.model
@@ -154,7 +154,7 @@ class Chains:
         if divides and not (is_exact and spec.c == spec.d == "fp32"):
             return None
         left, right = (
-            Runs([[product[side] for product in stage.products] for stage in term.stages], model.k, 1 - side)
+            InstructionRuns([[product[side] for product in stage.products] for stage in term.stages], model.k, 1 - side)
             for side in (0, 1)
         )
         return left, right

@@ -18,10 +18,10 @@ from hwsim.gemm.summation import Chain, Range, Reduction
 
 Codes = NDArray[Any]
 Value = Any
-Values = list[Value]
-Add = Callable[[Values, Values, "str | None"], Values]
-Stored = Callable[[Values, "str | None"], Values]
-Node = Chain | Reduction
+ValueList = list[Value]
+Add = Callable[[ValueList, ValueList, "str | None"], ValueList]
+StoreRounding = Callable[[ValueList, "str | None"], ValueList]
+SumTree = Chain | Reduction
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Arithmetic:
     everywhere.
     """
 
-    values_of: Callable[[Sequence[Chain]], Values]
+    values_of: Callable[[Sequence[Chain]], ValueList]
     add: Add
-    stored: Stored
+    stored: StoreRounding
     zero: Callable[[], Value]
 
 
-def reduced(node: Node, own: Arithmetic) -> Value:
+def reduced(node: SumTree, own: Arithmetic) -> Value:
     """The value of a written-out sum, all parts of one level at once.
 
     Raises InputError for a reduction of nothing, or an order that does not name each part once.
@@ -47,8 +47,8 @@ def reduced(node: Node, own: Arithmetic) -> Value:
     return _values([node], own)[0]
 
 
-def _values(nodes: Sequence[Node], own: Arithmetic) -> Values:
-    found: Values = [None] * len(nodes)
+def _values(nodes: Sequence[SumTree], own: Arithmetic) -> ValueList:
+    found: ValueList = [None] * len(nodes)
     chains: dict[Hashable, list[int]] = {}
     sums: dict[Hashable, list[int]] = {}
     for index, node in enumerate(nodes):
@@ -65,7 +65,7 @@ def _values(nodes: Sequence[Node], own: Arithmetic) -> Values:
     return found
 
 
-def _reductions(nodes: Sequence[Reduction], own: Arithmetic) -> Values:
+def _reductions(nodes: Sequence[Reduction], own: Arithmetic) -> ValueList:
     """Reductions of equally many parts in one order and in the same formats; their sums in the accumulator's type."""
     count, order, fmt = len(nodes[0].parts), nodes[0].order, nodes[0].format
     if not count:
@@ -73,7 +73,7 @@ def _reductions(nodes: Sequence[Reduction], own: Arithmetic) -> Values:
     all_parts = own.stored(_values([part for node in nodes for part in node.parts], own), nodes[0].stored)
     parts = _ordered([all_parts[index::count] for index in range(count)], order)
 
-    def add(left: Values, right: Values) -> Values:
+    def add(left: ValueList, right: ValueList) -> ValueList:
         return own.add(left, right, fmt)
 
     if nodes[0].start == "zero":
@@ -100,7 +100,7 @@ def _blocks(part: Range) -> tuple[int, int]:
     return (whole + 1, 0) if rest >= part.block else (whole, rest)
 
 
-def _ordered(values: list[Values], order: Any) -> list[Values]:
+def _ordered(values: list[ValueList], order: Any) -> list[ValueList]:
     if isinstance(order, tuple):
         if sorted(order) != list(range(len(values))):
             raise InputError(f"schedule: order {order} of {len(values)} parts; allowed: each index once")
@@ -119,8 +119,10 @@ def _halves(count: int) -> list[tuple[int, int]]:
 
 
 def _tree(
-    values: list[Values], add: Callable[[Values, Values], Values], pairs: Callable[[int], list[tuple[int, int]]]
-) -> Values:
+    values: list[ValueList],
+    add: Callable[[ValueList, ValueList], ValueList],
+    pairs: Callable[[int], list[tuple[int, int]]],
+) -> ValueList:
     """A tree over the parts of equal reductions: values[part][reduction]."""
     width = len(values[0])
     while len(values) > 1:

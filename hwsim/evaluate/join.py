@@ -20,7 +20,7 @@ from hwsim.formats import Format, array_dtype, format_of
 from hwsim.gemm.plan import Expression, Scaled, Sum, TermValue
 
 if TYPE_CHECKING:
-    from hwsim.backend.operations import Backend, Step
+    from hwsim.backend.operations import Backend, LaneStep
     from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
 
@@ -145,7 +145,7 @@ class FloatJoin(_Base):
 
     def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
         """Evaluate the expression, in one pass over memory where it is short."""
-        steps: list[Step] = []
+        steps: list[LaneStep] = []
         if isinstance(expression, TermValue):
             return terms[expression.term]
         if len(terms) <= FUSED and _program(expression, steps) and len(steps) <= STEPS:
@@ -206,7 +206,7 @@ class ExactJoin(_Base):
         return ExactSum.of(values)
 
 
-def _program(expression: Expression, steps: list[Step]) -> bool:
+def _program(expression: Expression, steps: list[LaneStep]) -> bool:
     """Append the steps of an expression; False where one of its nodes is not supported in a single pass."""
     match expression:
         case TermValue(term):

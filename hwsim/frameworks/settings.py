@@ -23,8 +23,8 @@ from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.request.options import sort_by_owner
 from hwsim.schemes import Scheme, scheme_of
 
-Stage = Literal["forward", "backward_input", "backward_weight"]
-STAGES: tuple[Stage, ...] = ("forward", "backward_input", "backward_weight")
+PassName = Literal["forward", "backward_input", "backward_weight"]
+STAGES: tuple[PassName, ...] = ("forward", "backward_input", "backward_weight")
 PLAIN = "plain"  # PyTorch's own product
 POWER_OF_TWO = "power-of-two"
 #: Arguments of `hwsim.run` that each product has of its own.
@@ -70,8 +70,8 @@ class Settings:
     base: by pass. patterns: (pattern as of fnmatch, settings by pass). key: equal for settings that compute the same.
     """
 
-    base: Mapping[Stage, PassSettings]
-    patterns: tuple[tuple[str, Mapping[Stage, PassSettings]], ...] = ()
+    base: Mapping[PassName, PassSettings]
+    patterns: tuple[tuple[str, Mapping[PassName, PassSettings]], ...] = ()
     key: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -80,13 +80,13 @@ class Settings:
             parts += [pattern, *(passes[stage].text for stage in STAGES)]
         object.__setattr__(self, "key", hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16])
 
-    def of(self, layer: str, stage: Stage) -> PassSettings:
+    def of(self, layer: str, stage: PassName) -> PassSettings:
         """The settings of one pass of a layer (a module's qualified name; "" for products outside of modules)."""
         return _passes(self, layer)[stage]
 
 
 @lru_cache(maxsize=1 << 14)
-def _passes(settings: Settings, layer: str) -> Mapping[Stage, PassSettings]:
+def _passes(settings: Settings, layer: str) -> Mapping[PassName, PassSettings]:
     return next((passes for pattern, passes in settings.patterns if fnmatchcase(layer, pattern)), settings.base)
 
 
@@ -102,7 +102,7 @@ def settings_of(arguments: Mapping[str, Any], modules: Mapping[str, Given] | Non
     for pattern, given in (modules or {}).items():
         where = f"modules[{pattern!r}]"
         if given is None or given == PLAIN:
-            own: dict[Stage, PassSettings] = dict.fromkeys(STAGES, PassSettings(None))
+            own: dict[PassName, PassSettings] = dict.fromkeys(STAGES, PassSettings(None))
         else:
             own = _by_stage(_mapping(given, where), where)
         patterns.append((pattern, own))
@@ -115,9 +115,9 @@ def _mapping(given: Given, where: str) -> Mapping[str, Any]:
     return given
 
 
-def _by_stage(arguments: Mapping[str, Any], where: str) -> dict[Stage, PassSettings]:
+def _by_stage(arguments: Mapping[str, Any], where: str) -> dict[PassName, PassSettings]:
     common = {name: value for name, value in arguments.items() if name not in STAGES}
-    found: dict[Stage, PassSettings] = {}
+    found: dict[PassName, PassSettings] = {}
     for stage in STAGES:
         given = arguments.get(stage)
         if given == PLAIN:
@@ -162,4 +162,4 @@ def describe(settings: Settings) -> str:
     return "\n".join(lines if len({line.partition(": ")[2] for line in lines}) > 1 else [settings.base["forward"].text])
 
 
-__all__ = ["PLAIN", "STAGES", "Device", "PassSettings", "Settings", "Stage", "describe", "settings_of"]
+__all__ = ["PLAIN", "STAGES", "Device", "PassSettings", "Settings", "PassName", "describe", "settings_of"]

@@ -13,7 +13,7 @@ from typing import Any
 from hwsim.errors import InputError, nearest
 from hwsim.gemm.problem import Image
 
-Pair = int | tuple[int, int]
+IntPair = int | tuple[int, int]
 NCHW = 4  # dimensions
 REQUIRED = ("channels", "height", "width", "filters", "r", "s")
 WITH_DEFAULTS: Mapping[str, int] = {"batch": 1, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
@@ -79,9 +79,9 @@ def conv_shape(
     x: tuple[int, ...],
     w: tuple[int, ...],
     *,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
+    stride: IntPair = 1,
+    padding: IntPair = 0,
+    dilation: IntPair = 1,
     groups: int = 1,
 ) -> ConvShape:
     """Sizes of the convolution of shapes x (N, C, H, W) and w (O, C / groups, R, S).
@@ -151,7 +151,7 @@ def conv_of(sizes: Mapping[str, Any]) -> ConvShape:
     )
 
 
-def _pair(name: str, given: Pair, least: int) -> tuple[int, int]:
+def _pair(name: str, given: IntPair, least: int) -> tuple[int, int]:
     pair = tuple(given) if isinstance(given, tuple | list) else (given, given)
     if len(pair) != 2 or any(isinstance(v, bool) or not isinstance(v, numbers.Integral) or v < least for v in pair):
         raise InputError(f"{name} = {given!r}; allowed: an integer of at least {least}, or two of them")

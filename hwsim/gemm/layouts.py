@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-Order = Literal["rows", "columns"]
-ORDERS: tuple[Order, ...] = ("rows", "columns")
-K_MAJOR: tuple[Order, Order] = ("rows", "columns")  # orders of A and B in which K runs fastest
+StorageOrder = Literal["rows", "columns"]
+STORAGE_ORDERS: tuple[StorageOrder, ...] = ("rows", "columns")
+K_MAJOR: tuple[StorageOrder, StorageOrder] = ("rows", "columns")  # orders of A and B in which K runs fastest
 
 
-def order_named(name: str) -> Order:
+def order_named(name: str) -> StorageOrder:
     """The order of a name that is known to be one."""
     return "columns" if name == "columns" else "rows"

@@ -12,7 +12,7 @@ from typing import Literal
 Side = Literal["a", "b"]
 SIDES: tuple[Side, Side] = ("a", "b")
 Split = Literal["round", "bytes", "signed_bytes", "slices"]
-Arithmetic = Literal["fp32", "fp64", "int32", "int64", "exact"]
+ArithmeticName = Literal["fp32", "fp64", "int32", "int64", "exact"]
 OrderOrigin = Literal["calls", "ours"]
 
 
@@ -168,7 +168,7 @@ class Plan:
     split: Split = "round"
     slice_bits: int = 0
     clamp: bool = False
-    arithmetic: Arithmetic = "fp32"
+    arithmetic: ArithmeticName = "fp32"
     specials: Literal["unit", "fma_chain"] = "unit"
     split_in: Literal["pass", "kernel"] = "pass"
     calls: bool = False

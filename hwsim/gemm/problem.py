@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import StorageOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Problem:
     n: int
     k: int
     lead: tuple[int, ...] = ()
-    a_layout: Order = "rows"
-    b_layout: Order = "rows"
+    a_layout: StorageOrder = "rows"
+    b_layout: StorageOrder = "rows"
     has_c: bool = False
     bias: str | None = None
     image: Image | None = None

@@ -134,10 +134,11 @@ def check_schedule(schedule: Schedule, problem: Problem, where: str) -> None:
         raise InputError(f"{where}.epilogue: beta is left open; allowed in a record: a number")
     if schedule.sum is not None:
         _check_sum(schedule.sum, problem.k, f"{where}.sum")
+    m, n = schedule.shape or (problem.m, problem.n)  # of the whole product, of which the problem may be a part
     for index, region in enumerate(schedule.regions):
         place = f"{where}.regions[{index}]"
-        _check_range(region.rows, problem.m, f"{place}.rows")
-        _check_range(region.cols, problem.n, f"{place}.cols")
+        _check_range(region.rows, m, f"{place}.rows")
+        _check_range(region.cols, n, f"{place}.cols")
         _check_sum(region.sum, problem.k, f"{place}.sum")
 
 

@@ -21,8 +21,8 @@ from hwsim.gemm.summation import FORMATS, Chain, Range, Reduction, Region
 MergeOrder = Literal["ascending", "descending", "pairwise"]
 MergeInto = Literal["sum", "output"]
 Contraction = Literal["none", "alpha", "beta"]
-Span = tuple[int, int]
-Run = tuple[Span, ...]
+KRange = tuple[int, int]
+Run = tuple[KRange, ...]
 
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 MERGE_ORDERS: tuple[str, ...] = get_args(MergeOrder)

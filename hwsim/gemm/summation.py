@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from hwsim.errors import InputError
 
 ReduceOrder = Literal["ascending", "descending", "pairwise", "halving"]
-Level = Literal["registers", "lanes", "shared", "cluster", "workspace", "kernel"]
+SumLevel = Literal["registers", "lanes", "shared", "cluster", "workspace", "kernel"]
 FORMATS = ("fp64", "fp32", "fp16", "bf16")  # in which partial sums are stored and added
 #: Of a `Reduction`; looked up once, as an order may have a million of them.
 _ALLOWED: dict[str, tuple[str | None, ...]] = {
@@ -20,7 +20,7 @@ _ALLOWED: dict[str, tuple[str | None, ...]] = {
     "start": ("first", "zero"),
     "format": (None, *FORMATS),
     "stored": (None, *FORMATS),
-    "level": get_args(Level),
+    "level": get_args(SumLevel),
 }
 
 
@@ -87,7 +87,7 @@ class Reduction:
     start: Literal["first", "zero"] = "first"
     format: str | None = None
     stored: str | None = None
-    level: Level = "registers"
+    level: SumLevel = "registers"
 
     def __post_init__(self) -> None:
         for name, allowed in _ALLOWED.items():

@@ -15,15 +15,15 @@ import numpy as np
 from hwsim.errors import InputError, nearest
 from hwsim.format_arrays import encode
 from hwsim.formats import Format, array_dtype, code_dtype, format_of
-from hwsim.golden.format import Codes
+from hwsim.golden.format import UnsignedCodes
 from hwsim.golden.instructions import Instruction
 
-Operands = tuple[Codes, Codes, Codes]
-Distribution = Callable[[np.random.Generator, Instruction, int], Operands]
-Shape = tuple[int, ...]
+CodeTriple = tuple[UnsignedCodes, UnsignedCodes, UnsignedCodes]
+Distribution = Callable[[np.random.Generator, Instruction, int], CodeTriple]
+ArrayShape = tuple[int, ...]
 
 
-def draw(name: str, rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def draw(name: str, rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Operands from the distribution of that name. Raises InputError for an unknown one."""
     if name not in DISTRIBUTIONS:
         known = tuple(DISTRIBUTIONS)
@@ -31,14 +31,14 @@ def draw(name: str, rng: np.random.Generator, instruction: Instruction, cases: i
     return DISTRIBUTIONS[name](rng, instruction, cases)
 
 
-def random_bits(rng: np.random.Generator, fmt: Format, shape: Shape) -> Codes:
+def random_bits(rng: np.random.Generator, fmt: Format, shape: ArrayShape) -> UnsignedCodes:
     """Codes with every bit random, ignored ones (tf32) included; unused high bits are zero."""
     dtype = code_dtype(fmt)
-    codes: Codes = rng.integers(0, (1 << fmt.bits) - 1, shape, dtype, endpoint=True)
+    codes: UnsignedCodes = rng.integers(0, (1 << fmt.bits) - 1, shape, dtype, endpoint=True)
     return codes
 
 
-def finite(fmt: Format, codes: Codes) -> Codes:
+def finite(fmt: Format, codes: UnsignedCodes) -> UnsignedCodes:
     """The codes with every infinity and NaN replaced by a large finite number of its sign (FNUZ: by zero)."""
     if fmt.nan == "none":
         return codes
@@ -52,7 +52,7 @@ def finite(fmt: Format, codes: Codes) -> Codes:
     return np.where(special, cleared, codes)
 
 
-def fields(rng: np.random.Generator, fmt: Format, shape: Shape, low: Any, high: Any) -> Codes:
+def fields(rng: np.random.Generator, fmt: Format, shape: ArrayShape, low: Any, high: Any) -> UnsignedCodes:
     """Finite codes with a biased exponent uniform in [low, high], limited to the format's; sign and fraction random.
 
     low, high: integers, or arrays that broadcast to the shape.
@@ -70,7 +70,7 @@ def fields(rng: np.random.Generator, fmt: Format, shape: Shape, low: Any, high: 
     return finite(fmt, rest | biased << place)
 
 
-def integers(rng: np.random.Generator, fmt: Format, shape: Shape, low: int, high: int) -> Codes:
+def integers(rng: np.random.Generator, fmt: Format, shape: ArrayShape, low: int, high: int) -> UnsignedCodes:
     """Integers uniform in [low, high], limited to the format's range."""
     least, most = (-(1 << fmt.fraction_bits) if fmt.signed else 0), (1 << fmt.fraction_bits) - 1
     drawn = rng.integers(max(low, least), min(high, most), shape, np.int64, endpoint=True)
@@ -85,21 +85,21 @@ def _each(
     rng: np.random.Generator,
     instruction: Instruction,
     cases: int,
-    draw_one: Callable[[np.random.Generator, Format, Shape], Codes],
-) -> Operands:
+    draw_one: Callable[[np.random.Generator, Format, ArrayShape], UnsignedCodes],
+) -> CodeTriple:
     a, b, c = (
         draw_one(rng, fmt, instruction.shape(x, cases)) for x, fmt in zip("abc", _formats(instruction), strict=True)
     )
     return a, b, c
 
 
-def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """N(0, 1) rounded to the format (nearest even); integers: N(0, 40^2) rounded, C N(0, 4000^2)."""
 
-    def one(rng: np.random.Generator, fmt: Format, shape: Shape) -> Codes:
+    def one(rng: np.random.Generator, fmt: Format, shape: ArrayShape) -> UnsignedCodes:
         if fmt.is_integer:
             scale = 40.0 if fmt.bits == 8 else 4000.0
-            codes: Codes = encode(rng.standard_normal(shape) * scale, fmt.name)
+            codes: UnsignedCodes = encode(rng.standard_normal(shape) * scale, fmt.name)
         elif fmt.name == "fp64":
             codes = rng.standard_normal(shape).view(np.uint64)
         else:
@@ -109,21 +109,21 @@ def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
     return _each(rng, instruction, cases, one)
 
 
-def anybits(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def anybits(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Random bits, including infinities and NaNs."""
     return _each(rng, instruction, cases, random_bits)
 
 
-def any_finite(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def any_finite(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Random bits without infinities and NaNs: the whole range of exponents."""
     return _each(rng, instruction, cases, lambda rng, fmt, shape: finite(fmt, random_bits(rng, fmt, shape)))
 
 
-def narrow(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def narrow(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Exponents within 3 of 0 (C: within 4); integers up to 7 in magnitude."""
     fa, fb, fc = _formats(instruction)
 
-    def one(fmt: Format, operand: str, width: int) -> Codes:
+    def one(fmt: Format, operand: str, width: int) -> UnsignedCodes:
         shape = instruction.shape(operand, cases)
         if fmt.is_integer:
             return integers(rng, fmt, shape, -7, 7)
@@ -132,14 +132,14 @@ def narrow(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
     return one(fa, "a", 3), one(fb, "b", 3), one(fc, "c", 4)
 
 
-def spread(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def spread(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Exponents within 15 of 0 (as far as the format has them), half of A and B powers of two; C within 30."""
     fa, fb, fc = _formats(instruction)
 
-    def operand(fmt: Format, shape: Shape) -> Codes:
+    def operand(fmt: Format, shape: ArrayShape) -> UnsignedCodes:
         one = code_dtype(fmt).type
         if fmt.is_integer:
-            powers: Codes = one(1) << rng.integers(0, fmt.bits, shape, np.uint8).astype(one)
+            powers: UnsignedCodes = one(1) << rng.integers(0, fmt.bits, shape, np.uint8).astype(one)
             return powers
         codes = fields(rng, fmt, shape, max(fmt.bias - 15, 1), fmt.bias + 15)
         power = rng.integers(0, 2, shape, np.uint8).astype(bool)
@@ -150,7 +150,7 @@ def spread(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
     return operand(fa, instruction.shape("a", cases)), operand(fb, instruction.shape("b", cases)), c
 
 
-def cancel(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def cancel(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Pairs of products that cancel, exactly or up to one last place of B; C zero, of their size, or far below.
 
     The two products of a pair lie at any two positions of k; a product left over (odd K) stays alone.
@@ -174,7 +174,7 @@ def cancel(rng: np.random.Generator, instruction: Instruction, cases: int) -> Op
     return a, b, np.where(kind == 0, c.dtype.type(0), np.where(kind == 1, c, small))
 
 
-def _negated(fmt: Format, codes: Codes) -> Codes:
+def _negated(fmt: Format, codes: UnsignedCodes) -> UnsignedCodes:
     """Codes of the negated values; integers by two's complement (unsigned ones wrap), FNUZ zeros unchanged."""
     one = codes.dtype.type
     if fmt.is_integer:
@@ -185,7 +185,7 @@ def _negated(fmt: Format, codes: Codes) -> Codes:
     return codes ^ sign
 
 
-def subnormal(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def subnormal(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Subnormal A and C; in half of the cases B is as small, in the others large enough for subnormal results."""
     fa, fb, fc = _formats(instruction)
     if fa.is_integer:
@@ -202,7 +202,7 @@ def subnormal(rng: np.random.Generator, instruction: Instruction, cases: int) ->
     return a, b, c
 
 
-def huge(rng: np.random.Generator, instruction: Instruction, cases: int) -> Operands:
+def huge(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """The largest binades; in half of the cases B is chosen so that products are near the result's largest number.
 
     Where no product comes near it (fp16 operands, fp32 results), half of C is of the products' size instead.

@@ -21,7 +21,7 @@ from hwsim.errors import InputError
 from hwsim.host.files import make_folder, write_npz
 from hwsim.host.input_files import read_text
 
-Codes = npt.NDArray[np.unsignedinteger[Any]]
+UnsignedCodes = npt.NDArray[np.unsignedinteger[Any]]
 Origin = Literal["silicon", "third party", "self", "operands"]
 
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
@@ -67,11 +67,11 @@ class GoldenSet:
 
     instruction: str
     name: str
-    a: Codes
-    b: Codes
-    c: Codes
-    d: Codes | None
-    scales: Mapping[str, Codes] = field(default_factory=lambda: MappingProxyType({}))
+    a: UnsignedCodes
+    b: UnsignedCodes
+    c: UnsignedCodes
+    d: UnsignedCodes | None
+    scales: Mapping[str, UnsignedCodes] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         shapes = {x: array.shape for x in "abcd" if (array := getattr(self, x)) is not None}
@@ -215,7 +215,9 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
             assert a is not None and b is not None and c is not None
             scales = {x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}
             try:
-                golden = GoldenSet(instruction, name, a, b, c, d, MappingProxyType(scales))
+                golden = GoldenSet(
+                    instruction=instruction, name=name, a=a, b=b, c=c, d=d, scales=MappingProxyType(scales)
+                )
             except InputError as error:
                 raise InputError(f"{path}: {error}") from None
             yield golden

@@ -17,7 +17,7 @@ import numpy as np
 
 from hwsim.datafiles.archive import open_archive
 from hwsim.errors import InputError
-from hwsim.golden.format import META, Codes, read_meta
+from hwsim.golden.format import META, UnsignedCodes, read_meta
 from hwsim.golden.verify import Report, SetReport
 
 #: What cuBLAS calls slow accumulation is promoted here: partial sums of every 128 of K are added in fp32.
@@ -34,9 +34,9 @@ class GemmSet:
     name: str
     format: str
     accumulate: Literal["fast", "promoted"] | None
-    a: Codes
-    bt: Codes
-    d: Codes
+    a: UnsignedCodes
+    bt: UnsignedCodes
+    d: UnsignedCodes
 
 
 def read_gemms(path: Path) -> Iterator[GemmSet]:
@@ -78,7 +78,9 @@ def gemm_files(paths: Iterable[Path]) -> list[Path]:
     return [file for file in candidates if file.is_file() and zipfile.is_zipfile(file) and _names(file)]
 
 
-def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device: str = "", only: str = "") -> Report:
+def verify_gemms(
+    path: Path, matmul: Callable[[str, GemmSet], UnsignedCodes], *, device: str = "", only: str = ""
+) -> Report:
     """Compare each block with `matmul(device, gemm)`, fp32 codes (M, N). The report has counts, but no single
     mismatches.
 
@@ -102,7 +104,14 @@ def verify_gemms(path: Path, matmul: Callable[[str, GemmSet], Codes], *, device:
             )
         reports.append(
             SetReport(
-                str(path), "gemm", gemm.name, device, origin, gemm.d.size, int(np.count_nonzero(got != gemm.d)), seconds
+                path=str(path),
+                instruction="gemm",
+                set=gemm.name,
+                device=device,
+                origin=origin,
+                results=gemm.d.size,
+                mismatches=int(np.count_nonzero(got != gemm.d)),
+                seconds=seconds,
             )
         )
     if not reports:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.golden.format import Codes
+from hwsim.golden.format import UnsignedCodes
 from hwsim.golden.instructions import Instruction, parse
 from hwsim.host.files import make_folder, write_text
 
@@ -199,7 +199,7 @@ class Recorder:
             )
         return self.instructions[name]
 
-    def run(self, name: str, a: Codes, b: Codes, c: Codes, scale_d: int = 0) -> Codes:
+    def run(self, name: str, a: UnsignedCodes, b: UnsignedCodes, c: UnsignedCodes, scale_d: int = 0) -> UnsignedCodes:
         """Results (cases, M, N) of a (cases, M, K), b (cases, N, K): columns of B, c (cases, M, N), all codes.
 
         scale_d: tcgen05's scale-input-d. Raises InputError for arrays that do not fit, UnsupportedError for an

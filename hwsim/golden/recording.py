@@ -20,7 +20,7 @@ import numpy as np
 from hwsim.devices import names
 from hwsim.errors import InputError
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
-from hwsim.golden.format import Codes, GoldenSet, Meta, read_sets, write_sets
+from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, read_sets, write_sets
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
 
@@ -30,7 +30,9 @@ class Runner(Protocol):
     out.
     """
 
-    def __call__(self, name: str, a: Codes, b: Codes, c: Codes, scale_d: int = 0) -> Codes: ...
+    def __call__(
+        self, name: str, a: UnsignedCodes, b: UnsignedCodes, c: UnsignedCodes, scale_d: int = 0
+    ) -> UnsignedCodes: ...
 
 
 def stream(seed: int, instruction: Instruction, distribution: str, index: int = 0) -> np.random.Generator:

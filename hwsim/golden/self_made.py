@@ -18,7 +18,7 @@ from hwsim.devices import choices, example, instruction
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, code_dtype, encode, format_of
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
-from hwsim.golden.format import Codes, GoldenSet, Meta, read_sets, write_sets
+from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, read_sets, write_sets
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recording import stream
 from hwsim.golden.verify import Mma, compute
@@ -78,7 +78,7 @@ class SetComparison:
         return f"{head}  {said}{'; replaced' if replaced else ''}{f'{chr(10)}    {self.first}' if self.first else ''}"
 
 
-def special_codes(fmt: Format) -> Codes:
+def special_codes(fmt: Format) -> UnsignedCodes:
     """Special codes of a format: zeros, ends of the subnormal and normal ranges, infinities, NaNs, one."""
     if fmt.is_integer:
         top = (1 << fmt.fraction_bits) - 1
@@ -101,7 +101,7 @@ def special_codes(fmt: Format) -> Codes:
     return np.array([fmt.word(sign, magnitude) for sign in (0, 1) for magnitude in sorted(magnitudes)], code_dtype(fmt))
 
 
-def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], share: float) -> Codes:
+def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], share: float) -> UnsignedCodes:
     """Zeros and ones of both signs, with a share of random special codes."""
     if fmt.is_integer:
         plain = np.array([0, 1, (1 << fmt.bits) - 1 if fmt.signed else 2], code_dtype(fmt))
@@ -111,7 +111,7 @@ def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], sh
     return np.where(rng.random(shape) < share, rng.choice(special_codes(fmt), shape), codes)
 
 
-def _scales(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> Codes:
+def _scales(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> UnsignedCodes:
     """Scales within some binades of one, and a few from the whole format."""
     one = encode(fmt, Exact("finite", 0, 1, 0))
     reach = 6 << fmt.fraction_bits
@@ -140,7 +140,9 @@ def names(device: Device) -> Iterator[str]:
 def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
     """The operand sets of one instruction; they depend on its name, shape and formats only."""
     model = instruction(device, name)
-    tile = Instruction(name, min(model.m, EDGE), min(model.n, EDGE), model.k, model.a, model.b, model.c, model.d)
+    tile = Instruction(
+        name=name, m=min(model.m, EDGE), n=min(model.n, EDGE), k=model.k, a=model.a, b=model.b, c=model.c, d=model.d
+    )
     parts = [draw(each, stream(SEED, tile, each), tile, 1) for each in DISTRIBUTIONS]
     rng = stream(SEED, tile, "special")
     for index in range(STREWN):
@@ -151,21 +153,29 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
         parts.append((a, b, c))
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(3)]
     a, b, c = (_clean(array, format_of(fmt)) for array, fmt in zip(arrays, (tile.a, tile.b, tile.c), strict=True))
-    scales: dict[str, Codes] = {}
+    scales: dict[str, UnsignedCodes] = {}
     if model.scale_format is not None and model.scale_block is not None:
         fmt, blocks = format_of(model.scale_format), model.k // model.scale_block
         scales = {
             "scale_a": _scales(rng, fmt, (len(a), tile.m, blocks)),
             "scale_b": _scales(rng, fmt, (len(b), tile.n, blocks)),
         }
-    golden = GoldenSet(name, "structured", a, b, c, None, scales)
+    golden = GoldenSet(instruction=name, name="structured", a=a, b=b, c=c, d=None, scales=scales)
     yield golden
     for exponent in SCALE_D if model.scale_input_d else ():
         scale = {"scale_d": np.array(min(exponent, model.scale_input_d or 0), np.uint8)}
-        yield GoldenSet(name, f"scale_d{exponent}", a[::SCALED], b[::SCALED], c[::SCALED], None, scale)
+        yield GoldenSet(
+            instruction=name,
+            name=f"scale_d{exponent}",
+            a=a[::SCALED],
+            b=b[::SCALED],
+            c=c[::SCALED],
+            d=None,
+            scales=scale,
+        )
 
 
-def _clean(codes: Codes, fmt: Format) -> Codes:
+def _clean(codes: UnsignedCodes, fmt: Format) -> UnsignedCodes:
     """The codes with the bits above the format's width cleared."""
     return codes & codes.dtype.type((1 << fmt.bits) - 1)
 
@@ -201,16 +211,16 @@ def compare(device: Device, sets: list[GoldenSet], path: Path) -> SetComparison:
                 f"0x{int(after.d[case, row, column]):x}; hwsim explain --from {path} {key} {case} {row} {column}"
             )
     return SetComparison(
-        device.name,
-        path,
-        len(sets),
-        sum(golden.results for golden in sets),
-        differing,
-        tuple(sorted(set(new) - set(old))),
-        tuple(sorted(set(old) - set(new))),
-        tuple(moved),
-        first,
-        path.exists(),
+        device=device.name,
+        path=path,
+        sets=len(sets),
+        results=sum(golden.results for golden in sets),
+        differing=differing,
+        added=tuple(sorted(set(new) - set(old))),
+        removed=tuple(sorted(set(old) - set(new))),
+        operands_changed=tuple(moved),
+        first=first,
+        was_there=path.exists(),
     )
 
 

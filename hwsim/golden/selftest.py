@@ -22,7 +22,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.devices.registry import package_folder
 from hwsim.errors import InputError
 from hwsim.golden import simulated
-from hwsim.golden.format import Codes
+from hwsim.golden.format import UnsignedCodes
 from hwsim.golden.verify import Mma, Report, verify
 
 PATTERNS = Path(__file__).parent / "patterns"
@@ -171,7 +171,9 @@ def selftest(
     return SelfTest(CPU.variant, tuple(reports), tuple(comparisons))
 
 
-def _shipped_mma(device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: Any) -> Codes:
+def _shipped_mma(
+    device: str, instruction: str, a: UnsignedCodes, b: UnsignedCodes, c: UnsignedCodes, **scales: Any
+) -> UnsignedCodes:
     """`simulated.mma` with the package's own device file."""
     return simulated.mma(shipped_device(device), instruction, a, b, c, **scales)
 

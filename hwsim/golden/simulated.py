@@ -17,7 +17,7 @@ from hwsim.devices import find, load
 from hwsim.devices import instruction as model_of
 from hwsim.errors import InputError
 from hwsim.formats import array_of, format_of
-from hwsim.golden.format import Codes
+from hwsim.golden.format import UnsignedCodes
 from hwsim.golden.gemms import GemmSet
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def has(device: str, name: str) -> bool:
     return find(_device(device), name) is not None
 
 
-def mma(device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: Any) -> Codes:
+def mma(
+    device: str, instruction: str, a: UnsignedCodes, b: UnsignedCodes, c: UnsignedCodes, **scales: Any
+) -> UnsignedCodes:
     """Results d (cases, M, N) of an instruction on hwsim's device, as codes: see `hwsim.golden.verify.Mma`.
 
     M, N and K may be smaller than the instruction's. Raises InputError for larger ones, UnsupportedError for a device
@@ -57,14 +59,14 @@ def mma(device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: A
     return chip.mma(name, *wide, **scales)[:, :m, :n]
 
 
-def _within(tiles: Codes, rows: int, columns: int) -> Codes:
+def _within(tiles: UnsignedCodes, rows: int, columns: int) -> UnsignedCodes:
     """The tiles in the corner of larger zero ones; +0 has the code 0 in every format."""
     full = np.zeros((tiles.shape[0], rows, columns), tiles.dtype)
     full[:, : tiles.shape[1], : tiles.shape[2]] = tiles
     return full
 
 
-def gemm(device: str, block: GemmSet) -> Codes:
+def gemm(device: str, block: GemmSet) -> UnsignedCodes:
     """The fp32 codes of a whole GEMM by the native scheme: see `hwsim.golden.gemms.verify_gemms`."""
     known = format_of(block.format)
     options: dict[str, Any] = {} if block.accumulate is None else {"accumulate": block.accumulate}

@@ -14,7 +14,7 @@ import numpy as np
 
 from hwsim.datafiles.archive import open_archive
 from hwsim.errors import InputError
-from hwsim.golden.format import Codes, GoldenSet, Meta
+from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes
 from hwsim.golden.instructions import parse
 
 ARRAYS = ("a", "b", "c", "d32", "c16", "d16", "case")
@@ -84,5 +84,5 @@ def _instruction(path: Path, result: str) -> tuple[str, int]:
     return name, parse(name).k
 
 
-def _rows(array: Codes, k: int) -> Codes:
+def _rows(array: UnsignedCodes, k: int) -> UnsignedCodes:
     return np.pad(array, ((0, 0), (0, k - array.shape[1])))[:, None, :]

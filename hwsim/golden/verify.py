@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwsim.errors import InputError, MismatchError
-from hwsim.golden.format import Codes, GoldenSet, Meta, is_of_sets, read_meta, read_sets
+from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, is_of_sets, read_meta, read_sets
 from hwsim.golden.instructions import parse
 from hwsim.golden.thirdparty import is_third_party, read_third_party
 
@@ -26,7 +26,9 @@ class Mma(Protocol):
     b's transposed.
     """
 
-    def __call__(self, device: str, instruction: str, a: Codes, b: Codes, c: Codes, **scales: Any) -> Codes: ...
+    def __call__(
+        self, device: str, instruction: str, a: UnsignedCodes, b: UnsignedCodes, c: UnsignedCodes, **scales: Any
+    ) -> UnsignedCodes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,14 @@ def verify(
         wrong = np.argwhere(got != expected)
         reports.append(
             SetReport(
-                str(path), golden.instruction, golden.name, meta.device, meta.origin, expected.size, len(wrong), seconds
+                path=str(path),
+                instruction=golden.instruction,
+                set=golden.name,
+                device=meta.device,
+                origin=meta.origin,
+                results=expected.size,
+                mismatches=len(wrong),
+                seconds=seconds,
             )
         )
         misses += [describe(str(path), meta.device, chosen, got, tuple(int(i) for i in at)) for at in wrong[:first]]
@@ -198,7 +207,7 @@ def check(report: Report) -> Report:
     return report
 
 
-def compute(mma: Mma, device: str, golden: GoldenSet) -> Codes:
+def compute(mma: Mma, device: str, golden: GoldenSet) -> UnsignedCodes:
     """The results (cases, M, N) that `mma` computes for a set's operands."""
     scales = {
         name: int(array) if array.ndim == 0 else np.swapaxes(array, -1, -2) if name == "scale_b" else array
@@ -207,7 +216,7 @@ def compute(mma: Mma, device: str, golden: GoldenSet) -> Codes:
     return mma(device, golden.instruction, golden.a, np.swapaxes(golden.b, -1, -2), golden.c, **scales)
 
 
-def describe(path: str, device: str, golden: GoldenSet, got: Codes, at: tuple[int, ...]) -> Mismatch:
+def describe(path: str, device: str, golden: GoldenSet, got: UnsignedCodes, at: tuple[int, ...]) -> Mismatch:
     """The mismatch at (case, row, column) of a set, with a command that replays that one element."""
     case, row, column = at
     if golden.d is None:
@@ -224,20 +233,20 @@ def describe(path: str, device: str, golden: GoldenSet, got: Codes, at: tuple[in
         if name in golden.scales
     )
     return Mismatch(
-        path,
-        golden.instruction,
-        golden.name,
-        case,
-        row,
-        column,
-        hex_a,
-        hex_b,
-        hex_c,
-        f"0x{expected:0{width // 4}x}",
-        f"0x{computed:0{width // 4}x}",
-        tuple(i for i in range(width) if differing >> i & 1),
-        _ulps(golden.instruction, width, expected, computed),
-        f"hwsim explain {device or 'DEVICE'} {golden.instruction} "
+        path=path,
+        instruction=golden.instruction,
+        set=golden.name,
+        case=case,
+        row=row,
+        column=column,
+        a=hex_a,
+        b=hex_b,
+        c=hex_c,
+        expected=f"0x{expected:0{width // 4}x}",
+        got=f"0x{computed:0{width // 4}x}",
+        bits=tuple(i for i in range(width) if differing >> i & 1),
+        ulps=_ulps(golden.instruction, width, expected, computed),
+        replay=f"hwsim explain {device or 'DEVICE'} {golden.instruction} "
         f"--a {','.join(hex_a)} --b {','.join(hex_b)} --c {hex_c}{scales}",
     )
 
@@ -269,4 +278,4 @@ def _sample(golden: GoldenSet, results: int | None) -> GoldenSet:
     scales = {name: array if array.ndim == 0 else array[::step] for name, array in golden.scales.items()}
     if a is None or b is None or c is None:
         raise InputError(f"set {golden.key} lacks operands")
-    return GoldenSet(golden.instruction, golden.name, a, b, c, d, scales)
+    return GoldenSet(instruction=golden.instruction, name=golden.name, a=a, b=b, c=c, d=d, scales=scales)

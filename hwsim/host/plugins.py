@@ -1,4 +1,4 @@
-"""The entry points that installed packages register for hwsim's groups: devices, schemes, dataflows.
+"""The entry points that installed packages register for hwsim's groups: devices, schemes, dataflows, verbs.
 
 It knows how Python finds them; it knows no group and loads nothing.
 """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice
@@ -28,7 +28,7 @@ class LibraryCall:
 
     id: LibraryId
     choice: LibraryChoice
-    layouts: tuple[Order, Order]
+    layouts: tuple[StorageOrder, StorageOrder]
     times: KernelTimes | None
     decisions: tuple[Decision, ...]
     mapping: Mapping[str, Any] = field(default_factory=dict, hash=False)

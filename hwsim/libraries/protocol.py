@@ -1,6 +1,6 @@
 """What a library is to hwsim: a choice, an order of summation and times for a typed call, on a device.
 
-A library is a provider, registered by its name (hwsim.libraries.registry), which gives the rules of one version on one
+A library is a provider, registered by its name (hwsim.libraries.providers), which gives the rules of one version on one
 device. The module knows calls and choices as records; no library and no answer.
 """
 
@@ -19,7 +19,7 @@ from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice, SummationO
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-DeviceLike = Any  # a name, the path of a YAML file, a mapping, or a Device
+AnyDevice = Any  # a name, the path of a YAML file, a mapping, or a Device
 
 
 class EstimatedTile(NamedTuple):
@@ -103,7 +103,7 @@ class LibraryRules(Protocol):
 class LibraryRequest:
     """What `hwsim.library` is asked for beside a name. estimator: gives hwsim's estimates on a chip."""
 
-    device: DeviceLike
+    device: AnyDevice
     version: str | None = None  # None: the provider's default
     workspace_bytes: int | None = None  # what the library may use; None: what the caller of a product tells it
     estimator: Callable[[Device], Estimator] | None = None
@@ -136,7 +136,7 @@ def gemm_of(call: OperationCall, library: LibraryId) -> GemmCall:
 
 __all__ = [
     "ChoicesByM",
-    "DeviceLike",
+    "AnyDevice",
     "EstimatedTile",
     "Estimator",
     "GemmCall",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hwsim.analysis.times import Times
+from hwsim.analysis.program_times import Times
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.call import LibraryCall
 from hwsim.program.identity_cache import IdentityCache

@@ -15,7 +15,7 @@ from hwsim.program.ir import Instr, Loop
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.program.ir import GlobalArray, Kernel, Node, Program
+    from hwsim.program.ir import GlobalArray, Kernel, Program, StreamItem
 
 JOB_BYTES = 1300  # of an operation on arrays: a row of 20 int64, twice, and as a list of Python's integers
 SEGMENT_BYTES = 800  # of a part of a chain's K: 11 such, and its entry of a linked list
@@ -48,7 +48,7 @@ def _bytes_of_cores(kernel: Kernel, threads: int) -> int:
     return (buffers + most) * min(threads, sum(group.count for group in kernel.groups))
 
 
-def _count(body: tuple[Node, ...], times: int, counts: Counter[str]) -> None:
+def _count(body: tuple[StreamItem, ...], times: int, counts: Counter[str]) -> None:
     """Add how often instructions of each kind are executed, `times` times over."""
     for node in body:
         if isinstance(node, Instr):

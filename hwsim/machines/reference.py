@@ -26,8 +26,21 @@ from hwsim.formats import code_dtype, format_of
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.machines.words import as_read
 from hwsim.numerics import reference
-from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Kernel, LocalTile, Loop, Node, Program, Tile
-from hwsim.program.values import derive, evaluate
+from hwsim.program.ir import (
+    CORE,
+    Advance,
+    AnyTile,
+    Derived,
+    GlobalTile,
+    Instr,
+    Kernel,
+    LocalTile,
+    Loop,
+    Program,
+    StreamItem,
+    derive,
+    evaluate,
+)
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -35,7 +48,7 @@ if TYPE_CHECKING:
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
-Values = dict[str, int]
+Variables = dict[str, int]
 
 
 def run(
@@ -118,7 +131,7 @@ class _Core:
         self.device, self.dot_spec = device, dot_spec
         self.vector, self.dots = vector, dots
         self.streams = [_issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
-        self.queues: dict[str, deque[tuple[Instr, Values]]] = {name: deque() for name in device.engines}
+        self.queues: dict[str, deque[tuple[Instr, Variables]]] = {name: deque() for name in device.engines}
         self.own = {s.name: s.initial for s in kernel.semaphores if not s.peers}
         self.peers = peers
         room = bytes_per_slot_byte(kernel.instrs())
@@ -160,7 +173,7 @@ class _Core:
         """Where a semaphore is counted."""
         return self.peers if semaphore in self.peers else self.own
 
-    def _view(self, tile: Tile, values: Values) -> tuple[Codes, str]:
+    def _view(self, tile: AnyTile, values: Variables) -> tuple[Codes, str]:
         if isinstance(tile, GlobalTile):
             row, col = evaluate(tile.row, values), evaluate(tile.col, values)
             return self.arrays[tile.array][row : row + tile.rows, col : col + tile.cols], self.formats[tile.array]
@@ -170,7 +183,7 @@ class _Core:
         flat = slots[evaluate(tile.slot, values) % len(slots)][: rows * width * dtype.itemsize]
         return flat.view(dtype).reshape(rows, width)[tile.row :, tile.col : tile.col + tile.cols], tile.format
 
-    def _execute(self, instr: Instr, values: Values) -> None:
+    def _execute(self, instr: Instr, values: Variables) -> None:
         if instr.opcode == "sync":
             return
         target, *sources = [self._view(tile, values) for tile in (*instr.writes, *instr.reads)]
@@ -193,7 +206,9 @@ class _Core:
             )
 
 
-def _issued(body: tuple[Node, ...], derived: tuple[Derived, ...], values: Values) -> Iterator[tuple[Instr, Values]]:
+def _issued(
+    body: tuple[StreamItem, ...], derived: tuple[Derived, ...], values: Variables
+) -> Iterator[tuple[Instr, Variables]]:
     """Yield the instructions of a stream in order of issue, each with the values of its variables."""
     for node in body:
         if isinstance(node, Loop):

@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import index
 
 from hwsim.errors import InputError
-from hwsim.formats import Exact, Format, Kind, Rounding, decode, encode, format_of, round_to
+from hwsim.formats import Exact, Format, NumberKind, Rounding, decode, encode, format_of, round_to
 from hwsim.numerics.units import DotSpec, Specials
 
 
@@ -25,7 +25,7 @@ class Addend:
         product lies in [1, 4) times 2^exponent, or below.
     """
 
-    kind: Kind
+    kind: NumberKind
     sign: int
     significand: int = 0
     last_place: int = 0

@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Loop, Node, Stream
+from hwsim.program.ir import CORE, Advance, Derived, GlobalTile, Instr, Loop, Stream, StreamItem, derive, evaluate
 from hwsim.program.resolve import Scope
-from hwsim.program.values import derive, evaluate
 
 Rect = tuple[int, int, int, int]  # first row, row after the last, first column, column after the last
 
@@ -51,7 +50,11 @@ class Accesses:
         return self._of(stream.body, stream.derived, {CORE: core}, slots)
 
     def _of(
-        self, body: tuple[Node, ...], derived: tuple[Derived, ...], values: dict[str, int], slots: Mapping[str, int]
+        self,
+        body: tuple[StreamItem, ...],
+        derived: tuple[Derived, ...],
+        values: dict[str, int],
+        slots: Mapping[str, int],
     ) -> Iterator[Issued]:
         for node in body:
             if isinstance(node, Loop):

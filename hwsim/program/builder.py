@@ -12,11 +12,12 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Literal
 
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import StorageOrder
 from hwsim.program.ir import (
     CORE,
     Advance,
     Affine,
+    AnyTile,
     Buffer,
     CoreGroup,
     Derived,
@@ -24,12 +25,11 @@ from hwsim.program.ir import (
     Kernel,
     LocalTile,
     Loop,
-    Node,
     Opcode,
     Semaphore,
     Stream,
+    StreamItem,
     Sync,
-    Tile,
     one_of,
     variable,
 )
@@ -57,7 +57,7 @@ class Ring:
         """A Sync of one filled slot."""
         return one_of(f"{self.name}.full")
 
-    def tile(self, side: str, rows: int, cols: int, format: str, order: Order = "rows") -> LocalTile:
+    def tile(self, side: str, rows: int, cols: int, format: str, order: StorageOrder = "rows") -> LocalTile:
         """The slot at the `push` or `pop` cursor, as a tile."""
         return LocalTile(self.name, rows, cols, format, variable(f"{self.name}.{side}"), order=order)
 
@@ -87,7 +87,7 @@ class StreamBuilder:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._stack: list[list[Node]] = [[]]
+        self._stack: list[list[StreamItem]] = [[]]
         self._loops = 0
         self._derivations = Derivations()
 
@@ -147,8 +147,8 @@ class StreamBuilder:
         self,
         engine: str,
         opcode: Opcode,
-        writes: Tile | None = None,
-        reads: Iterable[Tile] = (),
+        writes: AnyTile | None = None,
+        reads: Iterable[AnyTile] = (),
         waits: Iterable[Sync] = (),
         signals: Iterable[Sync] = (),
         *,
@@ -228,6 +228,13 @@ class Span:
     size: int
     loop: str | None
     last: bool
+
+    @property
+    def zero_at(self) -> tuple[str, ...] | None:
+        """The loops at whose first iteration the first product of these blocks of K starts from zero."""
+        if self.loop is not None:
+            return (self.loop,)
+        return None if self.index.constant else ()
 
 
 class KernelBuilder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hwsim.program.ir import Instr, Kernel, Loop, Node, Program
+from hwsim.program.ir import Instr, Kernel, Loop, Program, StreamItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def _of_kernel(kernel: Kernel) -> Executed:
     return Executed(total, longest)
 
 
-def _count(body: Iterable[Node]) -> int:
+def _count(body: Iterable[StreamItem]) -> int:
     found = 0
     for node in body:
         if isinstance(node, Instr):

@@ -24,11 +24,11 @@ from hwsim.program.ir import (
     Kernel,
     LocalTile,
     Loop,
-    Node,
+    StreamItem,
 )
 from hwsim.program.rename import has_like_arrays
 
-Table = NDArray[np.int64]
+IntTable = NDArray[np.int64]
 
 NODE_INSTR, NODE_LOOP, NODE_END, NODE_ADVANCE = range(4)
 NODE_COLUMNS = (
@@ -66,9 +66,9 @@ class FlatStream:
     Indices of instructions and of affine expressions refer to the kernel's tables.
     """
 
-    nodes: Table
+    nodes: IntTable
     variables: range
-    derived: Table
+    derived: IntTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +86,21 @@ class FlatKernel:
     stream (first node, nodes, variables, first derived, derived).
     """
 
-    instr: Table
-    tile: Table
-    affine: Table
-    term: Table
-    sync: Table
-    zero_list: Table
-    zero_variable: Table
+    instr: IntTable
+    tile: IntTable
+    affine: IntTable
+    term: IntTable
+    sync: IntTable
+    zero_list: IntTable
+    zero_variable: IntTable
     kernel: Kernel
-    buffer_slots: Table
-    semaphore_initial: Table
-    semaphore_pieces: Table
-    semaphore_peers: Table
+    buffer_slots: IntTable
+    semaphore_initial: IntTable
+    semaphore_pieces: IntTable
+    semaphore_peers: IntTable
     sizes: tuple[int, ...]
     skipped: bool
-    walked: Mapping[str, Table]
+    walked: Mapping[str, IntTable]
     kinds: tuple[int, ...] = ()
     firsts: tuple[int, ...] = ()
     examples: tuple[Instr, ...] = ()
@@ -128,7 +128,7 @@ class FlatKernel:
         return tuple(found)
 
 
-def _collect(body: tuple[Node, ...], found: list[Instr]) -> None:
+def _collect(body: tuple[StreamItem, ...], found: list[Instr]) -> None:
     for node in body:
         if type(node) is Instr:
             found.append(node)
@@ -240,7 +240,7 @@ def _copied(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -
 _CACHE: IdentityCache[tuple[tuple[str, ...], FlatKernel]] = IdentityCache(1024, 1 << 16)
 
 
-def packed(values: Sequence[int], columns: int) -> Table:
+def packed(values: Sequence[int], columns: int) -> IntTable:
     """A table of these rows, one after another; takes a half of the time of a conversion by NumPy.
 
     Raises OverflowError beyond 64 bits.

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hwsim.program.identity_cache import IdentityCache
-from hwsim.program.ir import Buffer, GlobalArray, Instr, LocalTile, Tile
+from hwsim.program.ir import AnyTile, Buffer, GlobalArray, Instr, LocalTile
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -45,7 +45,7 @@ class FormReader:
         self.arrays = {one.name: (one.format, one.order, one.stored[1]) for one in arrays}
         self.buffers = {one.name: _BUFFER_KEY(one) for one in buffers}
 
-    def tile_form(self, tile: Tile) -> Hashable:
+    def tile_form(self, tile: AnyTile) -> Hashable:
         """The form of a tile. Raises KeyError where its array or buffer is missing."""
         if isinstance(tile, LocalTile):
             return self.buffers[tile.buffer], _LOCAL_KEY(tile)

@@ -9,12 +9,12 @@ A core runs one or more *streams*. A stream issues its instructions in order int
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.record import Gemm
 from hwsim.program.quick import quick
 
@@ -95,7 +95,7 @@ class GlobalArray:
     rows: int
     cols: int
     format: str
-    order: Order = "rows"
+    order: StorageOrder = "rows"
     of: str = ""
     reads: int = 0
 
@@ -190,14 +190,14 @@ class LocalTile:
     row: int = 0
     col: int = 0
     width: int = 0
-    order: Order = "rows"
+    order: StorageOrder = "rows"
 
     def part(self, row: int, rows: int) -> LocalTile:
         """The rows row .. row + rows - 1 of this tile."""
         return replace(self, row=self.row + row, rows=rows, width=self.width or self.cols)
 
 
-Tile = GlobalTile | LocalTile
+AnyTile = GlobalTile | LocalTile
 
 
 @quick
@@ -225,8 +225,8 @@ class Instr:
 
     engine: str
     opcode: Opcode
-    writes: tuple[Tile, ...] = ()
-    reads: tuple[Tile, ...] = ()
+    writes: tuple[AnyTile, ...] = ()
+    reads: tuple[AnyTile, ...] = ()
     waits: tuple[Sync, ...] = ()
     signals: tuple[Sync, ...] = ()
     unit: str | None = None
@@ -247,7 +247,7 @@ class Loop:
 
     name: str
     count: int
-    body: tuple[Node, ...]
+    body: tuple[StreamItem, ...]
 
 
 @quick
@@ -259,7 +259,7 @@ class Advance:
     by: int = 1
 
 
-Node = Instr | Loop | Advance
+StreamItem = Instr | Loop | Advance
 
 
 @quick
@@ -268,7 +268,7 @@ class Stream:
     """One instruction stream of a core. derived: variables for the affine expressions in it."""
 
     name: str
-    body: tuple[Node, ...]
+    body: tuple[StreamItem, ...]
     derived: tuple[Derived, ...] = ()
 
 
@@ -306,7 +306,7 @@ class Kernel:
         return iter(found)
 
 
-def _collect(body: tuple[Node, ...], found: list[Instr]) -> None:
+def _collect(body: tuple[StreamItem, ...], found: list[Instr]) -> None:
     for node in body:
         if type(node) is Instr:
             found.append(node)
@@ -335,3 +335,18 @@ class Program:
         own = {id(kernel) for kernel in self.kernels}
         kernels = [kernel for kernel in self.kernels if id(kernel.original) not in own]
         return {instr.unit for kernel in kernels for instr in kernel.instrs() if instr.unit is not None}
+
+
+def evaluate(affine: Affine, values: Mapping[str, int]) -> int:
+    """The value of an affine expression; counters that have not advanced are 0."""
+    value = affine.constant
+    for name, coefficient in affine.terms:
+        value += coefficient * values.get(name, 0)
+    return value
+
+
+def derive(derived: Iterable[Derived], values: dict[str, int]) -> None:
+    """Set the derived variables from the loops, counters and CORE in `values`; quotients are rounded down."""
+    for one in derived:
+        quotient, remainder = divmod(evaluate(one.of, values), one.divisor)
+        values[one.name] = quotient if one.part == "quotient" else remainder

@@ -24,7 +24,7 @@ from hwsim._kernels.engine import in_order
 from hwsim.errors import ProgramError
 from hwsim.program.accesses import Accesses, Issued, Rect
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel
-from hwsim.program.ir import CoreGroup, GlobalTile, Instr, Kernel, Loop, Node, Tile
+from hwsim.program.ir import AnyTile, CoreGroup, GlobalTile, Instr, Kernel, Loop, StreamItem
 from hwsim.program.resolve import Scope
 
 if TYPE_CHECKING:
@@ -246,13 +246,13 @@ def _watched_arrays(group: CoreGroup) -> set[str]:
     engines: dict[str, set[str]] = {}
     writes: set[str] = set()
 
-    def note(tile: Tile, engine: str, written: bool) -> None:
+    def note(tile: AnyTile, engine: str, written: bool) -> None:
         if isinstance(tile, GlobalTile):
             engines.setdefault(tile.array, set()).add(engine)
             if written:
                 writes.add(tile.array)
 
-    def visit(body: tuple[Node, ...]) -> None:
+    def visit(body: tuple[StreamItem, ...]) -> None:
         for node in body:
             if isinstance(node, Loop):
                 visit(node.body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hwsim.errors import ProgramError
-from hwsim.program.ir import GlobalTile, Instr, Kernel, Loop, Node
+from hwsim.program.ir import GlobalTile, Instr, Kernel, Loop, StreamItem
 
 Balance = Mapping[str, tuple[int, int]]  # by semaphore: signalled, awaited
 
@@ -70,7 +70,7 @@ def _used(kernel: Kernel, names: frozenset[str]) -> tuple[list[set[str]], list[s
     given: list[set[str]] = [set() for _ in kernel.groups]
     taken: list[set[str]] = [set() for _ in kernel.groups]
 
-    def visit(body: tuple[Node, ...], group: int) -> None:
+    def visit(body: tuple[StreamItem, ...], group: int) -> None:
         for node in body:
             if isinstance(node, Loop):
                 visit(node.body, group)

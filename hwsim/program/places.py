@@ -7,7 +7,7 @@ instruction and reports the violation, if there is one. Intervals as in hwsim.pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from hwsim.program.flat import OPCODES, FlatKernel
 from hwsim.program.ir import GlobalArray, Kernel
 
 _MMA = OPCODES.index("mma")
-Balance = dict[str, tuple[int, int]]  # by semaphore: signalled, awaited
+Balance = Mapping[str, tuple[int, int]]  # by semaphore: signalled, awaited
 
 
 class UnsureError(Exception):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from hwsim.program.ir import (
     Advance,
     Affine,
+    AnyTile,
     CoreGroup,
     Derived,
     GlobalArray,
@@ -20,10 +21,9 @@ from hwsim.program.ir import (
     Kernel,
     LocalTile,
     Loop,
-    Node,
     Stream,
+    StreamItem,
     Sync,
-    Tile,
 )
 
 
@@ -99,9 +99,9 @@ class _Renaming:
         self.arrays, self.buffers = arrays, buffers
         self.counters = {f"{a}.{side}": f"{b}.{side}" for a, b in buffers.items() for side in ("push", "pop")}
         self.semaphores = {f"{a}.{end}": f"{b}.{end}" for a, b in buffers.items() for end in ("free", "full")}
-        self.tiles: dict[int, Tile] = {}
+        self.tiles: dict[int, AnyTile] = {}
 
-    def body(self, stream: Stream) -> tuple[Node, ...]:
+    def body(self, stream: Stream) -> tuple[StreamItem, ...]:
         """The nodes of a stream, renamed."""
         return self._body(stream.body)
 
@@ -109,10 +109,10 @@ class _Renaming:
         """The derived variables of a stream, renamed."""
         return tuple([Derived(x.name, self._affine(x.of), x.divisor, x.part) for x in stream.derived])
 
-    def _body(self, body: tuple[Node, ...]) -> tuple[Node, ...]:
+    def _body(self, body: tuple[StreamItem, ...]) -> tuple[StreamItem, ...]:
         return tuple([self._node(node) for node in body])
 
-    def _node(self, node: Node) -> Node:
+    def _node(self, node: StreamItem) -> StreamItem:
         if isinstance(node, Instr):
             return self._instr(node)
         if isinstance(node, Loop):
@@ -131,13 +131,13 @@ class _Renaming:
             return syncs
         return tuple([Sync(self.semaphores.get(sync.semaphore, sync.semaphore), sync.count) for sync in syncs])
 
-    def _tile(self, tile: Tile) -> Tile:
+    def _tile(self, tile: AnyTile) -> AnyTile:
         known = self.tiles.get(id(tile))
         if known is None:
             known = self.tiles[id(tile)] = self._copy(tile)
         return known
 
-    def _copy(self, tile: Tile) -> Tile:
+    def _copy(self, tile: AnyTile) -> AnyTile:
         if isinstance(tile, GlobalTile):
             array, row, col = self.arrays.get(tile.array), self._affine(tile.row), self._affine(tile.col)
             if array is None and row is tile.row and col is tile.col:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hwsim.formats import format_of
 from hwsim.program.identity_cache import IdentityCache
-from hwsim.program.ir import GlobalArray, GlobalTile, Instr, Kernel, LocalTile, Tile
+from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel, LocalTile
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -41,25 +41,25 @@ class Scope:
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
         self.links = _links_of(device)
 
-    def memory(self, tile: Tile) -> str:
+    def memory(self, tile: AnyTile) -> str:
         """The name of the memory that holds a tile; GM for a tile of a global array. KeyError: no such buffer."""
         return self.buffers[tile.buffer].memory if isinstance(tile, LocalTile) else GM
 
-    def format(self, tile: Tile) -> str:
+    def format(self, tile: AnyTile) -> str:
         """The format of a tile's elements. KeyError: no such array."""
         return self.arrays[tile.array].format if isinstance(tile, GlobalTile) else tile.format
 
-    def bits(self, tile: Tile) -> int:
+    def bits(self, tile: AnyTile) -> int:
         """Bits of one element of a tile."""
         return format_of(self.format(tile)).bits
 
-    def stored(self, tile: Tile) -> tuple[int, int]:
+    def stored(self, tile: AnyTile) -> tuple[int, int]:
         """(lines, elements per line): the contiguous lines of a tile in memory."""
         if isinstance(tile, GlobalTile) and self.arrays[tile.array].order == "columns":
             return tile.cols, tile.rows
         return tile.rows, tile.cols
 
-    def bytes(self, tile: Tile) -> int:
+    def bytes(self, tile: AnyTile) -> int:
         """Bytes of a tile's elements, with each line padded to whole bytes."""
         lines, length = self.stored(tile)
         return lines * -(-length * self.bits(tile) // 8)

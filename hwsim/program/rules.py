@@ -9,7 +9,7 @@ from __future__ import annotations
 from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.bounds import Bounds, Interval
-from hwsim.program.ir import LANE_FORMATS, Affine, GlobalTile, Instr, LocalTile, Tile
+from hwsim.program.ir import LANE_FORMATS, Affine, AnyTile, GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import GM, Scope, mma_shape
 
 _READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
@@ -97,7 +97,7 @@ class Rules:
             if not self.bounds.is_around(loop):
                 raise self._fail(f"zero_at names '{loop}', which is not a loop around it")
 
-    def _tile(self, tile: Tile) -> None:
+    def _tile(self, tile: AnyTile) -> None:
         if tile.rows < 1 or tile.cols < 1:
             raise self._fail(f"a tile of {tile.rows} x {tile.cols} elements is empty")
         if isinstance(tile, GlobalTile):

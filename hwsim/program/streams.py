@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from hwsim.errors import ProgramError
 from hwsim.program.bounds import OUTSIDE, Bounds
-from hwsim.program.ir import CORE, Advance, CoreGroup, Instr, Kernel, Loop, Node, Stream
+from hwsim.program.ir import CORE, Advance, CoreGroup, Instr, Kernel, Loop, Stream, StreamItem
 from hwsim.program.places import Balance
 
 
@@ -21,7 +21,7 @@ def instructions(kernel: Kernel, group: CoreGroup, stream: Stream) -> Iterator[t
     derived = {one.name: one for one in stream.derived}
     advanced: set[str] = set()
 
-    def declare(body: tuple[Node, ...]) -> None:
+    def declare(body: tuple[StreamItem, ...]) -> None:
         for node in body:
             if isinstance(node, Advance):
                 advanced.add(node.counter)
@@ -35,7 +35,7 @@ def instructions(kernel: Kernel, group: CoreGroup, stream: Stream) -> Iterator[t
                 ranges[node.name] = OUTSIDE
                 declare(node.body)
 
-    def visit(body: tuple[Node, ...]) -> Iterator[tuple[Instr, Bounds]]:
+    def visit(body: tuple[StreamItem, ...]) -> Iterator[tuple[Instr, Bounds]]:
         bounds = Bounds(ranges.copy(), derived)
         for node in body:
             if isinstance(node, Instr):
@@ -76,7 +76,7 @@ def balances_of(group: CoreGroup, counts: Callable[[int], int]) -> tuple[Balance
     """
     sums: dict[str, list[int]] = {}
 
-    def visit(body: tuple[Node, ...], whole: int, few: int) -> None:
+    def visit(body: tuple[StreamItem, ...], whole: int, few: int) -> None:
         for node in body:
             if isinstance(node, Instr):
                 for first, syncs in enumerate((node.signals, node.waits)):

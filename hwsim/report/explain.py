@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hwsim.devices.model import InstructionModel
 
 SCHEMA = "hwsim.explain/1"
-Record = dict[str, Any]
+ExplainRecord = dict[str, Any]
 
 
 def explain(
@@ -49,7 +49,7 @@ def explain(
     scale_a: Sequence[int] | None = None,
     scale_b: Sequence[int] | None = None,
     scale_d: int = 0,
-) -> Record:
+) -> ExplainRecord:
     """The record for one element of instruction `name` on `device`: codes a, b (K' <= K, the rest +0), accumulator c.
 
     scale_a, scale_b: codes of block scales, one per block of k. The result is compared with what `Device.dot`
@@ -103,7 +103,7 @@ def explain(
 
 def _scales(
     spec: DotSpec, ks: range, scale_a: Sequence[int] | None, scale_b: Sequence[int] | None
-) -> list[Record] | None:
+) -> list[ExplainRecord] | None:
     """The scales of the blocks that a step's products are of; None: there are none."""
     block = spec.scale_block
     if block is None or scale_a is None or scale_b is None:
@@ -112,7 +112,7 @@ def _scales(
     return [{"block": i, "a": number(fmt, scale_a[i]), "b": number(fmt, scale_b[i])} for i in blocks]
 
 
-def number(fmt: str, code: int) -> Record:
+def number(fmt: str, code: int) -> ExplainRecord:
     """A code with its exact value: hexadecimal floating point (integers: decimal), significand and place, decimal."""
     known = format_of(fmt)
     value = decode(known, code)
@@ -121,7 +121,7 @@ def number(fmt: str, code: int) -> Record:
     return record | {"hex": record["decimal"]} if known.is_integer else record
 
 
-def _value(kind: str, sign: int, significand: int, last_place: int) -> Record:
+def _value(kind: str, sign: int, significand: int, last_place: int) -> ExplainRecord:
     """An exact value. hex: hexadecimal floating point; exact: significand * 2^last place; decimal: with ~ where
     shortened.
     """
@@ -170,7 +170,7 @@ def _lists(plain: Any) -> Any:
     return [_lists(value) for value in plain] if isinstance(plain, tuple) else plain
 
 
-def _operand(fmt: str, code: int, specials: Specials) -> Record:
+def _operand(fmt: str, code: int, specials: Specials) -> ExplainRecord:
     """An operand as in `number`; read_as: the value that the unit uses, where it differs, else None."""
     value, term = decode(format_of(fmt), code), read_operand(format_of(fmt), code, specials)
     same = (value.kind, value.sign, value.significand) == (term.kind, term.sign, term.significand)
@@ -189,9 +189,9 @@ def _step(
     a: Sequence[int],
     b: Sequence[int],
     c: int,
-    scales: list[Record] | None,
+    scales: list[ExplainRecord] | None,
     scale_d: int = 0,
-) -> Record:
+) -> ExplainRecord:
     """One step: its operands, then the stages of its model."""
     specials = getattr(spec.unit, "specials", Specials())
     return {
@@ -208,12 +208,12 @@ def _step(
     }
 
 
-def _term(term: Addend) -> Record:
+def _term(term: Addend) -> ExplainRecord:
     """A product or an accumulator inside the unit; exponent as used for alignment."""
     return {**_value(term.kind, term.sign, term.significand, term.last_place), "exponent": term.exponent}
 
 
-def _fixed(value: int, last_place: int) -> Record:
+def _fixed(value: int, last_place: int) -> ExplainRecord:
     return {"units": str(value), "last_place": last_place, **_value("finite", int(value < 0), abs(value), last_place)}
 
 
@@ -233,11 +233,20 @@ def _fraction(value: int, last_place: int) -> Fraction:
     return Fraction(value) * Fraction(2) ** last_place
 
 
-def _alignment(names: Sequence[str], terms: Sequence[Addend], top: int, last_place: int, cuts: Sequence[int]) -> Record:
+def _alignment(
+    names: Sequence[str], terms: Sequence[Addend], top: int, last_place: int, cuts: Sequence[int]
+) -> ExplainRecord:
     """Each term's alignment to the largest exponent: its shift, and what remains (in units of the last place kept)."""
     rows = []
     for name, term, rounded in zip(names, terms, cuts, strict=True):
-        row: Record = {"term": name, "kind": term.kind, "exponent": None, "shift": None, "kept": None, "dropped": None}
+        row: ExplainRecord = {
+            "term": name,
+            "kind": term.kind,
+            "exponent": None,
+            "shift": None,
+            "kept": None,
+            "dropped": None,
+        }
         if term.kind == "finite" and not term.is_zero:
             gone = term.significand - (
                 abs(rounded) << last_place - term.last_place
@@ -257,12 +266,14 @@ def _alignment(names: Sequence[str], terms: Sequence[Addend], top: int, last_pla
     return {"top_exponent": top, "top_terms": deciding, "last_place": last_place, "terms": rows}
 
 
-def _rounding(spec: DotSpec, value: Record | None, rounding: str, result: int, narrow: str | None = None) -> Record:
+def _rounding(
+    spec: DotSpec, value: ExplainRecord | None, rounding: str, result: int, narrow: str | None = None
+) -> ExplainRecord:
     """The rounding of the sum to the resulting code. value: the sum (`_fixed`), or None where an infinity or NaN
     overrules it.
     """
     target, d = format_of(narrow or spec.d), format_of(spec.d)
-    record: Record = {"rounding": rounding, "format": target.name, "dropped": None, "direction": None}
+    record: ExplainRecord = {"rounding": rounding, "format": target.name, "dropped": None, "direction": None}
     if value is None:
         return record
     exact = _fraction(int(value["units"]), value["last_place"])
@@ -290,7 +301,7 @@ def _names(ks: Sequence[int]) -> list[str]:
     return [str(k) for k in ks]
 
 
-def _fused(spec: DotSpec, stages: FusedStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
+def _fused(spec: DotSpec, stages: FusedStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> ExplainRecord:
     unit = spec.unit
     if not isinstance(unit, FusedUnit):
         raise InputError(f"fused stages of a {unit.model} unit")
@@ -317,7 +328,7 @@ def _fused(spec: DotSpec, stages: FusedStages, ks: Sequence[int], a: Sequence[in
 
 def _block_scaled(
     spec: DotSpec, stages: BlockScaledStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]
-) -> Record:
+) -> ExplainRecord:
     unit = spec.unit
     if not isinstance(unit, BlockScaledUnit):
         raise InputError(f"block-scaled stages of a {unit.model} unit")
@@ -341,7 +352,7 @@ def _block_scaled(
     }
 
 
-def _exact(spec: DotSpec, stages: ExactStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
+def _exact(spec: DotSpec, stages: ExactStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> ExplainRecord:
     total = None if stages.special else _fixed(stages.total, stages.last_place)
     return {
         "products": [_term(term) for term in stages.products[: len(ks)]],
@@ -356,7 +367,9 @@ def _rounding_name(spec: DotSpec) -> str:
     return str(getattr(spec.unit, "rounding", "RNE"))
 
 
-def _pairwise(spec: DotSpec, stages: PairwiseStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
+def _pairwise(
+    spec: DotSpec, stages: PairwiseStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]
+) -> ExplainRecord:
     unit = spec.unit
     if not isinstance(unit, PairwiseUnit):
         raise InputError(f"pairwise stages of a {unit.model} unit")
@@ -373,8 +386,10 @@ def _pairwise(spec: DotSpec, stages: PairwiseStages, ks: Sequence[int], a: Seque
     }
 
 
-def _two_level(spec: DotSpec, stages: TwoLevelStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
-    def joined(fixed: FixedPoint) -> Record:
+def _two_level(
+    spec: DotSpec, stages: TwoLevelStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]
+) -> ExplainRecord:
+    def joined(fixed: FixedPoint) -> ExplainRecord:
         return _fixed(fixed.value, fixed.last_place)
 
     def worth(fixed: FixedPoint) -> Fraction:
@@ -408,7 +423,9 @@ def _two_level(spec: DotSpec, stages: TwoLevelStages, ks: Sequence[int], a: Sequ
     }
 
 
-def _integer(spec: DotSpec, stages: IntegerStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
+def _integer(
+    spec: DotSpec, stages: IntegerStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]
+) -> ExplainRecord:
     d = format_of(spec.d)
     outcome = decode(d, stages.result)
     value = -outcome.significand if outcome.sign else outcome.significand
@@ -420,7 +437,9 @@ def _integer(spec: DotSpec, stages: IntegerStages, ks: Sequence[int], a: Sequenc
     }
 
 
-def _composite(spec: DotSpec, stages: CompositeStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Record:
+def _composite(
+    spec: DotSpec, stages: CompositeStages, ks: Sequence[int], a: Sequence[int], b: Sequence[int]
+) -> ExplainRecord:
     unit = spec.unit
     if not isinstance(unit, CompositeUnit):
         raise InputError(f"composite stages of a {unit.model} unit")
@@ -457,7 +476,7 @@ def _composite(spec: DotSpec, stages: CompositeStages, ks: Sequence[int], a: Seq
     }
 
 
-_STAGES: Mapping[type[Any], Callable[[DotSpec, Any, Sequence[int], Sequence[int], Sequence[int]], Record]] = (
+_STAGES: Mapping[type[Any], Callable[[DotSpec, Any, Sequence[int], Sequence[int], Sequence[int]], ExplainRecord]] = (
     MappingProxyType(
         {
             FusedStages: _fused,

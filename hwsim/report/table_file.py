@@ -14,10 +14,10 @@ from hwsim.host.files import check_writable, write_whole
 from hwsim.result import plain
 
 Columns = Sequence[str]
-Rows = Sequence[Mapping[str, Any]]
+TableRows = Sequence[Mapping[str, Any]]
 
 
-def table_csv(columns: Columns, rows: Rows) -> str:
+def table_csv(columns: Columns, rows: TableRows) -> str:
     """A table as CSV with a head; None is an empty field, a list or mapping is JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -31,15 +31,15 @@ def _field(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | tuple | dict | bool) else value
 
 
-def _csv(columns: Columns, rows: Rows) -> bytes:
+def _csv(columns: Columns, rows: TableRows) -> bytes:
     return table_csv(columns, rows).encode()
 
 
-def _json_lines(columns: Columns, rows: Rows) -> bytes:
+def _json_lines(columns: Columns, rows: TableRows) -> bytes:
     return "".join(json.dumps(plain({name: row[name] for name in columns})) + "\n" for row in rows).encode()
 
 
-def _parquet(columns: Columns, rows: Rows) -> bytes:
+def _parquet(columns: Columns, rows: TableRows) -> bytes:
     arrow, parquet = _pyarrow()
     arrays = {}
     for name in columns:
@@ -64,7 +64,11 @@ def _pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-WRITERS: Mapping[str, Callable[[Columns, Rows], bytes]] = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}
+WRITERS: Mapping[str, Callable[[Columns, TableRows], bytes]] = {
+    ".csv": _csv,
+    ".jsonl": _json_lines,
+    ".parquet": _parquet,
+}
 
 
 def checked_table_path(path: Path) -> Path:
@@ -78,7 +82,7 @@ def checked_table_path(path: Path) -> Path:
     return path
 
 
-def write_table(path: Path, columns: Columns, rows: Rows) -> None:
+def write_table(path: Path, columns: Columns, rows: TableRows) -> None:
     """Write rows, {column: value}, in the format of the file's ending, whole or not at all."""
     data = WRITERS[path.suffix.lower()](columns, rows)
     write_whole(path, lambda file: file.write(data))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from hwsim.dataflows import registry
+from hwsim.dataflows import families, registry
 from hwsim.gemm.option_types import Option
 from hwsim.request.declarations import OWN, Declared, declared_by_name
 from hwsim.schemes import OWN as OWN_SCHEMES
@@ -51,7 +52,7 @@ def run_options() -> str:
     lines = [head, "", "class RunOptions(TypedDict, total=False):"]
     lines.append('    """Every option of `hwsim.run` that hwsim, its schemes or its dataflows declare."""')
     for name, entries in declared_by_name().items():
-        own = [entry for entry in entries if _is_own(entry)]
+        own = [of_own for entry in entries if (of_own := _of_own(entry)).owners]
         if own and name not in BESIDE:
             lines += ["", *_comment(own), f"    {name}: {_annotation([entry.option for entry in own])}"]
     return "\n".join(lines) + "\n"
@@ -80,10 +81,10 @@ def record_name(kind: str) -> str:
     return f"{kind.split()[0].capitalize()}Options"
 
 
-def _is_own(entry: Declared) -> bool:
-    """Whether hwsim itself declares it."""
-    schemes = {scheme.name for scheme in OWN_SCHEMES}
-    return any(owner in OWN or owner in registry.OWN or owner in schemes for owner in entry.owners)
+def _of_own(entry: Declared) -> Declared:
+    """The declaration with hwsim's own owners alone."""
+    known = {*OWN, *registry.OWN, *families.shipped(), *(scheme.name for scheme in OWN_SCHEMES)}
+    return replace(entry, owners=tuple(owner for owner in entry.owners if owner in known))
 
 
 def _annotation(options: list[Option]) -> str:

@@ -15,10 +15,10 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.operands.operand import selected_indices
 from hwsim.request.options import CallOptions
 
-Places = tuple[NDArray[Any], NDArray[Any]]
+IndexPair = tuple[NDArray[Any], NDArray[Any]]
 
 
-def places_of(options: CallOptions, sizes: tuple[int, int, int], schedule: Schedule) -> Places | None:
+def places_of(options: CallOptions, sizes: tuple[int, int, int], schedule: Schedule) -> IndexPair | None:
     """The rows and columns of the whole product that A's rows and B's columns are; None: all of it.
 
     Raises InputError where shape, at and the matrices do not fit together, or the schedule is of another product.

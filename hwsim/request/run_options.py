@@ -33,7 +33,7 @@ class RunOptions(TypedDict, total=False):
     conv: Mapping[str, Any] | None
 
     #: format of the elements of A and B, where the arrays are codes; with exact=False, of operands of which only the
-    #: sizes are known (default: the arrays'; with exact=False that of `format`)
+    #: sizes are known (default: the arrays'; with exact=False `format`)
     input_format: str | None
 
     #: seed of random matrices, N(0, 1) (default: 0)
@@ -74,7 +74,7 @@ class RunOptions(TypedDict, total=False):
     #: only these columns of the result, with the bits they have in the whole
     cols: slice | ArrayLike | None
 
-    #: (m, n) of the whole product, where A and B hold some of its rows and columns (default: that of the matrices)
+    #: (m, n) of the whole product, where A and B hold some of its rows and columns (default: the matrices' own)
     shape: tuple[int, int] | list[int] | None
 
     #: which rows and columns of the whole product A's rows and B's columns are
@@ -111,8 +111,8 @@ class RunOptions(TypedDict, total=False):
     #: buffers per stage of the pipeline (default: double) [davinci, davinci_separated]
     buffering: str | None
 
-    #: where A is split into the unit's format: before (by a kernel of its own, pieces in global memory), or kernel (in
-    #: the GEMM kernel, block by block on the way into L1) (default: before) [davinci]
+    #: where A is split into the unit's format: before (by a kernel of its own), or kernel (in the GEMM kernel, block by
+    #: block on the way into L1) (default: before) [davinci]
     convert_a: str | None
 
     #: tile rasterisation: width of a band of columns, in tiles, for locality in L2 (default: chosen)
@@ -149,24 +149,23 @@ class RunOptions(TypedDict, total=False):
 
     #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
     #: time (default: 1) [sm70, sm80, sm90, sm100, cdna, tiled]
-    split_k: int | Literal["auto"] | None
+    split_k: int | Literal['auto'] | None
 
     #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)
     #: (default: the device's own, or the library's for split-K) [sm70, sm80, sm90, sm100, cdna, tiled]
     instruction: str | None
 
     #: shared: blocks of K wait in shared memory; none: each warp loads its fragments straight from global memory, as
-    #: NVIDIA's sample simple_wmma_gemm and rocWMMA's simple_hgemm do (no double buffer, no reuse between warps)
-    #: (default: shared) [sm70, sm80, sm90, sm100, cdna, tiled]
+    #: NVIDIA's simple_wmma_gemm and rocWMMA's simple_hgemm do (default: shared) [sm70, sm80, sm90, sm100, cdna, tiled]
     staging: str | None
 
     #: warp tile: rows and columns of C per warp or wavefront (with a tile; with staging=none also alone) (default: the
     #: library's for such a tile; with staging=none one fragment) [sm70, sm80, sm90, sm100, cdna, tiled]
     warp: tuple[int, int] | list[int] | None
 
-    #: registers of a CTA beyond its threads' (255 a thread, CDNA 512) or beyond the register file are accepted: rows of
-    #: accumulators are stored to local memory after every block of K and read back (with a tile) (default: false: the
-    #: register file is the limit, whatever a thread's) [sm70, sm80, sm90, sm100, cdna, tiled]
+    #: with a tile: more registers than a thread or the register file has are accepted; accumulators are stored to local
+    #: memory after every block of K and read back (default: false: the register file is the limit, whatever a thread's)
+    #: [sm70, sm80, sm90, sm100, cdna, tiled]
     spill: bool | None
 
     #: 2: pairs of SMs multiply together and share B (tcgen05's cta_group::2); `tile` is per SM (default: 1) [sm100]

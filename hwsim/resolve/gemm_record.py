@@ -52,14 +52,14 @@ def record_of(
     epilogue = dataclasses.replace(full.epilogue, output_format=output, beta=float(beta))
     made = dataclasses.replace(plan, plans=(*plan.plans[:-1], complete)) if isinstance(plan, Mixed) else complete
     return Gemm(
-        DeviceId(device.name, device.sha256, device.asked_mhz),
-        problem,
-        plan.scheme,
-        scheme_options,
-        made,
-        unit,
-        output,
-        dataclasses.replace(full, epilogue=epilogue),
+        device=DeviceId(device.name, device.sha256, device.asked_mhz),
+        problem=problem,
+        scheme=plan.scheme,
+        scheme_options=scheme_options,
+        plan=made,
+        unit=unit,
+        output=output,
+        schedule=dataclasses.replace(full, epilogue=epilogue),
     )
 
 

@@ -14,7 +14,7 @@ from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.protocol import Estimator, LibraryRequest
-from hwsim.libraries.registry import rules_of
+from hwsim.libraries.providers import rules_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -18,14 +18,14 @@ from hwsim.devices.device import Device
 from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.record import Gemm
 from hwsim.program.ir import Program
-from hwsim.resolve.mapping_choice import facts_of, program_of
+from hwsim.resolve.mapping_choice import facts_of
 
 NOT_ASKED = "not asked for"
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A record with its evaluator and program, each made once.
+    """A record with its evaluator, made once, and its checked program.
 
     options: as a result shows them. refused: {choice: reason} for the choices that the scheme left to the device.
     no_program: the reason why there is no program; empty where there is one. in_order: where no program carries the
@@ -38,6 +38,7 @@ class Resolved:
     device: Device
     options: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    program: Program | None = None
     no_program: str = ""
     in_order: Resolved | None = None
     one_product: Resolved | None = None
@@ -47,11 +48,6 @@ class Resolved:
     def evaluator(self) -> Evaluator:
         """The direct evaluator of the record."""
         return Evaluator(self.gemm, self.device, self.backend)
-
-    @cached_property
-    def program(self) -> Program | None:
-        """The checked program, or None."""
-        return None if self.no_program else program_of(self.gemm, self.device)
 
     @property
     def timed(self) -> Resolved:

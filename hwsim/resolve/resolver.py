@@ -22,13 +22,13 @@ from hwsim.gemm.planned import Planned
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.libraries.call import LibraryCall
-from hwsim.libraries.registry import known_libraries
+from hwsim.libraries.providers import known_libraries
 from hwsim.operands.operand import Operand
 from hwsim.request.request import Request, by_instruction
 from hwsim.resolve import evidence
 from hwsim.resolve.choice.cost import native_plan
 from hwsim.resolve.gemm_record import record_of
-from hwsim.resolve.mapping_choice import mapped
+from hwsim.resolve.mapping_choice import mapped, program_of
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
@@ -63,15 +63,14 @@ def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool, backend: Back
     if gemm.library is not None and gemm.library.name not in known_libraries():
         raise UnsupportedError("gemm record: it has library, which nothing computes")
     options = {setting.name: setting.value for setting in gemm.scheme_options}
-    reason = "" if gemm.mapping is not None else "the record has no mapping: bits only"
-    resolved = Resolved(gemm, device, options, no_program=reason, backend=backend)
+    program, reason = None, "" if gemm.mapping is not None else "the record has no mapping: bits only"
     try:
-        _ = resolved.program
+        program = None if reason else program_of(gemm, device)
     except UnsupportedError as error:
-        resolved = replace(resolved, no_program=f"{error}: bits only")
-    if resolved.no_program and not exact:
-        raise UnsupportedError(f"nothing to do: {resolved.no_program}, and bits were not asked for")
-    return resolved
+        reason = f"{error}: bits only"
+    if reason and not exact:
+        raise UnsupportedError(f"nothing to do: {reason}, and bits were not asked for")
+    return Resolved(gemm, device, options, program=program, no_program=reason, backend=backend)
 
 
 class _ResolvedCache:
@@ -189,22 +188,22 @@ def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:
     if request.library is not None:
         gemm = replace(gemm, library=request.library.id)
     gemm = replace(gemm, decisions=_decisions(request, planned, gemm))
-    resolved = Resolved(
+    program = None
+    try:
+        program = None if no_program else program_of(gemm, device)
+    except UnsupportedError as error:  # what the dataflow finds only when it writes the program
+        if not request.exact:
+            raise
+        gemm, no_program = replace(gemm, mapping=None), f"{error}: bits only"
+    return Resolved(
         gemm,
         device,
         options=dict(planned.options),
         refused=dict(planned.refused),
+        program=program,
         no_program=no_program,
         backend=request.backend,
     )
-    try:
-        _ = resolved.program  # what the dataflow finds only when it writes it
-    except UnsupportedError as error:
-        if not request.exact:
-            raise
-        gemm = replace(gemm, mapping=None)
-        resolved = replace(resolved, gemm=gemm, no_program=f"{error}: bits only")
-    return resolved
 
 
 def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:

@@ -12,7 +12,7 @@ import numpy as np
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Depth, Expression, Mixed, OperandSum, Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.notices import below, counted, fp16_pieces, outside
+from hwsim.schemes.piece_notices import below, counted, fp16_pieces, outside
 from hwsim.schemes.scheme import (
     ACCUMULATION,
     INTERLEAVE,

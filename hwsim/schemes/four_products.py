@@ -9,7 +9,7 @@ from typing import Any
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.notices import fp16_pieces
+from hwsim.schemes.piece_notices import fp16_pieces
 from hwsim.schemes.scheme import (
     ACCUMULATION,
     INTERLEAVE,

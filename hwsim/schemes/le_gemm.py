@@ -10,7 +10,7 @@ from typing import Any
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.notices import fp16_pieces
+from hwsim.schemes.piece_notices import fp16_pieces
 from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Scheme, special_notices
 
 SHIFT = 10

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from hwsim.gemm.plan import Arithmetic, Piece, Plan, TermValue, chain, sums
+from hwsim.gemm.plan import ArithmeticName, Piece, Plan, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import K_GROUP, Array, Notice, Scheme, special_notices
 
@@ -19,7 +19,7 @@ COUNTS = (1, 3, 4)
 
 
 def plan(
-    name: str, piece: str, arithmetic: Arithmetic, count: int, options: Mapping[str, Any], problem: Problem
+    name: str, piece: str, arithmetic: ArithmeticName, count: int, options: Mapping[str, Any], problem: Problem
 ) -> Plan:
     """C = A1 B1; C += A1 B2; C += A2 B1; and C += A2 B2 for four."""
     pieces = (Piece(piece),) * (1 if count == 1 else 2)
@@ -43,7 +43,7 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
     return special_notices(a, b)
 
 
-def _scheme(base: str, piece: str, arithmetic: Arithmetic, what: str, count: int) -> Scheme:
+def _scheme(base: str, piece: str, arithmetic: ArithmeticName, what: str, count: int) -> Scheme:
     name = f"{base}x{count}"
     return Scheme(
         name,

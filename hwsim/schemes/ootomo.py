@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Stage, Sum, Term, TermValue
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.notices import fp16_pieces
+from hwsim.schemes.piece_notices import fp16_pieces
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 FP16_SHIFT = 11

@@ -119,11 +119,11 @@ def is_termwise(name: str, options: Mapping[str, Any]) -> bool:
     return True
 
 
-Pair = tuple[int, int]
+PiecePair = tuple[int, int]
 
 
 def terms_of(
-    name: str, options: Mapping[str, Any], products: Sequence[Pair], calls: Sequence[Pair] | None = None
+    name: str, options: Mapping[str, Any], products: Sequence[PiecePair], calls: Sequence[PiecePair] | None = None
 ) -> tuple[Term, ...]:
     """The terms for a list of products (piece of A, piece of B): one chain, or one term per product, in the order of
     `calls`.

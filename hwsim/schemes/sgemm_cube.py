@@ -10,7 +10,7 @@ import numpy as np
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.notices import counted, finite_magnitudes, fp16_pieces
+from hwsim.schemes.piece_notices import counted, finite_magnitudes, fp16_pieces
 from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
 
 FP16_LARGEST_EXPONENT = 15

@@ -33,11 +33,11 @@ from hwsim.studies.tune import BUDGET, Landscape, LibraryKernel
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-DeviceLike = Any  # a name, the path of a YAML file, a mapping, or a Device
+AnyDevice = Any  # a name, the path of a YAML file, a mapping, or a Device
 
 
 def tune(
-    device: DeviceLike,
+    device: AnyDevice,
     m: int,
     n: int,
     k: int,
@@ -76,7 +76,7 @@ def tune(
     return replace(found, library=beside)
 
 
-def library_kernel(library: str | Path | LibraryOnDevice, *, device: DeviceLike, **call: Any) -> LibraryKernel:
+def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, **call: Any) -> LibraryKernel:
     """The kernel that a library runs for a GEMM, with its program's cycles.
 
     call: as of hwsim.run (scheme, m, n, k, format, options); B is by columns where the library takes operands of that
@@ -93,7 +93,7 @@ def library_kernel(library: str | Path | LibraryOnDevice, *, device: DeviceLike,
 
 
 @in_default_environment
-def diff(a: Any, b: Any, left: DeviceLike | Variant, right: DeviceLike | Variant, **options: Any) -> Difference:
+def diff(a: Any, b: Any, left: AnyDevice | Variant, right: AnyDevice | Variant, **options: Any) -> Difference:
     """One product in two ways: which elements differ, from which k on, and what the units did there.
 
     a (m, k), b (k, n): as hwsim.run takes them. left, right: a device, or a Variant (device, scheme, format, schedule,
@@ -108,13 +108,17 @@ def _by_record(a: Any, b: Any, side: Variant) -> Variant:
     if side.library is None or side.gemm is not None:
         return side
     asked: dict[str, Any] = {"device": side.device, "scheme": side.scheme, "format": side.format, "output": side.output}
-    part: dict[str, Any] = {"rows": slice(0, 1), "cols": slice(0, 1), "timing": False}  # the record is of the whole product
+    part: dict[str, Any] = {
+        "rows": slice(0, 1),
+        "cols": slice(0, 1),
+        "timing": False,
+    }  # the record is of the whole product
     result = run(a, b, library=side.library, schedule=side.schedule, **asked, **part, **side.options)
     return replace(side, gemm=result.gemm)
 
 
 def explain(
-    device: DeviceLike,
+    device: AnyDevice,
     instruction: str,
     a: Any,
     b: Any,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TIMES = ("issue", "start", "free", "end")
 BLOCK = 1 << 16  # rows
-Progress = Callable[[float], Any]
+Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)

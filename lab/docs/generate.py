@@ -24,7 +24,7 @@ from hwsim.api import program
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.devices.loader import DEFAULT
 from hwsim.machines import timing
-from hwsim.program.ir import Instr, Kernel, Loop, Node, Sync
+from hwsim.program.ir import Instr, Kernel, Loop, StreamItem, Sync
 from hwsim.report.text.device_text import evidence_text
 from hwsim_lab.papers import (
     anchor_data,
@@ -143,7 +143,9 @@ def traffic() -> str:
 
 
 def _gemm(
-    buffering: str, links: Mapping[str, Mapping[str, int]] = NOTHING, change: Callable[[Node], Node] | None = None
+    buffering: str,
+    links: Mapping[str, Mapping[str, int]] = NOTHING,
+    change: Callable[[StreamItem], StreamItem] | None = None,
 ) -> tuple[int, float, dict[str, int]]:
     """Cycles, TFLOP/s and traffic of the gemm kernel, on a variant of the device or with its nodes changed."""
     said = {"source": "UT, KPP, ASC-MM; varied", "evidence": "assumption"}
@@ -158,7 +160,7 @@ def _gemm(
     return kernel.cycles, 2 * EDGE**3 / seconds / 1e12, dict(kernel.traffic_bytes)
 
 
-def _changed(kernel: Kernel, change: Callable[[Node], Node]) -> Kernel:
+def _changed(kernel: Kernel, change: Callable[[StreamItem], StreamItem]) -> Kernel:
     groups = tuple(
         replace(group, streams=tuple(replace(s, body=tuple(map(change, s.body))) for s in group.streams))
         for group in kernel.groups
@@ -166,7 +168,7 @@ def _changed(kernel: Kernel, change: Callable[[Node], Node]) -> Kernel:
     return replace(kernel, groups=groups)
 
 
-def _freed_when_stored(node: Node) -> Node:
+def _freed_when_stored(node: StreamItem) -> StreamItem:
     """The accumulator is given back only when the block of C has reached global memory."""
     if isinstance(node, Loop):
         return replace(node, body=tuple(map(_freed_when_stored, node.body)))

@@ -2,9 +2,14 @@
 failures for skips for want of an extra.
 """
 
+import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
+
+if importlib.util.find_spec("hwsim_lab") is None:
+    raise pytest.UsageError("lab/tests need the laboratory: pip install -e ./lab; without it: pytest tests")
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from command_line import cli, refused  # noqa: F401

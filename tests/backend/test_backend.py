@@ -133,7 +133,8 @@ def cpu_out_of_reach(monkeypatch):
 
 def computed_by(given, a, b, other, record, *, by_program=False):
     """The product of a recorded run by another backend."""
-    resolved = rerun(record, load(given["device"]), exact=True, backend=other)
+    scheme = scheme_of(given.get("scheme", "native"))
+    resolved = rerun(record, load(given["device"]), scheme, exact=True, backend=other)
     taken = record.single.input_format
     sides = [operand(name, x, format=given.get("format")) for name, x in (("A", a), ("B", b))]
     left, right = (x.on(other).converted(taken, other) for x in sides)

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -268,6 +269,14 @@ def test_what_cannot_run(capsys, tmp_path):
     code, record = run_program(["true"], {"device": "h200", "format": "fp64"})
     assert code == 0 and "no product was asked for" in record.text()
     assert run_program([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], ARGUMENTS)[0] == 137
+
+
+def test_a_folder_too_long_for_a_socket_is_refused(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / ("x" * 110)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    assert main(["blas", "--device", "h200", "--format", "fp64", "--", "true"]) == 2
+    assert "set TMPDIR to a folder with a shorter name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,18 @@ def test_native_runs_with_a_format(cli):
     assert done.code == 0 and done.json["options"]["format"] == "fp16"
 
 
+def test_the_report_says_whose_results_the_bits_were_compared_with(cli):
+    for device, said in (
+        ("t4", "numerics: paper (a publication says so: no result of these instructions was compared here)"),
+        ("a100", "numerics: silicon-by-others (compared with results of this chip that others recorded)"),
+    ):
+        out = cli("run", "--device", device, "--format", "fp16", "--m", 16, "--n", 16, "--k", 16).out
+        assert said in " ".join(out.split())
+    assert (
+        "numerics: silicon\n" in cli("run", "--device", "h200", "--format", "fp16", "--m", 16, "--n", 16, "--k", 16).out
+    )
+
+
 def test_the_human_report_says_the_same(cli):
     result, text = cli(*SMALL, "--json").json, cli(*SMALL).out
     assert f"{result['cycles']:,} cycles" in text

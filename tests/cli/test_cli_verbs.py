@@ -9,7 +9,7 @@ import pytest
 import hwsim
 from hwsim import _kernels
 from hwsim.cli.command import parser_for
-from hwsim.cli.progress import Progress
+from hwsim.cli.progress import ProgressBar
 from hwsim.cli.verbs import OWN
 from hwsim.devices.registry import shipped
 from hwsim.errors import MismatchError
@@ -224,8 +224,8 @@ def test_warnings_go_to_stderr(cli, tmp_path, monkeypatch):
 
 def test_progress_appears_after_two_seconds_and_goes_away():
     stream = io.StringIO()
-    progress = Progress(stream, delay_seconds=0.0)
-    assert Progress(io.StringIO()).bar.delay == 2.0
+    progress = ProgressBar(stream, delay_seconds=0.0)
+    assert ProgressBar(io.StringIO()).bar.delay == 2.0
     progress(0.2)
     time.sleep(0.15)
     progress(0.5)
@@ -236,7 +236,7 @@ def test_progress_appears_after_two_seconds_and_goes_away():
 
 def test_progress_stays_silent_when_quick():
     stream = io.StringIO()
-    progress = Progress(stream)
+    progress = ProgressBar(stream)
     progress(0.5)
     progress(1.0)
     progress.close()

@@ -92,7 +92,7 @@ def test_what_a_record_lacks_is_said() -> None:
     assert mapping_of(gemm, flow) is gemm.mapping
     with pytest.raises(InputError, match="needs a mapping of dataflow sm80, it has none"):
         mapping_of(replace(gemm, mapping=None), flow)
-    with pytest.raises(InputError, match=f"a mapping of {flow}; a program"):
+    with pytest.raises(InputError, match=f"a mapping of dataflow another, it has one of {flow}"):
         mapping_of(gemm, "another")
     for name in ("k_group", "launches"):
         [kernel, *_] = gemm.mapping.kernels

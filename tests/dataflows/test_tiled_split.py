@@ -7,9 +7,8 @@ import hwsim
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.choice import TileRequest
 from hwsim.dataflows.tiled.dataflow import least_seconds
-from hwsim.dataflows.tiled.estimate import merge_seconds
+from hwsim.dataflows.tiled.estimate import best_split, merge_seconds
 from hwsim.dataflows.tiled.partition import Partition
-from hwsim.dataflows.tiled.split_k import best_split
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import runpy
 from pathlib import Path
 
 import pytest
-from pages import blocks, broken_links, commands, generator, missing_paths, run_blocks
+from pages import FENCE, blocks, broken_links, commands, generator, missing_paths, run_blocks
 
 import hwsim
 import hwsim.schemes
@@ -70,6 +71,8 @@ NEEDS = {
     "reading_a_report.md": "report",
 }
 PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib", "report": "plotly"}
+#: Entry point groups, which are named like modules.
+PLUGIN_GROUPS = {"hwsim.schemes", "hwsim.devices", "hwsim.dataflows", "hwsim.libraries", "hwsim.verbs"}
 SOURCES = {".py", ".pyx", ".pxi", ".c", ".h", ".json"}
 SECTIONS = 10  # of the numerics page: docstrings and device files cite them by number
 CITATION = re.compile(r"numerics reference, sections? ([0-9. ,and]+)")
@@ -167,6 +170,32 @@ def test_schemes_page_names_every_scheme_and_warning() -> None:
     assert [code for code in sorted(codes) if not re.search(rf"^\| .*`{code}`.* \|", page, re.MULTILINE)] == []
 
 
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module of hwsim, or something in one."""
+    parts = name.split(".")
+    found: object = importlib.import_module(parts[0])
+    for end in range(2, len(parts) + 1):
+        if not hasattr(found, parts[end - 1]):
+            try:
+                importlib.import_module(".".join(parts[:end]))
+            except ImportError:
+                return False
+        found = getattr(found, parts[end - 1])
+    return True
+
+
+def test_names_that_are_not_there_are_found() -> None:
+    assert resolves("hwsim.api.run") and resolves("hwsim.dataflows.tiled.dataflow.TiledDataflow.map")
+    assert not any(map(resolves, ("hwsim.api.walk", "hwsim.no_room", "hwsim.gemm.plan.Plan.none")))
+
+
+@pytest.mark.parametrize("page", ["walk.md", "adding.md", "architecture.md"])
+def test_names_of_the_code_are_there(page: str) -> None:
+    text = FENCE.sub("", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    names = set(re.findall(r"`(hwsim(?:\.\w+)+)[`(]", text)) - {*PLUGIN_GROUPS}
+    assert names and [name for name in sorted(names) if not resolves(name)] == []
+
+
 def test_adding_page_names_every_file_of_a_dot_unit() -> None:
     """The files that name the last unit that was added are those that the page lists, no more and no fewer."""
     text = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
@@ -181,6 +210,16 @@ def test_adding_page_names_every_file_of_a_dot_unit() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     new = sum("block_scaled" in name for name in touched)
     assert f"| a dot unit | {new} files | {len(touched) - new} files, which" in page
+
+
+def test_glossary_names_what_a_file_defines() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(?:\w+\.)?(\w+)` in `(hwsim/[\w/]+\.py)`", page)
+    assert len(named) > 10
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for _, path in named}
+    defined = r"(?:class |def |^    ){name}\b"
+    missing = [x for x in named if not re.search(defined.format(name=x[0]), texts[x[1]], re.MULTILINE)]
+    assert missing == []
 
 
 def test_numerics_page_keeps_the_numbers_that_are_cited() -> None:

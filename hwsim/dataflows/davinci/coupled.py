@@ -16,7 +16,6 @@ from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.mapping import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.elementwise import (
     WORD_BITS,
     Pass,
@@ -25,6 +24,7 @@ from hwsim.dataflows.elementwise import (
     placeholder_pass,
     zero_pass,
 )
+from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole
@@ -83,7 +83,7 @@ class CoupledDataflow:
             "tile": {side: getattr(kernel.tile, side) for side in self.tile_order},
             "n_fused": tiling.n_fused,
             "buffering": buffering_of(kernel.stages),
-            "k_group": tiling.k_group(gemm.schedule.promotion_k, is_joined),
+            "k_group": tiling.promotion_interval(gemm.schedule.promotion_k, is_joined),
             "unit": kernel.instruction,
         } | ({"convert_a": IN_KERNEL} if _convert_a(kernel) == IN_KERNEL else {})
 
@@ -120,7 +120,7 @@ def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, conv
     if not core.is_single and not core.is_joined:
         targets = [GlobalArray(f"T{i + 1}", m, n, core.sum_format) for i in range(len(plan.terms))]
     joins = [] if targets[0] is output else [_join(core, targets, output)]
-    k_group = tiling.k_group(gemm.schedule.promotion_k, core.is_joined)
+    promotion_interval = tiling.promotion_interval(gemm.schedule.promotion_k, core.is_joined)
     if converts_a:
         core.check_conversion()
     a = operands[0].source if converts_a else operands[0].pieces
@@ -130,7 +130,7 @@ def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, conv
         CoupledKernel(
             core=core,
             tiling=tiling,
-            k_group=k_group,
+            promotion_interval=promotion_interval,
             device=device,
             a=a,
             b=operands[1].pieces,

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.davinci.blocks import zero_at
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
@@ -61,21 +60,27 @@ class CoupledKernel:
 
     a: arrays of its pieces by number, or the array of A itself, whose blocks this kernel splits. b: arrays of its
     pieces. targets: of each term, or of C where terms are combined after every step of K.
-    k_group: K that is accumulated from zero, where they are.
+    promotion_interval: K that is accumulated from zero, where they are.
     """
 
     def __init__(
         self,
         core: CoupledPlan,
         tiling: Tiling,
-        k_group: int,
+        promotion_interval: int,
         device: Device,
         a: GlobalArray | Mapping[int, GlobalArray],
         b: Mapping[int, GlobalArray],
         targets: list[GlobalArray],
         sizes: tuple[int, int, int],
     ) -> None:
-        self.core, self.plan, self.tiling, self.k_group, self.device = core, core.plan, tiling, k_group, device
+        self.core, self.plan, self.tiling, self.promotion_interval, self.device = (
+            core,
+            core.plan,
+            tiling,
+            promotion_interval,
+            device,
+        )
         self.a, self.b, self.targets, self.sizes = a, b, targets, sizes
         memory = vector_of(device).memory
         self.mte2 = link_engine(device, "GM", "L1")
@@ -156,7 +161,7 @@ class CoupledKernel:
         if is_joined:
             self._load_c(s, c_tile, c_global)
             s.emit(self.vector, "sync", waits=[self.c.full])
-        for run in s.blocks("join", at.group.size, self.k_group if is_joined else at.group.size):
+        for run in s.blocks("join", at.group.size, self.promotion_interval if is_joined else at.group.size):
             s.emit(self.cube, "sync", waits=[replace(self.l0c.free, count=count)])
             for block in s.blocks("k", run.size, self.tiling.b_k):
                 self._depth_block(s, self._located(at, run, block))
@@ -172,9 +177,9 @@ class CoupledKernel:
 
     def _located(self, at: ColumnBlock, run: Span, block: Span) -> DepthBlock:
         """The `DepthBlock` of a block of K within a run of K of a group of blocks of A."""
-        before = run.index * (self.k_group // self.tiling.b_k) if self.core.is_joined else Affine()
+        before = run.index * (self.promotion_interval // self.tiling.b_k) if self.core.is_joined else Affine()
         slot = (block.index + before) * len(self.core.a_pieces(at.terms))
-        return DepthBlock(at, block.size, at.group.start + run.start + block.start, slot, zero_at(block))
+        return DepthBlock(at, block.size, at.group.start + run.start + block.start, slot, block.zero_at)
 
     def _load_c(self, s: StreamBuilder, c_tile: LocalTile, c_global: GlobalTile) -> None:
         s.emit(self.load_c, "copy", c_tile, [c_global], [self.c.free], [self.c.full], label="C")

@@ -14,7 +14,7 @@ import numpy as np
 
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check, choose, legal, n_fused
-from hwsim.dataflows.davinci.mapping import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
+from hwsim.dataflows.options import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
 from hwsim.dataflows.records import decision, tile_text
 from hwsim.devices import dot_spec
 from hwsim.errors import InputError
@@ -45,9 +45,9 @@ def mapped(
     if convert_a == IN_KERNEL:
         core.check_conversion()
     core.scratch_rows(tiling, device, core.conversion_room(tiling, device) if convert_a == IN_KERNEL else 0)
-    k_group = tiling.k_group(schedule.promotion_k, core.is_joined)
-    if schedule.promotion_k is None and (k_group < gemm.problem.k or not _adds_exactly(core, device)):
-        schedule = replace(schedule, promotion_k=k_group)
+    promotion_interval = tiling.promotion_interval(schedule.promotion_k, core.is_joined)
+    if schedule.promotion_k is None and (promotion_interval < gemm.problem.k or not _adds_exactly(core, device)):
+        schedule = replace(schedule, promotion_k=promotion_interval)
     kernel = KernelMapping(
         "gemm",
         tuple(range(len(core.plan.terms))),
@@ -62,7 +62,7 @@ def mapped(
         decision(options, "tile", tile_text(tile, order), "estimate", "the fewest cycles of cube, MTE1 and MTE2"),
         decision(options, "n_fused", fused, "default", fits),
         decision(options, "buffering", buffering, "default"),
-        _k_group_decision(core, gemm, k_group),
+        _interval_decision(core, gemm, promotion_interval),
         *([decision(options, "convert_a", convert_a, "default")] if options.get("convert_a") else []),
     )
     mapping = GemmMapping(family, (kernel,))
@@ -89,13 +89,13 @@ def _is_fixed(core: CoupledPlan, gemm: Gemm) -> bool:
     return gemm.schedule.promotion_k is not None and not core.is_joined
 
 
-def _k_group_decision(core: CoupledPlan, gemm: Gemm, k_group: int) -> Decision:
+def _interval_decision(core: CoupledPlan, gemm: Gemm, promotion_interval: int) -> Decision:
     if core.plan.k_group is not None:
-        return Decision("k_group", str(k_group), "scheme")
+        return Decision("k_group", str(promotion_interval), "scheme")
     if gemm.schedule.promotion_k is not None:
-        return Decision("k_group", str(k_group), "user")
+        return Decision("k_group", str(promotion_interval), "user")
     why = "b_k: the terms are joined after every block of K" if core.is_joined else "n_fused blocks of b_k"
-    return Decision("k_group", str(k_group), "default", why=why)
+    return Decision("k_group", str(promotion_interval), "default", why=why)
 
 
 def _tile(core: CoupledPlan, gemm: Gemm, device: Device, given: Tile | None) -> Tile:

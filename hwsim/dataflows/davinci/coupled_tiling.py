@@ -41,13 +41,13 @@ class Tiling:
         """The tile (b_m, b_k, b_n), in the paper's order."""
         return self.b_m, self.b_k, self.b_n
 
-    def k_group(self, promotion_k: int | None, is_joined: bool) -> int:
+    def promotion_interval(self, scheduled: int | None, is_joined: bool) -> int:
         """The K that the cube accumulates from zero.
 
-        promotion_k: the schedule's, None: open. is_joined: the terms are combined after every step of K, by default
+        scheduled: the schedule's, None: open. is_joined: the terms are combined after every step of K, by default
         every block.
         """
-        return promotion_k or (self.b_k if is_joined else self.n_fused * self.b_k)
+        return scheduled or (self.b_k if is_joined else self.n_fused * self.b_k)
 
 
 @dataclass(frozen=True, slots=True)

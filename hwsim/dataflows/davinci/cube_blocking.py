@@ -50,8 +50,8 @@ class CubeTerm:
     """One term of a plan as a kernel of the cube cores: products of pieces of A and B (arrays by piece), written to
     `target`.
 
-    formats: of each side's pieces as the cube reads them. run: K accumulated from zero (None: all); run r of K is
-    written to rows r m .. (r + 1) m - 1 of `target`.
+    formats: of each side's pieces as the cube reads them. promotion_interval: K accumulated from zero (None:
+    all); run r of K is written to rows r m .. (r + 1) m - 1 of `target`.
     """
 
     name: str
@@ -59,7 +59,7 @@ class CubeTerm:
     arrays: tuple[Mapping[int, GlobalArray], Mapping[int, GlobalArray]]
     formats: tuple[Mapping[int, str], Mapping[int, str]]
     target: GlobalArray
-    run: int | None = None
+    promotion_interval: int | None = None
 
     def used(self, side: int, stage: Stage) -> list[int]:
         """The pieces of one side that a stage uses."""

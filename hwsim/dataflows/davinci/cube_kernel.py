@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.block_grid import BlockGrid
-from hwsim.dataflows.davinci.blocks import zero_at
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory, CubeTerm
 from hwsim.dataflows.elementwise import link_engine
 from hwsim.dataflows.tiles import TileGrid, distribute, places
@@ -113,7 +112,7 @@ class CubeKernel:
                 yield OutputTile(row, col, i.size, j.size)
 
     def _tile(self, s: StreamBuilder, tile: OutputTile) -> None:
-        for run in s.blocks("run", self.k, self.term.run or self.k):
+        for run in s.blocks("run", self.k, self.term.promotion_interval or self.k):
             self._run(s, tile, run)
 
     def _run(self, s: StreamBuilder, tile: OutputTile, run: Span) -> None:
@@ -178,7 +177,7 @@ class CubeKernel:
             at = start % packet
             self._move_to_l0(s, i, pieces[i], tile, at, size, min(packet, whole - (start - at)))
         is_fresh = period.is_first and start == 0
-        self._multiply(s, tile, period.stage, pieces, size, zero_at(period.span) if is_fresh else None)
+        self._multiply(s, tile, period.stage, pieces, size, period.span.zero_at if is_fresh else None)
         if period.following is None:
             return
         for i, packet in reversed(self._by_length()):  # the shorter is needed sooner; of equals B's is first

@@ -23,7 +23,7 @@ from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.layouts import Order
+    from hwsim.gemm.layouts import StorageOrder
     from hwsim.gemm.plan import Piece, Side
     from hwsim.gemm.record import Gemm
 
@@ -97,7 +97,7 @@ class SeparatedKernels:
         targets = [term.target for term in self.terms]
         return list(dict.fromkeys([*self.a.arrays, *self.b.arrays, self.output, *targets, *sums]))
 
-    def _operand(self, side: Side, pieces: Sequence[Piece], rows: int, cols: int, order: Order) -> CubeOperand:
+    def _operand(self, side: Side, pieces: Sequence[Piece], rows: int, cols: int, order: StorageOrder) -> CubeOperand:
         """An operand's pieces: unchanged, rounded by MTE2 during the copy, or made by vector kernels."""
         fmt, name = self.plan.input_format, side.upper()
         if len(pieces) == 1 and not pieces[0].scale_exponent:
@@ -117,7 +117,7 @@ class SeparatedKernels:
         formats = self.a.formats[pair[0]], self.b.formats[pair[1]]
         return instruction_for(self.device, *formats, self.gemm.schedule.instruction)
 
-    def run(self, t: int) -> int | None:
+    def promotion_interval(self, t: int) -> int | None:
         """The K that term t accumulates in the cube from zero; None: all of it."""
         own = self.plan.terms[t].k_group
         run = self.gemm.schedule.promotion_k if own is None else own
@@ -132,7 +132,7 @@ class SeparatedKernels:
         return self.plan.terms[t].k_group is not None or self.gemm.schedule.promotion_k is not None
 
     def _runs(self, t: int) -> int:
-        run = self.run(t)
+        run = self.promotion_interval(t)
         return 1 if run is None else -(-self.gemm.problem.k // run)
 
     def _term(self, t: int) -> CubeTerm:
@@ -150,7 +150,7 @@ class SeparatedKernels:
             ({p: a.pieces[p] for p in used[0]}, {p: b.pieces[p] for p in used[1]}),
             ({p: a.formats[p] for p in used[0]}, {p: b.formats[p] for p in used[1]}),
             target,
-            self.run(t),
+            self.promotion_interval(t),
         )
 
     def _epilogue(self) -> VectorEpilogue:

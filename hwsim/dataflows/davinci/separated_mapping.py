@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory
-from hwsim.dataflows.davinci.mapping import BUFFERS, DEFAULT_BUFFERING, buffering_of
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
 from hwsim.dataflows.options import (
+    BUFFERS,
+    DEFAULT_BUFFERING,
     DISTRIBUTION,
     GRID_COLS,
     GRID_ROWS,
@@ -19,6 +20,7 @@ from hwsim.dataflows.options import (
     STEP_KA,
     STEP_KB,
     UNIT_FLAG,
+    buffering_of,
 )
 from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, whole
 from hwsim.dataflows.tiles import TileGrid, slices_of, tile_grids
@@ -75,7 +77,7 @@ def mapped(
         why = "a wave of tiles nearly square"
         found.append(decision(options, "swizzle", band, "estimate", why))
     settings |= {"unit_flag": is_flagged, "kernels": kernels.count}
-    found += [decision(options, "unit_flag", is_flagged, "default"), _k_group_decision(gemm, kernels)]
+    found += [decision(options, "unit_flag", is_flagged, "default"), _interval_decision(gemm, kernels)]
     by_instruction = {"k_group": kernels.unit.k}  # of terms summed outside after every instruction
     made = tuple(
         KernelMapping(
@@ -138,7 +140,7 @@ def facts_of(gemm: Gemm, family: str) -> dict[str, Any]:
         "step_ka": b.step_a,
         "step_kb": b.step_b,
         "buffering": buffering_of(b.buffers),
-        "k_group": _k_group(gemm, family),
+        "k_group": _promotion_interval(gemm, family),
         "unit": kernel.instruction,
         "kernels": whole(kernel, "kernels"),
         **{name: order for name, order in orders.items() if order != "rows"},
@@ -160,7 +162,7 @@ def _unit_flag(device: Device, is_wanted: bool) -> bool:
     return is_wanted
 
 
-def _k_group(gemm: Gemm, family: str) -> int:
+def _promotion_interval(gemm: Gemm, family: str) -> int:
     """The K that the cube accumulates from zero, of the first promoted term; else K."""
     plan, k = plan_of(gemm), gemm.problem.k
     for kernel in recorded(gemm, family).kernels:
@@ -171,8 +173,8 @@ def _k_group(gemm: Gemm, family: str) -> int:
     return k
 
 
-def _k_group_decision(gemm: Gemm, kernels: SeparatedKernels) -> Decision:
-    runs = [run for t in range(len(kernels.terms)) if (run := kernels.run(t)) is not None]
+def _interval_decision(gemm: Gemm, kernels: SeparatedKernels) -> Decision:
+    runs = [run for t in range(len(kernels.terms)) if (run := kernels.promotion_interval(t)) is not None]
     if not runs:
         return Decision("k_group", str(gemm.problem.k), "default", why="all of K stays in L0C")
     own = kernels.plan.k_group, *(term.k_group for term in kernels.plan.terms)

@@ -161,3 +161,16 @@ def release(context: KernelContext, s: StreamBuilder, terms: Sequence[int], plac
         s.emit(context.design.unit.engine, "sync", signals=signals)
         for ring in rings:
             ring.pushed(s)
+
+
+def adds_sums(place: WorkTile) -> bool:
+    """Whether a CTA adds sums of others to its accumulator."""
+    return place.share is not None and bool(place.share.added)
+
+
+def is_complete(context: KernelContext, t: int, place: WorkTile) -> Sync:
+    """What says that the accumulator of term t has the sum that is to be stored."""
+    shared = context.buffers.shared
+    if shared is None or place.share is None:
+        return context.buffers.accumulators[t].ring.full
+    return shared.whole if adds_sums(place) else shared.own

@@ -15,7 +15,7 @@ from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
 from hwsim.dataflows.tiled.model import SIDES
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import StorageOrder
 from hwsim.program.ir import LocalTile, Sync, one_of, variable
 from hwsim.program.quick import quick
 
@@ -51,7 +51,7 @@ class Barrier:
 
 @lru_cache(maxsize=4096)
 def _slot(
-    name: str, rows: int, cols: int, format: str, cursor: str, row: int, col: int, width: int, order: Order
+    name: str, rows: int, cols: int, format: str, cursor: str, row: int, col: int, width: int, order: StorageOrder
 ) -> LocalTile:
     return LocalTile(
         buffer=name,
@@ -101,12 +101,12 @@ class RingBuffer:
         assert self.barrier is not None
         return self.barrier.full
 
-    def push(self, rows: int, cols: int, order: Order = "rows") -> LocalTile:
+    def push(self, rows: int, cols: int, order: StorageOrder = "rows") -> LocalTile:
         """The next slot to fill, as a tile."""
         return _slot(self.name, rows, cols, self.format, f"{self.name}.push", 0, 0, 0, order)
 
     def pop(
-        self, rows: int, cols: int, *, row: int = 0, col: int = 0, width: int = 0, order: Order = "rows"
+        self, rows: int, cols: int, *, row: int = 0, col: int = 0, width: int = 0, order: StorageOrder = "rows"
     ) -> LocalTile:
         """The next slot to empty, or a part of it from (row, col); width: elements per row of the whole slot."""
         return _slot(self.name, rows, cols, self.format, f"{self.name}.pop", row, col, width, order)

@@ -38,7 +38,7 @@ CACHED_KERNELS = 128  # sets of kernels, and estimates, per device
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class GemmSizes:
     """The sizes that a selection depends on. k: of the longest slice. matrices: batch size times slices of K."""
 
     m: int
@@ -81,7 +81,7 @@ class TileCandidate:
         self._designs = designs
         self._estimates: list[tuple[KernelEstimate, int]] | None = None
 
-    def seconds(self, extent: Extent) -> float:
+    def seconds(self, extent: GemmSizes) -> float:
         """Estimated seconds of all kernels."""
         if self._estimates is None:
             stages = self.blocking.stages
@@ -98,7 +98,7 @@ class TileCandidate:
             self.is_for and (not shape.max_waves or waves <= shape.max_waves) and (not shape.max_k or k <= shape.max_k)
         )
 
-    def padded(self, extent: Extent) -> int:
+    def padded(self, extent: GemmSizes) -> int:
         """Elements of C that its tiles cover."""
         return -(-extent.m // self.blocking.m) * self.blocking.m * -(-extent.n // self.blocking.n) * self.blocking.n
 
@@ -128,7 +128,9 @@ class TileChooser:
         self._lock = Lock()
         self._cached: OrderedDict[int, _DeviceCache] = OrderedDict()
 
-    def choose(self, device: Device, kernels: Sequence[GemmKernel], extent: Extent, request: TileRequest) -> TileChoice:
+    def choose(
+        self, device: Device, kernels: Sequence[GemmKernel], extent: GemmSizes, request: TileRequest
+    ) -> TileChoice:
         """The blocking for all of `kernels`: as requested, or the fastest by estimate.
 
         Raises InputError for a tile or stages that are not allowed.
@@ -167,7 +169,7 @@ class TileChooser:
         seconds, best = max(equal, key=lambda pair: (pair[1].m * pair[1].n, -pair[0]))
         return TileChoice(best, seconds=seconds)
 
-    def seconds(self, device: Device, kernel: GemmKernel, blocking: Blocking, extent: Extent) -> float:
+    def seconds(self, device: Device, kernel: GemmKernel, blocking: Blocking, extent: GemmSizes) -> float:
         """Estimated seconds of one kernel with this blocking."""
         found = self._cache_of(device).estimates
         key = (kernel, blocking)
@@ -178,7 +180,7 @@ class TileChooser:
         return estimate.seconds(extent.m, extent.n, extent.k, extent.matrices)
 
     def _given(
-        self, device: Device, kernels: Sequence[GemmKernel], extent: Extent, request: TileRequest, cores: int
+        self, device: Device, kernels: Sequence[GemmKernel], extent: GemmSizes, request: TileRequest, cores: int
     ) -> TileChoice:
         """The requested tile, with as many stages as fit."""
         tile, family = request.tile, self.family
@@ -377,7 +379,7 @@ def _check_cta_group(
     device: Device,
     kernels: Sequence[GemmKernel],
     tile: tuple[int, int],
-    extent: Extent,
+    extent: GemmSizes,
     cores: int,
 ) -> None:
     """Raise InputError where `cores` cores cannot multiply tiles of m x n together."""
@@ -407,7 +409,7 @@ def _kind(kernel: GemmKernel) -> tuple[object, ...]:
     """The properties of a kernel that its footprint and its time depend on."""
     sides = tuple((*operand.formats.values(), operand.raw and operand.raw.format) for operand in kernel.operands)
     products = tuple(tuple(len(stage.products) for stage in term.stages) for term in kernel.terms)
-    return (products, kernel.runs, sides, replace(kernel.epilogue, partial=kernel.epilogue.partial[:1]))
+    return (products, kernel.promotion_intervals, sides, replace(kernel.epilogue, partial=kernel.epilogue.partial[:1]))
 
 
 def _shapes(family: Family, device: Device, kernel: GemmKernel) -> tuple[Shape, ...]:
@@ -429,7 +431,9 @@ def _blocking(
     """
     unit_k = instruction(device, kernels[0].unit).k
     k = max(unit_k, shape.k_bytes * 8 // widest(kernels) // unit_k * unit_k)
-    for run in sorted({run for kernel in kernels for run in kernel.runs if run is not None}, reverse=True):
+    for run in sorted(
+        {one for kernel in kernels for one in kernel.promotion_intervals if one is not None}, reverse=True
+    ):
         if run <= k:
             k = k // run * run
     most = stages or shape.stages or family.stages

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.tiled.choice import Extent, TileChoice, TileChooser, TileRequest
+from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.design import KernelDesign
-from hwsim.dataflows.tiled.estimate import merge_seconds
+from hwsim.dataflows.tiled.estimate import best_split, merge_seconds
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
@@ -29,7 +29,6 @@ from hwsim.dataflows.tiled.program import (
     spilled_rows,
     tile_scheduler,
 )
-from hwsim.dataflows.tiled.split_k import best_split
 from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import InputError, UnsupportedError
@@ -137,7 +136,7 @@ class TiledDataflow:
                 **storage.settings,
                 **({} if self.family.staged else {STAGING.name: "none"}),
                 **({SPILLED: b.spilled} if b.spilled else {}),
-                "k_group": partition.k_group(max(lengths)),
+                "k_group": partition.promotion_interval(max(lengths)),
                 "launches": launches(partition, found.parts, scheduler.tile_count),
             }
         )
@@ -241,7 +240,7 @@ class TiledDataflow:
         self, partition: Partition, kernels: Sequence[GemmKernel], lengths: Sequence[int], request: TileRequest
     ) -> TileChoice:
         problem = partition.gemm.problem
-        extent = Extent(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
+        extent = GemmSizes(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
         return self._chooser.choose(partition.device, kernels, extent, request)
 
     # --- slices of K -------------------------------------------------------------------------------------------
@@ -323,9 +322,9 @@ class TiledDataflow:
         return [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
 
 
-def _extent(partition: Partition, lengths: Sequence[int]) -> Extent:
+def _extent(partition: Partition, lengths: Sequence[int]) -> GemmSizes:
     problem = partition.gemm.problem
-    return Extent(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
+    return GemmSizes(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
 
 
 def least_seconds(partition: Partition, lengths: Sequence[int]) -> float:

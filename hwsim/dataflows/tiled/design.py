@@ -51,7 +51,9 @@ class KernelDesign:
                 f"cta_group = {blocking.cores}: {self.device.name} has no such instruction like {self.unit_name}"
             )
         longs = {
-            run for run, short in zip(kernel.runs, self.promotes_in_block, strict=True) if run is not None and not short
+            run
+            for run, short in zip(kernel.promotion_intervals, self.promotes_in_block, strict=True)
+            if run is not None and not short
         }
         if not self.family.staged:
             self._check_registers()
@@ -59,7 +61,7 @@ class KernelDesign:
             raise UnsupportedError(
                 f"the {self.family.name} dataflow adds terms up after one length of K, not {sorted(longs)}"
             )
-        for run, is_short in zip(kernel.runs, self.promotes_in_block, strict=True):
+        for run, is_short in zip(kernel.promotion_intervals, self.promotes_in_block, strict=True):
             if is_short and run is not None and blocking.k % run:
                 raise InputError(f"tile k = {blocking.k} is not a multiple of k_group = {run}; allowed: its multiples")
         if blocking.k % unit.k and not all(self.promotes_in_block):
@@ -80,7 +82,9 @@ class KernelDesign:
                 f"tiles whose K CTAs share: programs add sums in {' and '.join(LANE_FORMATS['add'])}, "
                 f"and {self.unit_name} gives {kernel.workspace.format}"
             )
-        if kernel.joined and (any(run != kernel.runs[0] for run in kernel.runs) or self.k_sweeps > 1):
+        if kernel.joined and (
+            any(run != kernel.promotion_intervals[0] for run in kernel.promotion_intervals) or self.k_sweeps > 1
+        ):
             raise UnsupportedError(
                 f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
             )
@@ -108,7 +112,7 @@ class KernelDesign:
         longest_k: K of the longest slice.
         """
         kernel, block = self.kernel, min(self.blocking.k, longest_k)
-        for run, short in zip(kernel.runs, self.promotes_in_block, strict=True):
+        for run, short in zip(kernel.promotion_intervals, self.promotes_in_block, strict=True):
             # The vector engine forms the products of a block of K before it adds them to the sums.
             if self.on_vector and short and isinstance(run, int) and -(-block // run) > SHORT_SUMS:
                 raise UnsupportedError(
@@ -204,7 +208,7 @@ class KernelDesign:
             return block
         bits, unit_k = format_of(self.unit.a).bits, self.unit.k
         step = max(unit_k, FRAGMENT_BYTES * 8 // bits // unit_k * unit_k)
-        for run, short in zip(self.kernel.runs, self.promotes_in_block, strict=True):
+        for run, short in zip(self.kernel.promotion_intervals, self.promotes_in_block, strict=True):
             if short and run is not None:
                 step = max(step, run) // run * run
         return min(step, block)
@@ -262,12 +266,12 @@ class KernelDesign:
         """For each term, whether it is promoted within a block of K (its promotion interval is at most the
         block's K).
         """
-        return tuple(run is not None and run <= self.blocking.k for run in self.kernel.runs)
+        return tuple(run is not None and run <= self.blocking.k for run in self.kernel.promotion_intervals)
 
     @cached_property
     def promoted(self) -> tuple[bool, ...]:
         """For each term, whether it is promoted at all."""
-        return tuple(run is not None for run in self.kernel.runs)
+        return tuple(run is not None for run in self.kernel.promotion_intervals)
 
     @cached_property
     def chained(self) -> tuple[int, ...]:
@@ -277,12 +281,16 @@ class KernelDesign:
     @cached_property
     def terms_across_blocks(self) -> tuple[int, ...]:
         """The terms whose promotion interval spans several blocks of K."""
-        return tuple(t for t, run in enumerate(self.kernel.runs) if run is not None and not self.promotes_in_block[t])
+        return tuple(
+            t
+            for t, run in enumerate(self.kernel.promotion_intervals)
+            if run is not None and not self.promotes_in_block[t]
+        )
 
     @cached_property
     def run_across_blocks(self) -> int | None:
         """The promotion interval of those terms, or None."""
-        return self.kernel.runs[self.terms_across_blocks[0]] if self.terms_across_blocks else None
+        return self.kernel.promotion_intervals[self.terms_across_blocks[0]] if self.terms_across_blocks else None
 
     @cached_property
     def k_sweeps(self) -> int:

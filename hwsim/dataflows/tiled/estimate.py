@@ -7,6 +7,7 @@ does not overlap. Everything that does not depend on the sizes of a GEMM is comp
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.tiled.design import KernelDesign
@@ -17,6 +18,7 @@ from hwsim.gemm.expressions import operations
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.devices.model import LinkModel
+    from hwsim.libraries.model.kernels import SplitKModel
 
 
 class KernelEstimate:
@@ -149,7 +151,7 @@ def _lane_operations(design: KernelDesign) -> float:
     b, kernel = design.blocking, design.kernel
     count = 0.0
     value = kernel.epilogue.value
-    for t, run in enumerate(kernel.runs):
+    for t, run in enumerate(kernel.promotion_intervals):
         if run is not None and not (kernel.joined and t):
             joins = operations(value) if kernel.joined and value is not None else 0
             count += b.m * b.n * b.k / run * (joins + 1)
@@ -175,3 +177,20 @@ def _link(device: Device, source: str, target: str) -> LinkModel:
     if not found:
         raise UnsupportedError(f"device {device.name} has no link from {source} to {target}")
     return found[-1]
+
+
+def best_split(
+    k: int, estimate: Callable[[int], float], bound: Callable[[int], float], rules: SplitKModel
+) -> tuple[int, float]:
+    """The number of slices with the least `estimate` (seconds; ties: the smaller number), and that estimate relative to
+    no split.
+
+    k: elements. bound: a lower bound in seconds for each number; numbers whose bound rules them out are skipped,
+    because an estimate evaluates every tile of the family. rules: the library's counts and minimum slice length.
+    """
+    whole = estimate(1)
+    best = (whole, 1)
+    for count in rules.counts[1:]:
+        if k >= count * rules.min_slice and bound(count) < best[0]:
+            best = min(best, (estimate(count), count))
+    return best[1], best[0] / whole if whole else 1.0

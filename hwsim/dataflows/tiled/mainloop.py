@@ -15,7 +15,7 @@ from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, TmemAccumul
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.fragments import FragmentLoader, SplitFragments
 from hwsim.dataflows.tiled.loads import Loader, RegisterLoader, SharedLoader
-from hwsim.dataflows.tiled.operands import FragmentFeed, StageFeed
+from hwsim.dataflows.tiled.operand_feed import FragmentFeed, StageFeed
 from hwsim.dataflows.tiled.products import Products
 from hwsim.dataflows.tiled.promotion import Promotion, Sums, promotion_of
 from hwsim.dataflows.tiled.spill import Spill

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hwsim.gemm.layouts import Order
+from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.plan import Expression, Piece, Term
 from hwsim.program.quick import quick
 
@@ -38,7 +38,7 @@ class MatrixRef:
 
     name: str
     format: str
-    order: Order = "rows"
+    order: StorageOrder = "rows"
 
 
 @quick
@@ -60,7 +60,7 @@ class KernelOperand:
     order: storage order of all its matrices. rules: how the plan makes each piece.
     """
 
-    order: Order
+    order: StorageOrder
     pieces: tuple[StoredPiece, ...]
     rules: tuple[Piece, ...] = ()
     raw: MatrixRef | None = None
@@ -108,7 +108,7 @@ class TileEpilogue:
 class GemmKernel:
     """One GEMM kernel: its `terms` accumulate products of pieces of A and B over K.
 
-    unit: the matrix instruction. runs: for each term its promotion interval, None: never promoted. joined: the terms
+    unit: the matrix instruction. promotion_intervals: of each term, elements of K (None: never). joined: the terms
     are joined by epilogue.value after every run and added to one sum. workspace: of the sums of CTAs that share the K
     of tiles (None: none do).
     """
@@ -116,7 +116,7 @@ class GemmKernel:
     name: str
     unit: str
     terms: tuple[Term, ...]
-    runs: tuple[int | None, ...]
+    promotion_intervals: tuple[int | None, ...]
     a: KernelOperand
     b: KernelOperand
     epilogue: TileEpilogue

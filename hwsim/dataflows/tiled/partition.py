@@ -17,7 +17,7 @@ from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import has_integer_parts, operations, scaled, sequential_form
-from hwsim.gemm.layouts import K_MAJOR, Order
+from hwsim.gemm.layouts import K_MAJOR, StorageOrder
 from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Partition:
     device: Device
     family: Family
     unit: str
-    orders: tuple[Order, Order]
+    orders: tuple[StorageOrder, StorageOrder]
     is_sliced: bool
 
     @cached_property
@@ -79,7 +79,7 @@ class Partition:
         return MatrixRef("C", self.gemm.output)
 
     @cached_property
-    def runs(self) -> tuple[int | None, ...]:
+    def promotion_intervals(self) -> tuple[int | None, ...]:
         """For each term its promotion interval: None where the unit's chain is the term, WHOLE where terms join after
         all of a slice.
         """
@@ -91,9 +91,9 @@ class Partition:
             found.append(self.model.k if run == "instruction" else run)
         return tuple(found)
 
-    def k_group(self, longest: int) -> int:
+    def promotion_interval(self, longest: int) -> int:
         """The K that the unit accumulates from zero; longest: K of the longest slice."""
-        return next((run for run in self.runs if run not in (None, WHOLE)), None) or longest
+        return next((run for run in self.promotion_intervals if run not in (None, WHOLE)), None) or longest
 
     @cached_property
     def words(self) -> int:
@@ -115,7 +115,7 @@ class Partition:
         """Operations per element in place of arithmetic that the fp32 lanes do not support; 0: they support it all."""
         expression, problem, epilogue = self.plan.combine, self.gemm.problem, self.gemm.epilogue
         has_epilogue = epilogue.alpha != 1 or problem.has_c or problem.bias is not None
-        is_plain = self.is_single and not has_epilogue and self.runs[0] is None
+        is_plain = self.is_single and not has_epilogue and self.promotion_intervals[0] is None
         if is_plain and self.output.format == self.model.d and not self.is_sliced:
             return 0
         is_fp32 = self.model.d == "fp32" and self.plan.arithmetic == "fp32" and not has_integer_parts(expression)
@@ -180,7 +180,7 @@ class Partition:
         rules = (self.plan.a_pieces, self.plan.b_pieces)[side]
         return not (self.splits_in_kernel or self.converts_on_load or is_unsplit(self.plan, rules))
 
-    def loaded_order(self, side: int) -> Order:
+    def loaded_order(self, side: int) -> StorageOrder:
         """The storage order of what the kernels load of A or B: the operand's own, unless the unit needs pieces
         K-major.
         """
@@ -249,7 +249,7 @@ class Partition:
             name=name,
             unit=self.unit,
             terms=tuple(self.plan.terms[t] for t in part.terms),
-            runs=tuple(self.runs[t] for t in part.terms),
+            promotion_intervals=tuple(self.promotion_intervals[t] for t in part.terms),
             a=self._operand(0, part.terms),
             b=self._operand(1, part.terms),
             epilogue=epilogue,
@@ -290,7 +290,7 @@ class Partition:
         is_joined = self.plan.join == "group"
         count = 1 if is_joined else len(part.terms)
         partial = tuple(MatrixRef(f"{name}.partial{t + 1}", self.model.d) for t in range(count))
-        is_promoted = any(self.runs[t] is not None for t in part.terms)
+        is_promoted = any(self.promotion_intervals[t] is not None for t in part.terms)
         return TileEpilogue(
             part.value if is_joined and not self.placeholder_ops else None,
             partial[0],

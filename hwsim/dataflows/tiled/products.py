@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
-from hwsim.dataflows.tiled.operands import BlockStep, OperandFeed
+from hwsim.dataflows.tiled.operand_feed import BlockStep, OperandFeed
 from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import Span, StreamBuilder
@@ -79,7 +79,7 @@ class Products:
             shorts = [turn.term for turn in design.sequential_joins]
         made: list[_Product] = []
         for group in [shorts] if kernel.joined and shorts else [[t] for t in shorts]:
-            run = kernel.runs[group[0]]
+            run = kernel.promotion_intervals[group[0]]
             assert run is not None
             for at, length in chunks(step.size, run):
                 for row, rows in chunks(place.m, design.part_rows):

@@ -63,7 +63,7 @@ class SeparateSums:
         design = self.context.design
         for _, step in chunks(size, design.step_k):
             for t in (t for t, short in enumerate(design.promotes_in_block) if short):
-                run = design.kernel.runs[t]
+                run = design.kernel.promotion_intervals[t]
                 assert run is not None
                 for _ in chunks(step, run):
                     self._add(s, ops, place, [t], design.part_rows)
@@ -102,7 +102,7 @@ class JoinedSum:
         design = self.context.design
         shorts = [t for t, short in enumerate(design.promotes_in_block) if short]
         for _, step in chunks(size, design.step_k):
-            run = design.kernel.runs[shorts[0]]
+            run = design.kernel.promotion_intervals[shorts[0]]
             assert run is not None
             for _ in chunks(step, run):
                 self._add(s, ops, place, shorts)
@@ -148,7 +148,7 @@ class SequentialJoin:
 
     def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
         design = self.context.design
-        run = design.kernel.runs[0]
+        run = design.kernel.promotion_intervals[0]
         assert run is not None
         for _, step in chunks(size, design.step_k):
             for _ in chunks(step, run):

@@ -6,33 +6,17 @@ It knows what a Share says of a CTA's part; not which tiles are shared, and not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import VectorOps
-from hwsim.dataflows.tiled.accumulators import accumulator_rows, row_chunks
+from hwsim.dataflows.tiled.accumulators import accumulator_rows, is_complete, row_chunks
 from hwsim.dataflows.tiled.buffers import SharedSums
 from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
 from hwsim.dataflows.tiles import Stored, WorkTile
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import ZERO, GlobalTile, Sync
-
-if TYPE_CHECKING:
-    from hwsim.dataflows.tiled.epilogue import EpilogueWriter
+from hwsim.program.ir import ZERO, GlobalTile
 
 TERM = 0  # of the only one, as is checked before (hwsim.dataflows.tiled.dataflow)
-
-
-def adds_sums(place: WorkTile) -> bool:
-    """Whether a CTA adds sums of others to its accumulator."""
-    return place.share is not None and bool(place.share.added)
-
-
-def is_complete(context: KernelContext, t: int, place: WorkTile) -> Sync:
-    """What says that the accumulator of term t has the sum that is to be stored."""
-    shared = context.buffers.shared
-    if shared is None or place.share is None:
-        return context.buffers.accumulators[t].ring.full
-    return shared.whole if adds_sums(place) else shared.own
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.dataflows.tiled.context import KernelContext
-from hwsim.dataflows.tiled.operands import BlockStep
+from hwsim.dataflows.tiled.operand_feed import BlockStep
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import CORE, ZERO, GlobalTile, LocalTile, Sync, variable

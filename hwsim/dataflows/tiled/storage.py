@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.tiled.model import SIDES
 from hwsim.dataflows.tiled.partition import Partition, takes_k_major
 from hwsim.errors import UnsupportedError
-from hwsim.gemm.layouts import K_MAJOR, Order
+from hwsim.gemm.layouts import K_MAJOR, StorageOrder
 from hwsim.gemm.mapping import Scalar
 from hwsim.gemm.record import Decision
 
@@ -28,8 +28,8 @@ LAYOUT_OPTIONS = ("a_layout", "b_layout")
 class OperandStorage:
     """The storage orders of A and B. changed: those that differ from the record's, by option. unit: the instruction."""
 
-    orders: tuple[Order, Order]
-    changed: tuple[tuple[str, Order], ...]
+    orders: tuple[StorageOrder, StorageOrder]
+    changed: tuple[tuple[str, StorageOrder], ...]
     unit: str
 
     @property
@@ -67,7 +67,7 @@ def storage_for(partition: Partition, options: Mapping[str, Any]) -> OperandStor
     return OperandStorage((orders[0], orders[1]), tuple(changed), partition.unit)
 
 
-def recorded_orders(gemm: Gemm) -> tuple[Order, Order]:
+def recorded_orders(gemm: Gemm) -> tuple[StorageOrder, StorageOrder]:
     """The storage orders of A and B in a mapped record."""
     assert gemm.mapping is not None
     given = {one.name: one.value for one in gemm.mapping.kernels[0].settings}

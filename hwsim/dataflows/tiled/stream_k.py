@@ -16,11 +16,11 @@ import numpy as np
 
 from hwsim.dataflows.tiles import (
     CoreWaves,
-    Share,
     Slices,
     StaticTileScheduler,
     Stored,
     TileGrid,
+    TileShare,
     WorkTile,
     places,
     tile_grids_at,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from hwsim.gemm.summation import Region
     from hwsim.program.builder import StreamBuilder
 
-Span = tuple[int, int]
-Sum = Chain | Reduction
+KPart = tuple[int, int]
+SumTree = Chain | Reduction
 
 
 class Rectangle(NamedTuple):
@@ -54,7 +54,7 @@ class SharedTiles:
     """Which tiles are shared (rows x columns of tiles), and (start, length) of the part of K of each CTA of a tile."""
 
     is_shared: NDArray[np.bool_]
-    parts: tuple[Span, ...]
+    parts: tuple[KPart, ...]
 
 
 def has_shared_tiles(schedule: Schedule) -> bool:
@@ -68,7 +68,7 @@ def shared_tiles(schedule: Schedule, sizes: tuple[int, int, int], tile: tuple[in
     Raises UnsupportedError for regions that are no tiles, or whose sums are no tree of parts of K in one order.
     """
     m, n, k = sizes
-    sums: list[Sum] = []
+    sums: list[SumTree] = []
     owner = np.full((-(-m // tile[0]), -(-n // tile[1])), -1)  # of each tile the place of its sum in `sums`; -1: whole
 
     def overlapped(region: Region) -> bool:
@@ -95,16 +95,16 @@ def shared_tiles(schedule: Schedule, sizes: tuple[int, int, int], tile: tuple[in
     return SharedTiles(owner >= 0, tuple(parts))
 
 
-def _along(region: Region, tile: Span) -> Iterator[tuple[Range, int]]:
+def _along(region: Region, tile: KPart) -> Iterator[tuple[Range, int]]:
     """A region's rows with the tile's m, and its columns with the tile's n."""
     return zip((region.rows, region.cols), tile, strict=True)
 
 
-def _count(total: Sum) -> int:
+def _count(total: SumTree) -> int:
     return 1 if isinstance(total, Chain) else len(total.parts)
 
 
-def _tiles_of(region: Region, sizes: Span, tile: Span) -> tuple[Span, Span]:
+def _tiles_of(region: Region, sizes: KPart, tile: KPart) -> tuple[KPart, KPart]:
     """The first tile of a region and that after the last, along m and n."""
     found = []
     for part, size, step in zip((region.rows, region.cols), sizes, tile, strict=True):
@@ -117,7 +117,7 @@ def _tiles_of(region: Region, sizes: Span, tile: Span) -> tuple[Span, Span]:
     return found[0], found[1]
 
 
-def _spans(total: Sum) -> tuple[Span, ...]:
+def _spans(total: SumTree) -> tuple[KPart, ...]:
     """(start, stop) of the parts of K, in the order in which a tree adds neighbours. Raises UnsupportedError."""
     if isinstance(total, Reduction):
         level = "workspace" if _count(total) > 1 else total.level  # a single part meets none
@@ -144,7 +144,7 @@ def rectangles(mask: NDArray[np.bool_]) -> list[Rectangle]:
 
 
 def _by_rows(mask: NDArray[np.bool_]) -> list[Rectangle]:
-    open_runs: dict[Span, int] = {}
+    open_runs: dict[KPart, int] = {}
     found = []
     for row in range(len(mask) + 1):
         runs = _runs(mask[row]) if row < len(mask) else []
@@ -156,7 +156,7 @@ def _by_rows(mask: NDArray[np.bool_]) -> list[Rectangle]:
     return found
 
 
-def _runs(marked: NDArray[np.bool_]) -> list[Span]:
+def _runs(marked: NDArray[np.bool_]) -> list[KPart]:
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]]))).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
 
@@ -167,7 +167,7 @@ class _Group:
 
     whole: CoreWaves
     grid: TileGrid | None = None
-    share: Share | None = None
+    share: TileShare | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class StreamKScheduler:
 
     whole: StaticTileScheduler
     shared: tuple[TileGrid, ...]
-    parts: tuple[Span, ...]
+    parts: tuple[KPart, ...]
 
     def __post_init__(self) -> None:
         count, cores = self._tiles * len(self.parts), self.whole.device_cores
@@ -251,7 +251,7 @@ class StreamKScheduler:
         found += [_Group(one) for one in _alike(waves, is_taken) if any(one.waves)]
         return tuple(sorted(found, key=lambda group: group.whole.first))
 
-    def _intervals(self, firsts: Sequence[int], tiles: int, waves: Sequence[tuple[int, ...]]) -> list[Span]:
+    def _intervals(self, firsts: Sequence[int], tiles: int, waves: Sequence[tuple[int, ...]]) -> list[KPart]:
         """Runs of a grid's tiles whose CTAs of each part are neighbouring cores with equally many whole tiles."""
         count, edges = self.whole.device_cores, [0]
         for at in range(1, tiles):
@@ -260,7 +260,7 @@ class StreamKScheduler:
                 edges.append(at)
         return list(zip(edges, [*edges[1:], tiles], strict=True))
 
-    def _share(self, part: int, name: str, row: int, grid: TileGrid, tile: Affine) -> Share:
+    def _share(self, part: int, name: str, row: int, grid: TileGrid, tile: Affine) -> TileShare:
         """What the CTA of a part stores and adds. row: of the workspace, of the grid; tile: number of the tile."""
 
         def stored(of: int) -> Stored:
@@ -271,7 +271,7 @@ class StreamKScheduler:
             if part + step < len(self.parts):
                 added.append(stored(part + step))
             step *= 2
-        return Share(stored(part) if part else None, tuple(added))
+        return TileShare(stored(part) if part else None, tuple(added))
 
 
 def stream_k(

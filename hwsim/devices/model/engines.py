@@ -8,7 +8,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from hwsim.datafiles.base import Name, StrictRecord
-from hwsim.devices.ranges import Cycles, Depth, Interval, PartialCycles, SmallBytes
+from hwsim.devices.ranges import Cycles, IssueInterval, PartialCycles, QueueDepth, SmallBytes
 
 
 class EngineModel(StrictRecord):
@@ -16,7 +16,7 @@ class EngineModel(StrictRecord):
     sequencer issues ahead).
     """
 
-    queue_depth: Depth
+    queue_depth: QueueDepth
     issue_cycles: PartialCycles = 1.0
     sync_cycles: Cycles = 1  # time that a sync instruction occupies the engine
 
@@ -28,7 +28,7 @@ class FlagsModel(StrictRecord):
     unit_bytes: of the unit's result, so many are handed on at a time while it is still at work (Ascend's UnitFlag).
     """
 
-    per_pipe_pair: Depth
+    per_pipe_pair: QueueDepth
     queued: bool = False
     unit_bytes: SmallBytes | None = None
 
@@ -65,5 +65,5 @@ class VectorModel(StrictRecord):
     memory: Name
     repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
     overhead_cycles: Cycles
-    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], Interval]
+    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], IssueInterval]
     specials: LaneSpecialsModel = LaneSpecialsModel()

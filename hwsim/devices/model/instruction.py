@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hwsim.datafiles.base import Name, Names, StrictRecord
-from hwsim.devices.ranges import Cores, Cycles, Extent, Interval, PerCycle, Places
+from hwsim.datafiles.base import Name, NameList, StrictRecord
+from hwsim.devices.ranges import BinaryPlaces, Cores, Cycles, Elements, IssueInterval, PerCycle
 from hwsim.formats import format_of
 from hwsim.numerics.units import RoundingName, Terms
 
-Place = Name | Names
+MemoryPlaces = Name | NameList
 TILE = "[1-9][0-9]*x[1-9][0-9]*"
 
 
@@ -26,7 +26,7 @@ class MmaTiming(StrictRecord):
     m * n * k / macs_per_cycle of the instruction as named (with a pattern's N inserted). Absent: not known.
     """
 
-    issue_interval_cycles: Interval | None = None
+    issue_interval_cycles: IssueInterval | None = None
     macs_per_cycle: PerCycle | None = None
     # By memory: bandwidth of a port that feeds operands. The interval is at least the bytes of the instruction's A and
     # B in that memory of one core, divided by it.
@@ -56,22 +56,24 @@ class InstructionModel(StrictRecord):
 
     engine: Name  # that executes it
     unit: Name  # dot unit, one of the device's dot_units
-    m: Extent  # elements, over all cores that execute it together
-    n: Extent  # elements; of a pattern the smallest, of which each N is a multiple
-    k: Extent  # elements
+    m: Elements  # elements, over all cores that execute it together
+    n: Elements  # elements; of a pattern the smallest, of which each N is a multiple
+    k: Elements  # elements
     a: Name  # format of A; of a pattern an example
     b: Name  # format of B; of a pattern an example
     c: Name  # format of the accumulator
     d: Name  # format of the result
-    n_last: Extent | None = None  # pattern: the largest N
-    n_also: tuple[Extent, ...] = ()  # pattern: further N that are no multiple of n
+    n_last: Elements | None = None  # pattern: the largest N
+    n_also: tuple[Elements, ...] = ()  # pattern: further N that are no multiple of n
     formats: tuple[Name, ...] = ()  # pattern: the formats that A and B may have, each on its own
     operand_rounding: RoundingName | None = None  # of 32-bit words to a narrower format (None: low bits ignored)
-    largest: Extent | None = None  # largest m, n, k of one program-level mma, elements
-    memories: tuple[Place, Place, Place] | None = None  # where A, B and C/D lie: one memory, or a list of allowed ones
+    largest: Elements | None = None  # largest m, n, k of one program-level mma, elements
+    memories: tuple[MemoryPlaces, MemoryPlaces, MemoryPlaces] | None = (
+        None  # where A, B and C/D lie: one memory, or a list of allowed ones
+    )
     scale_format: Name | None = None  # block scales of A and B: format, and their length in k
     scale_block: Terms | None = None
-    scale_input_d: Places | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
+    scale_input_d: BinaryPlaces | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
     scale_input_d_rule: Literal["exact", "RZ", "RNE", "flush"] = "exact"  # c 2^-s below c's normal range
     k_major_only: bool = False  # operands in shared memory must be K-major (wgmma for all but 16-bit formats)
     # Cores that execute it together (None: one; 2: tcgen05's cta_group::2). Each holds an equal part of the rows of A

@@ -11,12 +11,12 @@ from hwsim.devices.ranges import (
     ChipBytes,
     CoreBytes,
     Cycles,
-    Depth,
     Factor,
     Nanoseconds,
     PartialCycles,
     PerCycle,
     PerSecond,
+    QueueDepth,
     SmallBytes,
 )
 
@@ -45,7 +45,7 @@ class SharedModel(StrictRecord):
     write_bytes_per_second: PerSecond | None = None
     line_bytes: SmallBytes = 1
     latency_ns: Nanoseconds | None = None
-    coalesced_reads: Depth | None = None
+    coalesced_reads: QueueDepth | None = None
     replacement: Literal["lru", "random"] = "lru"
     deferred_write_bytes: Annotated[int, Field(ge=0, lt=1 << 30)] | None = None
 

@@ -23,6 +23,7 @@ from hwsim.frameworks.numpy.emulation import new_engine
 
 SHIM = Path(hwsim.frameworks.blas.__file__).with_name("libhwsim_blas.so")
 SOCKET, PRELOAD = "HWSIM_BLAS_SOCKET", "LD_PRELOAD"
+MOST_PATH = 107  # bytes of a Unix socket's name on Linux
 SIZES = (3, 5, 4)  # of the product that tells whether device and scheme go together
 
 
@@ -31,7 +32,8 @@ def run_program(command: Sequence[str], arguments: Mapping[str, Any]) -> tuple[i
     asked for.
 
     arguments: those of `hwsim.run`. Raises UnsupportedError on other systems than Linux and where neither float32 nor
-    float64 products run, InputError for a command that cannot be started, and as `hwsim.run` for wrong arguments.
+    float64 products run, InputError for a command that cannot be started or a TMPDIR too long for a socket, and as
+    `hwsim.run` for wrong arguments.
     """
     if not sys.platform.startswith("linux") or not SHIM.is_file():
         raise UnsupportedError(f"hwsim blas needs Linux and {SHIM.name} beside {SHIM.parent}: build hwsim there")
@@ -40,6 +42,11 @@ def run_program(command: Sequence[str], arguments: Mapping[str, Any]) -> tuple[i
     engine.multiply(np.ones((m, k), np.float32), np.ones((k, n), np.float32))
     with tempfile.TemporaryDirectory(prefix="hwsim-blas-") as folder:
         path = Path(folder) / "socket"
+        if len(os.fsencode(path)) > MOST_PATH:
+            raise InputError(
+                f"hwsim blas: {path} is longer than the {MOST_PATH} bytes that a socket's name may have; "
+                "set TMPDIR to a folder with a shorter name"
+            )
         with BlasServer(path, arguments) as server:
             listener = threading.Thread(target=server.serve_forever, daemon=True)
             listener.start()

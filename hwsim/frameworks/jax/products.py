@@ -22,10 +22,10 @@ from hwsim.backend.environment import in_default_environment
 from hwsim.errors import UnsupportedError
 from hwsim.frameworks.jax.algorithms import BY_PRECISION, arguments_of
 from hwsim.frameworks.product import NARROW, multiplied
-from hwsim.frameworks.settings import Settings, Stage, settings_of
+from hwsim.frameworks.settings import PassName, Settings, settings_of
 from hwsim.operands.operand import operand
 
-Array = Any  # of JAX
+JaxArray = Any  # of JAX
 
 
 @dataclass
@@ -93,7 +93,9 @@ class Multiplier:
             self._settings[key] = settings_of({**self.arguments, **more})
         return self._settings[key]
 
-    def dot_general(self, lhs: Array, rhs: Array, dimension_numbers: Any, precision: Any, out: Any) -> Array | None:
+    def dot_general(
+        self, lhs: JaxArray, rhs: JaxArray, dimension_numbers: Any, precision: Any, out: Any
+    ) -> JaxArray | None:
         """jax.lax.dot_general on the device, with a result of dtype `out`; None for dtypes that hwsim lacks."""
         ((left_k, right_k), (left_batch, right_batch)) = dimension_numbers
         if not all(_is_taken(x.dtype) for x in (lhs, rhs)):
@@ -107,7 +109,7 @@ class Multiplier:
     def compute(
         self,
         settings: Settings,
-        stage: Stage,
+        stage: PassName,
         gradient: str,
         out: Any,
         a: np.ndarray[Any, Any],
@@ -150,8 +152,8 @@ def _is_taken(dtype: Any) -> bool:
 
 
 def _as_stack(
-    x: Array, batch: tuple[int, ...], inner: tuple[int, ...], *, k_last: bool
-) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
+    x: JaxArray, batch: tuple[int, ...], inner: tuple[int, ...], *, k_last: bool
+) -> tuple[JaxArray, tuple[int, ...], tuple[int, ...]]:
     """(count, m, k), or (count, k, n), of an operand; the sizes of its batch dimensions and of its own."""
     own = [i for i in range(x.ndim) if i not in batch and i not in inner]
     order = [*batch, *own, *inner] if k_last else [*batch, *inner, *own]
@@ -162,27 +164,27 @@ def _as_stack(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _product(multiplier: Multiplier, settings: Settings, out: Any, a: Array, b: Array) -> Array:
+def _product(multiplier: Multiplier, settings: Settings, out: Any, a: JaxArray, b: JaxArray) -> JaxArray:
     return _called(multiplier, settings, "forward", "", out, a, b)
 
 
 def _called(
-    multiplier: Multiplier, settings: Settings, stage: Stage, gradient: str, out: Any, a: Array, b: Array
-) -> Array:
+    multiplier: Multiplier, settings: Settings, stage: PassName, gradient: str, out: Any, a: JaxArray, b: JaxArray
+) -> JaxArray:
     shape = jax.ShapeDtypeStruct((*a.shape[:-1], b.shape[-1]), out)
     compute = partial(multiplier.compute, settings, stage, gradient, out)
     return jax.pure_callback(compute, shape, a, b, vmap_method="expand_dims")
 
 
 def _forward(
-    multiplier: Multiplier, settings: Settings, out: Any, a: Array, b: Array
-) -> tuple[Array, tuple[Array, Array]]:
+    multiplier: Multiplier, settings: Settings, out: Any, a: JaxArray, b: JaxArray
+) -> tuple[JaxArray, tuple[JaxArray, JaxArray]]:
     return _product(multiplier, settings, out, a, b), (a, b)
 
 
 def _backward(
-    multiplier: Multiplier, settings: Settings, out: Any, saved: tuple[Array, Array], grad: Array
-) -> tuple[Array, Array]:
+    multiplier: Multiplier, settings: Settings, out: Any, saved: tuple[JaxArray, JaxArray], grad: JaxArray
+) -> tuple[JaxArray, JaxArray]:
     a, b = saved
     taken = settings.of("", "forward").arguments or {}
     if multiplier.by_precision and "accumulate" in taken and a.dtype.itemsize == 1 < grad.dtype.itemsize:
@@ -197,27 +199,27 @@ def _backward(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3, 4))
 def _differentiable(
-    multiplier: Multiplier, settings: Settings, stage: Stage, gradient: str, out: Any, a: Array, b: Array
-) -> Array:
+    multiplier: Multiplier, settings: Settings, stage: PassName, gradient: str, out: Any, a: JaxArray, b: JaxArray
+) -> JaxArray:
     """A gradient's product, which may be differentiated again (by the same passes)."""
     return _called(multiplier, settings, stage, gradient, out, a, b)
 
 
 def _again(
-    multiplier: Multiplier, settings: Settings, stage: Stage, gradient: str, out: Any, a: Array, b: Array
-) -> tuple[Array, tuple[Array, Array]]:
+    multiplier: Multiplier, settings: Settings, stage: PassName, gradient: str, out: Any, a: JaxArray, b: JaxArray
+) -> tuple[JaxArray, tuple[JaxArray, JaxArray]]:
     return _differentiable(multiplier, settings, stage, gradient, out, a, b), (a, b)
 
 
 def _again_backward(
     multiplier: Multiplier,
     settings: Settings,
-    stage: Stage,
+    stage: PassName,
     gradient: str,
     out: Any,
-    saved: tuple[Array, Array],
-    grad: Array,
-) -> tuple[Array, Array]:
+    saved: tuple[JaxArray, JaxArray],
+    grad: JaxArray,
+) -> tuple[JaxArray, JaxArray]:
     return _backward(multiplier, settings, out, saved, grad)
 
 
@@ -225,7 +227,7 @@ _product.defvjp(_forward, _backward)
 _differentiable.defvjp(_again, _again_backward)
 
 
-def dot_general(**arguments: Any) -> Callable[..., Array]:
+def dot_general(**arguments: Any) -> Callable[..., JaxArray]:
     """A function that takes jax.lax.dot_general's place: for Flax's `dot_general=`, jnp.einsum's `_dot_general`, or to
     be called.
 
@@ -239,15 +241,15 @@ def dot_general(**arguments: Any) -> Callable[..., Array]:
     multiplier = Multiplier(arguments, ProductRecord())
 
     def function(
-        lhs: Array,
-        rhs: Array,
+        lhs: JaxArray,
+        rhs: JaxArray,
         dimension_numbers: Any,
         precision: Any = None,
         preferred_element_type: Any = None,
         *,
         out_sharding: Any = None,
         **_: Any,
-    ) -> Array:
+    ) -> JaxArray:
         a, b = jnp.asarray(lhs), jnp.asarray(rhs)
         checked = partial(
             jax.lax.dot_general, dimension_numbers=dimension_numbers, preferred_element_type=preferred_element_type

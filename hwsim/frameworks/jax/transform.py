@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, primitives
 
 from hwsim.frameworks.jax.products import Multiplier, ProductRecord
 
-Values = list[Any]
+JaxValues = list[Any]
 #: Equations with products that are left to JAX: counted by name.
 NOT_CAUGHT = ("conv_general_dilated", "ragged_dot_general", "ragged_dot", "cudnn_fusion", "scaled_matmul")
 #: Control flow that is followed, beside calls.
@@ -56,7 +56,7 @@ class Emulated:
         """A line for each pass and shape of the products so far; then what was not caught."""
         return self.record.text()
 
-    def _evaluate(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> Values:
+    def _evaluate(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> JaxValues:
         known: dict[Any, Any] = {}
 
         def read(variable: Any) -> Any:
@@ -69,7 +69,7 @@ class Emulated:
             known.update(zip(equation.outvars, values, strict=True))
         return [read(variable) for variable in jaxpr.outvars]
 
-    def _equation(self, equation: Any, values: Values) -> Values:
+    def _equation(self, equation: Any, values: JaxValues) -> JaxValues:
         primitive, params = equation.primitive, equation.params
         if primitive is primitives.dot_general_p:
             lhs, rhs = values
@@ -92,7 +92,7 @@ class Emulated:
     def _count(self, name: str) -> None:
         self.record.not_caught[name] = self.record.not_caught.get(name, 0) + 1
 
-    def _below(self, equation: Any, values: Values) -> Values:
+    def _below(self, equation: Any, values: JaxValues) -> JaxValues:
         """An equation with products inside: control flow stays, calls are evaluated in place."""
         params, name = equation.params, equation.primitive.name
         if name == "scan":
@@ -108,15 +108,15 @@ class Emulated:
             return list(jax.checkpoint(function, policy=params.get("policy"))(*values))
         return list(function(*values))
 
-    def _as_function(self, inner: Any) -> Callable[..., Values]:
+    def _as_function(self, inner: Any) -> Callable[..., JaxValues]:
         jaxpr, consts = (inner.jaxpr, inner.consts) if isinstance(inner, ClosedJaxpr) else (inner, ())
         return lambda *values: self._evaluate(jaxpr, consts, values)
 
-    def _scan(self, params: dict[str, Any], values: Values) -> Values:
+    def _scan(self, params: dict[str, Any], values: JaxValues) -> JaxValues:
         consts, start, along = _scanned(params, values)
         body = self._as_function(params["jaxpr"])
 
-        def step(carry: Values, xs: Values) -> tuple[Values, Values]:
+        def step(carry: JaxValues, xs: JaxValues) -> tuple[JaxValues, JaxValues]:
             out = body(*consts, *carry, *xs)
             return out[: len(start)], out[len(start) :]
 
@@ -125,7 +125,7 @@ class Emulated:
         )
         return [*carry, *ys]
 
-    def _while(self, params: dict[str, Any], values: Values) -> Values:
+    def _while(self, params: dict[str, Any], values: JaxValues) -> JaxValues:
         of_condition, of_body = params["cond_nconsts"], params["body_nconsts"]
         first, second = values[:of_condition], values[of_condition : of_condition + of_body]
         condition, body = self._as_function(params["cond_jaxpr"]), self._as_function(params["body_jaxpr"])
@@ -133,7 +133,7 @@ class Emulated:
         return list(jax.lax.while_loop(lambda x: condition(*first, *x)[0], lambda x: body(*second, *x), start))
 
 
-def _scanned(params: dict[str, Any], values: Values) -> tuple[Values, Values, Values]:
+def _scanned(params: dict[str, Any], values: JaxValues) -> tuple[JaxValues, JaxValues, JaxValues]:
     """A scan's operands: constants, the first carry, and what it goes along."""
     if "ft_in" in params:  # since JAX 0.11, for Python 3.12 and later
         consts, start, along = map(list, params["ft_in"].update(values).unpack())

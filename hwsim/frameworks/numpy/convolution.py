@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hwsim.api import matmul
 from hwsim.errors import InputError
-from hwsim.gemm.convolution import ConvShape, Pair, conv_shape
+from hwsim.gemm.convolution import ConvShape, IntPair, conv_shape
 from hwsim.host.arrays import given_array
 
 __all__ = ["ConvShape", "conv2d", "conv_shape", "im2col"]
@@ -59,9 +59,9 @@ def conv2d(
     w: Array,
     c: Array | None = None,
     *,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
+    stride: IntPair = 1,
+    padding: IntPair = 0,
+    dilation: IntPair = 1,
     groups: int = 1,
     bias: Array | None = None,
     **arguments: Any,

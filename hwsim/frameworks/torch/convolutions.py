@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from hwsim.frameworks.torch.multiplication import Place, multiply
+from hwsim.frameworks.torch.multiplication import multiply
+from hwsim.frameworks.torch.place import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
 from hwsim.frameworks.product import scaled_operands
 from hwsim.frameworks.torch.emulation import emulate
-from hwsim.frameworks.torch.multiplication import Place, active
+from hwsim.frameworks.torch.multiplication import active
+from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.tensors import array_of, format_name
 from hwsim.gemm.plan import Mixed
 from hwsim.operands.powers import times_power

@@ -20,14 +20,15 @@ from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hwsim.frameworks.settings import Given, Settings, Stage, describe, settings_of
+from hwsim.frameworks.settings import Given, PassName, Settings, describe, settings_of
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
 from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, UNCAST, Caller, takes
 from hwsim.frameworks.torch.layer_record import EVERY, Record
-from hwsim.frameworks.torch.multiplication import Place, activated
+from hwsim.frameworks.torch.multiplication import activated
 from hwsim.frameworks.torch.names import Names, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
+from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.uncaught import multiplies, runs_products
 
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
@@ -114,7 +115,7 @@ class _Functions(TorchFunctionMode):
         with torch.autocast(device, enabled=False):
             return function(caller, *args, **given)
 
-    def _pass(self) -> tuple[Stage, str]:
+    def _pass(self) -> tuple[PassName, str]:
         """The pass of a function's products: during `backward` a gradient's, unless a checkpoint recomputes."""
         if torch.compiler.is_compiling() or torch._C._current_autograd_node() is None:
             return "forward", ""
@@ -190,7 +191,7 @@ class _Operators(TorchDispatchMode):
         return of_x, of_w, of_bias
 
 
-def _stage(func: Any, args: tuple[Any, ...]) -> tuple[Stage, str]:
+def _stage(func: Any, args: tuple[Any, ...]) -> tuple[PassName, str]:
     """The pass of a product below autograd, and which operand is the gradient.
 
     In a backward node of a product one operand is what the node saved: its second one for the gradient of the first.

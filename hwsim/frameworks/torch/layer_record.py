@@ -15,7 +15,7 @@ from hwsim.analysis.running_error import RunningError
 
 if TYPE_CHECKING:
     from hwsim.frameworks.repeated import Ready
-    from hwsim.frameworks.torch.multiplication import Place
+    from hwsim.frameworks.torch.place import Place
 
 MATRIX = 2  # dimensions
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all

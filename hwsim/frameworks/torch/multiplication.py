@@ -9,15 +9,15 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from hwsim.errors import InputError
 from hwsim.frameworks.product import NARROW, multiplied
-from hwsim.frameworks.settings import Settings, Stage
+from hwsim.frameworks.settings import Settings
 from hwsim.frameworks.torch.layer_record import Record
+from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.tensors import array_of, format_name, layout, tensor_of
 
 #: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
@@ -63,19 +63,6 @@ def active(key: str) -> tuple[Settings, Record]:
             "hwsim.torch.emulate, or call hwsim.torch.swap, with the same arguments first"
         )
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a product belongs: the settings' key, the layer's name, the pass, the operation (for the record), and which
-    operand is a gradient ("a", "b", or "").
-    """
-
-    key: str
-    layer: str
-    stage: Stage
-    operation: str
-    gradient: str = ""
 
 
 def multiply(
@@ -144,4 +131,4 @@ def plain_product(
     return product.to(dtype)
 
 
-__all__ = ["Place", "activate", "activated", "active", "multiply", "plain_product"]
+__all__ = ["activate", "activated", "active", "multiply", "plain_product"]

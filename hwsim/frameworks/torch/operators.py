@@ -14,7 +14,8 @@ import torch
 from torch.autograd import forward_ad
 
 from hwsim.frameworks.torch import convolutions
-from hwsim.frameworks.torch.multiplication import Place, multiply
+from hwsim.frameworks.torch.multiplication import multiply
+from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.tensors import layout
 
 DIFFERENTIATED = (

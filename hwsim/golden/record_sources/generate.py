@@ -169,7 +169,7 @@ def mma(shape: str, d: str, a: str, b: str, saturate: bool) -> CapturedKernel:
         + f"  store_d<{n}, {str(d == 'f16').lower()}>(pd, d);\n"
     )
     name = f"mma.{shape}{'.satfinite' if saturate else ''}.{d}.{a}.{b}.{d}"
-    return CapturedKernel(name, m, n, k, a, b, d, d, 128, 4, body)
+    return CapturedKernel(name=name, m=m, n=n, k=k, a=a, b=b, c=d, d=d, threads=128, cases_per_block=4, body=body)
 
 
 def volta(d: str, c: str) -> CapturedKernel:
@@ -194,7 +194,19 @@ def volta(d: str, c: str) -> CapturedKernel:
         )
         + f"  if (own < cases) for (int i = 0; i < {regs[d]}; i++) pd[pair_c_word<{half[d]}>(i)] = d[i];\n"
     )
-    return CapturedKernel(f"mma.m8n8k4.{d}.f16.f16.{c}", 8, 8, 4, "f16", "f16", c, d, 128, 16, body)
+    return CapturedKernel(
+        name=f"mma.m8n8k4.{d}.f16.f16.{c}",
+        m=8,
+        n=8,
+        k=4,
+        a="f16",
+        b="f16",
+        c=c,
+        d=d,
+        threads=128,
+        cases_per_block=16,
+        body=body,
+    )
 
 
 def wmma(k: int, d: str, a: str) -> CapturedKernel:
@@ -213,7 +225,19 @@ def wmma(k: int, d: str, a: str) -> CapturedKernel:
         f"  mma_sync(d, a, b, c);\n"
         f"  store_matrix_sync(({types[d]}*)D + (size_t)w * 256, d, 16, mem_row_major);\n"
     )
-    return CapturedKernel(f"wmma.m16n16k{k}.{d}.{a}.{a}.{d}", 16, 16, k, a, a, d, d, 128, 4, body)
+    return CapturedKernel(
+        name=f"wmma.m16n16k{k}.{d}.{a}.{a}.{d}",
+        m=16,
+        n=16,
+        k=k,
+        a=a,
+        b=a,
+        c=d,
+        d=d,
+        threads=128,
+        cases_per_block=4,
+        body=body,
+    )
 
 
 def wgmma(n: int, k: int, d: str, a: str, b: str, saturate: bool) -> CapturedKernel:
@@ -246,7 +270,7 @@ def wgmma(n: int, k: int, d: str, a: str, b: str, saturate: bool) -> CapturedKer
         f"  store_d<{n}, {str(half).lower()}>(pd, c);\n"
     )
     name = f"wgmma.m64n{n}k{k}{'.satfinite' if saturate else ''}.{d}.{a}.{b}"
-    return CapturedKernel(name, 64, n, k, a, b, d, d, 128, 1, body)
+    return CapturedKernel(name=name, m=64, n=n, k=k, a=a, b=b, c=d, d=d, threads=128, cases_per_block=1, body=body)
 
 
 def tcgen05(m: int, n: int, kind: str, k: int, d: str, a: str, b: str) -> CapturedKernel:
@@ -324,7 +348,9 @@ def tcgen05(m: int, n: int, kind: str, k: int, d: str, a: str, b: str) -> Captur
         '  if (warp == 0) asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 32;" :: "r"(tensor));\n'
     )
     name = f"tcgen05.mma.m{m}n{n}k{k}.{kind}.{d}.{a}.{b}"
-    return CapturedKernel(name, m, n, k, a, b, d, d, 128, 1, body, scales)
+    return CapturedKernel(
+        name=name, m=m, n=n, k=k, a=a, b=b, c=d, d=d, threads=128, cases_per_block=1, body=body, largest_scale_d=scales
+    )
 
 
 def kernels(arch: str, wgmma_n: list[int]) -> Iterator[CapturedKernel]:

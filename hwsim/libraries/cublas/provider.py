@@ -31,7 +31,7 @@ MOST_RECENT = 16  # estimates, of devices
 
 
 class Cublas(LibraryProvider):
-    """cuBLAS, as hwsim.libraries.registry has it. Estimates of the devices asked for last keep what they have found."""
+    """cuBLAS, one of hwsim.libraries.providers. Estimates of the devices asked for last keep what they have found."""
 
     name = LIBRARY
     files = (SUFFIX,)

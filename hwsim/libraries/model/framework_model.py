@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from hwsim.datafiles.base import Name, Names, StrictRecord
+from hwsim.datafiles.base import Name, NameList, StrictRecord
 
 
 class FrameworkCallModel(StrictRecord):
@@ -35,7 +35,7 @@ class ReductionsModel(StrictRecord):
     is allowed; of all others any.
     """
 
-    narrow: Names
+    narrow: NameList
 
 
 class OutputsModel(StrictRecord):

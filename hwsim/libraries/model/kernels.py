@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from hwsim.datafiles.base import Name, Names, Provenance, StrictRecord
+from hwsim.datafiles.base import Name, NameList, Provenance, StrictRecord
 from hwsim.datafiles.provenance import Level
 
 Extent = tuple[PositiveInt, PositiveInt]
@@ -89,7 +89,7 @@ class InOrderModel(StrictRecord):
     promotion of the partial sum every so many k.
     """
 
-    outputs: Names
+    outputs: NameList
     with_c: tuple[Name, ...] = ()
     least: PositiveInt
     most: PositiveInt
@@ -128,7 +128,7 @@ class CallRuleModel(StrictRecord):
     than so many tiles of K of 128 bytes.
     """
 
-    operands: Annotated[Names, Field(min_length=1)]
+    operands: Annotated[NameList, Field(min_length=1)]
     row_bytes: PositiveInt = 1
     accumulate: tuple[Literal["fast", "promoted"], ...] = ()
     algorithm: PositiveInt
@@ -176,7 +176,7 @@ class Library(StrictRecord):
     name: Name
     title: str
     version: str = ""
-    families: Names
+    families: NameList
     devices: tuple[Name, ...] = ()
     kernels: Annotated[dict[Name, KernelGroup], Field(min_length=1)]
     split_k: SplitKModel

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from hwsim.datafiles.base import Name, Names, StrictRecord
+from hwsim.datafiles.base import Name, NameList, StrictRecord
 
 #: Kinds of calls that a library may have been asked about on fewer chips than about others.
 AskedKind = Literal["mixed_formats", "batched_vectors", "batched_columns", "biased"]
@@ -42,8 +42,8 @@ class AskedModel(StrictRecord):
 
     version: Name
     chips: Annotated[dict[Name, PositiveInt], Field(min_length=1)]
-    alone: dict[AskedKind, Names]
-    same_with_c: Names
+    alone: dict[AskedKind, NameList]
+    same_with_c: NameList
 
 
 class RulesSeenModel(StrictRecord):
@@ -52,7 +52,7 @@ class RulesSeenModel(StrictRecord):
     """
 
     version: Name
-    chips: Annotated[Names, Field(min_length=1)]
+    chips: Annotated[NameList, Field(min_length=1)]
 
 
 class MixedModel(StrictRecord):
@@ -88,7 +88,7 @@ class TakenModel(StrictRecord):
     taken by rows of A and columns of B alone. pairs: of two formats. whole_rows: the first that fits holds.
     """
 
-    outputs: Annotated[dict[Name, Names], Field(min_length=1)]
+    outputs: Annotated[dict[Name, NameList], Field(min_length=1)]
     k_major: tuple[Name, ...]
     pairs: dict[Name, PairModel]
     whole_rows: dict[Name, WholeRowsModel]

@@ -61,7 +61,7 @@ class LtAnswer(NamedTuple):
     cluster: int
 
 
-REFUSED = LtAnswer(-1, 0, 0, 0, 0, 0, 0, 0, 0)
+REFUSED = LtAnswer(id=-1, tile=0, stages=0, splitk=0, reduction=0, swizzle=0, custom=0, inner=0, cluster=0)
 #: CUBLAS_STATUS_INVALID_VALUE and _NOT_SUPPORTED: of a GEMM that cuBLASLt refuses, of an attribute that it lacks.
 REFUSALS = (7, 15)
 #: Attribute number and C type, in the order of LtAnswer.

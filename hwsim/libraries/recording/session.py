@@ -101,7 +101,16 @@ def record(
             if progress is not None:
                 progress(asking + (1 - asking) * len(rows) / len(shapes))
     notes = _notes(device, gpu, version, [name for name, _ in names()])
-    return Recording(out, device.name, gpu, version, source, answers, tuple(notes), tuple(rows))
+    return Recording(
+        path=out,
+        device=device.name,
+        gpu=gpu,
+        version=version,
+        source=source,
+        answers=answers,
+        notes=tuple(notes),
+        rows=tuple(rows),
+    )
 
 
 def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) -> list[str]:

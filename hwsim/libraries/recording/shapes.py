@@ -137,14 +137,22 @@ def form_of(
         b_layout=b_layout,
     )
     call = checked_call(calls_taken(), asked)
-    own = (accumulate or "fast") if format == "e4m3" else None
     pytorch_call((n, k), format=format, output=call.output, has_bias=bias)
     if bias and call.output not in (allowed := biased_outputs(format)):
         raise UnsupportedError(
             f"output {call.output}: with a bias PyTorch's products of {format} give {' or '.join(allowed)}; take that, "
             "or leave the bias out"
         )
-    return GemmForm(call.n, call.k, format, call.output, own, bias, a_layout, b_layout)
+    return GemmForm(
+        n=call.n,
+        k=call.k,
+        format=format,
+        output=call.output,
+        accumulate=(accumulate or "fast") if format == "e4m3" else None,
+        bias=bias,
+        a_layout=a_layout,
+        b_layout=b_layout,
+    )
 
 
 COLUMNS = (*SIZES, *(field.name for field in fields(GemmForm) if field.name not in SIZES))

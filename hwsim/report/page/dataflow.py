@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from hwsim.program.ir import GlobalTile, Instr, Loop, Node
+from hwsim.program.ir import GlobalTile, Instr, Loop, StreamItem
 from hwsim.report.text.words import data
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _computing(program: Program) -> tuple[set[str], list[Flow]]:
     return engines, list(found)
 
 
-def _instructions(body: Sequence[Node]) -> Iterator[Instr]:
+def _instructions(body: Sequence[StreamItem]) -> Iterator[Instr]:
     for node in body:
         if isinstance(node, Loop):
             yield from _instructions(node.body)

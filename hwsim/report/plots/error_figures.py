@@ -13,23 +13,23 @@ import numpy as np
 from hwsim.api import run
 from hwsim.errors import HwsimError
 from hwsim.report.plot_style import line_style, new_axes
-from hwsim.report.plots.series import Row, lines_of, shared
+from hwsim.report.plots.series import PlotRow, lines_of, shared
 
 ERROR = "relative_frobenius"
 ERROR_LABEL = "error, Frobenius norm, relative to the exact product"
 
 
-def error_over_k(rows: Iterable[Row]) -> Any:
+def error_over_k(rows: Iterable[PlotRow]) -> Any:
     """Figure: error of each device and scheme over K. rows: of a sweep with exact: true."""
     return _over(list(rows), "k", "K, products in each dot product")
 
 
-def error_over_size(rows: Iterable[Row]) -> Any:
+def error_over_size(rows: Iterable[PlotRow]) -> Any:
     """Figure: error of each device and scheme over the size, the cube root of m n k. rows: as of error_over_k."""
     return _over(list(rows), "size", "size, cube root of m n k")
 
 
-def _over(rows: list[Row], x: str, label: str) -> Any:
+def _over(rows: list[PlotRow], x: str, label: str) -> Any:
     figure, axes = new_axes(f"error: {shared(rows)}", label, ERROR_LABEL)
     for index, (name, points) in enumerate(lines_of(rows, x, ERROR).items()):
         axes.plot(*zip(*points, strict=True), label=name, **line_style(index))

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from hwsim.report.plot_style import line_style, new_axes
-from hwsim.report.plots.series import Row, lines_of, shared
+from hwsim.report.plots.series import PlotRow, lines_of, shared
 from hwsim.report.text.tune_text import heat
 
 if TYPE_CHECKING:
     from hwsim.studies.tune import Landscape
 
 
-def tflops_over_size(rows: Iterable[Row]) -> Any:
+def tflops_over_size(rows: Iterable[PlotRow]) -> Any:
     """Figure: TFLOP/s (2 m n k / time) of each device and scheme over the size, the cube root of m n k."""
     listed = list(rows)
     figure, axes = new_axes(f"rate: {shared(listed)}", "size, cube root of m n k", "TFLOP/s")

@@ -11,18 +11,18 @@ from typing import Any
 
 from hwsim.errors import InputError
 
-Row = Mapping[str, Any]
+PlotRow = Mapping[str, Any]
 #: Columns that tell lines apart, in the order in which a legend names them.
 TOLD_APART = ("device", "scheme", "format", "library", "accumulate", "output")
 
 
-def size_of(row: Row) -> float:
+def size_of(row: PlotRow) -> float:
     """The edge of a cube with as many multiply-accumulates: the cube root of m n k."""
     volume = float(row["m"] * row["n"] * row["k"])
     return math.cbrt(volume)
 
 
-def lines_of(rows: Iterable[Row], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
+def lines_of(rows: Iterable[PlotRow], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
     """{name: points in order of x} of the rows that have a value of y. x: a column, or "size" for `size_of`.
 
     Several rows with one x (seeds) give their mean. Raises InputError where no row has both.
@@ -44,7 +44,7 @@ def lines_of(rows: Iterable[Row], x: str, y: str) -> dict[str, list[tuple[float,
     }
 
 
-def shared(rows: Iterable[Row]) -> str:
+def shared(rows: Iterable[PlotRow]) -> str:
     """What all rows have in common, for a title."""
     listed = list(rows)
     parts: list[str] = []

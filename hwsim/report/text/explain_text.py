@@ -11,7 +11,7 @@ from typing import Any
 
 from hwsim.report.text.words import facts, table
 
-Record = dict[str, Any]
+ExplainRecord = dict[str, Any]
 WIDEST_DROPPED = 24  # dropped bits are spelt out up to here, else given as a number
 ROUNDINGS = {
     "RNE": "to nearest, ties to even",
@@ -28,7 +28,7 @@ DIRECTIONS = {
 }
 
 
-def explain_text(record: Record) -> str:
+def explain_text(record: ExplainRecord) -> str:
     """The whole explanation as text."""
     lines = _heading(record)
     steps = record["steps"]
@@ -43,7 +43,7 @@ def explain_text(record: Record) -> str:
     return "\n".join(lines)
 
 
-def _heading(record: Record) -> list[str]:
+def _heading(record: ExplainRecord) -> list[str]:
     formats, unit = record["formats"], record["unit"]
     scale = f", block scales {formats['scale']}" if formats["scale"] else ""
     given = record["given_k"]
@@ -59,13 +59,13 @@ def _heading(record: Record) -> list[str]:
     return facts([*pairs, *(("note", note) for note in record["notes"])])
 
 
-def _rounded(unit: Record, d: str) -> str:
+def _rounded(unit: ExplainRecord, d: str) -> str:
     target = unit.get("result_format") or d
     return f"rounded {ROUNDINGS[unit['rounding']]} to {target}"
 
 
 #: What a unit does, in a sentence, by model.
-UNITS: Mapping[str, Callable[[Record, str], str]] = MappingProxyType(
+UNITS: Mapping[str, Callable[[ExplainRecord, str], str]] = MappingProxyType(
     {
         "fused": lambda unit, d: (
             f"fused: {unit['terms']} products a step and the accumulator, aligned to the largest exponent (not below "
@@ -103,19 +103,19 @@ UNITS: Mapping[str, Callable[[Record, str], str]] = MappingProxyType(
 )
 
 
-def _span(step: Record) -> str:
+def _span(step: ExplainRecord) -> str:
     ks = [row["k"] for row in step["operands"]]
     if ks == list(range(ks[0], ks[-1] + 1)):
         return f"{ks[0]}" if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
     return ", ".join(map(str, ks))
 
 
-def _number(number: Record) -> str:
+def _number(number: ExplainRecord) -> str:
     """A number as `0x3c00 = 0x1p+0 = 1`."""
     return f"{number['code']} = {_value(number)}"
 
 
-def _value(number: Record) -> str:
+def _value(number: ExplainRecord) -> str:
     if number["kind"] != "finite":
         return str(number["hex"])
     text = number["decimal"]
@@ -124,7 +124,7 @@ def _value(number: Record) -> str:
     return f"{number['hex']} {'~' if text.startswith('~') else '='} {text.removeprefix('~')}"
 
 
-def _step(step: Record, given: int) -> list[str]:
+def _step(step: ExplainRecord, given: int) -> list[str]:
     lines = _operands(step, given)
     if step["scales"]:
         rows = [(str(x["block"]), x["a"]["code"], x["a"]["hex"], x["b"]["code"], x["b"]["hex"]) for x in step["scales"]]
@@ -133,9 +133,9 @@ def _step(step: Record, given: int) -> list[str]:
     return [*lines, f"  result       {_number(step['result'])}"]
 
 
-def _operands(step: Record, given: int) -> list[str]:
+def _operands(step: ExplainRecord, given: int) -> list[str]:
     """The operands with their products (for a composite, in its parts), then the accumulator."""
-    products: Sequence[Record | None] = step.get("products") or [None] * len(step["operands"])
+    products: Sequence[ExplainRecord | None] = step.get("products") or [None] * len(step["operands"])
     rows, hidden = [], []
     for operand, product in zip(step["operands"], products, strict=True):
         if operand["k"] >= given:
@@ -159,12 +159,12 @@ def _operands(step: Record, given: int) -> list[str]:
     return [*lines, f"  accumulator  {_number(start)}{read}{scaled}"]
 
 
-def _read(operand: Record) -> str:
+def _read(operand: ExplainRecord) -> str:
     """The value, and the one that the unit uses where it differs."""
     return f"{operand['hex']} read as {operand['read_as']}" if operand["read_as"] else str(operand["hex"])
 
 
-def _alignment(step: Record, given: int) -> list[str]:
+def _alignment(step: ExplainRecord, given: int) -> list[str]:
     found = step["alignment"]
     bits, top = found["fraction_bits"], found["top_exponent"]
     deciding = ", ".join("c" if name == "c" else f"k = {name}" for name in found["top_terms"])
@@ -199,14 +199,14 @@ def binary(value: int, fraction_bits: int, whole: int) -> str:
     return f"{'-' if value < 0 else '+'}{bits[:-fraction_bits]}.{bits[-fraction_bits:]}"
 
 
-def _gone(row: Record) -> str:
+def _gone(row: ExplainRecord) -> str:
     if row["dropped"] is None:
         return ""
     bits = row["dropped_bits"]
     return bits if len(bits) <= WIDEST_DROPPED else f"{row['dropped']} (lowest {len(bits)} places)"
 
 
-def _sum(step: Record, words: str = "sum, exact") -> list[str]:
+def _sum(step: ExplainRecord, words: str = "sum, exact") -> list[str]:
     """The sum, its leading place, and what the rounding drops."""
     if step["special"]:
         return [f"  special      {step['special']}: {_why_special(step)}"]
@@ -220,7 +220,7 @@ def _sum(step: Record, words: str = "sum, exact") -> list[str]:
     return lines
 
 
-def _loss(rounding: Record) -> str:
+def _loss(rounding: ExplainRecord) -> str:
     words = DIRECTIONS[rounding["direction"]]
     if rounding["dropped"] is None:
         return words
@@ -228,7 +228,7 @@ def _loss(rounding: Record) -> str:
     return f"{words}; sum - result = {rounding['dropped']}" + (f", {share} of the last place" if share else "")
 
 
-def _why_special(step: Record) -> str:
+def _why_special(step: ExplainRecord) -> str:
     products = step.get("groups") or step.get("products") or []
     names = [x.get("k", row["k"]) for x, row in zip(products, step["operands"], strict=False)]
     odd = [
@@ -242,11 +242,11 @@ def _why_special(step: Record) -> str:
     return "; ".join(odd) or "infinities of both signs met on the way"
 
 
-def _fused(step: Record, given: int) -> list[str]:
+def _fused(step: ExplainRecord, given: int) -> list[str]:
     return [*_alignment(step, given), *_sum(step)]
 
 
-def _block_scaled(step: Record, given: int) -> list[str]:
+def _block_scaled(step: ExplainRecord, given: int) -> list[str]:
     rows = [
         (x["k"], x["hex"], x["decimal"], x["exact"] if x["kind"] == "finite" else "", str(x["exponent"]))
         for x in step["groups"]
@@ -258,11 +258,11 @@ def _block_scaled(step: Record, given: int) -> list[str]:
     ]
 
 
-def _plain(step: Record, given: int) -> list[str]:
+def _plain(step: ExplainRecord, given: int) -> list[str]:
     return _sum(step)
 
 
-def _pairwise(step: Record, given: int) -> list[str]:
+def _pairwise(step: ExplainRecord, given: int) -> list[str]:
     names = ["products rounded", *(f"sums of {2**i}" for i in range(1, len(step["levels"])))]
     rows = [
         (name, str(i), x["code"], x["hex"], x["decimal"])
@@ -272,8 +272,8 @@ def _pairwise(step: Record, given: int) -> list[str]:
     return ["  tree", *table(rows, indent="    ", right=(1,)), *_sum(step, "root + c")]
 
 
-def _two_level(step: Record, given: int) -> list[str]:
-    def line(name: str, number: Record, dropped: str | None) -> tuple[str, str, str, str]:
+def _two_level(step: ExplainRecord, given: int) -> list[str]:
+    def line(name: str, number: ExplainRecord, dropped: str | None) -> tuple[str, str, str, str]:
         return name, number["hex"], number["decimal"], "" if dropped is None else f"dropped {dropped}"
 
     product_exponent = step["product_exponent"]
@@ -296,12 +296,12 @@ def _two_level(step: Record, given: int) -> list[str]:
     ]
 
 
-def _integer(step: Record, given: int) -> list[str]:
+def _integer(step: ExplainRecord, given: int) -> list[str]:
     end = {None: "", "wrap": ", wrapped", "saturate": ", saturated"}[step["overflow"]]
     return [f"  sum, exact   {step['sum']['units']}{end}"]
 
 
-def _composite(step: Record, given: int) -> list[str]:
+def _composite(step: ExplainRecord, given: int) -> list[str]:
     lines = []
     for index, part in enumerate(step["parts"]):
         lines.append(f"  part {index + 1}, operands as {step['operand_format']}: k = {_span(part)}")
@@ -311,7 +311,7 @@ def _composite(step: Record, given: int) -> list[str]:
 
 
 #: The stages behind the operands, by model.
-MODELS: Mapping[str, Callable[[Record, int], list[str]]] = MappingProxyType(
+MODELS: Mapping[str, Callable[[ExplainRecord, int], list[str]]] = MappingProxyType(
     {
         "fused": _fused,
         "block_scaled": _block_scaled,
@@ -325,7 +325,7 @@ MODELS: Mapping[str, Callable[[Record, int], list[str]]] = MappingProxyType(
 )
 
 
-def _chain(record: Record) -> list[str]:
+def _chain(record: ExplainRecord) -> list[str]:
     """The steps of a chain with one product each, one line per step."""
     rows = []
     lines = [f"accumulator  {_number(record['steps'][0]['accumulator'])}"]

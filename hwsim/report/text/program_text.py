@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hwsim.devices.device import Device
-from hwsim.program.ir import Advance, Affine, CoreGroup, GlobalTile, Instr, Kernel, Loop, Node, Program, Sync, Tile
+from hwsim.program.ir import (
+    Advance,
+    Affine,
+    AnyTile,
+    CoreGroup,
+    GlobalTile,
+    Instr,
+    Kernel,
+    Loop,
+    Program,
+    StreamItem,
+    Sync,
+)
 from hwsim.report.text.words import count, plural, table, value
 from hwsim.resolve.mapping_choice import facts_of
 
@@ -72,7 +84,7 @@ def _group(group: CoreGroup) -> Iterator[str]:
         yield from _nodes(stream.body, 3)
 
 
-def _nodes(body: Iterable[Node], depth: int) -> Iterator[str]:
+def _nodes(body: Iterable[StreamItem], depth: int) -> Iterator[str]:
     for node in body:
         if isinstance(node, Loop):
             yield f"{STEP * depth}for {node.name} in 0..{count(node.count - 1)}:"
@@ -127,7 +139,7 @@ def _start(instr: Instr) -> str:
     return f", from zero where {' = '.join(instr.zero_at)} = 0, else accumulating"
 
 
-def _tile(tile: Tile) -> str:
+def _tile(tile: AnyTile) -> str:
     size = f"{tile.rows}x{tile.cols}"
     if isinstance(tile, GlobalTile):
         return f"{tile.array}[{affine_text(tile.row)}, {affine_text(tile.col)}] {size}"

@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.result import Result
 
-# What the weakest level of evidence means for the reader, worst levels only.
+# What the weakest level of evidence means for the reader, where it says less than the best.
 NUMERICS_CAVEAT = {
     "assumption": "no public source fixes all of this chip's arithmetic: the chip may give other last bits",
     "unknown": "this chip's arithmetic is not known: the chip may give other last bits",
     "model": "the arithmetic follows from a model, not from the chip: it may give other last bits",
+    "paper": "a publication says so: no result of these instructions was compared here",
+    "silicon-by-others": "compared with results of this chip that others recorded",
 }
 TIMING_CAVEAT = {
     "assumption": "some rates and latencies come from a sibling chip or are reasoned: the chip may be faster or slower",

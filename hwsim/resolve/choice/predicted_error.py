@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hwsim.numerics.units import DotSpec
     from hwsim.operands.operand import Operand
 
-Array = NDArray[np.float64]
+Floats = NDArray[np.float64]
 SAMPLE = 192  # rows of A and columns of B that are looked at; the largest and the least element are of all
 PREFIXES = 16  # sums over the first 1/16, 2/16, ... of K
 DIGITS = {"fp32": 24, "fp64": 53}
@@ -57,8 +57,8 @@ class Sample:
     a_top, b_top: largest magnitude of all of A, of all of B.
     """
 
-    a: Array
-    b: Array
+    a: Floats
+    b: Floats
     format: str
     result: float
     peak: float
@@ -82,7 +82,7 @@ def normal_sample(k: int, format: str) -> Sample:
     return _sampled(a, b, format, (_top(a), _top(b)))
 
 
-def _rows(x: NDArray[Any]) -> Array:
+def _rows(x: NDArray[Any]) -> Floats:
     picked = x[np.unique(np.linspace(0, len(x) - 1, SAMPLE).astype(int))]
     with np.errstate(invalid="ignore"):
         wide = picked.astype(np.float64)
@@ -99,7 +99,7 @@ def _top(x: NDArray[Any]) -> float:
     return top
 
 
-def _sampled(a: Array, b: Array, fmt: str, tops: tuple[float, float]) -> Sample:
+def _sampled(a: Floats, b: Floats, fmt: str, tops: tuple[float, float]) -> Sample:
     k = a.shape[1]
     total, peak = np.zeros((a.shape[0], b.shape[1])), 0.0
     edges = np.unique(np.linspace(0, k, PREFIXES + 1).astype(int))
@@ -109,14 +109,25 @@ def _sampled(a: Array, b: Array, fmt: str, tops: tuple[float, float]) -> Sample:
             peak = max(peak, _rms(total))
         most = _rms(np.abs(a) @ np.abs(b))
         coherence = peak / most if most else 0.0
-        return Sample(a, b, fmt, _rms(total), peak, _rms_of_sum(a**2, b**2), coherence, *tops)
+        energy = _rms_of_sum(a**2, b**2)
+        return Sample(
+            a=a,
+            b=b,
+            format=fmt,
+            result=_rms(total),
+            peak=peak,
+            energy=energy,
+            coherence=coherence,
+            a_top=tops[0],
+            b_top=tops[1],
+        )
 
 
-def _rms(x: Array) -> float:
+def _rms(x: Floats) -> float:
     return math.sqrt(float(np.mean(x * x))) if x.size else 0.0
 
 
-def _rms_of_sum(a_squares: Array, b_squares: Array) -> float:
+def _rms_of_sum(a_squares: Floats, b_squares: Floats) -> float:
     """Root mean square of a sum over k of independent products, from the squares of their factors."""
     with np.errstate(all="ignore"):
         return math.sqrt(float(a_squares.mean(axis=0) @ b_squares.mean(axis=1)))
@@ -134,12 +145,12 @@ class Residuals:
     nearest.
     """
 
-    before: tuple[Array, ...]
-    after: Array
-    mean: Array | None
+    before: tuple[Floats, ...]
+    after: Floats
+    mean: Floats | None
 
 
-def residuals_of(x: Array, plan: Plan, side: str, source: str, device: Device, top: float) -> Residuals:
+def residuals_of(x: Floats, plan: Plan, side: str, source: str, device: Device, top: float) -> Residuals:
     """The residuals of the elements `x` of an operand of format `source`; top: its largest magnitude."""
     flushes = any(spec.unit.specials.flush_operands for spec in _specs(plan, device) if hasattr(spec.unit, "specials"))
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
@@ -153,7 +164,7 @@ def residuals_of(x: Array, plan: Plan, side: str, source: str, device: Device, t
     taken, stored = format_of(plan.input_format), format_of(source)
     own = _quantum(size, taken if taken.precision < stored.precision and not stored.is_integer else stored)
     is_saturating = saturates(device.vector)
-    before: list[Array] = []
+    before: list[Floats] = []
     rest, scale = size, 0
     lost = np.where(_quantum(size, taken) > own, _quantum(size, taken) / 2, 0.0)
     if taken.precision < stored.precision:  # rounded to the scheme's operands first
@@ -179,16 +190,16 @@ def _largest(piece: Piece) -> float:
     return math.ldexp(float(value.significand), value.exponent)
 
 
-def _quantum(size: Array, fmt: Format) -> Array:
+def _quantum(size: Floats, fmt: Format) -> Floats:
     """The unit in the last place of elements in a format (1 for an integer format)."""
     if fmt.is_integer:
         return np.ones_like(size)
     exponent = np.frexp(size)[1] - 1
-    found: Array = np.ldexp(1.0, np.maximum(exponent, fmt.min_exponent) - fmt.fraction_bits)
+    found: Floats = np.ldexp(1.0, np.maximum(exponent, fmt.min_exponent) - fmt.fraction_bits)
     return found
 
 
-def _residual_after(rest: Array, piece: Piece, scale: int, own: Array, saturates: bool) -> Array:
+def _residual_after(rest: Floats, piece: Piece, scale: int, own: Floats, saturates: bool) -> Floats:
     """The residual after rounding residuals of at most this size, times 2^scale, to the piece, in units of the
     operand.
     """
@@ -204,7 +215,7 @@ def _residual_after(rest: Array, piece: Piece, scale: int, own: Array, saturates
     return np.where(beyond, lost, error)
 
 
-def _slices(x: Array, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Residuals:
+def _slices(x: Floats, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Residuals:
     """Residuals of slices in fixed point, scaled by the largest element of each row of A (axis 1) or column of B (axis
     0) of the sample.
     """

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from hwsim.cli.gpu_options import add_gpu_options, gpu_choice
-from hwsim.cli.options import whole
+from hwsim.cli.option_flags import whole
 from hwsim.errors import InputError
 from hwsim.golden import simulated
 from hwsim.host.files import make_folder

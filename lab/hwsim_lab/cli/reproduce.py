@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.api import fma_chain, matmul, run
-from hwsim.cli.options import whole
+from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError, nearest

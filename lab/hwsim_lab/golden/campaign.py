@@ -21,7 +21,7 @@ import numpy as np
 from hwsim.devices import names
 from hwsim.errors import InputError
 from hwsim.golden.distributions import DISTRIBUTIONS, draw
-from hwsim.golden.format import Codes, GoldenSet
+from hwsim.golden.format import GoldenSet, UnsignedCodes
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
 from hwsim.golden.recording import Runner, command_line, device_name, stream, today
@@ -112,7 +112,7 @@ class Summary:
 
 def campaign(
     run: Runner,
-    simulate: Callable[[GoldenSet], Codes],
+    simulate: Callable[[GoldenSet], UnsignedCodes],
     instructions: Sequence[Instruction],
     *,
     summary: Summary,
@@ -143,14 +143,14 @@ def campaign(
     start = time.monotonic()
     submitted, told = 0, start
 
-    def prepare(index: int) -> tuple[GoldenSet, Codes]:
+    def prepare(index: int) -> tuple[GoldenSet, UnsignedCodes]:
         instruction, name = pairs[index % len(pairs)]
         cases = max(batch // (instruction.m * instruction.n), 1)
         a, b, c = draw(name, stream(summary.seed, instruction, name, index), instruction, cases)
         golden = GoldenSet(instruction.name, name, a, b, c, None)
         return golden, simulate(golden)
 
-    def settle(done: Future[tuple[GoldenSet, Codes]]) -> None:
+    def settle(done: Future[tuple[GoldenSet, UnsignedCodes]]) -> None:
         golden, computed = done.result()
         silicon = run(golden.instruction, golden.a, golden.b, golden.c)
         tally = counts[golden.instruction, golden.name]
@@ -168,7 +168,7 @@ def campaign(
     def so_far() -> Summary:
         return replace(summary, seconds=time.monotonic() - start, counts=counts, first=tuple(first))
 
-    waiting: deque[Future[tuple[GoldenSet, Codes]]] = deque()
+    waiting: deque[Future[tuple[GoldenSet, UnsignedCodes]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for index in count():
             instruction, _ = pairs[index % len(pairs)]
@@ -186,7 +186,7 @@ def campaign(
     return so_far()
 
 
-def _specials(instruction: str, codes: Codes) -> int:
+def _specials(instruction: str, codes: UnsignedCodes) -> int:
     """Number of infinities and NaNs among result codes; 0 for integers."""
     infinity = {8: 0x7FF << 52, 4: 0xFF << 23, 2: 0x1F << 10}[codes.dtype.itemsize]
     if ".s32." in instruction:

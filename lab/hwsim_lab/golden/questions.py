@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hwsim.formats import FORMATS, Exact, Format, encode
-from hwsim.golden.format import Codes, GoldenSet, Meta, write_sets
+from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, write_sets
 from hwsim.golden.instructions import Instruction, parse
 from hwsim.numerics.units import (
     DotSpec,
@@ -62,7 +62,7 @@ class Question:
             yield GoldenSet(self.instruction.name, f"{self.name}.{name}", a, b, c, None, MappingProxyType(scales))
 
 
-def tiles(instruction: Instruction, dots: Sequence[Dot]) -> tuple[Codes, Codes, Codes]:
+def tiles(instruction: Instruction, dots: Sequence[Dot]) -> tuple[UnsignedCodes, UnsignedCodes, UnsignedCodes]:
     """Codes a (cases, M, K), b (cases, N, K), c (cases, M, N) with min(M, N) dot products on each case's diagonal."""
     per_case = min(instruction.m, instruction.n)
     cases = -(-len(dots) // per_case)

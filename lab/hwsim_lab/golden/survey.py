@@ -31,7 +31,7 @@ from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
-from hwsim.golden.format import Codes
+from hwsim.golden.format import UnsignedCodes
 from hwsim.host.files import check_writable, write_text
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 from hwsim.resolve.prepare import prepare
@@ -79,9 +79,9 @@ class SurveyedGemm:
     beta: float
     kernels: tuple[str, ...]
     seed: int
-    d: Codes
+    d: UnsignedCodes
 
-    def operands(self) -> tuple[Codes, Codes, Codes | None]:
+    def operands(self) -> tuple[UnsignedCodes, UnsignedCodes, UnsignedCodes | None]:
         """Codes of the sampled rows of A, columns of B and elements of C (None with beta = 0), drawn again."""
         a, b, c = self.drawn()
         left, right = (encode(x, format_of(self.format)) for x in (a, b))
@@ -246,7 +246,7 @@ class Trial:
     def _row(self, schedule: Schedule) -> bool:
         return bool(np.array_equal(self.block(schedule, 1), self.entry.d[:1]))
 
-    def block(self, schedule: Schedule, rows: int | None = None) -> Codes:
+    def block(self, schedule: Schedule, rows: int | None = None) -> UnsignedCodes:
         """Codes of the first rows of the block (all, with None) by the native scheme under the schedule."""
         entry, part = self.entry, slice(rows)
         given = {} if entry.accumulate is None else {"accumulate": entry.accumulate}

@@ -18,7 +18,7 @@ def _span(value: object) -> object:
     return value if isinstance(value, list) else (value, value)
 
 
-Span = Annotated[tuple[float, float], BeforeValidator(_span)]  # the ends of a range; one number is both
+Spread = Annotated[tuple[float, float], BeforeValidator(_span)]  # the ends of a range; one number is both
 Pipe = Literal["M", "MTE1", "MTE2", "FIX"]
 
 
@@ -28,10 +28,10 @@ class HuaweiGemm(PaperRecord):
     """
 
     source: str
-    core: Span
-    task: Span
-    busy: dict[Pipe, Span]
-    unit_flag_fix: Span
+    core: Spread
+    task: Spread
+    busy: dict[Pipe, Spread]
+    unit_flag_fix: Spread
     calibration: tuple[Pipe, ...]
 
 
@@ -77,7 +77,7 @@ class TorchThroughput(PaperRecord):
     """PyTorch's TFLOP/s by format and m = n = k; calibration: "FORMAT SIZE" of those that set a number."""
 
     source: str
-    tflops: dict[str, dict[int, Span]]
+    tflops: dict[str, dict[int, Spread]]
     calibration: tuple[str, ...]
 
 
@@ -85,7 +85,7 @@ class PaperThroughput(PaperRecord):
     """The paper's TFLOP/s of native fp32."""
 
     source: str
-    tflops: Span
+    tflops: Spread
 
 
 class PublishedTimes(PaperRecord):

@@ -35,7 +35,7 @@ from statistics import median
 import numpy as np
 
 import hwsim
-from hwsim.cli.progress import Progress
+from hwsim.cli.progress import ProgressBar
 from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
 from hwsim.libraries.cublas.versions import versions
@@ -312,7 +312,7 @@ def _of_chip(chip: str, arguments: argparse.Namespace) -> dict[str, object]:
     drawn = sample(every, arguments.shapes, arguments.seed)
     if not drawn:
         raise InputError(f"{chip}: no shape of 2^30 to 2^39 multiply-adds of {name} in all of {', '.join(tables)}")
-    with closing(Progress(sys.stderr)) as progress:
+    with closing(ProgressBar(sys.stderr)) as progress:
         rows = compare(drawn, chip, arguments.format, launch, progress)
     return {
         "tables": list(tables),

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> bool:
 
 
 def prepared(folder: Path, command: str, extras: str, alone: str | None) -> Path:
-    """The interpreter of an environment with the wheel and its extras."""
+    """The interpreter of an environment with the wheel, its extras and the laboratory."""
     python = folder / "venv/bin/python"
     if (folder / ".complete").exists():
         return python
@@ -65,5 +65,6 @@ def prepared(folder: Path, command: str, extras: str, alone: str | None) -> Path
     if len(wheels) != 1:
         raise CannotRunError(f"{folder}: {len(wheels)} wheels; --again makes a new one")
     called([*pip, "install", "-q", f"{wheels[0]}[{extras}]"], env)
+    called([*pip, "install", "-q", "--no-deps", str(ROOT / "lab")], env)
     (folder / ".complete").write_text("")
     return python

@@ -31,7 +31,7 @@ sys.path.append(
 )  # none of these needs hwsim
 from cublaslt import CublasLt, Kind, LtAnswer
 from cublaslt_choices import ANY, NARROW, SMALL, SMALL_ANY
-from sweep import grid, runs
+from rows_asked import grid, runs
 
 LARGEST = 8192
 SPAN, LINE, LONGEST = 1280, 64, 32768  # of K, elements of 16 bits: a span has 20 tiles; those of 8 bits have two spans

@@ -120,4 +120,12 @@ def store(name: str) -> Store:
     )
     tiles, stages, clusters = (_pairs(head["names"][key]) for key in ("tiles", "stages", "clusters"))
     stages[UNDEFINED] = (0, 0)
-    return Store(name, head["version"], entries, vectors, tiles, stages, clusters)
+    return Store(
+        path=name,
+        version=head["version"],
+        entries=entries,
+        vectors=vectors,
+        tiles=tiles,
+        stages=stages,
+        clusters=clusters,
+    )

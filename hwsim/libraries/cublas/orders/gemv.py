@@ -13,14 +13,14 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer
 from hwsim.libraries.cublas.calls import Call
-from hwsim.libraries.cublas.orders.sum_parts import Sum, ascending, closed_parts, cut, lanes, span
+from hwsim.libraries.cublas.orders.sum_parts import SumTree, ascending, closed_parts, cut, lanes, span
 from hwsim.libraries.kernel_choice import SummationOrder
 
 if TYPE_CHECKING:
     from hwsim.libraries.model.sums_model import GemvModel, HalvingRow, InTurnRow, PartsRow, WarpRow
 
 #: The sum over K from one element to another of a slice so long.
-SliceSum = Callable[[Call, int, int, int], Sum]
+SliceSum = Callable[[Call, int, int, int], SumTree]
 
 
 class Gemv:
@@ -59,7 +59,7 @@ class Gemv:
 
 
 def _halving(row: HalvingRow, known: GemvModel) -> SliceSum:
-    def slice_sum(call: Call, length: int, start: int, stop: int) -> Sum:
+    def slice_sum(call: Call, length: int, start: int, stop: int) -> SumTree:
         most = known.share_bytes // max(known.least_bytes, call.element_bytes)
         vector = row.elements or max(1, min(most, math.ceil(length / row.lanes)))
         return Reduction(tuple(lanes(start, stop, row.lanes, vector)), "halving", level="lanes")
@@ -68,7 +68,7 @@ def _halving(row: HalvingRow, known: GemvModel) -> SliceSum:
 
 
 def _warp(row: WarpRow) -> SliceSum:
-    def slice_sum(call: Call, length: int, start: int, stop: int) -> Sum:
+    def slice_sum(call: Call, length: int, start: int, stop: int) -> SumTree:
         active = lanes(start, stop, _warp_lanes(row, call), row.elements)
         return Reduction((*active, *[Chain(())] * (row.lanes - len(active))), "halving", level="lanes")
 

@@ -17,7 +17,7 @@ from hwsim.gemm.summation import Range, Reduction, Region
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer
 from hwsim.libraries.cublas.calls import Call
 from hwsim.libraries.cublas.orders.raster import Grid, block_width, grid_of, last_clusters
-from hwsim.libraries.cublas.orders.sum_parts import Sum, span
+from hwsim.libraries.cublas.orders.sum_parts import SumTree, span
 from hwsim.libraries.kernel_choice import SummationOrder
 from hwsim.libraries.model.sums_model import ClustersModel, SharedKModel, SharingModel
 
@@ -85,12 +85,12 @@ class SharedK:
             regions.append(Region(rows, columns, total))
         return SummationOrder(Schedule(regions=tuple(regions)), known=call.k >= sharing.shared_k)
 
-    def segment_sum(self, k: int, parts: int) -> Sum:
+    def segment_sum(self, k: int, parts: int) -> SumTree:
         """K in parts of whole tiles, the longer ones last; neighbours are added from the last part down."""
         step = self.table.step
         tiles, extra = divmod(math.ceil(k / step), parts)
         starts = [(tiles * i + max(0, i - (parts - extra))) * step for i in range(parts)] + [k]
-        level: list[Sum] = [span(starts[i], starts[i + 1]) for i in range(parts - 1, -1, -1)]
+        level: list[SumTree] = [span(starts[i], starts[i + 1]) for i in range(parts - 1, -1, -1)]
         return Reduction(tuple(level), "pairwise", level="workspace")
 
     def part_count(self, steps: int, most: int, tile: tuple[int, int], sharing: Sharing) -> int:

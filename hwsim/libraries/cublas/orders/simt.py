@@ -11,7 +11,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.libraries.cublas.answer import Answer
 from hwsim.libraries.cublas.calls import Call
-from hwsim.libraries.cublas.orders.sum_parts import Sum, ascending, closed_parts, lanes, slice_lengths
+from hwsim.libraries.cublas.orders.sum_parts import SumTree, ascending, closed_parts, lanes, slice_lengths
 from hwsim.libraries.cublas.orders.tensor_core import REDUCTION_IN_PLACE, cutlass_slice
 from hwsim.libraries.kernel_choice import SummationOrder
 
@@ -49,22 +49,22 @@ def dot_product(call: Call, answer: Answer) -> SummationOrder:
     vector, blocks = (2 if is_pair else 1), max(answer.slices, 1)
     tile, sums = 128 * vector, []
     for block in range(blocks):
-        threads: list[Sum] = []
+        threads: list[SumTree] = []
         for thread in range(128):
             at = block * tile + thread * vector
-            parts: list[Sum] = [
+            parts: list[SumTree] = [
                 Chain((Range(at + i, call.k, tile * blocks),) if at + i < call.k else ()) for i in range(vector)
             ]
             threads.append(ascending(parts, "registers"))
         sums.append(Reduction(tuple(threads), "halving", level="shared"))
     if blocks == 1:
         return SummationOrder(Schedule(sum=sums[0]))
-    quarter: list[Sum] = [
+    quarter: list[SumTree] = [
         ascending(list(sums[index::128]), "registers") if index < blocks else Chain(()) for index in range(128)
     ]
     joined = [
         Reduction((Reduction((quarter[i], quarter[i + 64])), Reduction((quarter[i + 32], quarter[i + 96]))))
         for i in range(32)
     ]
-    columns: list[Sum] = [Reduction(tuple(joined[index::4])) for index in range(4)]
+    columns: list[SumTree] = [Reduction(tuple(joined[index::4])) for index in range(4)]
     return SummationOrder(Schedule(sum=Reduction(tuple(columns), level="kernel")))

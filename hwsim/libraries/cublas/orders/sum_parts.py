@@ -10,7 +10,7 @@ from typing import Literal
 
 from hwsim.gemm.summation import Chain, Range, Reduction
 
-Sum = Chain | Reduction
+SumTree = Chain | Reduction
 
 
 def cut(k: int, length: int) -> list[tuple[int, int]]:
@@ -28,12 +28,12 @@ def span(start: int, stop: int) -> Chain:
     return Chain((Range(start, stop),))
 
 
-def ascending(parts: list[Sum], level: Literal["registers", "workspace"] = "workspace") -> Sum:
+def ascending(parts: list[SumTree], level: Literal["registers", "workspace"] = "workspace") -> SumTree:
     """Parts added in their order; one alone is itself."""
     return parts[0] if len(parts) == 1 else Reduction(tuple(parts), level=level)
 
 
-def closed_parts(start: int, stop: int, count: int, block: int) -> Sum:
+def closed_parts(start: int, stop: int, count: int, block: int) -> SumTree:
     """Contiguous parts of K in order; a sum in each begins every `block` elements."""
     parts = [
         ascending([span(start + x + p, start + x + q) for p, q in cut(y - x, block)], "registers")
@@ -42,16 +42,16 @@ def closed_parts(start: int, stop: int, count: int, block: int) -> Sum:
     return ascending(parts, "registers")
 
 
-def lanes(start: int, stop: int, width: int, vector: int, closed: int | None = None) -> list[Sum]:
+def lanes(start: int, stop: int, width: int, vector: int, closed: int | None = None) -> list[SumTree]:
     """`width` lanes over elements start to stop, `vector` consecutive ones each; closed: a sum begins every so many."""
     tile = width * vector
-    found: list[Sum] = []
+    found: list[SumTree] = []
     for lane in range(width):
         first = start + lane * vector
         if closed is None:
             found.append(Chain((Range(first, stop, tile, vector),) if first < stop else ()))
             continue
-        parts: list[Sum] = [
+        parts: list[SumTree] = [
             Chain((Range(at, min(stop, at + tile * closed), tile, vector),)) for at in range(first, stop, tile * closed)
         ]
         found.append(ascending(parts, "registers") if parts else Chain(()))

@@ -11,7 +11,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer
 from hwsim.libraries.cublas.calls import LINE_BYTES, Call
-from hwsim.libraries.cublas.orders.sum_parts import Sum, ascending, cut, slice_lengths, span
+from hwsim.libraries.cublas.orders.sum_parts import SumTree, ascending, cut, slice_lengths, span
 from hwsim.libraries.kernel_choice import SummationOrder
 
 NARROW_TYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
@@ -24,7 +24,7 @@ def whole_tiles(call: Call, answer: Answer) -> SummationOrder:
     length = step * math.ceil(call.k // slices / step) if slices > 1 else call.k
     if length * slices >= call.k:
         return SummationOrder(Schedule(slice_k=slice_lengths(call.k, length)), known=answer.slices >= 0)
-    parts: list[Sum] = [span(start, stop) for start, stop in cut(length * slices, length)]
+    parts: list[SumTree] = [span(start, stop) for start, stop in cut(length * slices, length)]
     return SummationOrder(Schedule(sum=ascending(parts)), lost_k=call.k - length * slices)
 
 
@@ -68,7 +68,7 @@ def interleaved(call: Call, answer: Answer) -> SummationOrder:
         return SummationOrder(Schedule())
     if not step:
         return UNKNOWN
-    parts: list[Sum] = [
+    parts: list[SumTree] = [
         Chain((Range(z * step, call.k, slices * step, step),) if z * step < call.k else ()) for z in range(slices)
     ]
     if answer.custom != 1:

@@ -102,10 +102,8 @@ def measure_absorbed(scale: Scale) -> Found:
     signs = np.random.default_rng(1).choice((-1.0, 1.0), (n, n))
     greatest = np.ceil(np.log2(wide(np.abs(a), np.abs(b)).max()))
     c = (signs * 2.0 ** (greatest + ABSORBING)).astype(np.float32)
-    added = [
-        np.asarray(hwsim.matmul(a, b, c, device=DEVICE, beta=1.0, **given))
-        for given in ({"scheme": "bf16x9"}, {"format": "fp32"})
-    ]
+    both: tuple[dict[str, Any], ...] = ({"scheme": "bf16x9"}, {"format": "fp32"})
+    added = [np.asarray(hwsim.matmul(a, b, c, device=DEVICE, beta=1.0, **given)) for given in both]
     return Found({"sec2-beta-absorbs": {"differences": int((added[0].view("u4") != added[1].view("u4")).sum())}})
 
 

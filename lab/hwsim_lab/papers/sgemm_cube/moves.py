@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from hwsim.program.ir import CORE, Affine, CoreGroup, GlobalTile, Instr, Kernel, LocalTile, Loop, Node
+from hwsim.program.ir import CORE, Affine, CoreGroup, GlobalTile, Instr, Kernel, LocalTile, Loop, StreamItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Executed:
 def executed(kernel: Kernel) -> Iterator[Executed]:
     """Every instruction of a kernel once, with its count."""
 
-    def walk(group: CoreGroup, body: tuple[Node, ...], times: int, loops: dict[str, int]) -> Iterator[Executed]:
+    def walk(group: CoreGroup, body: tuple[StreamItem, ...], times: int, loops: dict[str, int]) -> Iterator[Executed]:
         for node in body:
             if isinstance(node, Loop):
                 yield from walk(group, node.body, times * node.count, loops | {node.name: node.count})

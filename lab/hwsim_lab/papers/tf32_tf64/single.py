@@ -32,7 +32,7 @@ from hwsim_lab.papers.tf32_tf64.instructions import with_unit
 from hwsim_lab.papers.tf32_tf64.speed import words
 
 Array = NDArray[Any]
-ORDERS: dict[str, metrics.Order] = {"l1": 1, "l2": 2, "linf": np.inf, "frobenius": "fro"}
+ORDERS: dict[str, metrics.NormOrder] = {"l1": 1, "l2": 2, "linf": np.inf, "frobenius": "fro"}
 POSITIVE, SIGNED = "[0, 1)", "[-1, 1)"
 RANGES = {POSITIVE: (0.0, 1.0), SIGNED: (-1.0, 1.0)}
 SIZES: dict[Scale, tuple[int, ...]] = {"quick": (128, 256, 512), "full": (128, 256, 512, 1024, 2048)}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from hwsim.dataflows.elementwise import VectorOps, evaluate
 from hwsim.dataflows.tiled.accumulators import (
@@ -14,26 +13,19 @@ from hwsim.dataflows.tiled.accumulators import (
     RowChunk,
     TmemAccumulators,
     accumulator_rows,
+    adds_sums,
+    is_complete,
     row_chunks,
 )
 from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
 from hwsim.dataflows.tiled.model import MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
-from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue, adds_sums, is_complete
+from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.gemm.plan import TermValue
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import GlobalTile, LocalTile, Sync
-
-
-class EpilogueWriter(Protocol):
-    """Interface: writes what follows the main loop of a tile."""
-
-    def load(self, s: StreamBuilder, place: WorkTile) -> None:
-        """Emit the loads of C."""
-
-    def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        """Emit everything except the loads of C."""
 
 
 @dataclass(frozen=True, slots=True)

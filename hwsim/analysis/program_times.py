@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hwsim.analysis.run_records import EngineTime, Macs, Occupancy, Phase
+from hwsim.analysis.run_records import EngineUse, Macs, Occupancy, Phase
 from hwsim.devices import find
 from hwsim.devices.device import Device
 from hwsim.errors import UnsupportedError
@@ -35,7 +35,7 @@ class Times:
     peak_fraction: float | None = None
     clock_mhz: float | None = None
     phases: list[Phase] = field(default_factory=list)
-    engines: dict[str, EngineTime] = field(default_factory=dict)
+    engines: dict[str, EngineUse] = field(default_factory=dict)
     macs: Macs | dict[str, int] = field(default_factory=dict)
     traffic_bytes: dict[str, int] = field(default_factory=dict)
     occupancy: list[Occupancy] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TimedWork:
     """The timed work: sizes (m, n, k) of one matrix, products of pieces per product A B, number of matrices and of
     programs.
 
@@ -62,7 +62,7 @@ class Work:
     programs: int = 1
 
 
-def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: bool = False) -> Times:
+def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead: bool = False) -> Times:
     """Times at the clock that the chip sustains under this load. launch_overhead: seconds include that of every kernel.
 
     Raises UnsupportedError where launch_overhead is asked for and the device file gives none.
@@ -92,7 +92,7 @@ def times_of(program: Program, chip: Device, work: Work, *, launch_overhead: boo
         peak_fraction=fraction,
         clock_mhz=chip.clock_mhz if chip.clock_mhz != given_mhz else None,
         phases=[Phase(x.name, x.cycles, x.cycles / hertz) for x in timed.kernels],
-        engines={name: EngineTime(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
+        engines={name: EngineUse(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
         macs=Macs(timed.macs, timed.padded_macs),
         traffic_bytes=dict(timed.traffic_bytes),
         occupancy=occupancy(program, chip),
@@ -159,7 +159,7 @@ def _of_a_stack(one: Times, matrices: int, programs: int) -> Times:
         peak_fraction=None if one.peak_fraction is None else one.peak_fraction * rate,
         phases=[Phase(x.name, x.cycles * programs, x.seconds * programs) for x in one.phases],
         engines={
-            name: EngineTime(
+            name: EngineUse(
                 x.busy_cycles * programs, {cause: cycles * programs for cause, cycles in x.stall_cycles.items()}
             )
             for name, x in one.engines.items()

@@ -1,0 +1,84 @@
+"""One call of hwsim.run resolves once: planning, records and programs are counted.
+
+A program is made for each time that a result is made of, and none twice. A library's time is fitted to two: the time of
+its kernel, and the time of the kernel that hwsim would choose. A scheme through a library adds up its own program and
+one product of the library. So one record and one program are made for each of these, and the plan is made once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import hwsim
+import hwsim.api
+from hwsim.compute import call as compute_call
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
+from hwsim.libraries import scheme_calls
+from hwsim.resolve import mapping_choice, planning, resolver
+from hwsim.resolve.choice import cost
+
+SIZE = 256
+#: What is counted: where a name is looked up when it is called.
+COUNTED = {
+    "resolve": (compute_call,),
+    "plan_for": (resolver, scheme_calls, planning),
+    "record_of": (resolver, cost),
+    "check": (mapping_choice,),
+}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How often each function was called."""
+    counts: Counter[str] = Counter()
+
+    def counted(name: str, function):
+        def wrapper(*given, **named):
+            counts[name] += 1
+            return function(*given, **named)
+
+        return wrapper
+
+    for name, modules in COUNTED.items():
+        for module in modules:
+            monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    monkeypatch.setattr(TiledDataflow, "lower", counted("lower", TiledDataflow.lower))
+    for module in (hwsim, hwsim.api):
+        monkeypatch.setattr(module, "run", counted("run", hwsim.api.run))
+    resolver._CACHE.entries.clear()
+    yield counts
+    resolver._CACHE.entries.clear()
+
+
+@pytest.mark.parametrize(
+    ("asked", "records"),
+    [
+        pytest.param({"format": "fp16"}, 1, id="native"),
+        pytest.param({"format": "fp16", "library": "cublas"}, 2, id="native through a library"),
+        pytest.param({"scheme": "bf16x9", "library": "cublas"}, 3, id="a scheme through a library"),
+    ],
+)
+def test_one_call_resolves_once(calls: Counter[str], asked: dict[str, str], records: int) -> None:
+    rng = np.random.default_rng(0)
+    dtype = np.float16 if "format" in asked else np.float32
+    a, b = (rng.standard_normal((SIZE, SIZE)).astype(dtype) for _ in range(2))
+    first = hwsim.run(a, b, device="h200", threads=1, **asked)
+    assert first.cycles and first.seconds
+    made = {"record_of": records, "lower": records, "check": records}
+    assert calls == {"run": 1, "resolve": 1, "plan_for": 1, **made}
+    calls.clear()
+    again = hwsim.run(a, b, device="h200", threads=1, **asked)
+    assert (again.result_sha256, again.seconds) == (first.result_sha256, first.seconds)
+    planned = {"plan_for": 1} if "scheme" in asked else {}  # a library is asked for the calls of the scheme's plan
+    assert calls == {"run": 1, "resolve": 1, **planned}
+
+
+def test_a_kernel_whose_order_no_program_carries_has_a_record_of_its_own_for_cycles(calls: Counter[str]) -> None:
+    sizes = {"m": 300, "n": 333, "k": 1001}
+    result = hwsim.run(device="h200", library="cublas", format="fp16", exact=False, **sizes)
+    assert result.gemm.schedule.remainder == "first" and result.cycles
+    assert calls == {"run": 1, "resolve": 1, "plan_for": 1, "record_of": 3, "lower": 2, "check": 2}
