@@ -158,8 +158,8 @@ MACHINE = (
         "functional",
         TRUTH,
         None,
-        "compute the bits by executing the device's program (true) or by the direct evaluator (false); same bits",
-        default_text="the direct evaluator",
+        "compute the bits by executing the device's program (true), or directly, without it (false); same bits",
+        default_text="false",
     ),
     Option(
         "clock_mhz",
