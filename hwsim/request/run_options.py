@@ -32,8 +32,8 @@ class RunOptions(TypedDict, total=False):
     #: s, and batch, stride, padding, dilation, groups (pairs as JSON)
     conv: Mapping[str, Any] | None
 
-    #: format of the elements of A and B, where the arrays are codes; with exact=False, of operands of which only the
-    #: sizes are known (default: the arrays'; with exact=False `format`)
+    #: format of the elements of A and B, where the arrays are bit patterns; with exact=False, of operands of which only
+    #: the sizes are known (default: the arrays'; with exact=False `format`)
     input_format: str | None
 
     #: seed of random matrices, N(0, 1) (default: 0)
@@ -206,7 +206,7 @@ class RunOptions(TypedDict, total=False):
     #: fastf32, bands: the promotion interval, in steps of 16 of K (default: 1) [bf16x9, bf16x6, bf16x3]
     promotion_interval: int | None
 
-    #: use native fp32 instead where the timing machine predicts that it is faster [bf16x9, bf16x6, bf16x3]
+    #: use native fp32 instead where its simulated time is shorter [bf16x9, bf16x6, bf16x3]
     hybrid: bool | None
 
     #: unsigned, where the unit multiplies u8; else biased by 128; signed: as released, wraps from 32640 [ape-int16]
