@@ -93,7 +93,7 @@ OPTIONS = (
         least=1,
         default_text="all of K",
     ),
-    Option("hybrid", bool, False, "use native fp32 instead where the timing machine predicts that it is faster"),
+    Option("hybrid", bool, False, "use native fp32 instead where its simulated time is shorter"),
 )
 
 SCHEMES = tuple(

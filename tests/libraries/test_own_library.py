@@ -19,7 +19,7 @@ import pytest
 import hwsim
 from hwsim.cli import main
 from hwsim.errors import ConfigError, UnsupportedError
-from hwsim.libraries import registry
+from hwsim.libraries import providers
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "examples" / "own_library"
@@ -82,7 +82,7 @@ def straight_sum(a: np.ndarray, b: np.ndarray, lengths: list[int]) -> np.ndarray
 
 
 def test_hwsim_does_not_know_of_it() -> None:
-    assert registry.known_libraries() == ["cublas"]
+    assert providers.known_libraries() == ["cublas"]
     with pytest.raises(UnsupportedError, match=rf"no library '{NAME}'; there is cublas, and files of answers"):
         hwsim.library(NAME, device="h200")
     texts = [path.read_text(encoding="utf-8").lower() for path in (ROOT / "hwsim").rglob("*.py")]
@@ -101,8 +101,8 @@ def test_it_knows_nothing_of_cublas() -> None:
 
 
 def test_the_registry_finds_it(library: ModuleType) -> None:
-    assert registry.known_libraries() == ["cublas", NAME]
-    assert registry.provider(NAME) is library.TINYBLAS
+    assert providers.known_libraries() == ["cublas", NAME]
+    assert providers.provider(NAME) is library.TINYBLAS
     found = hwsim.library(NAME, device="a100")
     assert (found.id.name, found.id.version, found.device, found.cores) == (NAME, "1.0", "a100", 108)
     with pytest.raises(UnsupportedError, match=r"tinyblas: no version '2'; there is '1\.0'"):
