@@ -105,7 +105,7 @@ class Result:
         return self.times.engines
 
     @property
-    def macs(self) -> Macs | dict[str, int]:
+    def macs(self) -> Macs:
         """Multiply-accumulates of the matrix unit: useful ones, and all with padding."""
         return self.times.macs
 
@@ -271,8 +271,8 @@ class Result:
             "kernel",
             "device_sha256",
         )
-        found = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
-        return found | {"gemm": self.gemm.to_dict()}
+        parts = {name: getattr(self, name) for name in names}
+        return {"schema": SCHEMA, **parts, "gemm": self.gemm.to_dict()}
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""

@@ -220,7 +220,7 @@ class Difference:
             lines.append(
                 f"C[{s.row}, {s.column}] first differs at k = {s.k_first} to {s.k_end - 1} ({before}): "
                 f"{s.left_code} ({s.left:.9g}) against {s.right_code} ({s.right:.9g})"
-                + (f"; equal again at {s.equal_again} later places" if s.equal_again else "")
+                + (f"; equal again at {s.equal_again} later k" if s.equal_again else "")
             )
             if s.exact is not None:
                 lines.append(
