@@ -177,7 +177,8 @@ def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress 
     """The product of a part by the evaluator, (*lead, rows, columns), in as few calls as its stack allows."""
     evaluator, backend, lead = resolved.evaluator, resolved.backend, part.lead
     a, b = part.a.on(backend), part.b.on(backend)
-    c, bias = (None if x is None else backend.from_host(x) for x in (part.c, part.bias))
+    c = None if part.c is None else backend.from_host(part.c)
+    bias = None if part.bias is None else backend.from_host(part.bias)
     # Of one B, and rows that do not know of each other, a stack is one product.
     is_tall = bool(lead) and not b.lead and evaluator.by_rows and not resolved.gemm.schedule.regions
     sizes = (a.shape[0], b.shape[1], a.shape[1])

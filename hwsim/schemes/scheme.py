@@ -85,7 +85,14 @@ def special_notices(a: Array, b: Array) -> list[Notice]:
     return found
 
 
-K_GROUP = Option("k_group", int, None, "length of K accumulated in the unit from zero; by default all of K", least=1)
+K_GROUP = Option(
+    "k_group",
+    int,
+    None,
+    "promotion interval: length of K summed inside the unit before the sum is added outside",
+    least=1,
+    default_text="all of K",
+)
 INTERLEAVE = Option(
     "interleave",
     str,
