@@ -95,9 +95,9 @@ def find() -> str:
             if Path(path).name.startswith("libcublasLt.so"):
                 return path
     for folder in sys.path:
-        found = sorted(Path(folder).glob("nvidia/*/lib/libcublasLt.so.*"))
-        if found:
-            return str(found[-1])
+        files = sorted(Path(folder).glob("nvidia/*/lib/libcublasLt.so.*"))
+        if files:
+            return str(files[-1])
     return "libcublasLt.so"
 
 
@@ -209,7 +209,7 @@ class CublasLt:
         return REFUSED if status or not count.value or result.state else self._answer(result)
 
     def _answer(self, result: _Result) -> LtAnswer:
-        found, written = [], ctypes.c_size_t()
+        values, written = [], ctypes.c_size_t()
         for attribute, type in ATTRIBUTES:
             value = type()
             self._call(  # what an algorithm lacks is 0
@@ -217,5 +217,5 @@ class CublasLt:
                 ctypes.byref(result.algo), attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)),
                 ctypes.byref(written), allowed=REFUSALS,
             )  # fmt: skip
-            found.append(int(value.value))
-        return LtAnswer(*found)
+            values.append(int(value.value))
+        return LtAnswer(*values)
