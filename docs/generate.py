@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import hwsim
-from hwsim.cli.options import APART
+from hwsim.cli.option_flags import APART
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices import numerics_evidence

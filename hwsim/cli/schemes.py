@@ -106,7 +106,7 @@ def _text(scheme: Scheme) -> str:
             f"--{x.name.replace('_', '-')}",
             _allowed(x),
             "" if x.default is None else f"default {_shown(x.default)}",
-            x.help,
+            x.help + (f"; by default {x.default_text}" if x.default_text else ""),
         )
         for x in scheme.options
     ]

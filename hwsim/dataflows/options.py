@@ -78,9 +78,9 @@ SPILL = Option(
     "spill",
     TRUTH,
     None,
-    "with a tile: more registers than a thread or the register file has are accepted; accumulators are stored "
-    "to local memory after every block of K and read back",
-    default_text="false: the register file is the limit, whatever a thread's",
+    "takes a tile whose accumulators need more registers than there are; they are stored to local memory after "
+    "every block of K and read back",
+    default_text="false: such a tile is refused",
 )
 CTA_GROUP = Option(
     "cta_group",

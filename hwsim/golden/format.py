@@ -36,7 +36,7 @@ DIGEST = "arrays_sha256"  # key of the meta: of all other arrays (`digest`); arc
 class Meta:
     """The origin of the bits in a golden file.
 
-    origin: "silicon" captured by this project on hardware; "third party" captured by others; "self" computed
+    origin: "silicon" recorded on the chip by whoever made the file; "third party" published by others; "self" computed
         by hwsim, a regression and no evidence; "operands" inputs without results, to be recorded.
     device: hwsim's name of it. hardware: what the driver calls it. driver, command, date (ISO 8601): of the
     capture. device_sha256: of the device file behind self-made results.

@@ -86,8 +86,8 @@ PROBLEM = (
         "input_format",
         TEXT,
         None,
-        "format of the elements of A and B, where the arrays are codes; with exact=False, of operands of which only "
-        "the sizes are known",
+        "format of the elements of A and B, where the arrays are bit patterns; with exact=False, of operands of which "
+        "only the sizes are known",
         default_text="the arrays'; with exact=False `format`",
     ),
     Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0),
@@ -108,7 +108,7 @@ SCHEME = (
     ),
 )
 EPILOGUE = (
-    Option("c", ARRAY, None, "C of alpha A B + beta C: (..., m, n), typed, or codes of the output format"),
+    Option("c", ARRAY, None, "C of alpha A B + beta C: (..., m, n), typed, or bit patterns of the output format"),
     Option("alpha", NUMBER, None, "factor of the product", default_text="1"),
     Option("beta", NUMBER, None, "factor of C", default_text="1 where a C is given, else 0"),
     Option("bias", ARRAY, None, "(n,) values, one added to each column"),
@@ -158,8 +158,8 @@ MACHINE = (
         "functional",
         TRUTH,
         None,
-        "compute the bits by executing the device's program (true) or by the direct evaluator (false); same bits",
-        default_text="the direct evaluator",
+        "compute the bits by executing the device's program (true), or directly, without it (false); same bits",
+        default_text="false",
     ),
     Option(
         "clock_mhz",

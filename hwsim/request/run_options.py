@@ -32,8 +32,8 @@ class RunOptions(TypedDict, total=False):
     #: s, and batch, stride, padding, dilation, groups (pairs as JSON)
     conv: Mapping[str, Any] | None
 
-    #: format of the elements of A and B, where the arrays are codes; with exact=False, of operands of which only the
-    #: sizes are known (default: the arrays'; with exact=False `format`)
+    #: format of the elements of A and B, where the arrays are bit patterns; with exact=False, of operands of which only
+    #: the sizes are known (default: the arrays'; with exact=False `format`)
     input_format: str | None
 
     #: seed of random matrices, N(0, 1) (default: 0)
@@ -44,7 +44,7 @@ class RunOptions(TypedDict, total=False):
 
     #: operand format of schemes that accept native formats (default: the operands' own if the device has a unit for it,
     #: else the device file's default_format)
-    #: operand format; by default the input's, or the device's default [native]
+    #: operand format (default: the operands' own, or the device's default) [native]
     #: format of the pieces (default: int8) [quantensor]
     format: str | None
 
@@ -86,8 +86,8 @@ class RunOptions(TypedDict, total=False):
     #: compute the cycles; false: bits only (default: True)
     timing: bool | None
 
-    #: compute the bits by executing the device's program (true) or by the direct evaluator (false); same bits (default:
-    #: the direct evaluator)
+    #: compute the bits by executing the device's program (true), or directly, without it (false); same bits (default:
+    #: false)
     functional: bool | None
 
     #: core clock, for a single run with L2 empty (default: the device file's; its clock under load in a series of runs,
@@ -149,7 +149,7 @@ class RunOptions(TypedDict, total=False):
 
     #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
     #: time (default: 1) [sm70, sm80, sm90, sm100, cdna, tiled]
-    split_k: int | Literal['auto'] | None
+    split_k: int | Literal["auto"] | None
 
     #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)
     #: (default: the device's own, or the library's for split-K) [sm70, sm80, sm90, sm100, cdna, tiled]
@@ -163,9 +163,8 @@ class RunOptions(TypedDict, total=False):
     #: library's for such a tile; with staging=none one fragment) [sm70, sm80, sm90, sm100, cdna, tiled]
     warp: tuple[int, int] | list[int] | None
 
-    #: with a tile: more registers than a thread or the register file has are accepted; accumulators are stored to local
-    #: memory after every block of K and read back (default: false: the register file is the limit, whatever a thread's)
-    #: [sm70, sm80, sm90, sm100, cdna, tiled]
+    #: takes a tile whose accumulators need more registers than there are; they are stored to local memory after every
+    #: block of K and read back (default: false: such a tile is refused) [sm70, sm80, sm90, sm100, cdna, tiled]
     spill: bool | None
 
     #: 2: pairs of SMs multiply together and share B (tcgen05's cta_group::2); `tile` is per SM (default: 1) [sm100]
@@ -174,14 +173,15 @@ class RunOptions(TypedDict, total=False):
     #: operand format of B where it differs from A's: e5m2 beside e4m3, on units that take both [native]
     format_b: str | None
 
-    #: length of K accumulated in the unit from zero; by default chosen with the tile [native, sgemm-cube]
-    #: length of K accumulated in the unit from zero; by default all of K [le-gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t,
-    #: tf32x1, tf32x3, tf32x4, tf64x1, tf64x3, tf64x4, markidis, egemm-tc]
-    #: termwise: length of K accumulated in the unit from zero; by default all [bf16x9, bf16x6, bf16x3]
+    #: promotion interval: length of K summed inside the unit before the sum is added outside (default: all of K; on the
+    #: 910A the tile decides) [native, sgemm-cube]
+    #: promotion interval: length of K summed inside the unit before the sum is added outside (default: all of K) [le-
+    #: gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, tf32x1, tf32x3, tf32x4, tf64x1, tf64x3, tf64x4, markidis, egemm-tc]
+    #: termwise: promotion interval: length of K summed inside the unit before the sum is added outside (default: all of
+    #: K) [bf16x9, bf16x6, bf16x3]
     k_group: int | None
 
-    #: fast: one chain over K; promoted (8-bit floats only): partial sums of every 128 of K added in fp32 (default:
-    #: fast) [native]
+    #: fast: one chain over K; promoted (8-bit floats only): a promotion interval of 128 (default: fast) [native]
     #: sum of the products; int32 wraps (default: int64) [ape-int16]
     accumulate: str | None
 
@@ -191,7 +191,7 @@ class RunOptions(TypedDict, total=False):
     #: combine the three terms after all of K (termwise), or after every k_group (elementwise) (default: termwise)
     #: [sgemm-cube]
     #: fastf32: bands scaled inside the unit (tcgen05); bands: outside it; termwise: whole products added outside
-    #: [bf16x9, bf16x6, bf16x3]
+    #: (default: fastf32 where the unit scales its accumulator, else termwise) [bf16x9, bf16x6, bf16x3]
     #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
     #: (default: chained) [ape-fp32-f, ape-fp32-b, markidis, egemm-tc]
     accumulation: str | None
@@ -203,10 +203,10 @@ class RunOptions(TypedDict, total=False):
     #: gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, ape, markidis, egemm-tc]
     interleave: str | None
 
-    #: fastf32, bands: steps of 16 of K between additions outside the unit (default: 1) [bf16x9, bf16x6, bf16x3]
+    #: fastf32, bands: the promotion interval, in steps of 16 of K (default: 1) [bf16x9, bf16x6, bf16x3]
     promotion_interval: int | None
 
-    #: use native fp32 instead where the timing machine predicts that it is faster [bf16x9, bf16x6, bf16x3]
+    #: use native fp32 instead where its simulated time is shorter [bf16x9, bf16x6, bf16x3]
     hybrid: bool | None
 
     #: unsigned, where the unit multiplies u8; else biased by 128; signed: as released, wraps from 32640 [ape-int16]

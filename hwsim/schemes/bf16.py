@@ -82,12 +82,18 @@ OPTIONS = (
         None,
         "fastf32: bands scaled inside the unit (tcgen05); bands: outside it; termwise: whole products added outside",
         choices=("fastf32", "termwise", "bands"),
+        default_text="fastf32 where the unit scales its accumulator, else termwise",
     ),
+    Option("promotion_interval", int, 1, "fastf32, bands: the promotion interval, in steps of 16 of K", least=1),
     Option(
-        "promotion_interval", int, 1, "fastf32, bands: steps of 16 of K between additions outside the unit", least=1
+        "k_group",
+        int,
+        None,
+        "termwise: promotion interval: length of K summed inside the unit before the sum is added outside",
+        least=1,
+        default_text="all of K",
     ),
-    Option("k_group", int, None, "termwise: length of K accumulated in the unit from zero; by default all", least=1),
-    Option("hybrid", bool, False, "use native fp32 instead where the timing machine predicts that it is faster"),
+    Option("hybrid", bool, False, "use native fp32 instead where its simulated time is shorter"),
 )
 
 SCHEMES = tuple(

@@ -76,7 +76,7 @@ SCHEME = Scheme(
     "one product in the unit's own format",
     "the device's matrix unit",
     (
-        Option("format", str, None, "operand format; by default the input's, or the device's default"),
+        Option("format", str, None, "operand format", default_text="the operands' own, or the device's default"),
         Option(
             "format_b",
             str,
@@ -87,14 +87,15 @@ SCHEME = Scheme(
             "k_group",
             int,
             None,
-            "length of K accumulated in the unit from zero; by default chosen with the tile",
+            "promotion interval: length of K summed inside the unit before the sum is added outside",
             least=1,
+            default_text="all of K; on the 910A the tile decides",
         ),
         Option(
             "accumulate",
             str,
             "fast",
-            "fast: one chain over K; promoted (8-bit floats only): partial sums of every 128 of K added in fp32",
+            "fast: one chain over K; promoted (8-bit floats only): a promotion interval of 128",
             choices=("fast", "promoted"),
         ),
     ),

@@ -21,7 +21,7 @@ REQUESTS = {
     "mixed": {"device": "a100", "scheme": "ape"},
     "slices": {"device": "h200", "scheme": "ozaki-int8"},
 }
-REMOVED = object()
+REMOVED = "(removed)"
 
 
 @functools.cache
