@@ -83,7 +83,7 @@ def evaluate_plan(
     left, right = job.instructions.taken("a", left, backend), job.instructions.taken("b", right, backend)
     chains = Chains(job.instructions, backend, job.schedule.k_permutation)
     cuts = job.schedule.k_partition(k) if partition is None else partition
-    rows, cols = block_at_once(job.plan, n, k, sums_at_once(job.plan, job.schedule, len(cuts.slices)))
+    rows, cols = block_at_once(job.products, n, k, sums_at_once(job.plan, job.schedule, len(cuts.slices)))
     rows *= threads
     with np.errstate(all="ignore"):
         if (m <= rows and n <= cols) or left.lead:

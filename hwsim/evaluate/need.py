@@ -70,7 +70,7 @@ def _block_bytes(
     """
     m, n, k = sizes
     sums = sums_at_once(plan, schedule, len(schedule.k_partition(k).slices))
-    rows, cols = block_at_once(plan, n, k, sums)
+    rows, cols = block_at_once(plan.products, n, k, sums)
     rows, cols = (m, n) if matrices > 1 else (min(m, rows * threads), min(n, cols))
     value = VALUE_BYTES[plan.arithmetic]
     operands = added = 0

@@ -283,7 +283,7 @@ class Evaluator:
         if isinstance(self.gemm.plan, Mixed) or not takes_stacks(self.schedule) or not m * n:
             return 1
         sums = sums_at_once(self.plan, self.schedule, len(self.schedule.k_partition(k).slices))
-        rows, cols = block_at_once(self.plan, n, k, sums)
+        rows, cols = block_at_once(self.products, n, k, sums)
         most = min(rows // m if cols >= n else 0, max(MATRICES_AT_ONCE, ELEMENTS_AT_ONCE // max(m * n, m * k, k * n)))
         return max(1, min(count, most))
 
