@@ -49,12 +49,29 @@ QUANTITIES = (
 )
 #: What the trees split on beside the quantities.
 FACTS = (
-    "m", "n", "k", "macs",
-    "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "slices", "algorithm",
-    "format", "output_bits", "is_promoted", "b_by_rows",
-    "m_alignment", "n_alignment", "k_alignment", "edge_m", "edge_n",  # edge: the share of the last tile that is in C
+    "m",
+    "n",
+    "k",
+    "macs",
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "stages",
+    "cluster_m",
+    "cluster_n",
+    "slices",
+    "algorithm",
+    "format",
+    "output_bits",
+    "is_promoted",
+    "b_by_rows",
+    "m_alignment",
+    "n_alignment",
+    "k_alignment",
+    "edge_m",
+    "edge_n",  # edge: the share of the last tile that is in C
     "sum_us",
-)  # fmt: skip
+)
 ABOUT_A_LAUNCH_US = 2.0  # the factor is of the time with a launch: very short kernels hide in it
 MOST_ALIGNED = 128  # elements
 FORMATS = tuple(ELEMENT_BYTES)
