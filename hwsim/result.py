@@ -36,16 +36,16 @@ class Result:
     """What `hwsim.run` returns: the product, its error, cycles with their breakdown, and the record of the GEMM.
 
     c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None with
-    exact=False. codes: its bit patterns. gemm: the resolved record that fixes bits and cycles. m, n, k: of one matrix.
-    refused: {choice: reason} for the choices that the scheme left to the device and the device could not take.
-    by_program: the bits are those of the device's program, not of the direct evaluator.
-    times: see hwsim.analysis.program_times. cycles: core clock cycles over all phases, None without timing
-    (`timing_note` says why). seconds = cycles / clock, without kernel launches unless they were asked for; with a library, what its kernels
-    were seen to take beyond a launch, also where there are no cycles. phases: name, cycles, seconds of each device
-    kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
-    took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of padded
-    tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and timing, and
-    (`schedule`) how well it is known that the vendor's library computes the product in this way.
+    exact=False. codes: its bit patterns. gemm: the resolved record that fixes bits and cycles. m, n, k: of one
+    matrix. refused: {choice: reason} for the choices that the scheme left to the device and the device could not
+    take. by_program: the bits are those of the device's program, not of the direct evaluator. times: see
+    hwsim.analysis.program_times. cycles: core clock cycles over all phases, None without timing (`timing_note` says
+    why). seconds = cycles / clock, without kernel launches unless they were asked for; with a library, what its
+    kernels were seen to take beyond a launch, also where there are no cycles. phases: name, cycles, seconds of each
+    device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
+    took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of
+    padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and timing,
+    and (`schedule`) how well it is known that the vendor's library computes the product in this way.
     """
 
     device: str
@@ -105,7 +105,7 @@ class Result:
         return self.times.engines
 
     @property
-    def macs(self) -> Macs | dict[str, int]:
+    def macs(self) -> Macs:
         """Multiply-accumulates of the matrix unit: useful ones, and all with padding."""
         return self.times.macs
 
@@ -271,8 +271,8 @@ class Result:
             "kernel",
             "device_sha256",
         )
-        found = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
-        return found | {"gemm": self.gemm.to_dict()}
+        parts = {name: getattr(self, name) for name in names}
+        return {"schema": SCHEMA, **parts, "gemm": self.gemm.to_dict()}
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""

@@ -92,12 +92,12 @@ def test_what_is_ready_holds_no_operands(scheme, monkeypatch):
     """Chains arrange the operands of many products for each call, and let them go with it."""
     arranged = []
 
-    class Followed(chains.Runs):
+    class Followed(chains.InstructionRuns):
         def __init__(self, *given):
             super().__init__(*given)
             arranged.append(weakref.ref(self))
 
-    monkeypatch.setattr(chains, "Runs", Followed)
+    monkeypatch.setattr(chains, "InstructionRuns", Followed)
     device = {"bf16x9": "b200", "le-gemm": "a800"}.get(scheme, "h200")
     _, ready = hwsim.frameworks.repeated.prepared(A, B, device=device, scheme=scheme, timing=False)
     ready(A + 1, B)

@@ -36,7 +36,7 @@ class Times:
     clock_mhz: float | None = None
     phases: list[Phase] = field(default_factory=list)
     engines: dict[str, EngineUse] = field(default_factory=dict)
-    macs: Macs | dict[str, int] = field(default_factory=dict)
+    macs: Macs = field(default_factory=Macs)
     traffic_bytes: dict[str, int] = field(default_factory=dict)
     occupancy: list[Occupancy] = field(default_factory=list)
     program: Program | None = None
@@ -76,7 +76,8 @@ def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead
     if reason is not None:
         return Times(reason)
     given = chip
-    chip, timed = _under_load(program, given, work.unit)
+    parts = _parts(program, given, work.unit)
+    chip, timed = parts.chip, parts.timed
     hertz = chip.clock_mhz * 1e6
     seconds = timed.cycles / hertz + launch * len(timed.kernels)
     m, n, k = work.sizes
@@ -91,11 +92,11 @@ def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead
         tflops=tflops,
         peak_fraction=fraction,
         clock_mhz=chip.clock_mhz if chip.clock_mhz != given_mhz else None,
-        phases=[Phase(x.name, x.cycles, x.cycles / hertz) for x in timed.kernels],
-        engines={name: EngineUse(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
-        macs=Macs(timed.macs, timed.padded_macs),
+        phases=list(parts.phases),
+        engines=dict(parts.engines),
+        macs=parts.macs,
         traffic_bytes=dict(timed.traffic_bytes),
-        occupancy=occupancy(program, chip),
+        occupancy=list(parts.occupancy),
         program=program,
         chip=chip,
         timed=timed,
@@ -105,18 +106,39 @@ def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead
     return one if work.matrices == 1 else _of_a_stack(one, work.matrices, work.programs)
 
 
-_CACHE: IdentityCache[dict[str, tuple[Device, Timing]]] = IdentityCache(PROGRAMS, PROGRAMS)
+@dataclass(frozen=True, slots=True)
+class TimedParts:
+    """A timed program: the chip at its clock under load, the timing, and the records that a result shows of it."""
+
+    chip: Device
+    timed: Timing
+    phases: tuple[Phase, ...]
+    engines: dict[str, EngineUse]
+    macs: Macs
+    occupancy: tuple[Occupancy, ...]
 
 
-def _under_load(program: Program, chip: Device, unit: str) -> tuple[Device, Timing]:
-    """As hwsim.machines.load.under_load; a program that is asked for again is not timed again."""
-    found = _CACHE.get(program, chip)
-    if found is None:
-        found = {}
-        _CACHE.put(found, 1, program, chip)
-    if unit not in found:
-        found[unit] = under_load(program, chip, unit)
-    return found[unit]
+_CACHE: IdentityCache[dict[str, TimedParts]] = IdentityCache(PROGRAMS, PROGRAMS)
+
+
+def _parts(program: Program, chip: Device, unit: str) -> TimedParts:
+    """The parts of a program's times; a program that is asked for again is not timed again."""
+    of_units = _CACHE.get(program, chip)
+    if of_units is None:
+        of_units = {}
+        _CACHE.put(of_units, 1, program, chip)
+    if unit not in of_units:
+        loaded, timed = under_load(program, chip, unit)
+        hertz = loaded.clock_mhz * 1e6
+        of_units[unit] = TimedParts(
+            chip=loaded,
+            timed=timed,
+            phases=tuple(Phase(x.name, x.cycles, x.cycles / hertz) for x in timed.kernels),
+            engines={name: EngineUse(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
+            macs=Macs(timed.macs, timed.padded_macs),
+            occupancy=tuple(occupancy(program, loaded)),
+        )
+    return of_units[unit]
 
 
 def occupancy(program: Program, chip: Device) -> list[Occupancy]:

@@ -27,10 +27,10 @@ class EngineUse(Indexed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Macs(Indexed):
-    """Multiply-accumulates: of the problem, and with the zeros of padded tiles."""
+    """Multiply-accumulates: of the problem, and with the zeros of padded tiles. None, and no key, without times."""
 
-    useful: int
-    padded: int
+    useful: int | None = None
+    padded: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

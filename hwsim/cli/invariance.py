@@ -191,7 +191,7 @@ def _right(confidences: tuple[float, ...]) -> str:
 
 
 def _advice(known: list[BatchClass], count: int) -> list[str]:
-    """What to do for equal bits, where there are several classes: pad to one, or ask for one's algorithm where that
+    """What to do for equal bits, where there are several classes: pad to one, or ask for one's kernel where that
     fixes the order for every m (and is there for more than one, as those of matrix-vector products are not).
     """
     whole = [(number, one) for number, one in enumerate(known, 1) if one.has_equal_rows]
@@ -201,10 +201,8 @@ def _advice(known: list[BatchClass], count: int) -> list[str]:
     lines = ["What to do for equal bits:"]
     lines.append(f"  pad m to a value of class {number}, and drop the rows added: {_padding(padded.sizes_m)}")
     pinned = next((one for _, one in whole if not one.choices[0].order_by_m and len(one.sizes_m) > 1), None)
-    if pinned is not None:
+    pin = "" if pinned is None else pinned.choices[0].pin_text(pinned.sizes_m[0])
+    if pin:
         lines[-1] += ";"
-        lines.append(
-            f"  or give cublasLtMatmul for every m the algorithm that cublasLtMatmulAlgoGetHeuristic has for m = "
-            f"{pinned.sizes_m[0]:,}, where cublasLtMatmulAlgoCheck takes it"
-        )
+        lines.append(f"  or {pin}")
     return lines

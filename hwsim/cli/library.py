@@ -51,9 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("how --gemm and --weight are called")
     formats = calls_taken().outputs
     group.add_argument(
-        "--format", nargs="+", choices=tuple(formats), metavar="NAME",
+        "--format",
+        nargs="+",
+        choices=tuple(formats),
+        metavar="NAME",
         help=f"of the operands (default {DEFAULT_FORMAT}): {', '.join(formats)}",
-    )  # fmt: skip
+    )
     outputs = tuple(sorted({name for some in formats.values() for name in some}))
     group.add_argument("--output", choices=outputs, metavar="NAME", help="of the result (default: as PyTorch's call)")
     group.add_argument("--accumulate", choices=ACCUMULATES, help="of e4m3 (default fast)")

@@ -98,9 +98,9 @@ class Errors:
         (m, k), n, lead = self.a.shape, self.b.shape[1], self.product.shape[:-2]
         values = sum(VALUE_BYTES * x.codes.size for x in (self.a, self.b, self.c) if x is not None)
         is_fp64 = self.product.dtype == np.float64
-        own = errors_need(m * k + k * n, max(1, math.prod(lead)), self.product.size, is_fp64=is_fp64)
+        beside = errors_need(m * k + k * n, max(1, math.prod(lead)), self.product.size, is_fp64=is_fp64)
         check_memory(
-            values + own,
+            values + beside,
             f"the errors of a product of m, n, k = {m}, {n}, {k}{_times(lead)}",
             "leave them out (timing and c do not need them), or compute a part of the result (rows=, cols=)",
         )
@@ -177,7 +177,8 @@ def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress 
     """The product of a part by the evaluator, (*lead, rows, columns), in as few calls as its stack allows."""
     evaluator, backend, lead = resolved.evaluator, resolved.backend, part.lead
     a, b = part.a.on(backend), part.b.on(backend)
-    c, bias = (None if x is None else backend.from_host(x) for x in (part.c, part.bias))
+    c = None if part.c is None else backend.from_host(part.c)
+    bias = None if part.bias is None else backend.from_host(part.bias)
     # Of one B, and rows that do not know of each other, a stack is one product.
     is_tall = bool(lead) and not b.lead and evaluator.by_rows and not resolved.gemm.schedule.regions
     sizes = (a.shape[0], b.shape[1], a.shape[1])
@@ -281,8 +282,9 @@ def _times(lead: tuple[int, ...]) -> str:
 
 def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
     """The product as the functional machine computes it from the device's program."""
-    program, device, given = resolved.program, resolved.device, arrays.c is not None or arrays.bias is not None
-    if program is None or not program.computes or resolved.has_stack_program or given or arrays.is_partial:
+    program, device = resolved.program, resolved.device
+    has_epilogue = arrays.c is not None or arrays.bias is not None
+    if program is None or not program.computes or resolved.has_stack_program or has_epilogue or arrays.is_partial:
         raise UnsupportedError(
             "functional=True: no program gives these bits; it needs a device's program that computes the scheme, for "
             "whole matrices, without C and bias"
@@ -318,8 +320,8 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
     return product, Errors(arrays.a, arrays.b, product, resolved.gemm.epilogue.alpha)
 
 
-def _checked_bias(given: Any, n: int) -> Array:
-    bias: Array = given_array("bias", given)
+def _checked_bias(values: Any, n: int) -> Array:
+    bias: Array = given_array("bias", values)
     if bias.dtype.name in _NARROW:
         bias = bias.astype(np.float32)
     if bias.shape != (n,) or bias.dtype.kind not in "iuf":

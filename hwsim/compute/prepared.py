@@ -59,13 +59,13 @@ class Prepared:
         arrays = Arrays(left, right, self.lead, c, bias)
         return compute(self.resolved, arrays, by_program=False, threads=self.threads, progress=None)[0]
 
-    def _converted(self, given: Operand, side: Side, exponent: int) -> Operand:
+    def _converted(self, x: Operand, side: Side, exponent: int) -> Operand:
         """An operand in the format that is taken, or, multiplied by a power of two, in the unit's own."""
         backend = self.resolved.backend
-        given = given.on(backend)
+        x = x.on(backend)
         if not exponent:
-            return given.converted(self.taken, backend)
-        if given.format == self.taken:
-            return self.resolved.evaluator.scaled(given, side, exponent, self.threads)
+            return x.converted(self.taken, backend)
+        if x.format == self.taken:
+            return self.resolved.evaluator.scaled(x, side, exponent, self.threads)
         taken = format_of(self.taken)
-        return Operand(encoded(given.array, exponent, taken, threads=self.threads, backend=backend), self.taken)
+        return Operand(encoded(x.array, exponent, taken, threads=self.threads, backend=backend), self.taken)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import typing
 from typing import Any
 
 from pydantic import BaseModel
 
+from hwsim.datafiles.field_comments import field_comments
+from hwsim.datafiles.messages import fields_of
 from hwsim.datafiles.provenance import LEVELS, SAID
 
 Schema = dict[str, Any]
@@ -36,7 +39,7 @@ def ref(name: str) -> Schema:
 def file_schema(model: type[BaseModel], kind: str) -> Schema:
     """The schema of the files that hold one record of `model`, as plain data (JSON Schema, draft 2020-12)."""
     name = model.__name__
-    record = model.model_json_schema()
+    record = described(model)
     defs: Schema = dict(COMMON)
     form = Form(defs, False)
     defs.update({form.named(part): form.block(schema) for part, schema in record.pop("$defs", {}).items()})
@@ -48,6 +51,34 @@ def file_schema(model: type[BaseModel], kind: str) -> Schema:
         **ref(name),
         "$defs": dict(sorted(defs.items())),
     }
+
+
+def described(model: type[BaseModel]) -> Schema:
+    """pydantic's schema of a model, where the comment beside a field is the field's description."""
+    schema = model.model_json_schema(by_alias=True)
+    for name, block in [(model.__name__, schema), *schema.get("$defs", {}).items()]:
+        record = _records(model)[name]
+        keys = {field: info.alias or field for field, info in getattr(record, "model_fields", {}).items()}
+        for cls in reversed(record.__mro__[:-1]):
+            for field, comment in field_comments(cls).items() if cls.__module__.startswith("hwsim") else ():
+                if (key := keys.get(field, field)) in block.get("properties", {}):
+                    block["properties"][key]["description"] = comment
+    return schema
+
+
+def _records(model: type[BaseModel]) -> dict[str, type]:
+    """A model and all records that its fields hold, by name."""
+    found: dict[str, type] = {}
+    waiting: list[Any] = [model]
+    while waiting:
+        at = waiting.pop()
+        if fields := fields_of(at):
+            if at.__name__ not in found:
+                found[at.__name__] = at
+                waiting += fields.values()
+        else:
+            waiting += typing.get_args(at)
+    return found
 
 
 class Form:
@@ -73,7 +104,7 @@ class Form:
         form: Schema = {
             "type": "object",
             "additionalProperties": False,
-            "properties": {**{key: self.part(part) for key, part in fields.items()}, **said},
+            "properties": {**{key: self.field(part) for key, part in fields.items()}, **said},
         }
         if "description" in schema:
             form["description"] = schema["description"]
@@ -85,6 +116,11 @@ class Form:
                 for pattern, part in schema["patternProperties"].items()
             }
         return form
+
+    def field(self, schema: Schema) -> Schema:
+        """The schema of a field of a block: its part, with the field's description beside it."""
+        about = {key: value for key, value in schema.items() if key == "description"}
+        return self.part({key: value for key, value in schema.items() if key != "description"}) | about
 
     def part(self, schema: Schema) -> Schema:
         """The schema of a field: a record, one of several records, a mapping, or a single value."""

@@ -95,7 +95,7 @@ def keys_at(model: type[BaseModel], loc: Iterable[int | str]) -> list[str]:
     at: Any = model
     for part in loc:
         at = _step(at, str(part))
-    return list(_fields(at))
+    return list(fields_of(at))
 
 
 def _text(item: Any, node: Node) -> str:
@@ -139,7 +139,7 @@ def _shown(node: Node) -> str:
     return f"the text {node.value!r}" if isinstance(node.value, str) else repr(node.value)
 
 
-def _fields(at: Any) -> dict[str, Any]:
+def fields_of(at: Any) -> dict[str, Any]:
     """The types of a record's fields by their keys in a file; empty for what is no record (a model, a dataclass)."""
     if isinstance(at, type) and issubclass(at, BaseModel):
         return {info.alias or name: info.annotation for name, info in at.model_fields.items()}
@@ -151,7 +151,7 @@ def _fields(at: Any) -> dict[str, Any]:
 
 def _step(at: Any, part: str) -> Any:
     """The type one part of a location further down: a field, an entry of a mapping or list, or a case of a union."""
-    if fields := _fields(at):
+    if fields := fields_of(at):
         return _bare(fields.get(part))
     origin = typing.get_origin(at)
     if origin is dict:
@@ -159,7 +159,7 @@ def _step(at: Any, part: str) -> Any:
     if origin is tuple:
         return _bare(typing.get_args(at)[0])
     if origin in (types.UnionType, typing.Union):
-        tags = {case: typing.get_args(_fields(case).get("model")) for case in typing.get_args(at)}
+        tags = {case: typing.get_args(fields_of(case).get("model")) for case in typing.get_args(at)}
         return next((case for case, allowed in tags.items() if part in allowed), None)
     return None
 

@@ -1,7 +1,7 @@
 """Tile schedulers: which tiles of C a core computes, in which order (rasterisation).
 
-Tiles are numbered in bands of columns (a swizzle, for locality in L2), one wave of all cores after another. Tiles of
-one size form a grid: full tiles, the last row of tiles, the last column, the corner, each once per length of slice of
+Tiles are numbered in bands of columns (for locality in L2), one wave of all cores after another. Tiles of one size form
+a grid: full tiles, the last row of tiles, the last column, the corner, each once per length of slice of
 K, and per strip of columns where there are several. Grids share one numbering; tile t goes to core t mod cores, as
 with a persistent kernel's static scheduler and with a grid of CTAs in waves. It knows no memory, no operand and no
 device but its number of cores.
@@ -323,7 +323,7 @@ class StaticTileScheduler:
         return sum(grid.tiles for grid in self.grids)
 
     @property
-    def swizzle(self) -> int:
+    def raster_width(self) -> int:
         """Width of a rasterisation band, in tiles."""
         return max(grid.band for grid in self.grids)
 

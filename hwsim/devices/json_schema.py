@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 
-from hwsim.datafiles.json_form import COMMON, PREFIX, SOURCES, Form, Schema, ref
+from hwsim.datafiles.json_form import COMMON, PREFIX, SOURCES, Form, Schema, described, ref
 from hwsim.devices.device import Device
 
 
 def json_schema() -> Schema:
     """The schema of a device file as plain data (JSON Schema, draft 2020-12)."""
-    model = Device.model_json_schema(by_alias=True)
+    model = described(Device)
     records = model.pop("$defs")
     _require_models(model, records)
     defs: Schema = dict(COMMON)

@@ -13,7 +13,7 @@ from pydantic import Field
 # counts
 Cores = Annotated[int, Field(ge=1, le=10**5)]
 Elements = Annotated[int, Field(ge=1, le=10**5)]  # m, n or k of one instruction, elements
-QueueDepth = Annotated[int, Field(ge=1, le=10**6)]  # entries of a queue, flags
+SmallCount = Annotated[int, Field(ge=1, le=10**6)]  # entries of a queue, flags, cores
 BinaryPlaces = Annotated[int, Field(ge=1, le=255)]  # binary places of a shift
 # sizes
 SmallBytes = Annotated[int, Field(ge=1, le=10**9)]  # requests, lines, alignments

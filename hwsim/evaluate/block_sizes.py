@@ -25,17 +25,13 @@ def takes_stacks(schedule: Schedule) -> bool:
     return schedule.sum is None and not schedule.regions
 
 
-def rows_at_once(plan: Plan, n: int, k: int) -> int:
-    """The rows of A that one call takes with one thread: an interrupt waits for a call."""
-    return max(LINES_PER_CALL, PRODUCTS_PER_CALL // max(n * k * plan.products, 1))
-
-
-def block_at_once(plan: Plan, n: int, k: int, sums: int = 1) -> tuple[int, int]:
+def block_at_once(products: int, n: int, k: int, sums: int = 1) -> tuple[int, int]:
     """The rows of A with one thread, and the columns of B, that one call takes: an interrupt waits for a call.
 
-    sums: how many values of each element of C a call keeps.
+    products: of pieces. sums: how many values of each element of C a call keeps.
     """
-    rows, per_element = rows_at_once(plan, n, k), max(k * plan.products, 1)
+    per_element = max(k * products, 1)
+    rows = max(LINES_PER_CALL, PRODUCTS_PER_CALL // max(n * per_element, 1))
     rows = min(rows, max(LINES_PER_CALL, VALUES_PER_CALL // max(n * sums, 1)))
     most = min(PRODUCTS_PER_CALL // per_element, max(VALUES_PER_CALL // sums, LINES_PER_CALL**2))
     if rows * n <= most:

@@ -194,7 +194,8 @@ class Chains:
         first = self.instructions.of(stage.products[0])
         spec, model = first.spec, first.model
         accumulator = _Accumulator(self.backend, value, is_start, scale, threads)
-        if all(self.instructions.of(product) is first for product in stage.products):
+        others = stage.products[1:]
+        if not others or all(self.instructions.of(product) is first for product in others):
             # A last instruction of one step is not padded here: what misses in a step counts as +0.
             is_plain = len(stage.products) == 1 and self.permutation is None and model.k == spec.unit.terms
             left, right = (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan
-    from hwsim.gemm.schedule import Layout, Schedule
+    from hwsim.gemm.schedule import KPartition, Schedule
 
 Codes = NDArray[Any]
 Array = NDArray[Any]
@@ -45,7 +45,7 @@ def evaluate(
     *,
     c: Array | None = None,
     bias: Array | None = None,
-    layout: Layout | None = None,
+    partition: KPartition | None = None,
     threads: int = 1,
     progress: Progress | None = None,
     backend: Backend = CPU,
@@ -54,13 +54,13 @@ def evaluate(
 
     a, b: the plan's pieces, (m, K) and (K, n), any strides; plain codes where the plan needs no more; or stacks of
     these, (count, m, K) and (count, K, n), which give (count, m, n) (see `takes_stacks`). schedule: `resolved`
-    (hwsim.evaluate.defaults). c: codes (m, n) of the output format. bias: (n,) values. layout: the partition of K, if
+    (hwsim.evaluate.defaults). c: codes (m, n) of the output format. bias: (n,) values. partition: of K, if
     not the schedule's for this K. threads, progress (called with 0..1): no influence on the bits. backend: computes
     them. With some columns of b only, or some rows of a, the result equals those columns and rows of the full one.
     Raises InputError and UnsupportedError for what does not fit together.
     """
     job = plan_evaluation(plan, schedule, device, backend, c is not None)
-    return evaluate_plan(job, a, b, c=c, bias=bias, layout=layout, threads=threads, progress=progress)
+    return evaluate_plan(job, a, b, c=c, bias=bias, partition=partition, threads=threads, progress=progress)
 
 
 def evaluate_plan(
@@ -70,7 +70,7 @@ def evaluate_plan(
     *,
     c: Array | None = None,
     bias: Array | None = None,
-    layout: Layout | None = None,
+    partition: KPartition | None = None,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> Codes:
@@ -82,8 +82,8 @@ def evaluate_plan(
         return backend.empty((*left.lead, m, n), code_dtype(fmt))
     left, right = job.instructions.taken("a", left, backend), job.instructions.taken("b", right, backend)
     chains = Chains(job.instructions, backend, job.schedule.k_permutation)
-    cuts = job.schedule.layout(k) if layout is None else layout
-    rows, cols = block_at_once(job.plan, n, k, sums_at_once(job.plan, job.schedule, len(cuts.slices)))
+    cuts = job.schedule.k_partition(k) if partition is None else partition
+    rows, cols = block_at_once(job.products, n, k, sums_at_once(job.plan, job.schedule, len(cuts.slices)))
     rows *= threads
     with np.errstate(all="ignore"):
         if (m <= rows and n <= cols) or left.lead:

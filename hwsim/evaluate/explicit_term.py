@@ -18,7 +18,7 @@ from hwsim.evaluate.plan_evaluation import PlanEvaluation, UnitResult
 from hwsim.evaluate.row_block import RowBlock, in_groups
 from hwsim.evaluate.slice_merge import narrow_sum, refuse_formats
 from hwsim.evaluate.split import Pieces, as_pieces
-from hwsim.gemm.schedule import Layout, Run
+from hwsim.gemm.schedule import KPartition, Run
 
 if TYPE_CHECKING:
     from hwsim.evaluate.chains import Chains
@@ -51,11 +51,11 @@ def explicit_sum(
         left, right, spans = gathered(parts, step, group, a.codes, b.codes)
         if not spans:
             return [zero() for _ in parts]
-        layout = Layout(((tuple(spans),),))
+        partition = KPartition(((tuple(spans),),))
         runs: tuple[Run, ...] = (tuple(spans),)
         if promotion is not None:
             runs = in_groups(runs, promotion)
-        block = RowBlock(job, chains, as_pieces(left), as_pieces(right), layout, threads=threads)
+        block = RowBlock(job, chains, as_pieces(left), as_pieces(right), partition, threads=threads)
         value = block.term(term, runs, None)
         if len(parts) == 1:
             return [value]

@@ -69,8 +69,8 @@ def _block_bytes(
     them holds, and the operands of a written-out sum. held: bytes of an element instead of the first two.
     """
     m, n, k = sizes
-    sums = sums_at_once(plan, schedule, len(schedule.layout(k).slices))
-    rows, cols = block_at_once(plan, n, k, sums)
+    sums = sums_at_once(plan, schedule, len(schedule.k_partition(k).slices))
+    rows, cols = block_at_once(plan.products, n, k, sums)
     rows, cols = (m, n) if matrices > 1 else (min(m, rows * threads), min(n, cols))
     value = VALUE_BYTES[plan.arithmetic]
     operands = added = 0

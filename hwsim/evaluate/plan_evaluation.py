@@ -44,13 +44,15 @@ class UnitResult:
 class PlanEvaluation:
     """A plan under a schedule on a device. Several threads may use one at a time.
 
-    plan: with the formats of its results. spec: the dot unit of the first product. join: the arithmetic outside of the
-    unit. output: the format of D. from_c: whether the accumulator starts from C. patch: what replaces elements with
-    infinities and NaNs (None: the unit's stay). extra: nodes of the plan that are sums of operands, or K. calls: the
-    terms as calls that add to C, where slices are merged into the output one call after the other (else None).
+    plan: with the formats of its results. products: how many of its pieces. spec: the dot unit of the first product.
+    join: the arithmetic outside of the unit. output: the format of D. from_c: whether the accumulator starts from C.
+    patch: what replaces elements with infinities and NaNs (None: the unit's stay). extra: nodes of the plan that are
+    sums of operands, or K. calls: the terms as calls that add to C, where slices are merged into the output one call
+    after the other (else None).
     """
 
     plan: Plan
+    products: int
     schedule: Schedule
     device: Device
     backend: Backend
@@ -106,6 +108,7 @@ def plan_evaluation(plan: Plan, schedule: Schedule, device: Device, backend: Bac
     calls = sequential_form(plan.combine) if is_in_turn else None
     made = PlanEvaluation(
         plan=plan,
+        products=plan.products,
         schedule=schedule,
         device=device,
         backend=backend,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Plan, Side
     from hwsim.gemm.record import Gemm
-    from hwsim.gemm.schedule import Layout, Schedule
+    from hwsim.gemm.schedule import KPartition, Schedule
     from hwsim.gemm.summation import Range
 
 Array = NDArray[Any]
@@ -52,7 +52,7 @@ class Evaluator:
         self.schedule: Schedule = gemm.schedule
         self.products = self.plan.products
         self._evaluations: dict[bool, PlanEvaluation] = {}  # with and without a C
-        self._layouts: dict[int, Layout] = {}  # by K
+        self._partitions: dict[int, KPartition] = {}  # by K
         self._values: dict[tuple[bool, bool], bool] = {}  # by whether there is a C, and a bias
 
     @cached_property
@@ -62,10 +62,10 @@ class Evaluator:
         vector = VectorUnit(self.device.vector, self.backend, gives_all_ones(dot_spec(self.device, name)))
         return vector, instruction(self.device, name).operand_rounding
 
-    def _layout(self, k: int) -> Layout:
-        found = self._layouts.get(k)
+    def _partition(self, k: int) -> KPartition:
+        found = self._partitions.get(k)
         if found is None:
-            found = self._layouts[k] = self.schedule.layout(k)
+            found = self._partitions[k] = self.schedule.k_partition(k)
         return found
 
     @property
@@ -142,7 +142,7 @@ class Evaluator:
         *,
         c: Array | None = None,
         bias: Array | None = None,
-        layout: Layout | None = None,
+        partition: KPartition | None = None,
         threads: int = 1,
         progress: Callable[[float], None] | None = None,
     ) -> Array:
@@ -153,7 +153,7 @@ class Evaluator:
         if isinstance(self.gemm.plan, Mixed):
             raise UnsupportedError(f"scheme {self.gemm.scheme}: its blocks follow different plans; take `product`")
         job = self._evaluation(c is not None)
-        return evaluate_plan(job, a, b, c=c, bias=bias, layout=layout, threads=threads, progress=progress)
+        return evaluate_plan(job, a, b, c=c, bias=bias, partition=partition, threads=threads, progress=progress)
 
     def _evaluation(self, has_c: bool) -> PlanEvaluation:
         job = self._evaluations.get(has_c)
@@ -174,7 +174,7 @@ class Evaluator:
         kind = c is not None, bias is not None
         found = self._values.get(kind)
         if found is None:
-            slices = len(self._layout(self.gemm.problem.k).slices)
+            slices = len(self._partition(self.gemm.problem.k).slices)
             found = self._values[kind] = self._evaluation(kind[0]).makes_values(slices, bias)
         return found
 
@@ -198,8 +198,8 @@ class Evaluator:
             left, right = self.pieces(a, b, threads)
             if self.schedule.regions:
                 return self._by_region(left, right, c, bias, at, threads)
-            layout = self._layout(left.shape[1])
-            return self.evaluate(left, right, c=c, bias=bias, layout=layout, threads=threads, progress=progress)
+            partition = self._partition(left.shape[1])
+            return self.evaluate(left, right, c=c, bias=bias, partition=partition, threads=threads, progress=progress)
         fmt = self.plan.input_format
         backend = self.backend
         operands = a.converted(fmt, backend), b.converted(fmt, backend)
@@ -282,8 +282,8 @@ class Evaluator:
         m, n, k = sizes
         if isinstance(self.gemm.plan, Mixed) or not takes_stacks(self.schedule) or not m * n:
             return 1
-        sums = sums_at_once(self.plan, self.schedule, len(self.schedule.layout(k).slices))
-        rows, cols = block_at_once(self.plan, n, k, sums)
+        sums = sums_at_once(self.plan, self.schedule, len(self.schedule.k_partition(k).slices))
+        rows, cols = block_at_once(self.products, n, k, sums)
         most = min(rows // m if cols >= n else 0, max(MATRICES_AT_ONCE, ELEMENTS_AT_ONCE // max(m * n, m * k, k * n)))
         return max(1, min(count, most))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hwsim.evaluate.chains import Chains
     from hwsim.evaluate.join import Value
     from hwsim.evaluate.split import Pieces
-    from hwsim.gemm.schedule import Layout, Run
+    from hwsim.gemm.schedule import KPartition, Run
 
 Array = NDArray[Any]
 Codes = NDArray[Any]
@@ -36,7 +36,7 @@ class RowBlock:
         chains: Chains,
         a: Pieces,
         b: Pieces,
-        cuts: Layout,
+        cuts: KPartition,
         *,
         threads: int,
         progress: Callable[[float], None] | None = None,

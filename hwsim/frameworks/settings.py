@@ -138,6 +138,7 @@ def _of_pass(given: Mapping[str, Any], where: str) -> PassSettings:
     full["scheme"] = made = scheme_of(scheme) if isinstance(scheme, str) else scheme
     assert isinstance(made, Scheme)
     sort_by_owner({name: value for name, value in full.items() if name not in ("device", "scheme")}, made)
+    full |= {**made.values, "scheme": made.bare}
     scale, gradient = given.get("scale"), given.get("gradient_format")
     if scale not in (None, POWER_OF_TWO):
         raise InputError(

@@ -244,7 +244,8 @@ class Option:
     @property
     def annotation(self) -> str:
         """The type of its values in a signature, None for the default included."""
-        words = [f"Literal[{', '.join(map(repr, self.words))}]"] if self.words else []
+        quoted = ", ".join(f'"{word}"' for word in self.words)
+        words = [f"Literal[{quoted}]"] if quoted else []
         return " | ".join((self.type.annotation, *words, "None"))
 
     @property

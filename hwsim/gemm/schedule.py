@@ -231,7 +231,7 @@ class Schedule:
             )
         return tuple([min(length, k - start) for start in range(0, k, length)])
 
-    def layout(self, k: int) -> Layout:
+    def k_partition(self, k: int) -> KPartition:
         """The slices, runs and spans of K = k. Raises InputError where the slices, or their merge order, do not fit."""
         slices: list[tuple[Run, ...]] = []
         start = 0
@@ -248,7 +248,7 @@ class Schedule:
             raise InputError(
                 f"schedule: merge_order names {len(self.merge_order)} slices, but K = {k} is cut into {len(slices)}"
             )
-        return Layout(tuple(slices))
+        return KPartition(tuple(slices))
 
     def to_dict(self) -> dict[str, Any]:
         """The schedule as plain data, ready for JSON; `from_dict` reads it."""
@@ -272,7 +272,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class KPartition:
     """A partition of K: slices (split-K, merged) of runs (promoted) of spans (each one chain that begins a new
     instruction).
 
@@ -281,14 +281,14 @@ class Layout:
 
     slices: tuple[tuple[Run, ...], ...]
 
-    def prefix(self, k: int) -> Layout:
+    def prefix(self, k: int) -> KPartition:
         """The same partition, limited to the first k elements of K (empty slices are dropped)."""
         prefixes = []
         for runs in self.slices:
             cut = tuple(tuple((start, min(stop, k)) for start, stop in run if start < k) for run in runs)
             if any(cut):
                 prefixes.append(tuple(run for run in cut if run))
-        return Layout(tuple(prefixes))
+        return KPartition(tuple(prefixes))
 
 
 def schedule_of(given: Schedule | Mapping[str, Any] | None) -> Schedule:

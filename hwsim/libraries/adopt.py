@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT
 from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.layouts import order_named
@@ -25,7 +26,7 @@ from hwsim.resolve.library_on_device import library
 from hwsim.schemes.native import NativeOptions
 
 PLAIN = "native"  # the scheme of one product a call
-LAYOUTS_OF = ("a_layout", "b_layout")  # options of a mapping that are the call's
+LAYOUTS_OF = (A_LAYOUT.name, B_LAYOUT.name)  # options of a mapping that are the call's
 
 
 def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand] | None) -> Request:

@@ -87,6 +87,12 @@ class LibraryChoice:
         """Of an estimated choice: how often such estimates are right, in words."""
         return f"{self.confidence:.0%} of the library's answers"
 
+    def pin_text(self, m: int) -> str:
+        """How a caller asks the library for this kernel, chosen for a number of rows, with every other one; "": not
+        known.
+        """
+        return ""
+
 
 class KernelTimes(Protocol):
     """What a library's kernel takes. evidence, why: of the numbers, for the record's decision."""

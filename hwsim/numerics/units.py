@@ -23,40 +23,29 @@ NanCode = Annotated[int, Interval(ge=0, lt=1 << 64)]
 
 @dataclass(frozen=True, slots=True)
 class Specials:
-    """How a unit treats infinities, NaNs, overflow, signed zeros and subnormals.
+    """How a unit treats infinities, NaNs, overflow, signed zeros and subnormals."""
 
-    operands: "ieee" takes infinities and NaNs as such; "saturate" reads an infinity as the largest
-        finite value of its sign and a NaN as +0 (Ascend's saturation mode).
-    overflow: "infinity" or "saturate" (largest finite value), after rounding.
-    nan_code: code of every NaN result in the result format (None: the format's default quiet NaN).
-    zero: sign of a zero result: "positive" always +0; "ieee" -0 only when every term is -0.
-    flush_operands: subnormal operands and accumulators are read as +0.
-    flush_results: subnormal products and sums become zero of their sign.
-    """
-
+    # "ieee" takes infinities and NaNs as such; "saturate" reads an infinity as the largest finite value of its sign and
+    # a NaN as +0 (Ascend's saturation mode).
     operands: Literal["ieee", "saturate"] = "ieee"
-    overflow: Literal["infinity", "saturate"] = "infinity"
-    nan_code: NanCode | None = None
+    overflow: Literal["infinity", "saturate"] = "infinity"  # after rounding; "saturate": the largest finite value
+    nan_code: NanCode | None = None  # of every NaN result in the result format (None: the format's default quiet NaN)
+    # Sign of a zero result: "positive" always +0; "ieee" -0 only when every term is -0.
     zero: Literal["positive", "ieee"] = "positive"
-    flush_operands: bool = False
-    flush_results: bool = False
+    flush_operands: bool = False  # subnormal operands and accumulators are read as +0
+    flush_results: bool = False  # subnormal products and sums become zero of their sign
 
 
 @dataclass(frozen=True, slots=True)
 class FusedUnit:
-    """NVIDIA's fused dot product: align all terms to the largest exponent, truncate, add exactly, round once.
-
-    terms: products per step. fraction_bits: bits kept below the leading place of the largest exponent.
-    floor_exponent: the alignment never goes below it. rounding: of the sum to the result.
-    result_format: format of the rounded sum when it is narrower than the instruction's d (e8m13).
-    """
+    """NVIDIA's fused dot product: align all terms to the largest exponent, truncate, add exactly, round once."""
 
     model: Literal["fused"] = field(default="fused", kw_only=True, repr=False)
-    terms: Terms
-    fraction_bits: Bits
-    floor_exponent: Exponent
-    rounding: RoundingName = "RZ"
-    result_format: str | None = None
+    terms: Terms  # products per step
+    fraction_bits: Bits  # below the leading place of the largest exponent
+    floor_exponent: Exponent  # the alignment never goes below it
+    rounding: RoundingName = "RZ"  # of the sum to the result
+    result_format: str | None = None  # of the rounded sum, where it is narrower than the instruction's d (e8m13)
     specials: Specials = field(default_factory=Specials)
 
 
@@ -72,14 +61,12 @@ class ExactUnit:
 
 @dataclass(frozen=True, slots=True)
 class FmaChainUnit:
-    """A chain of fused multiply-adds in increasing k, each rounded to the result format.
-
-    nan_order: "bca" and the like: a NaN result is the first NaN among the operands in this order, made quiet, its
-        sign and payload kept; without a NaN operand it is specials.nan_code. None: always specials.nan_code.
-    """
+    """A chain of fused multiply-adds in increasing k, each rounded to the result format."""
 
     model: Literal["fma_chain"] = field(default="fma_chain", kw_only=True, repr=False)
     rounding: RoundingName = "RNE"
+    # "bca" and the like: a NaN result is the first NaN among the operands in this order, made quiet, its sign and
+    # payload kept; without a NaN operand it is specials.nan_code. None: always specials.nan_code.
     nan_order: NanOrder | None = None
     specials: Specials = field(default_factory=lambda: Specials(zero="ieee"))
     terms: ClassVar[int] = 1
@@ -100,23 +87,17 @@ class PairwiseUnit:
 @dataclass(frozen=True, slots=True)
 class TwoLevelUnit:
     """CDNA3's two-level dot product: products first, then the accumulator, truncated toward minus infinity (numerics.md
-    6).
-
-    product_fraction_bits: products are cut toward zero at 2^(largest product exponent - this).
-    sum_fraction_bits, accumulator_fraction_bits: both cut down at 2^(E - this) before they are added.
-    final_fraction_bits: the sum is cut down at this many bits below its own exponent, then rounded.
-    interleaved: sum even and odd elements apart first (fp8), both cut down at product_fraction_bits.
-    accumulator_drop_bits: the accumulator is dropped when its exponent is below E - this (fp8), or None.
+    6). E: the largest exponent of the products and the accumulator.
     """
 
     model: Literal["two_level"] = field(default="two_level", kw_only=True, repr=False)
     terms: Terms
-    product_fraction_bits: Bits = 24
-    sum_fraction_bits: Bits = 32
-    accumulator_fraction_bits: Bits = 24
-    final_fraction_bits: Bits = 31
-    interleaved: bool = False
-    accumulator_drop_bits: Bits | None = None
+    product_fraction_bits: Bits = 24  # products are cut toward zero at 2^(largest product exponent - this)
+    sum_fraction_bits: Bits = 32  # the sum of products is cut down at 2^(E - this) before the addition
+    accumulator_fraction_bits: Bits = 24  # so is the accumulator
+    final_fraction_bits: Bits = 31  # the sum is cut down at this many bits below its own exponent, then rounded
+    interleaved: bool = False  # sum even and odd elements apart first (fp8), both cut down at product_fraction_bits
+    accumulator_drop_bits: Bits | None = None  # the accumulator is dropped when its exponent is below E - this (fp8)
     rounding: RoundingName = "RNE"
     specials: Specials = field(default_factory=Specials)
 
@@ -132,18 +113,14 @@ class IntegerUnit:
 
 @dataclass(frozen=True, slots=True)
 class BlockScaledUnit:
-    """Groups of products summed exactly, each multiplied by its shared scales, then aligned once (FP4 block scaling).
-
-    group: products per exactly added group. The group's exponent is that of its scales only.
-    zero_exponent: exponent of a group whose products, or whose scale, are all zero.
-    """
+    """Groups of products summed exactly, multiplied by their shared scales, then aligned once (FP4 block scaling)."""
 
     model: Literal["block_scaled"] = field(default="block_scaled", kw_only=True, repr=False)
-    terms: Terms
-    group: Terms
-    fraction_bits: Bits
-    floor_exponent: Exponent
-    zero_exponent: Exponent
+    terms: Terms  # products per step
+    group: Terms  # products per exactly added group, whose exponent is the one of its scales only
+    fraction_bits: Bits  # below the leading place of the largest exponent
+    floor_exponent: Exponent  # the alignment never goes below it
+    zero_exponent: Exponent  # of a group whose products, or whose scale, are all zero
     rounding: RoundingName = "RZ"
     specials: Specials = field(default_factory=Specials)
 
@@ -152,19 +129,16 @@ class BlockScaledUnit:
 class CompositeUnit:
     """A short sequence of steps of another unit from zero, then an ordinary addition of the accumulator.
 
-    operand_format: the operands are first widened to it (exactly).
-    selections: for each step the residues r of k mod `modulus` that it takes, from a zero accumulator.
-    The accumulator is added last by one IEEE addition, nearest even, in the result format. specials: of the accumulator
-    and the result; those of the inner unit are of the operands, in operand_format.
+    The accumulator is added last by one IEEE addition, nearest even, in the result format.
     """
 
     model: Literal["composite"] = field(default="composite", kw_only=True, repr=False)
     terms: Terms
-    inner: FusedUnit
-    operand_format: str
+    inner: FusedUnit  # of the steps; its specials are of the operands, in operand_format
+    operand_format: str  # the operands are first widened to it (exactly)
     modulus: Terms
-    selections: tuple[tuple[Index, ...], ...]
-    specials: Specials = field(default_factory=Specials)
+    selections: tuple[tuple[Index, ...], ...]  # for each step the residues of k mod `modulus` that it takes
+    specials: Specials = field(default_factory=Specials)  # of the accumulator and the result
 
 
 Unit = (

@@ -13,13 +13,13 @@ def with_epilogue(
     schedule: Schedule, *, alpha: float | None = None, beta: float | None = None, output: str | None = None
 ) -> Schedule:
     """The schedule with these values in its epilogue. Raises InputError where it already has others."""
-    plain, own = Epilogue(), schedule.epilogue
+    plain, of_schedule = Epilogue(), schedule.epilogue
     wanted = {"alpha": alpha, "beta": beta, "output_format": output}
-    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-    for name, value in given.items():
-        said = getattr(own, name)
-        if said not in (getattr(plain, name), value):
+    values: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    for name, value in values.items():
+        already = getattr(of_schedule, name)
+        if already not in (getattr(plain, name), value):
             raise InputError(
-                f"{name.removesuffix('_format')} = {value!r}, but the schedule says {said!r}; leave one out"
+                f"{name.removesuffix('_format')} = {value!r}, but the schedule says {already!r}; leave one out"
             )
-    return dataclasses.replace(schedule, epilogue=dataclasses.replace(own, **given))  # checks the whole again
+    return dataclasses.replace(schedule, epilogue=dataclasses.replace(of_schedule, **values))  # checks the whole again

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hwsim.dataflows import families, registry
 from hwsim.gemm.option_types import Option
+from hwsim.host.files import write_text
 from hwsim.request.declarations import OWN, Declared, declared_by_name
 from hwsim.schemes import OWN as OWN_SCHEMES
 
@@ -109,7 +110,7 @@ WRITTEN = {"run_options.py": run_options, "option_records.py": option_records}
 def main() -> None:
     """Write the modules."""
     for name, text in WRITTEN.items():
-        (FOLDER / name).write_text(text(), encoding="utf-8")
+        write_text(FOLDER / name, text())
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ RECORDS = tuple(
         ("machine", MachineOptions),
     )
 )
+DEFAULTS: Mapping[str, Any] = {field: record() for field, record, _ in RECORDS}
 KNOWN = frozenset(option.name for options in OWN.values() for option in options)
 FORMAT = "format"  # of the scheme, and declared for all schemes
 
@@ -72,7 +73,8 @@ class CallOptions:
     @property
     def is_of_a_part(self) -> bool:
         """Whether a part of the result is asked for, or the operands are a part of a product's."""
-        return self.region != RegionOptions()
+        region = self.region
+        return any(part is not None for part in (region.rows, region.cols, region.shape, region.at))
 
 
 def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptions:
@@ -81,15 +83,30 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
     Raises InputError for a value that is not allowed, for a name that nobody declares, and for an option that the
     scheme's object has, too.
     """
-    of_mapping = {option.name for options in dataflows().options().values() for option in options}
-    of_this_scheme = {option.name for option in scheme.options} if scheme is not None else set()
-    plain: dict[str, Any] = {}
+    plain = {name: value for name, value in values.items() if name in KNOWN}
+    mapping, rest = _of_owners({name: value for name, value in values.items() if name not in KNOWN}, scheme)
+    if scheme is not None and scheme.values:
+        plain, rest = _with_carried(scheme, plain, rest)
+    records: dict[str, Any] = {}
+    for field, record, options in RECORDS:
+        is_given = any(option.name in plain for option in options)
+        if is_given:
+            records[field] = record(**{option.name: option.check(plain.get(option.name)) for option in options})
+        else:
+            records[field] = DEFAULTS[field]
+    return CallOptions(mapping=MappingOptions(mapping), of_scheme=rest, **records)
+
+
+def _of_owners(values: Mapping[str, Any], scheme: Scheme | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of dataflows, and of the scheme. Raises InputError for a name that nobody declares."""
     mapping: dict[str, Any] = {}
     rest: dict[str, Any] = {}
+    if not values:  # looking for dataflows takes longer than most calls need
+        return mapping, rest
+    of_mapping = {option.name for options in dataflows().options().values() for option in options}
+    of_this_scheme = {option.name for option in scheme.options} if scheme is not None else set()
     for name, value in values.items():
-        if name in KNOWN:
-            plain[name] = value
-        elif name in of_mapping and name not in of_this_scheme:
+        if name in of_mapping and name not in of_this_scheme:
             if value is not None:
                 mapping[name] = value
         elif scheme is None or name in of_this_scheme or name in _of_schemes():
@@ -101,21 +118,15 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
                 f"no option {name!r}: scheme {scheme.name} has {has}; for the others see `hwsim run --help`"
                 f"{nearest(name, names)}"
             )
-    if scheme is not None and scheme.given:
-        plain, rest = _with_given(scheme, plain, rest)
-    records: dict[str, Any] = {
-        field: record(**{option.name: option.check(plain.get(option.name)) for option in options})
-        for field, record, options in RECORDS
-    }
-    return CallOptions(mapping=MappingOptions(mapping), of_scheme=rest, **records)
+    return mapping, rest
 
 
-def _with_given(scheme: Scheme, plain: dict[str, Any], rest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _with_carried(scheme: Scheme, plain: dict[str, Any], rest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both, with the options that the scheme's object carries."""
-    twice = [name for name in scheme.given if plain.get(name) is not None or rest.get(name) is not None]
+    twice = [name for name in scheme.values if plain.get(name) is not None or rest.get(name) is not None]
     if twice:
         raise InputError(f"{', '.join(twice)}: the object of scheme {scheme.name} says it, too; leave one out")
-    carried = dict(scheme.given)
+    carried = dict(scheme.values)
     of_all = {FORMAT: carried.pop(FORMAT)} if FORMAT in carried else {}
     return plain | of_all, rest | carried
 

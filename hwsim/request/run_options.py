@@ -149,7 +149,7 @@ class RunOptions(TypedDict, total=False):
 
     #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
     #: time (default: 1) [sm70, sm80, sm90, sm100, cdna, tiled]
-    split_k: int | Literal['auto'] | None
+    split_k: int | Literal["auto"] | None
 
     #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)
     #: (default: the device's own, or the library's for split-K) [sm70, sm80, sm90, sm100, cdna, tiled]

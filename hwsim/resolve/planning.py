@@ -49,7 +49,7 @@ def _own_plan(
     scheme_options: Mapping[str, Any],
     operands: tuple[Operand, Operand] | None,
 ) -> Planned:
-    options, input_format = {**scheme.given, **scheme_options}, problem.input_format
+    options, input_format = {**scheme.values, **scheme_options}, problem.input_format
     if format is not None:
         options["format"] = format
     has_format = scheme.takes_native_formats

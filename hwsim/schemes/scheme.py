@@ -36,7 +36,8 @@ class Scheme:
     input_formats: operand formats that it accepts unchanged; others are rounded to the first of them. alternatives:
     name of an option for which None means: the first of its choices whose plan the device supports. survey: for options
     that depend on the data; survey(a, b, options) returns the complete options, and is called before `plan` where
-    operands are given. given: options that the object carries, validated; `scheme(name=value)` is such an object.
+    operands are given. values: of options that the object carries; `scheme(name=value)` is such an object. origin: the
+    scheme without them.
     """
 
     name: str
@@ -48,8 +49,8 @@ class Scheme:
     input_formats: tuple[str, ...] = ("fp32",)
     alternatives: str | None = None
     survey: Callable[[Array, Array, Mapping[str, Any]], dict[str, Any]] | None = None
-    given: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    without_given: Scheme | None = field(default=None, repr=False, compare=False)
+    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    origin: Scheme | None = field(default=None, repr=False, compare=False)
 
     def __call__(self, **options: object) -> Scheme:
         """The scheme as an object that carries these of its options: `hwsim.run(scheme=MINE(products=4))`.
@@ -57,12 +58,12 @@ class Scheme:
         Raises InputError for an option that it has not, or a value that is not allowed.
         """
         checked(self.options, options, f"scheme {self.name}")
-        return replace(self, given={**self.given, **options}, without_given=self.bare)
+        return replace(self, values={**self.values, **options}, origin=self.bare)
 
     @property
     def bare(self) -> Scheme:
         """The scheme without the options that this object carries."""
-        return self.without_given or self
+        return self.origin or self
 
     @property
     def takes_native_formats(self) -> bool:

@@ -396,11 +396,11 @@ class _Running:
 
     def __init__(self, side: Evaluator, a: Pieces, b: Pieces) -> None:
         self.side, self.a, self.b = side, a.contiguous(), b.contiguous()
-        self.layout = side.schedule.layout(a.shape[1])
+        self.partition = side.schedule.k_partition(a.shape[1])
 
     def at(self, k: int) -> int:
         """The code of the sum over the first k."""
-        return int(self.side.evaluate(self.a, self.b, layout=self.layout.prefix(k))[0, 0])
+        return int(self.side.evaluate(self.a, self.b, partition=self.partition.prefix(k))[0, 0])
 
 
 class _Compared:

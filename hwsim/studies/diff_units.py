@@ -74,7 +74,7 @@ def unit_steps(side: Evaluator, a: Pieces, b: Pieces, k_first: int, k_end: int) 
     pieces = instructions.taken("a", a, backend), instructions.taken("b", b, backend)
     chains = Chains(instructions, backend)
     found: list[UnitStep] = []
-    for number, runs in enumerate(schedule.layout(a.shape[1]).slices):
+    for number, runs in enumerate(schedule.k_partition(a.shape[1]).slices):
         for index, term in enumerate(plan.terms):
             if len(term.stages) > 1 or term.stages[0].scale_exponent:
                 continue

@@ -174,7 +174,7 @@ def _label(chip: Device, choice: LibraryChoice, call: GemmCall) -> Label:
     if schedule.sum is not None:
         tree = _tree(schedule.sum, step, promoted)
     else:
-        slices = schedule.layout(k).slices
+        slices = schedule.k_partition(k).slices
         parts = [_steps([span for run in runs for span in run], step, promoted) for runs in slices]
         tree = parts[0] if len(parts) == 1 else _added(parts, "ascending")
     return (repr(spec.unit), spec.a, schedule.partial_format, _by_columns(schedule, tree, step, promoted))

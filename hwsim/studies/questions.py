@@ -108,11 +108,8 @@ def _by_record(a: Any, b: Any, side: Variant) -> Variant:
     if side.library is None or side.gemm is not None:
         return side
     asked: dict[str, Any] = {"device": side.device, "scheme": side.scheme, "format": side.format, "output": side.output}
-    part: dict[str, Any] = {
-        "rows": slice(0, 1),
-        "cols": slice(0, 1),
-        "timing": False,
-    }  # the record is of the whole product
+    # the record is of the whole product, whatever part of it is computed
+    part: dict[str, Any] = {"rows": slice(0, 1), "cols": slice(0, 1), "timing": False}
     result = run(a, b, library=side.library, schedule=side.schedule, **asked, **part, **side.options)
     return replace(side, gemm=result.gemm)
 

@@ -45,9 +45,14 @@ class SweepTable:
     def to_dict(self) -> dict[str, Any]:
         """As plain data ready for JSON."""
         return {
-            "schema": "hwsim.sweep/1", "title": self.title, "columns": list(self.columns), "rows": list(self.rows),
-            "computed": self.computed, "cached": self.cached, "refused": self.refused,
-        }  # fmt: skip
+            "schema": "hwsim.sweep/1",
+            "title": self.title,
+            "columns": list(self.columns),
+            "rows": list(self.rows),
+            "computed": self.computed,
+            "cached": self.cached,
+            "refused": self.refused,
+        }
 
 
 def sweep(

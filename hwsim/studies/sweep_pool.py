@@ -50,11 +50,16 @@ def row_of(task: SweepTask, threads: int | None = None) -> Row:
         return row | {"refused": " ".join(str(error).split())}
     roofline = found.roofline
     row |= {
-        "chosen_scheme": found.scheme, "cycles": found.cycles, "seconds": found.seconds, "tflops": found.tflops,
-        "peak_fraction": found.peak_fraction, "bound": None if roofline is None else roofline.bound,
-        "numerics_evidence": found.evidence.get("numerics"), "timing_note": found.timing_note or None,
+        "chosen_scheme": found.scheme,
+        "cycles": found.cycles,
+        "seconds": found.seconds,
+        "tflops": found.tflops,
+        "peak_fraction": found.peak_fraction,
+        "bound": None if roofline is None else roofline.bound,
+        "numerics_evidence": found.evidence.get("numerics"),
+        "timing_note": found.timing_note or None,
         "timing_evidence": None if found.seconds is None else found.evidence.get("timing"),
-    }  # fmt: skip
+    }
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
 
 

@@ -33,8 +33,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(folder: Path, **changed: str) -> None:
     """The family `mine`: sm90 with other lines for some keys."""
     keys = {"name": "mine", **changed}
-    lines = [f"{line.partition(':')[0]}: {keys[line.partition(':')[0]]}" if line.partition(":")[0] in keys else line
-             for line in SM90.split("\n")]  # fmt: skip
+    lines = [
+        f"{line.partition(':')[0]}: {keys[line.partition(':')[0]]}" if line.partition(":")[0] in keys else line
+        for line in SM90.split("\n")
+    ]
     (folder / "mine.yaml").write_text("\n".join(lines))
 
 

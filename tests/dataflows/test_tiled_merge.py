@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from hwsim.dataflows.tiled.merge import merge_pass
 from hwsim.dataflows.tiled.model import MatrixRef, TileEpilogue
+from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.gemm.plan import TermValue
 from hwsim.program.ir import GlobalArray, LocalTile
 
@@ -31,7 +31,7 @@ def merged(end: TileEpilogue, slices: int, **given):
     """The pass, and the operations that it makes."""
     c = None if end.c is None else array(end.c)
     partial = [array(MatrixRef("P", "fp32"), slices)]
-    made = merge_pass("merge_gemm", partial, c, array(end.target), end, slices, **given)
+    made = reduction_pass("merge_gemm", partial, c, array(end.target), end, slices, **given)
 
     def tiles(name: str, count: int) -> list[LocalTile]:
         return [LocalTile(f"{name}{i}", 2, 16, "fp32") for i in range(count)]

@@ -7,7 +7,7 @@ import hwsim
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.choice import TileRequest
 from hwsim.dataflows.tiled.dataflow import least_seconds
-from hwsim.dataflows.tiled.estimate import best_split, merge_seconds
+from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
 from hwsim.dataflows.tiled.partition import Partition
 from hwsim.devices import load
 from hwsim.errors import InputError
@@ -104,8 +104,8 @@ def test_no_estimate_is_below_its_bound(device, format, sizes):
 
 def test_a_merge_costs_its_bytes_and_a_launch():
     chip = load("h200")
-    none = merge_seconds(chip, 1 << 20, 1, "fp32", "fp32", 1)
-    two, four = (merge_seconds(chip, 1 << 20, count, "fp32", "fp32", 1) for count in (2, 4))
+    none = reduction_seconds(chip, 1 << 20, 1, "fp32", "fp32", 1)
+    two, four = (reduction_seconds(chip, 1 << 20, count, "fp32", "fp32", 1) for count in (2, 4))
     assert none == 0
     assert four - two == pytest.approx(2 * 4 * (1 << 20) / chip.l2.bytes_per_second)
     assert two > chip.launch_overhead_us * 1e-6

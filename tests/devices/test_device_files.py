@@ -9,9 +9,11 @@ import pydantic
 import pytest
 
 from hwsim import devices
+from hwsim.datafiles.field_comments import field_comments
 from hwsim.datafiles.yaml_text import parse, plain
 from hwsim.devices import registry
 from hwsim.devices.json_schema import schema_text
+from hwsim.devices.model import InstructionModel
 from hwsim.devices.model.chip import DotUnit
 from hwsim.errors import ConfigError
 from hwsim.host.places import package_folder
@@ -353,3 +355,14 @@ def test_the_schema_of_a_variant_asks_for_differences_only():
     assert complaints(schema, data, schema) == []
     assert complaints(schema, {**data, "hbm": {"bytes": 3}}, schema)
     assert complaints(schema, {"extends": "x", "name": "x"}, schema)
+
+
+def test_the_schema_says_what_each_key_of_an_instruction_means():
+    """The comments beside the fields: behind them, above them, and by the file's key."""
+    comments = field_comments(InstructionModel)
+    assert comments["n_last"] == "pattern: the largest N"
+    assert comments["cores"].startswith("Cores that execute it together (None: one; 2: tcgen05's cta_group::2). Each")
+    assert set(comments) == set(InstructionModel.model_fields)
+    defs = json.loads(schema_text())["$defs"]
+    assert defs["InstructionModel"]["properties"]["n_last"]["description"] == comments["n_last"]
+    assert defs["LinkModelChange"]["properties"]["from"]["description"] == "memory that is read, or GM"

@@ -215,7 +215,7 @@ def test_adding_page_names_every_file_of_a_dot_unit() -> None:
 def test_glossary_names_what_a_file_defines() -> None:
     page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     named = re.findall(r"`(?:\w+\.)?(\w+)` in `(hwsim/[\w/]+\.py)`", page)
-    assert len(named) > 10
+    assert len(named) > 5
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for _, path in named}
     defined = r"(?:class |def |^    ){name}\b"
     missing = [x for x in named if not re.search(defined.format(name=x[0]), texts[x[1]], re.MULTILINE)]

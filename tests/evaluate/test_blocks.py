@@ -68,7 +68,7 @@ def test_blocks_do_not_change_a_bit(device, scheme, options, monkeypatch):
 def test_a_call_keeps_few_values(n, k, sums):
     """Of all terms, slices and chains; never of fewer than 256 rows and columns, as each call arranges A and B."""
     plan = hwsim.run(m=1, n=1, k=1, device="h200", format="fp16").gemm.plan
-    rows, cols = block_sizes.block_at_once(plan, n, k, sums)
+    rows, cols = block_sizes.block_at_once(plan.products, n, k, sums)
     assert rows * cols * sums <= max(block_sizes.VALUES_PER_CALL, block_sizes.LINES_PER_CALL**2 * sums)
     assert rows >= 1 and 1 <= cols <= n
     if k < 1 << 10:  # else the products bound the call
@@ -79,7 +79,7 @@ def test_a_call_keeps_few_values(n, k, sums):
 def test_a_call_takes_about_a_second_at_most(n, k):
     """At 2 x 10^9 products a second and thread."""
     plan = hwsim.run(m=1, n=1, k=1, device="h200", scheme="bf16x9").gemm.plan
-    rows, cols = block_sizes.block_at_once(plan, n, k)
+    rows, cols = block_sizes.block_at_once(plan.products, n, k)
     assert rows * cols * k * plan.products <= max(block_sizes.PRODUCTS_PER_CALL, 64 * 64 * k * plan.products)
     assert 1 <= cols <= n
 

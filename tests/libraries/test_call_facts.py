@@ -14,7 +14,7 @@ from hwsim.errors import ConfigError, UnsupportedError
 from hwsim.formats import FORMATS
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.cublas.answer import Answer
-from hwsim.libraries.cublas.calls import Call, check_mixed, checked_call, operand_of
+from hwsim.libraries.cublas.calls import CublasGemm, check_mixed, checked_call, operand_of
 from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.orders.raster import grid_of
 from hwsim.libraries.cublas.orders.shared_k import clusters_at_once
@@ -65,10 +65,10 @@ def test_versions_name_shipped_chips_and_files() -> None:
 
 
 def test_a_version_of_which_nothing_is_known_has_no_answers() -> None:
-    one = version_on("cublas", "12.9", "h100", 132)
+    one = version_on("12.9", "h100", 132)
     assert isinstance(one, Version) and (one.version, one.devices, one.layers) == ("12.9", {}, "")
-    assert version_on("cublas", "13.1", "h100", 132) == versions()[0]
-    assert version_on("cublas", "13.1", "h100", 114).devices == {}
+    assert version_on("13.1", "h100", 132) == versions()[0]
+    assert version_on("13.1", "h100", 114).devices == {}
 
 
 def test_frameworks_name_formats_that_the_library_takes() -> None:
@@ -162,7 +162,7 @@ def test_products_of_two_formats_are_those_of_the_file() -> None:
     for pair in (("e4m3", "e5m2"), ("e5m2", None), ("fp16", "e4m3")):
         with pytest.raises(UnsupportedError, match="of two formats it does e5m2 by e4m3"):
             operand_of(TAKEN, *pair)
-    call = Call(8, 32, 64, "e4m3", "bf16", "rows", "columns")
+    call = CublasGemm(8, 32, 64, "e4m3", "bf16", "rows", "columns")
     check_mixed(TAKEN, call, "e5m2", "e4m3")
     with pytest.raises(UnsupportedError, match="e5m2 by e4m3, 8 x 16 x 64: rows of A, B and C must be whole 64 bytes"):
         check_mixed(TAKEN, call._replace(n=16), "e5m2", "e4m3")
@@ -193,14 +193,14 @@ def lanes_of(sum_):
 )  # fmt: skip
 def test_lanes_of_the_warp_option_go_by_results_and_element(operand, results, lanes) -> None:
     """Recorded batches have them (test_vectors.py); these are the ends of the ranges."""
-    call = Call(1, results, 4096, operand, operand, "rows", "rows")
+    call = CublasGemm(1, results, 4096, operand, operand, "rows", "rows")
     assert lanes_of(usual_tables().order_of(call, Answer(13, 0, 1, 0, 10)).schedule.sum) == lanes
     assert usual_tables().families[13].order_of_m(call, 1, 10) == (0 if operand == "fp16" else lanes)
     assert usual_tables().families[13].order_of_m(call, 1, 11) == 0
 
 
 def test_an_option_that_no_row_has_is_not_known() -> None:
-    call = Call(1, 64, 512, "fp32", "fp32", "rows", "rows")
+    call = CublasGemm(1, 64, 512, "fp32", "fp32", "rows", "rows")
     assert not usual_tables().order_of(call, Answer(13, 0, 1, 0, 3)).known
     assert usual_tables().order_of(call, Answer(13, 0, 1, 0, 39)).known
 

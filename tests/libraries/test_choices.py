@@ -17,7 +17,7 @@ from hwsim.libraries.cublas.answer import Answer
 from hwsim.libraries.cublas.answers.features import BATCH_NAMES, NAMES, batch_features, features
 from hwsim.libraries.cublas.answers.store import store
 from hwsim.libraries.cublas.answers.tree import LEAF, Tree, unpack
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.versions import versions
 
@@ -160,12 +160,12 @@ def test_run_follows_the_library_and_says_so() -> None:
 
 def test_lost_elements_of_k_are_lost_and_warned_of() -> None:
     """nvjet with 9 slices of K = 11528 leaves out the last 8, as was published for sm_90."""
-    order = usual_tables().order_of(Call(1, 8, 11528, "bf16", "fp32", "rows", "columns"), Answer(66, 64, 9, 2, 0))
+    order = usual_tables().order_of(CublasGemm(1, 8, 11528, "bf16", "fp32", "rows", "columns"), Answer(66, 64, 9, 2, 0))
     assert elements(order.schedule.sum) == 11520
     a, b = np.zeros((1, 11528), np.float32), np.zeros((11528, 1), np.float32)
     a[0, -8:], b[-8:, 0], a[0, 0], b[0, 0] = 1, 1, 3, 1
     assert hwsim.matmul(a, b, device="h200", format="bf16", schedule=order.schedule, shape=(1, 8), at=([0], [0])) == 3
-    whole = usual_tables().order_of(Call(1, 8, 11520, "bf16", "fp32", "rows", "columns"), Answer(66, 64, 9, 2, 0))
+    whole = usual_tables().order_of(CublasGemm(1, 8, 11520, "bf16", "fp32", "rows", "columns"), Answer(66, 64, 9, 2, 0))
     assert whole.schedule.sum is None and sum(whole.schedule.slice_k) == 11520
 
 

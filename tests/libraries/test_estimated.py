@@ -16,7 +16,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.libraries import model as libraries
 from hwsim.libraries.cublas.answer import HOPPER, Answer
 from hwsim.libraries.cublas.answers.estimated import GemmKind, generation_of, shares
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.versions import versions
 
@@ -152,7 +152,7 @@ def test_e4m3_is_one_chain_on_blackwell() -> None:
 def test_a_split_that_loses_k_is_computed_and_said() -> None:
     """Published: K = 8648 loses its last 8 products on sm_100, as K = 11528 does on sm_90."""
     loses = Answer(66, 64, 9, 2, 0, generation=generation_of(load("b200"), "cublas"))
-    order = usual_tables().order_of(Call(8, 16, 8648, "fp16", "fp32", "rows", "columns"), loses)
+    order = usual_tables().order_of(CublasGemm(8, 16, 8648, "fp16", "fp32", "rows", "columns"), loses)
     assert order.known and order.lost_k == 8
     a, b = np.zeros((8, 8648), np.float16), np.ones((8648, 16), np.float16)
     a[:, -8:] = 1
@@ -164,7 +164,7 @@ def test_a_split_that_loses_k_is_computed_and_said() -> None:
 
 def test_matrix_vector_kernels_of_other_generations() -> None:
     own = generation_of(load("b200"), "cublas")
-    call = Call(1, 64, 2048, "fp16", "fp32", "rows", "columns")
+    call = CublasGemm(1, 64, 2048, "fp16", "fp32", "rows", "columns")
 
     def order(custom: int, generation=own):
         return usual_tables().order_of(call, Answer(13, 0, 1, 0, custom, generation=generation))

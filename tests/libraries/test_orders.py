@@ -14,7 +14,7 @@ import hwsim
 from hwsim.gemm.schedule import Epilogue
 from hwsim.libraries.cublas.answer import Answer
 from hwsim.libraries.cublas.answers.store import store
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.pytorch import NARROW
 from hwsim.libraries.cublas.versions import versions
@@ -28,7 +28,7 @@ KEPT = store(versions()[0].path)
 def by_rule(one: Recorded) -> np.ndarray | None:
     """The block by the rule of the kernel that cuBLASLt named; None where no rule is known."""
     operand, output, fast, has_bias = one.formats
-    call = Call(one.m, one.n, one.k, operand, output, one.a_layout, one.b_layout)
+    call = CublasGemm(one.m, one.n, one.k, operand, output, one.a_layout, one.b_layout)
     said = one.answer
     tile_k = KEPT.stages.get(said["stages"], (0, 0))[0]
     tile, cluster = KEPT.tiles.get(said["tile"]), KEPT.clusters.get(said["cluster"], (1, 1))
@@ -109,7 +109,7 @@ def test_parts_of_k_in_shared_tiles() -> None:
         tile, cluster = (tuple(map(int, row[name].split("x"))) for name in ("tile", "cluster"))
         if row["b_layout"] == "columns":
             tile, cluster = tile[::-1], cluster[::-1]
-        call = Call(m, n, k, "tf32", "fp32", "rows", row["b_layout"])
+        call = CublasGemm(m, n, k, "tf32", "fp32", "rows", row["b_layout"])
         regions = usual_tables().order_of(call, Answer(43, 32, -1, 2, 0, tile, cluster, 0)).schedule.regions
         parts = len(getattr(regions[0].sum, "parts", (None,))) if regions else 1
         right += str(parts) in row["fits"].split()

@@ -178,7 +178,11 @@ def test_nothing_of_cublas_appears(library: ModuleType, capsys: pytest.CaptureFi
     assert not re.search("cublas|nvjet|algorithm", json.dumps(told), re.IGNORECASE)
     assert main(["run", *sizes]) == 0
     assert not re.search("cublas|nvjet|algorithm", "".join(capsys.readouterr()), re.IGNORECASE)
-    weight = ["--n", "64", "--k", "4096", "--format", "fp16", "--device", "h200", "--library", NAME]
+    weight = ["--n", "1280", "--k", "4096", "--format", "fp16", "--device", "h200", "--library", NAME]
+    assert main(["invariance", *weight, "--m", "1:900:7"]) == 0
+    told = capsys.readouterr().out
+    assert "What to do for equal bits" in told and not re.search("cublas|nvjet|algorithm", told, re.IGNORECASE)
+    weight[1] = "64"
     assert main(["invariance", *weight, "--m", "1:200", "--json"]) == 0
     classes = json.loads(capsys.readouterr().out)["classes"]
     assert {one["kernel"] for one in classes} == {"tiny_flat"} and "algorithm" not in classes[0]

@@ -12,7 +12,7 @@ import hwsim
 from hwsim.libraries.cublas.answers.store import store
 from hwsim.libraries.cublas.answers.tree import LEAF
 from hwsim.libraries.cublas.answers.vectors import NAMES, as_row, facts
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "lab" / "tools" / "library"))
@@ -65,8 +65,8 @@ def test_every_bit_of_most_with_no_hint_and_of_all_told_the_answer(recorded) -> 
 
 
 def test_a_column_is_chosen_for_as_the_transposed_row() -> None:
-    column = Call(96, 1, 300, "fp32", "fp32", "rows", "rows")
-    assert as_row(column) == Call(1, 96, 300, "fp32", "fp32", "columns", "columns")
+    column = CublasGemm(96, 1, 300, "fp32", "fp32", "rows", "rows")
+    assert as_row(column) == CublasGemm(1, 96, 300, "fp32", "fp32", "columns", "columns")
     assert np.array_equal(facts(column, 7), facts(as_row(column), 7))
     choose = hwsim.library("cublas", device="h100").choose
     first = choose(m=96, n=1, k=300, format="fp32", batch=7, a_layout="rows", b_layout="columns")
@@ -84,7 +84,7 @@ def test_an_epilogue_or_other_reductions_were_not_asked() -> None:
 
 def test_header_names_what_these_trees_read() -> None:
     kept = store("cublas-13.1.trees")
-    assert facts(Call(1, 2, 3, "fp32", "fp32", "rows", "rows"), 4).shape == (len(NAMES), 1)
+    assert facts(CublasGemm(1, 2, 3, "fp32", "fp32", "rows", "rows"), 4).shape == (len(NAMES), 1)
     assert {x for one in kept.vectors for x in one.operands} == {"fp16", "bf16", "tf32", "fp32", "fp64"}
     for entry in kept.vectors:
         tree = kept.tree(f"{entry.name}.order")

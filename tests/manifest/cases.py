@@ -132,6 +132,7 @@ def cases() -> list[Case]:
         _timing_later,
         _unstaged,
         _spilled,
+        _libraries,
     ):
         found += part()
     return found
@@ -816,3 +817,58 @@ def _spilled() -> Iterator[Case]:
         name, more = f"spilled/{device}/{scheme}/{what}", {"tile": tile, "spill": True, **options}
         yield _sized(name, (1000, 777, 1500), device=device, scheme=scheme, input_format="fp32", **more)
     yield _run("spilled/a800/le-gemm", (67, 33, 130), device="a800", scheme="le-gemm", tile=[128, 256, 32], spill=True)
+
+
+def _libraries() -> Iterator[Case]:
+    """Kernels that a library runs: known answers, fitted ones and estimates."""
+    sizes = ((64, 96, 512), (1, 256, 2048), (130, 72, 1000), (17, 640, 4096))
+    formats = {
+        "h100": "fp16 bf16 tf32 fp32 fp64 int8 e4m3",
+        "h200": "fp16 bf16 tf32 fp32 fp64 int8 e4m3",
+        "a100": "fp16 tf32 int8",
+        "b200": "bf16 e4m3",
+        "l40s": "fp16",
+        "t4": "fp16",
+    }
+    for device, names in formats.items():
+        for fmt in names.split():
+            layout = {"b_layout": "columns"} if fmt in ("int8", "e4m3") else {}
+            for size in sizes:
+                name = f"library/{device}/{fmt}"
+                yield _run(name, size, fmt, "wide", device=device, format=fmt, library="cublas", **layout)
+            name = f"library/{device}/{fmt}/cycles"
+            yield _sized(name, (300, 4096, 4096), device=device, format=fmt, library="cublas", b_layout="columns")
+    m, n, _ = size = (40, 56, 768)
+    for device in ("h100", "h200", "a100"):
+        at, call = f"library/{device}/epilogue", {"device": device, "library": "cublas"}
+        for fmt in ("fp16", "bf16", "tf32"):
+            given = call | {"format": fmt}
+            bias, c = {"bias": _spec("fp32", (n,), "mid")}, {"c": _spec("fp32", (m, n), "mid")}
+            yield _run(f"{at}/{fmt}/bias", size, fmt, "wide", more=bias, **given)
+            yield _run(f"{at}/{fmt}/c", size, fmt, "wide", more=c, beta=1.0, **given)
+            yield _run(f"{at}/{fmt}/alpha-beta-c", size, fmt, "wide", more=c, alpha=2.0, beta=0.5, **given)
+            yield _run(f"{at}/{fmt}/columns", size, fmt, "wide", a_layout="columns", **given)
+            if fmt != "tf32":
+                yield _run(f"{at}/{fmt}/narrow-bias", size, fmt, "wide", more=bias, output=fmt, **given)
+            yield _run(f"library/{device}/batch/{fmt}", (8, 24, 512), fmt, "wide", lead=((3,), (3,)), **given)
+        yield _run(f"library/{device}/batch/vector", (1, 24, 512), "fp16", "wide", lead=((3,), (3,)), **call)
+        yield _run(f"library/{device}/part", size, "fp16", "wide", rows=[0, 5], cols=[1, 55], **call)
+        yield _run(f"library/{device}/functional", (64, 64, 128), "fp16", "wide", functional=True, **call)
+        yield _sized(f"library/{device}/clock", (512, 512, 512), format="fp16", clock_mhz=1000.0, **call)
+    for accumulate in ("fast", "promoted"):
+        for device in ("h100", "h200", "b200"):
+            name, given = f"library/{device}/{accumulate}", {"device": device, "library": "cublas", "format": "e4m3"}
+            yield _run(name, (64, 64, 1024), "e4m3", accumulate=accumulate, output="bf16", b_layout="columns", **given)
+    for device in ("h100", "h200", "a100"):
+        for scheme in ("bf16x9", "bf16x3", "tf32x3", "sgemm-cube"):
+            name = f"library/{device}/{scheme}"
+            yield _run(name, (33, 17, 256), "fp32", "wide", device=device, scheme=scheme, library="cublas")
+    for name, more in (
+        ("tile", {"tile": [64, 64, 64]}),
+        ("split", {"split_k": 2}),
+        ("unknown", {"library": "cublass"}),
+        ("output", {"output": "fp64"}),
+        ("file", {"library": "nowhere.npz"}),
+    ):
+        yield _sized(f"library/h200/refused/{name}", (64, 64, 128), **{"device": "h200", "library": "cublas"} | more)
+    yield _sized("library/v100/refused", (64, 64, 64), device="v100", format="fp16", library="cublas")

@@ -48,6 +48,7 @@ hwsim.run(a, b, scheme="bf16x9", accumulation="termwise", k_group=64, hybrid=Fal
 hwsim.run(conv={"channels": 3}, progress=print, gemm=None)
 c = hwsim.matmul(a, b, scheme="ape", block=64)
 cycles: int = r.phases[0].cycles
+macs: int | None = r.macs.padded
 seconds: float = r.phases[0]["seconds"]
 error = r.error
 assert error is not None

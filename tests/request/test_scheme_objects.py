@@ -10,6 +10,7 @@ import pytest
 
 import hwsim
 from hwsim.errors import InputError
+from hwsim.frameworks.settings import settings_of
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
@@ -45,7 +46,7 @@ def many(*, products: int = 2) -> Scheme:
 def test_an_option_that_hwsim_does_not_know_travels_in_the_object() -> None:
     four = hwsim.run(A, B, device="h200", scheme=many(products=4), timing=False)
     assert four.options["products"] == 4 and four.gemm.single.products == 4
-    by_name = hwsim.run(A, B, device="h200", scheme=MANY, timing=False, **{"products": 4})
+    by_name = hwsim.run(A, B, device="h200", scheme=MANY, timing=False, products=4)
     assert four.result_sha256 == by_name.result_sha256
     two = hwsim.run(A, B, device="h200", scheme=many(), timing=False)
     assert two.gemm.single.products == 2 and two.result_sha256 != four.result_sha256
@@ -67,17 +68,29 @@ def test_hwsims_own_schemes_carry_options_too() -> None:
     assert product.tobytes() == hwsim.matmul(A, B, device="h200", format="bf16").tobytes()
 
 
+def test_settings_of_frameworks_tell_objects_apart() -> None:
+    keys = [
+        settings_of({"device": "h200", **call}).key
+        for call in (
+            {"scheme": many(products=4)},
+            {"scheme": many(products=3)},
+            {"scheme": MANY, "products": 4},
+        )
+    ]
+    assert keys[0] == keys[2] != keys[1]
+
+
 def test_an_object_is_checked_when_it_is_made() -> None:
     with pytest.raises(InputError, match="scheme many has no option 'product'; it has products"):
         MANY(product=3)
     with pytest.raises(InputError, match="products = 9; allowed: an integer of at least 1 and at most 8"):
         many(products=9)
-    assert MANY.given == {} and many(products=3)(products=4).given == {"products": 4}
+    assert MANY.values == {} and many(products=3)(products=4).values == {"products": 4}
 
 
 def test_an_option_is_given_once() -> None:
     with pytest.raises(InputError, match="products: the object of scheme many says it, too; leave one out"):
-        hwsim.run(A, B, device="h200", scheme=many(products=4), **{"products": 3})
+        hwsim.run(A, B, device="h200", scheme=many(products=4), products=3)
     with pytest.raises(InputError, match="format: the object of scheme native says it, too"):
         hwsim.run(A, B, device="h200", scheme=scheme_of("native")(format="bf16"), format="fp16")
 

@@ -30,22 +30,22 @@ def test_round_trip(schedule: Schedule) -> None:
 
 
 def test_layout() -> None:
-    assert Schedule().layout(70).slices == ((((0, 70),),),)
-    assert Schedule(slice_k=40, promotion_k=32).layout(70).slices == (
+    assert Schedule().k_partition(70).slices == ((((0, 70),),),)
+    assert Schedule(slice_k=40, promotion_k=32).k_partition(70).slices == (
         (((0, 32),), ((32, 40),)),
         (((40, 70),),),
     )
-    assert FULL.layout(100).slices == ((((0, 64),),), (((64, 68), (68, 100)),))
-    assert Schedule(remainder="first", tile_k=32).layout(20).slices == ((((0, 20),),),)
+    assert FULL.k_partition(100).slices == ((((0, 64),),), (((64, 68), (68, 100)),))
+    assert Schedule(remainder="first", tile_k=32).k_partition(20).slices == ((((0, 20),),),)
     assert Schedule(split_k=5).slice_lengths(3) == (3,)
 
 
 def test_prefix() -> None:
-    layout = Schedule(slice_k=40, promotion_k=32).layout(70)
+    layout = Schedule(slice_k=40, promotion_k=32).k_partition(70)
     assert layout.prefix(70) == layout
     assert layout.prefix(41).slices == ((((0, 32),), ((32, 40),)), (((40, 41),),))
     assert layout.prefix(32).slices == ((((0, 32),),),)
-    assert FULL.layout(100).prefix(66).slices == ((((0, 64),),), (((64, 66),),))
+    assert FULL.k_partition(100).prefix(66).slices == ((((0, 64),),), (((64, 66),),))
 
 
 @pytest.mark.parametrize(

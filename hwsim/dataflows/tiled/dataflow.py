@@ -16,7 +16,7 @@ from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.design import KernelDesign
-from hwsim.dataflows.tiled.estimate import best_split, merge_seconds
+from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
@@ -140,7 +140,7 @@ class TiledDataflow:
                 "launches": launches(partition, found.parts, scheduler.tile_count),
             }
         )
-        kernels = tuple(replace(kernel, swizzle=scheduler.swizzle, settings=settings) for kernel in kernels)
+        kernels = tuple(replace(kernel, swizzle=scheduler.raster_width, settings=settings) for kernel in kernels)
         tile_by: By = "user" if request.tile else "estimate" if self.family.staged else "default"
         stages_by: By = "user" if request.stages else "default"
         decisions = [
@@ -150,7 +150,7 @@ class TiledDataflow:
             Decision("instruction", fitted, unit_by, why=unit_why),
             Decision(
                 "swizzle",
-                str(scheduler.swizzle),
+                str(scheduler.raster_width),
                 "user" if swizzle else "default",
                 why="" if swizzle else "what all cores read is nearly square",
             ),
@@ -342,7 +342,7 @@ def merges_seconds(partition: Partition, parts: Sequence[KernelTerms], slices: i
         target = partition.epilogue(part).target.format
         terms = len(partition.kernel(part).epilogue.partial)
         elements = problem.matrices * problem.m * problem.n
-        total += merge_seconds(partition.device, elements, slices, partition.model.d, target, terms)
+        total += reduction_seconds(partition.device, elements, slices, partition.model.d, target, terms)
     return total
 
 

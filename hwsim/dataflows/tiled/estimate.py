@@ -98,7 +98,7 @@ class KernelEstimate:
         return drawn + self.requested[1] / max(cluster, min(along, self.coalesced))
 
 
-def merge_seconds(device: Device, elements: int, count: int, partial: str, target: str, terms: int) -> float:
+def reduction_seconds(device: Device, elements: int, count: int, partial: str, target: str, terms: int) -> float:
     """Seconds of the pass that adds `count` slices of `terms` partial results of `elements` each, by L2 alone.
 
     partial, target: formats of a slice's sum and of the result.

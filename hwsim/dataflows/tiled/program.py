@@ -19,10 +19,10 @@ from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
-from hwsim.dataflows.tiled.merge import merge_pass
 from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.spill import LOCAL
+from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.dataflows.tiled.storage import recorded_orders
 from hwsim.dataflows.tiled.stream_k import StreamKScheduler, stream_k
 from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid, slices_of, tile_grids
@@ -199,7 +199,7 @@ class ProgramWriter:
         c = None if epilogue.c is None else self._declare(epilogue.c)
         target = self._declare(epilogue.target)
         self._pass(
-            merge_pass(
+            reduction_pass(
                 f"merge_{kernel.name}",
                 [self.arrays[matrix.name] for matrix in kernel.epilogue.partial],
                 c,

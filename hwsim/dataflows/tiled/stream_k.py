@@ -197,7 +197,7 @@ class StreamKScheduler:
         return self.whole.tile_count + self._tiles * len(self.parts)
 
     @property
-    def swizzle(self) -> int:
+    def raster_width(self) -> int:
         """Width of a rasterisation band, in tiles."""
         return max(grid.band for grid in (*self.whole.grids, *self.shared))
 

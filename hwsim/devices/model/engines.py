@@ -8,7 +8,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from hwsim.datafiles.base import Name, StrictRecord
-from hwsim.devices.ranges import Cycles, IssueInterval, PartialCycles, QueueDepth, SmallBytes
+from hwsim.devices.ranges import Cycles, IssueInterval, PartialCycles, SmallBytes, SmallCount
 
 
 class EngineModel(StrictRecord):
@@ -16,7 +16,7 @@ class EngineModel(StrictRecord):
     sequencer issues ahead).
     """
 
-    queue_depth: QueueDepth
+    queue_depth: SmallCount
     issue_cycles: PartialCycles = 1.0
     sync_cycles: Cycles = 1  # time that a sync instruction occupies the engine
 
@@ -28,7 +28,7 @@ class FlagsModel(StrictRecord):
     unit_bytes: of the unit's result, so many are handed on at a time while it is still at work (Ascend's UnitFlag).
     """
 
-    per_pipe_pair: QueueDepth
+    per_pipe_pair: SmallCount
     queued: bool = False
     unit_bytes: SmallBytes | None = None
 

@@ -68,11 +68,10 @@ class InstructionModel(StrictRecord):
     formats: tuple[Name, ...] = ()  # pattern: the formats that A and B may have, each on its own
     operand_rounding: RoundingName | None = None  # of 32-bit words to a narrower format (None: low bits ignored)
     largest: Elements | None = None  # largest m, n, k of one program-level mma, elements
-    memories: tuple[MemoryPlaces, MemoryPlaces, MemoryPlaces] | None = (
-        None  # where A, B and C/D lie: one memory, or a list of allowed ones
-    )
-    scale_format: Name | None = None  # block scales of A and B: format, and their length in k
-    scale_block: Terms | None = None
+    # Where A, B and C/D lie: one memory, or a list of allowed ones.
+    memories: tuple[MemoryPlaces, MemoryPlaces, MemoryPlaces] | None = None
+    scale_format: Name | None = None  # of the block scales of A and B
+    scale_block: Terms | None = None  # length in k of a block with one scale
     scale_input_d: BinaryPlaces | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
     scale_input_d_rule: Literal["exact", "RZ", "RNE", "flush"] = "exact"  # c 2^-s below c's normal range
     k_major_only: bool = False  # operands in shared memory must be K-major (wgmma for all but 16-bit formats)

@@ -16,8 +16,8 @@ from hwsim.devices.ranges import (
     PartialCycles,
     PerCycle,
     PerSecond,
-    QueueDepth,
     SmallBytes,
+    SmallCount,
 )
 
 
@@ -29,24 +29,21 @@ class MemoryModel(StrictRecord):
 
 
 class SharedModel(StrictRecord):
-    """A memory shared by all cores (HBM, L2), with its bandwidth in bytes per second for reads and writes together.
-
-    write_bytes_per_second: of L2, where its writes are slower; a write counts as the reads that take the same time.
-
-    latency_ns: added to the completion of a transfer after the link's start-up: L2's to every transfer from or to
-    global memory, HBM's to a read that needs any byte from it. deferred_write_bytes: of L2, dirty bytes evicted from it
-    that may wait until HBM is idle; evictions beyond that slow the transfer that causes them, as do all where it is
-    absent. coalesced_reads: of L2, how many cores that read the same lines at the same time cost it as much as one.
-    replacement: of L2, its policy: least recently used, or random.
-    """
+    """A memory shared by all cores: HBM or L2."""
 
     capacity_bytes: ChipBytes
-    bytes_per_second: PerSecond
+    bytes_per_second: PerSecond  # bandwidth of reads and writes together
+    # Of L2, where its writes are slower: a write counts as the reads that take the same time.
     write_bytes_per_second: PerSecond | None = None
-    line_bytes: SmallBytes = 1
+    line_bytes: SmallBytes = 1  # of a cache line
+    # Added to the completion of a transfer after the link's start-up: L2's to every transfer from or to global memory,
+    # HBM's to a read that needs any byte from it.
     latency_ns: Nanoseconds | None = None
-    coalesced_reads: QueueDepth | None = None
-    replacement: Literal["lru", "random"] = "lru"
+    # Of L2: how many cores that read the same lines at the same time cost it as much as one.
+    coalesced_reads: SmallCount | None = None
+    replacement: Literal["lru", "random"] = "lru"  # of L2, its policy: least recently used, or random
+    # Of L2: dirty bytes evicted from it that may wait until HBM is idle. Evictions beyond that slow the transfer that
+    # causes them, as do all where it is absent.
     deferred_write_bytes: Annotated[int, Field(ge=0, lt=1 << 30)] | None = None
 
 
@@ -54,26 +51,26 @@ class LinkModel(StrictRecord):
     """A data path between memories of one core, or between a core and global memory ("GM": L2, then HBM).
 
     A transfer of n bytes occupies its engine for overhead + n / rate, where the rate is bytes_per_cycle or the
-    transfer's fair share of a shared memory, and completes startup_cycles later. Bytes are rounded up to whole
-    requests. In a file the ends are called `from` and `to` (`source` there is a number's provenance). in_flight_bytes:
-    limit on outstanding bytes: a transfer waits while it and the link's incomplete ones would exceed it (one alone may
-    always start). conflict_factor (None: 1): factor on the bytes for bank conflicts. fetch_bytes (None: 32-byte
-    sectors): granularity of a read that misses in L2, counted from the start of an array's row (TMA: the L2 promotion
-    of its tensor map). row_cycles (None: 0): minimum time per row of a tile in global memory (rows converted to
-    fractals during the copy). miss_factor (None: 1): factor on the bytes of a read that come from HBM (they take
-    longer, with the same number of bytes in flight).
+    transfer's fair share of a shared memory, and completes startup_cycles later. In a file the ends are called `from`
+    and `to` (`source` there is a number's provenance).
     """
 
-    engine: Name
-    source: Name = Field(alias="from")
-    target: Name = Field(alias="to")
+    engine: Name  # that issues its transfers
+    source: Name = Field(alias="from")  # memory that is read, or GM
+    target: Name = Field(alias="to")  # memory that is written, or GM
     bytes_per_cycle: PerCycle
-    startup_cycles: Cycles = 0
-    overhead_cycles: Cycles = 0
-    request_bytes: SmallBytes = 1
+    startup_cycles: Cycles = 0  # from the end of the transfer's occupancy to its completion
+    overhead_cycles: Cycles = 0  # of each transfer
+    request_bytes: SmallBytes = 1  # bytes are rounded up to whole requests
+    # Limit on outstanding bytes: a transfer waits while it and the link's incomplete ones would exceed it (one alone
+    # may always start).
     in_flight_bytes: SmallBytes | None = None
     casts: tuple[Name, ...] = ()  # from.to: formats between which a transfer may round on its way (TMA: fp32.tf32)
-    conflict_factor: Factor | None = None
+    conflict_factor: Factor | None = None  # on the bytes, for bank conflicts (None: 1)
+    # Minimum time per row of a tile in global memory: rows converted to fractals during the copy (None: 0).
     row_cycles: PartialCycles | None = None
+    # On the bytes of a read that come from HBM: they take longer, with the same number of bytes in flight (None: 1).
     miss_factor: Factor | None = None
+    # Granularity of a read that misses in L2, counted from the start of an array's row (TMA: the L2 promotion of its
+    # tensor map; None: 32-byte sectors).
     fetch_bytes: SmallBytes | None = None

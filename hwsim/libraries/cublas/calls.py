@@ -28,7 +28,7 @@ ROW_BYTES = (VECTOR_BYTES, 4, 1)  # that copies to shared memory tell apart
 REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
 
 
-class Call(NamedTuple):
+class CublasGemm(NamedTuple):
     """A GEMM as the library is asked for it: C[m, n] = A[m, k] B[k, n]."""
 
     m: int
@@ -73,19 +73,19 @@ class Preference(NamedTuple):
         return REDUCTION_MASKS[self.reductions]
 
 
-class Asked(NamedTuple):
+class HeuristicQuery(NamedTuple):
     """A call with all that the library is told: the preference, fast accumulation (None: not 8-bit floats), a bias in
     the epilogue, and products in a strided batch.
     """
 
-    call: Call
+    call: CublasGemm
     told: Preference
     fast: bool | None
     bias: bool
     batch: int
 
 
-class Unasked(NamedTuple):
+class Extrapolation(NamedTuple):
     """What the library was not asked about, so that another call's answer stands for a call's. parts: of the call, in
     words, without which it was asked. chips: where it was asked, where that is not the chip at hand.
     """
@@ -96,12 +96,12 @@ class Unasked(NamedTuple):
     @property
     def text(self) -> str:
         """Both in words; "": nothing."""
-        found = f" for the call without {' and '.join(self.parts)}, which cuBLASLt was not asked about"
+        parts = f" for the call without {' and '.join(self.parts)}, which cuBLASLt was not asked about"
         others = f", by answers on {' and '.join(self.chips)}: on this chip cuBLASLt was not asked about such calls"
-        return (found if self.parts else "") + (others if self.chips else "")
+        return (parts if self.parts else "") + (others if self.chips else "")
 
 
-ALL_ASKED = Unasked()
+ALL_ASKED = Extrapolation()
 
 
 def operand_of(taken: TakenModel, format: str, format_b: str | None) -> str:
@@ -113,14 +113,14 @@ def operand_of(taken: TakenModel, format: str, format_b: str | None) -> str:
     is_of_two_alone = any(format in pair for pair in pairs) and format not in taken.outputs
     if format_b in (None, format) and not is_of_two_alone:
         return format
-    found = pairs.get((format, str(format_b)))
-    if found is None:
+    like = pairs.get((format, str(format_b)))
+    if like is None:
         known = ", ".join(f"{a} by {b}" for a, b in pairs)
         raise UnsupportedError(f"cuBLAS multiplies no {format} by {format_b or format}; of two formats it does {known}")
-    return found
+    return like
 
 
-def checked_call(taken: TakenModel, asked: GemmCall) -> Call:
+def checked_call(taken: TakenModel, asked: GemmCall) -> CublasGemm:
     """The call with its sizes, formats and layouts, of operands of one format. Raises InputError for values that are
     not allowed, and UnsupportedError for what cuBLASLt refuses.
     """
@@ -140,7 +140,7 @@ def checked_call(taken: TakenModel, asked: GemmCall) -> Call:
     for name, layout in (("a_layout", asked.a_layout), ("b_layout", asked.b_layout)):
         if not isinstance(layout, str) or layout not in LAYOUTS:
             raise InputError(f"{name} = {layout!r}; allowed: rows, columns")
-    call = Call(
+    call = CublasGemm(
         m=int(asked.m),
         n=int(asked.n),
         k=int(asked.k),
@@ -154,34 +154,34 @@ def checked_call(taken: TakenModel, asked: GemmCall) -> Call:
     return call
 
 
-def is_fast(call: Call, accumulate: str | None) -> bool | None:
+def is_fast(call: CublasGemm, accumulate: str | None) -> bool | None:
     """Fast accumulation of a checked call; None for operands that have no other."""
     return None if call.operand != "e4m3" else accumulate != "promoted"
 
 
-def check_mixed(taken: TakenModel, call: Call, format: str, format_b: str | None) -> None:
+def check_mixed(taken: TakenModel, call: CublasGemm, format: str, format_b: str | None) -> None:
     """Raise UnsupportedError where cuBLASLt refuses a product of two formats that it takes of one."""
-    row_bytes = next(one.row_bytes for one in taken.pairs.values() if (one.a, one.b) == (format, format_b))
+    row_bytes = next(rule.row_bytes for rule in taken.pairs.values() if (rule.a, rule.b) == (format, format_b))
     if reason := _not_whole(call, row_bytes):
         sizes = f"{call.m} x {call.n} x {call.k}"
         raise UnsupportedError(f"cuBLASLt refuses {format} by {format_b}, {sizes}: {reason}")
 
 
-def _refused(taken: TakenModel, call: Call, accumulate: str | None) -> str:
+def _refused(taken: TakenModel, call: CublasGemm, accumulate: str | None) -> str:
     """Why cuBLASLt refuses a GEMM; "": it takes it."""
     if call.operand in taken.k_major and (call.a_layout, call.b_layout) != ("rows", "columns"):
         return "8-bit operands are K-major: a_layout rows, b_layout columns"
-    rule = next((one for one in taken.whole_rows.values() if _is_for(one, call, accumulate)), None)
+    rule = next((rule for rule in taken.whole_rows.values() if _is_for(rule, call, accumulate)), None)
     return "" if rule is None else _not_whole(call, rule.row_bytes, rule.of_result)
 
 
-def _is_for(rule: WholeRowsModel, call: Call, accumulate: str | None) -> bool:
+def _is_for(rule: WholeRowsModel, call: CublasGemm, accumulate: str | None) -> bool:
     """Whether a rule is for such a call."""
     is_output = rule.output in (None, call.output)
     return rule.operand == call.operand and is_output and rule.accumulate in (None, accumulate)
 
 
-def _not_whole(call: Call, row_bytes: int, of_result: bool = True) -> str:
+def _not_whole(call: CublasGemm, row_bytes: int, of_result: bool = True) -> str:
     """Says that rows must be whole so many bytes, where they are not: of K-major operands, and of_result, of C."""
     row = call.n * format_of(call.output).bits // 8
     if not (call.k * call.element_bytes % row_bytes or (of_result and row % row_bytes)):

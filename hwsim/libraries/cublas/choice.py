@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.libraries.cublas.answer import Answer
-from hwsim.libraries.cublas.answers.lookup import ANSWERED, FoundAnswer
-from hwsim.libraries.cublas.calls import ALL_ASKED, Asked, Unasked
+from hwsim.libraries.cublas.answers.lookup import ANSWERED, KernelAnswer
+from hwsim.libraries.cublas.calls import ALL_ASKED, Extrapolation, HeuristicQuery
 from hwsim.libraries.cublas.orders.families import OrderTables
 from hwsim.libraries.cublas.versions import chips_text
 from hwsim.libraries.kernel_choice import LibraryChoice
@@ -26,7 +26,9 @@ class CublasChoice(LibraryChoice):
     algorithm: int  # CUBLASLT_ALGO_CONFIG_ID
     reduction: int  # CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME
     custom: int  # CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION; of nvjet 0 but where a user's file has it
-    unasked: Unasked = ALL_ASKED  # what in the call cuBLASLt was not asked about, where another call's answer is taken
+    unasked: Extrapolation = (
+        ALL_ASKED  # what in the call cuBLASLt was not asked about, where another call's answer is taken
+    )
     asked_on: tuple[str, ...] = ()  # the chips that it was asked on
 
     @property
@@ -51,16 +53,25 @@ class CublasChoice(LibraryChoice):
             return "the library's own answer for these sizes on such a chip"
         return f"right with a probability of {self.confidence:.2f}{self.unasked.text}"
 
+    def pin_text(self, m: int) -> str:
+        """How a caller asks cuBLASLt for this kernel with every number of rows."""
+        return (
+            f"give cublasLtMatmul for every m the algorithm that cublasLtMatmulAlgoGetHeuristic has for m = {m:,}, "
+            "where cublasLtMatmulAlgoCheck takes it"
+        )
 
-def choice_of(asked: Asked, found: FoundAnswer, answer: Answer, stages: int, tables: OrderTables) -> CublasChoice:
+
+def choice_of(
+    query: HeuristicQuery, source: KernelAnswer, answer: Answer, stages: int, tables: OrderTables
+) -> CublasChoice:
     """The choice that an answer stands for. answer, stages: of `found`, with tile and cluster."""
-    call, family = asked.call, tables.families.get(answer.algorithm)
+    call, family = query.call, tables.families.get(answer.algorithm)
     is_across = family is not None and family.is_across(call.b_layout)
-    if found.estimate is not None:  # its tile is (m, n), and it has no cluster
-        tile = found.estimate.tile
+    if source.estimate is not None:  # its tile is (m, n), and it has no cluster
+        tile = source.estimate.tile
         answer = answer._replace(tile=tile if is_across else tile[::-1])
     name = tables.family_name(answer.algorithm, answer.generation) or f"algorithm {answer.algorithm}"
-    shown, cluster = answer.tile, None if found.estimate is not None else answer.cluster
+    shown, cluster = answer.tile, None if source.estimate is not None else answer.cluster
     if not is_across:
         shown, cluster = _reversed(shown), _reversed(cluster)
     return CublasChoice(
@@ -77,10 +88,10 @@ def choice_of(asked: Asked, found: FoundAnswer, answer: Answer, stages: int, tab
         tile_k=answer.tile_k or 0,
         stages=stages or None,
         cluster=cluster,
-        confidence=found.confidence,
-        evidence=found.evidence,
-        is_estimated=found.estimate is not None,
-        unasked=found.unasked,
+        confidence=source.confidence,
+        evidence=source.evidence,
+        is_estimated=source.estimate is not None,
+        unasked=source.unasked,
     )
 
 

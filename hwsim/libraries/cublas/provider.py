@@ -42,7 +42,7 @@ class Cublas(LibraryProvider):
     def on(self, request: LibraryRequest) -> CublasRules:
         """A version on a device: asked there, or by hwsim's estimate among the kernels of the device's library file."""
         _check_workspace(request)
-        known, device = version_of(self.name, request.version), request.device
+        known, device = version_of(request.version), request.device
         # Files that ship say so, and they extend one another alone: no need to read them, which takes longer than the
         # rest.
         if isinstance(device, str) and device in known.devices and are_from_package(known.devices):
@@ -53,39 +53,41 @@ class Cublas(LibraryProvider):
             return CublasRules(known, seen, request.workspace_bytes, chip_name=chip.name)
         calls = calls_on(chip, known.library, known.version)
         if calls is None or request.estimator is None:
-            asked = ", ".join(f"{one} ({count} SMs)" for one, count in known.devices.items())
+            asked = ", ".join(f"{name} ({count} SMs)" for name, count in known.devices.items())
             raise UnsupportedError(
                 f"{self.name} {known.version}: its choices on {chip.name} ({chip.cores} cores) are not known; they are "
                 f"on {asked}, and can be estimated where the device's library file says what {self.name} runs; leave "
                 "library out, or record them on such a GPU (hwsim library record)"
             )
-        found = self._estimates(chip, calls, known, request.estimator)
-        return CublasRules(known, chip.name, request.workspace_bytes, estimates=found, generation=found.generation)
+        estimates = self._estimates(chip, calls, known, request.estimator)
+        return CublasRules(
+            known, chip.name, request.workspace_bytes, estimates=estimates, generation=estimates.generation
+        )
 
     def from_file(self, path: Path, request: LibraryRequest) -> CublasRules:
         """A version on a device, with the answers of a user's file before those that ship."""
         _check_workspace(request)
-        own = read(path)
-        if own.library != self.name:
+        answers = read(path)
+        if answers.library != self.name:
             raise UnsupportedError(
-                f"{path}: answers of library {own.library!r}; hwsim knows the kernels of {self.name}; record answers "
-                "of that (hwsim library record)"
+                f"{path}: answers of library {answers.library!r}; hwsim knows the kernels of {self.name}; record "
+                "answers of that (hwsim library record)"
             )
-        if request.version not in (None, own.version):
+        if request.version not in (None, answers.version):
             raise UnsupportedError(
-                f"{path}: answers of {own.library} {own.version}, not of version {request.version!r}"
+                f"{path}: answers of {answers.library} {answers.version}, not of version {request.version!r}"
             )
         chip = load(request.device)
         seen = observed_as(chip)
-        if own.cores.get(seen) != chip.cores:
-            there = ", ".join(f"{one} ({count} SMs)" for one, count in own.cores.items())
+        if answers.cores.get(seen) != chip.cores:
+            there = ", ".join(f"{name} ({count} SMs)" for name, count in answers.cores.items())
             raise UnsupportedError(
                 f"{path}: answers for {there}; the device is {chip.name} ({chip.cores} cores); record them on that "
                 "GPU, or name another device"
             )
-        known, generation = version_on(own.library, own.version, seen, chip.cores), generation_of(chip, own.library)
+        known, generation = version_on(answers.version, seen, chip.cores), generation_of(chip, answers.library)
         return CublasRules(
-            known, seen, request.workspace_bytes, answers=own, generation=generation, chip_name=chip.name
+            known, seen, request.workspace_bytes, answers=answers, generation=generation, chip_name=chip.name
         )
 
     def _estimates(

@@ -33,12 +33,12 @@ def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: 
     n, k = sizes
     known = framework_of(*FRAMEWORK)
     rule = next(
-        one
-        for one in known.calls.values()
-        if (not one.operands or format in one.operands)
-        and one.bias in (None, has_bias)
-        and n >= one.least_n
-        and k >= one.least_k
+        call
+        for call in known.calls.values()
+        if (not call.operands or format in call.operands)
+        and call.bias in (None, has_bias)
+        and n >= call.least_n
+        and k >= call.least_k
     )
     if has_bias and rule.no_bias:
         raise UnsupportedError(f"{format} with a bias: {rule.no_bias}; leave the bias out")
@@ -48,11 +48,11 @@ def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: 
 
 def pytorch_output(format: str) -> str | None:
     """The format of PyTorch's result where nothing else is asked for; None for operands that it has no product of."""
-    found = framework_of(*FRAMEWORK).outputs.get(format)
-    return None if found is None else found.plain
+    outputs = framework_of(*FRAMEWORK).outputs.get(format)
+    return None if outputs is None else outputs.plain
 
 
 def biased_outputs(format: str) -> tuple[str, ...]:
     """The formats of PyTorch's results with a bias, which has the result's format; none where it takes no bias."""
-    found = framework_of(*FRAMEWORK).outputs.get(format)
-    return () if found is None else found.biased
+    outputs = framework_of(*FRAMEWORK).outputs.get(format)
+    return () if outputs is None else outputs.biased

@@ -21,10 +21,10 @@ from hwsim.libraries.cublas.answers.lookup import AnswerSources, kind_of
 from hwsim.libraries.cublas.answers.sweeps import CallKind, Sweeps
 from hwsim.libraries.cublas.calls import (
     REDUCTION_MASKS,
-    Asked,
-    Call,
+    CublasGemm,
+    Extrapolation,
+    HeuristicQuery,
     Preference,
-    Unasked,
     check_mixed,
     checked_call,
     is_fast,
@@ -90,10 +90,10 @@ class CublasRules(LibraryRules):
         PyTorch has no such call, and where the choice is not known.
         """
         gemm = gemm_of(call, self.id)
-        operand, asked = self._asked(gemm)
-        choice = _chosen(self, asked)
+        operand, query = self._query(gemm)
+        choice = _chosen(self, query)
         if not operand == gemm.format == (gemm.format_b or gemm.format):
-            check_mixed(self.version.taken, asked.call, gemm.format, gemm.format_b)
+            check_mixed(self.version.taken, query.call, gemm.format, gemm.format_b)
             choice = self._for_two_formats(choice, gemm)
         return self._finished(choice, gemm)
 
@@ -123,20 +123,20 @@ class CublasRules(LibraryRules):
         if call.format_b not in (None, call.format):
             return LibraryRules.choose_each(self, call, sizes_m, progress)
         least, most = min(sizes_m, default=1), max(sizes_m, default=1)
-        _, asked = self._asked(replace(call, m=least))
-        self._asked(replace(call, m=most))
+        _, query = self._query(replace(call, m=least))
+        self._query(replace(call, m=most))
         places: dict[tuple[Any, ...], int] = {}
         choices: list[LibraryChoice] = []
         index: list[int] = []
         confidence: list[float] = []
-        for answer, m in zip(self.sources.of(asked, sizes_m, progress), sizes_m, strict=True):
+        for answer, m in zip(self.sources.of(query, sizes_m, progress), sizes_m, strict=True):
             family = self.tables.families.get(answer.order[0])
-            sized = asked.call._replace(m=int(m))
+            sized = query.call._replace(m=int(m))
             _, _, slices, _, custom = answer.order
             key = (answer.order, 0 if family is None else family.order_of_m(sized, slices, custom))
             if key not in places:
                 places[key] = len(choices)
-                choices.append(self._finished(_chosen(self, asked._replace(call=sized)), call))
+                choices.append(self._finished(_chosen(self, query._replace(call=sized)), call))
             index.append(places[key])
             confidence.append(answer.confidence)
         return ChoicesByM(choices, index, confidence)
@@ -147,17 +147,17 @@ class CublasRules(LibraryRules):
         """
         if self.answers is None:
             return []
-        _, asked = self._asked(replace(call, m=1))
-        kinds = self.answers.kinds(self.device, asked.call.n, asked.call.k)
-        if kind_of(asked) in kinds:
+        _, query = self._query(replace(call, m=1))
+        kinds = self.answers.kinds(self.device, query.call.n, query.call.k)
+        if kind_of(query) in kinds:
             return []
-        return [_call_of(kind, asked.call) for kind in kinds if kind.operand == asked.call.operand]
+        return [_call_of(kind, query.call) for kind in kinds if kind.operand == query.call.operand]
 
     def layouts(self, format: str, layouts: tuple[str, str]) -> tuple[str, str]:
         """8-bit operands are K-major; of others any layout is taken."""
         return ("rows", "columns") if format in self.version.taken.k_major else layouts
 
-    def _asked(self, gemm: GemmCall) -> tuple[str, Asked]:
+    def _query(self, gemm: GemmCall) -> tuple[str, HeuristicQuery]:
         """The format whose kernels multiply, and the call with what was said of workspace and reductions, and for the
         rest what the caller says, or what the answers at hand were asked with.
         """
@@ -176,7 +176,7 @@ class CublasRules(LibraryRules):
             usual.workspace_bytes if self.workspace_bytes is None else self.workspace_bytes,
             usual.reductions if gemm.reductions is None else gemm.reductions,
         )
-        return operand, Asked(call, told, is_fast(call, gemm.accumulate), gemm.bias, gemm.batch)
+        return operand, HeuristicQuery(call, told, is_fast(call, gemm.accumulate), gemm.bias, gemm.batch)
 
     def _by_caller(self, gemm: GemmCall, operand: str) -> PytorchCall:
         """How PyTorch calls cuBLAS for a GEMM. Raises UnsupportedError for a call that it does not make."""
@@ -195,7 +195,7 @@ class CublasRules(LibraryRules):
         chips = choice.unasked.chips or self.version.chips_instead(self.device, "mixed_formats")
         is_asked = not parts and not chips and choice.evidence != ASSUMED
         evidence = self.version.evidence if is_asked else ASSUMED
-        return replace(choice, confidence=confidence, evidence=evidence, unasked=Unasked(parts, chips))
+        return replace(choice, confidence=confidence, evidence=evidence, unasked=Extrapolation(parts, chips))
 
     def _finished(self, choice: CublasChoice, gemm: GemmCall) -> CublasChoice:
         """The choice with what a call adds to its product: a C, alpha and beta, and 8-bit accumulation as asked for."""
@@ -221,7 +221,7 @@ class CublasRules(LibraryRules):
         return gemm.result if is_rounded else None
 
 
-def _call_of(kind: CallKind, call: Call) -> GemmCall:
+def _call_of(kind: CallKind, call: CublasGemm) -> GemmCall:
     """A kind of call of a user's file, with the weight of another call."""
     reductions = next((name for name, mask in REDUCTION_MASKS.items() if mask == kind.reductions), None)
     return GemmCall(
@@ -239,13 +239,13 @@ def _call_of(kind: CallKind, call: Call) -> GemmCall:
 
 
 @lru_cache(maxsize=CACHED)
-def _chosen(rules: CublasRules, asked: Asked) -> CublasChoice:
+def _chosen(rules: CublasRules, query: HeuristicQuery) -> CublasChoice:
     """The choice for a call; asked for again and again by layers of a network."""
     sources = rules.sources
-    (found,) = sources.of(asked, [asked.call.m])
-    answer, stages = sources.full(asked, found, rules.cores, rules.generation)
-    choice = choice_of(asked, found, answer, stages, rules.tables)
-    is_seen = format_of(asked.call.operand).is_integer or (
+    (source,) = sources.of(query, [query.call.m])
+    answer, stages = sources.full(query, source, rules.cores, rules.generation)
+    choice = choice_of(query, source, answer, stages, rules.tables)
+    is_seen = format_of(query.call.operand).is_integer or (
         rules.estimates is None and has_seen_rules(rules.id, rules.device, rules.cores)
     )
     order = replace(choice.order, seen=is_seen, assumed="" if is_seen else _assumed(rules))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hwsim.errors import UnsupportedError, nearest
+from hwsim.errors import UnsupportedError
 from hwsim.gemm.record import LibraryId
 from hwsim.libraries.model import facts
 
@@ -81,71 +81,54 @@ class Version:
 @cache
 def versions() -> tuple[Version, ...]:
     """All of cuBLAS's, the newest first. Version files of other libraries are read by no rule of this package."""
-    return tuple(_version(one) for one in facts.versions() if one.record.library == LIBRARY)
+    return tuple(_version(file) for file in facts.versions() if file.record.library == LIBRARY)
 
 
-def _version(found: FileRecord[LibraryVersion]) -> Version:
-    said = found.record
-    is_asked = said.asked.version == said.version
+def _version(file: FileRecord[LibraryVersion]) -> Version:
+    record = file.record
+    is_asked = record.asked.version == record.version
     return Version(
-        library=said.library,
-        version=said.version,
-        sums=said.files.sums,
-        path=said.files.trees,
-        layers=said.files.layers,
-        times=said.files.times,
-        factors=said.files.factors,
-        shares=said.files.shares,
-        devices=said.asked.chips,
-        evidence=found.evidence["files.trees"].evidence.value if is_asked else ASSUMED,
-        asked_on=said.asked.alone,
-        same_with_c=said.asked.same_with_c,
-        mixed_alike=1 - said.mixed.differing / said.mixed.answers,
-        taken=said.taken,
-        neighbours=said.neighbours,
-        rules_version="" if said.rules_seen is None else said.rules_seen.version,
-        rules_chips=() if said.rules_seen is None else said.rules_seen.chips,
+        library=record.library,
+        version=record.version,
+        sums=record.files.sums,
+        path=record.files.trees,
+        layers=record.files.layers,
+        times=record.files.times,
+        factors=record.files.factors,
+        shares=record.files.shares,
+        devices=record.asked.chips,
+        evidence=file.evidence["files.trees"].evidence.value if is_asked else ASSUMED,
+        asked_on=record.asked.alone,
+        same_with_c=record.asked.same_with_c,
+        mixed_alike=1 - record.mixed.differing / record.mixed.answers,
+        taken=record.taken,
+        neighbours=record.neighbours,
+        rules_version="" if record.rules_seen is None else record.rules_seen.version,
+        rules_chips=() if record.rules_seen is None else record.rules_seen.chips,
         is_asked=is_asked,
     )
 
 
-def version_of(name: str, version: str | None) -> Version:
-    """A version of a library; None: the newest one on which its rules were found.
-
-    Raises UnsupportedError where there is none.
-    """
-    names = known_libraries()
-    if name not in names:
-        raise UnsupportedError(
-            f"no library {name!r}; there is {', '.join(names)}, and files of answers ({SUFFIX}){nearest(name, names)}"
-        )
+def version_of(version: str | None) -> Version:
+    """A version; None: the newest one on which its rules were found. Raises UnsupportedError where there is none."""
     if version is None:
-        return next((one for one in versions() if one.has_rules), versions()[0])
-    fits = [one for one in versions() if one.version == version]
+        return next((known for known in versions() if known.has_rules), versions()[0])
+    fits = [known for known in versions() if known.version == version]
     if not fits:
-        known = ", ".join(repr(one.version) for one in versions())
-        raise UnsupportedError(f"{name}: no version {version!r}; there is {known}")
+        names = ", ".join(repr(known.version) for known in versions())
+        raise UnsupportedError(f"{LIBRARY}: no version {version!r}; there is {names}")
     return fits[0]
 
 
-def version_on(library: str, version: str, device: str, cores: int) -> Version:
-    """The version that was asked on a chip, or where none was, one without answers. device: as of `observed_as`.
-
-    Raises UnsupportedError for a library whose rules are not known.
-    """
-    usual = version_of(library, None)
-    fits = [one for one in versions() if one.version == version and one.devices.get(device) == cores]
-    return fits[0] if fits else usual.without_answers(version)
+def version_on(version: str, device: str, cores: int) -> Version:
+    """The version that was asked on a chip, or where none was, one without answers. device: as of `observed_as`."""
+    fits = [known for known in versions() if known.version == version and known.devices.get(device) == cores]
+    return fits[0] if fits else version_of(None).without_answers(version)
 
 
 def calls_taken() -> TakenModel:
     """The calls that the library takes, where no version is said."""
-    return version_of(LIBRARY, None).taken
-
-
-def known_libraries() -> list[str]:
-    """Their names."""
-    return [LIBRARY]
+    return version_of(None).taken
 
 
 def has_seen_rules(id: LibraryId, device: str, cores: int) -> bool:
@@ -153,15 +136,20 @@ def has_seen_rules(id: LibraryId, device: str, cores: int) -> bool:
     assumed. device: as of `observed_as`; a chip of that name with other SMs was not asked.
     """
     return any(
-        id == one.id and one.has_rules and device in one.rules_chips and one.devices.get(device) == cores
-        for one in versions()
+        id == version.id
+        and version.has_rules
+        and device in version.rules_chips
+        and version.devices.get(device) == cores
+        for version in versions()
     )
 
 
 def rules_text() -> str:
     """With which versions and on which chips the rules of the kernels' sums were found."""
-    found = [f"{one.library} {one.rules_version} on {', '.join(one.rules_chips)}" for one in versions()]
-    return "; ".join(dict.fromkeys(text for text, one in zip(found, versions(), strict=True) if one.rules_version))
+    texts = [f"{version.library} {version.rules_version} on {', '.join(version.rules_chips)}" for version in versions()]
+    return "; ".join(
+        dict.fromkeys(text for text, version in zip(texts, versions(), strict=True) if version.rules_version)
+    )
 
 
 def chips_text(chips: Iterable[str]) -> str:

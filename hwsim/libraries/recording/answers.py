@@ -93,9 +93,15 @@ def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = No
             asked += 1
             a_columns, b_columns = form.a_layout == "columns", form.b_layout == "columns"
             answer = heuristic.ask(
-                put, m, form.n, form.k, a_columns=a_columns, b_columns=b_columns, workspace=kind.workspace_bytes,
+                put,
+                m,
+                form.n,
+                form.k,
+                a_columns=a_columns,
+                b_columns=b_columns,
+                workspace=kind.workspace_bytes,
                 reductions=kind.reductions,
-            )  # fmt: skip
+            )
             return recorded(answer)
 
         found.setdefault(kind, {})[form.n, form.k] = _along(own, ask)
@@ -112,9 +118,15 @@ def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = No
 def recorded(answer: LtAnswer) -> Recorded:
     """As `hwsim.libraries.cublas.answers.sweeps.FIELDS` has it."""
     return (
-        answer.id, answer.stages, answer.splitk, answer.reduction, answer.custom, answer.tile, answer.cluster,
+        answer.id,
+        answer.stages,
+        answer.splitk,
+        answer.reduction,
+        answer.custom,
+        answer.tile,
+        answer.cluster,
         answer.swizzle,
-    )  # fmt: skip
+    )
 
 
 def _along(spans: Iterable[tuple[int, int]], ask: Callable[[int], Recorded]) -> Runs:

@@ -25,9 +25,14 @@ from hwsim.libraries.recording.shapes import GemmShape, Wanted
 
 Progress = Callable[[float], None]
 NUMPY_DTYPES: dict[str, Any] = {
-    "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "fp32": np.float32, "fp64": np.float64,
-    "e4m3": ml_dtypes.float8_e4m3fn, "int8": np.int8,
-}  # fmt: skip
+    "fp16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "tf32": np.float32,
+    "fp32": np.float32,
+    "fp64": np.float64,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "int8": np.int8,
+}
 INTEGER_SCALE = 64  # of drawn values, for int8
 MOST_SAID = 200  # characters of a problem
 

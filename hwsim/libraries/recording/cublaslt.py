@@ -17,9 +17,16 @@ from typing import Any, NamedTuple
 
 FP32, FP64, FP16, INT8, INT32, BF16, E4M3, E5M2 = 0, 1, 2, 3, 10, 14, 28, 29  # cudaDataType_t
 TYPES = {
-    "fp32": FP32, "fp64": FP64, "fp16": FP16, "bf16": BF16, "int8": INT8, "int32": INT32, "e4m3": E4M3, "e5m2": E5M2,
+    "fp32": FP32,
+    "fp64": FP64,
+    "fp16": FP16,
+    "bf16": BF16,
+    "int8": INT8,
+    "int32": INT32,
+    "e4m3": E4M3,
+    "e5m2": E5M2,
     "tf32": FP32,
-}  # fmt: skip
+}
 COMPUTE_32F, COMPUTE_FAST_TF32, COMPUTE_64F, COMPUTE_32I = 68, 77, 70, 72  # cublasComputeType_t
 COMPUTE = {"tf32": COMPUTE_FAST_TF32, "fp64": COMPUTE_64F, "int8": COMPUTE_32I}
 EPILOGUE_BIAS = 4
@@ -66,9 +73,16 @@ REFUSED = LtAnswer(id=-1, tile=0, stages=0, splitk=0, reduction=0, swizzle=0, cu
 REFUSALS = (7, 15)
 #: Attribute number and C type, in the order of LtAnswer.
 ATTRIBUTES = (
-    (0, ctypes.c_int32), (1, ctypes.c_uint32), (6, ctypes.c_uint32), (2, ctypes.c_int32), (3, ctypes.c_uint32),
-    (4, ctypes.c_uint32), (5, ctypes.c_uint32), (7, ctypes.c_uint16), (8, ctypes.c_uint16),
-)  # fmt: skip
+    (0, ctypes.c_int32),
+    (1, ctypes.c_uint32),
+    (6, ctypes.c_uint32),
+    (2, ctypes.c_int32),
+    (3, ctypes.c_uint32),
+    (4, ctypes.c_uint32),
+    (5, ctypes.c_uint32),
+    (7, ctypes.c_uint16),
+    (8, ctypes.c_uint16),
+)
 
 
 class _Result(ctypes.Structure):
@@ -197,10 +211,18 @@ class CublasLt:
         try:
             status = self._call(
                 "cublasLtMatmulAlgoGetHeuristic",
-                self.handle, self._descriptor(kind, a_columns, b_columns), left, right, to, to,
-                self._preference(workspace, reductions), 1, ctypes.byref(result), ctypes.byref(count),
+                self.handle,
+                self._descriptor(kind, a_columns, b_columns),
+                left,
+                right,
+                to,
+                to,
+                self._preference(workspace, reductions),
+                1,
+                ctypes.byref(result),
+                ctypes.byref(count),
                 allowed=REFUSALS,
-            )  # fmt: skip
+            )
         finally:
             for layout in (left, right, to):
                 self.c.cublasLtMatrixLayoutDestroy(layout)
@@ -214,8 +236,12 @@ class CublasLt:
             value = type()
             self._call(  # what an algorithm lacks is 0
                 "cublasLtMatmulAlgoConfigGetAttribute",
-                ctypes.byref(result.algo), attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)),
-                ctypes.byref(written), allowed=REFUSALS,
-            )  # fmt: skip
+                ctypes.byref(result.algo),
+                attribute,
+                ctypes.byref(value),
+                ctypes.c_size_t(ctypes.sizeof(value)),
+                ctypes.byref(written),
+                allowed=REFUSALS,
+            )
             found.append(int(value.value))
         return LtAnswer(*found)

@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 
 #: hwsim's format, PyTorch's dtype, and a dtype of as many bytes that NumPy has too.
 DTYPES = {
-    "fp16": ("float16", "int16"), "bf16": ("bfloat16", "int16"), "tf32": ("float32", "int32"),
-    "fp32": ("float32", "int32"), "fp64": ("float64", "int64"), "e4m3": ("float8_e4m3fn", "uint8"),
-    "e5m2": ("float8_e5m2", "uint8"), "int8": ("int8", "uint8"), "int32": ("int32", "int32"),
-}  # fmt: skip
+    "fp16": ("float16", "int16"),
+    "bf16": ("bfloat16", "int16"),
+    "tf32": ("float32", "int32"),
+    "fp32": ("float32", "int32"),
+    "fp64": ("float64", "int64"),
+    "e4m3": ("float8_e4m3fn", "uint8"),
+    "e5m2": ("float8_e5m2", "uint8"),
+    "int8": ("int8", "uint8"),
+    "int32": ("int32", "int32"),
+}
 REPLAYS = 7
 FEW_COPIES, MANY_COPIES, LARGE_PRODUCTS = 4, 20, 2**36  # of a GEMM in a graph; m n k from which there are few
 

@@ -201,8 +201,11 @@ def _shape(where: str, head: list[str], row: list[str]) -> GemmShape:
     allowed: dict[str, tuple[str, ...]] = {
         "format": tuple(formats),
         "output": tuple(sorted({x for some in formats.values() for x in some})),
-        "accumulate": ACCUMULATES, "bias": tuple(TRUTHS), "a_layout": LAYOUTS, "b_layout": LAYOUTS,
-    }  # fmt: skip
+        "accumulate": ACCUMULATES,
+        "bias": tuple(TRUTHS),
+        "a_layout": LAYOUTS,
+        "b_layout": LAYOUTS,
+    }
     given: dict[str, Any] = {}
     for name, words in allowed.items():
         cell = cells.get(name, "")

@@ -46,22 +46,33 @@ def roofline_parts(result: Result) -> list[Part]:
     roof = [min(point.peak, place * rate) for place in places]
     traces = [
         {
-            "type": "scatter", "mode": "lines", "name": "HBM and matrix units", "x": places, "y": roof,
+            "type": "scatter",
+            "mode": "lines",
+            "name": "HBM and matrix units",
+            "x": places,
+            "y": roof,
             "line": {"color": PALETTE[0], "width": 3},
             "hovertemplate": "%{x:.3g} FLOP/byte: %{y:,.3g} TFLOP/s<extra></extra>",
         },
         {
-            "type": "scatter", "mode": "markers", "name": "achieved", "x": [point.intensity], "y": [point.achieved],
+            "type": "scatter",
+            "mode": "markers",
+            "name": "achieved",
+            "x": [point.intensity],
+            "y": [point.achieved],
             "marker": {"color": PALETTE[5], "size": 13, "symbol": "diamond"},
             "hovertemplate": "%{x:.3g} FLOP/byte: %{y:,.3g} TFLOP/s<extra></extra>",
         },
         {
-            "type": "scatter", "mode": "markers", "name": "attainable", "x": [point.intensity],
+            "type": "scatter",
+            "mode": "markers",
+            "name": "attainable",
+            "x": [point.intensity],
             "y": [point.attainable],
             "marker": {"color": PALETTE[1], "size": 12, "symbol": "circle-open", "line": {"width": 3}},
             "hovertemplate": "%{x:.3g} FLOP/byte: %{y:,.3g} TFLOP/s<extra></extra>",
         },
-    ]  # fmt: skip
+    ]
     least = min(point.achieved, roof[0])
     look = figure(
         traces,

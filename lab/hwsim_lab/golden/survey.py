@@ -224,7 +224,7 @@ def search(
     first = next((schedule for schedule in tried if trial.gives(schedule)), None)
     if first is None:
         return ScheduleFinding("no matrix unit") if trial.is_fma_chain() else ScheduleFinding("not found")
-    same = {s.layout(entry.k).slices for s in tried if s.epilogue == first.epilogue and trial.gives(s)}
+    same = {s.k_partition(entry.k).slices for s in tried if s.epilogue == first.epilogue and trial.gives(s)}
     plain = dataclasses.replace(first, split_k=1, slice_multiple=None)
     return ScheduleFinding("split" if plain == Schedule() else "other", first, len(same))
 

@@ -30,7 +30,7 @@ from hwsim.evaluate import (
     specials,
     split,
 )
-from hwsim.gemm.schedule import Layout, Schedule
+from hwsim.gemm.schedule import KPartition, Schedule
 from hwsim.resolve import resolver
 
 
@@ -86,7 +86,7 @@ def of_layout(whole):
     def faulty(self, k):
         found = whole(self, k)
         slices = [tuple(((runs[0][0][0], runs[-1][-1][1]),) for _ in (0,)) for runs in found.slices]
-        return Layout(tuple(slices))
+        return KPartition(tuple(slices))
 
     return faulty
 

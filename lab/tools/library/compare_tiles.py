@@ -18,7 +18,7 @@ import numpy as np
 
 from hwsim.libraries.cublas.answer import Answer
 from hwsim.libraries.cublas.answers.store import store
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.kernel_choice import SummationOrder
@@ -47,7 +47,7 @@ def expected(
     trees = store(versions()[0].path)
     tile, cluster = trees.tiles[answer["tile"]], trees.clusters.get(answer["cluster"])
     tile_k = trees.stages[answer["stages"]][0]
-    call = Call(m, n, k, "tf32", "fp32", "rows", b_layout)
+    call = CublasGemm(m, n, k, "tf32", "fp32", "rows", b_layout)
     given = (answer["id"], tile_k, answer["splitk"], answer["reduction"], answer["custom"])
     order = usual_tables().order_of(call, Answer(*given, tile, cluster, answer["swizzle"]))
     shared = np.zeros((-(-m // GRAIN), -(-n // GRAIN)), bool)

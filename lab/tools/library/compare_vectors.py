@@ -25,7 +25,7 @@ from batched_vectors import FIELDS, KINDS, draw, places, pool
 
 import hwsim
 from hwsim.libraries.cublas.answer import Answer
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.kernel_choice import SummationOrder
 
@@ -65,7 +65,7 @@ class Recorded:
         """The order of summation by cuBLASLt's answer. tile_k: K of a tile, of kernels that have one."""
         call = self.call(place)
         number, _, _, slices, reduction, _, custom, *_ = self.answers[place].tolist()
-        known = Call(*(call[x] for x in ("m", "n", "k", "format", "output", "a_layout", "b_layout")))
+        known = CublasGemm(*(call[x] for x in ("m", "n", "k", "format", "output", "a_layout", "b_layout")))
         return usual_tables().order_of(known, Answer(number, tile_k, slices, reduction, custom))
 
     def operands(self, place: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.host.files import write_whole
 from hwsim.libraries.cublas.answers.estimated import FIELDS, Estimates, GemmKind, calls_on, generation_of
 from hwsim.libraries.cublas.answers.sweeps import NOT_ASKED, REFUSED_ID, shipped
-from hwsim.libraries.cublas.calls import ELEMENT_BYTES, LINE_BYTES, Call
+from hwsim.libraries.cublas.calls import ELEMENT_BYTES, LINE_BYTES, CublasGemm
 from hwsim.libraries.cublas.orders.families import NVJET
 from hwsim.libraries.cublas.versions import versions
 from hwsim.resolve.library_estimate import DataflowEstimator
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
     """A GEMM that cuBLASLt was asked for on a chip, with its answer."""
 
     device: str
-    call: Call
+    call: CublasGemm
     fast: bool | None
     batch: int
     workspace_bytes: int
@@ -61,7 +61,7 @@ def held_back() -> Iterator[Asked]:
                 fast = True if "fast" in rest else False if "slow" in rest else None
                 output = rest.removesuffix("+bias").removesuffix("fast").removesuffix("slow")
                 layouts = row.get("a_layout", "rows"), row.get("b_layout") or row["layout"]
-                call = Call(int(row["m"]), int(row["n"]), int(row["k"]), operand, output, *layouts)
+                call = CublasGemm(int(row["m"]), int(row["n"]), int(row["k"]), operand, output, *layouts)
                 told = int(row.get("batch") or 1), int(row.get("workspace_bytes") or DEFAULT_WORKSPACE)
                 yield Asked(row["device"], call, fast, *told, int(row["id"]), int(row["splitk"]))
 
@@ -73,7 +73,7 @@ def of_layers() -> Iterator[Asked]:
             n, k = key >> 32, key & 0xFFFFFFFF
             (row,) = sweep.at([1], n, k)
             if row is not None and row[0] != REFUSED_ID:
-                call = Call(1, n, k, kind.operand, kind.output, kind.a_layout, kind.b_layout)
+                call = CublasGemm(1, n, k, kind.operand, kind.output, kind.a_layout, kind.b_layout)
                 yield Asked(device, call, kind.fast, 1, kind.workspace_bytes, row[0], row[2])
 
 

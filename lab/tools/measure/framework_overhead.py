@@ -27,6 +27,7 @@ import hwsim
 import hwsim.torch
 from hwsim._kernels import gemm
 from hwsim._kernels.convert import encode
+from hwsim.backend.cpu import CpuBackend
 from hwsim.devices import dot_spec, load
 from hwsim.formats import format_of
 from hwsim.frameworks.torch.tensors import array_of
@@ -103,17 +104,18 @@ def counted(function, spent):
 def kernels_as(other):
     """Inside, hwsim calls other(function) instead of each function of its kernels."""
     before = []
-    for module in [module for name, module in sys.modules.items() if name.startswith("hwsim.")]:
-        for name, value in list(vars(module).items()):
+    for module in [CpuBackend, *(module for name, module in sys.modules.items() if name.startswith("hwsim."))]:
+        for name in list(vars(module)):
+            value = getattr(module, name)
             if type(value).__name__ == "cython_function_or_method" and value.__module__.startswith("hwsim._kernels."):
                 before.append((module, name, value))
     try:
         for module, name, value in before:
-            setattr(module, name, other(value))
+            setattr(module, name, staticmethod(other(value)) if module is CpuBackend else other(value))
         yield
     finally:
         for module, name, value in before:
-            setattr(module, name, value)
+            setattr(module, name, staticmethod(value) if module is CpuBackend else value)
 
 
 def of_scheme(given, n, threads, count):

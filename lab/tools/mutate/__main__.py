@@ -66,7 +66,7 @@ TARGETS = {
     "python": [
         ("hwsim/dataflows/**/*.py", LOWERING),
         ("hwsim/machines/*.py", MACHINES),
-        ("hwsim/resolve/*.py", RESOLVING),
+        ("hwsim/resolve/**/*.py", RESOLVING),
         ("hwsim/datafiles/provenance.py", PROVENANCE),
     ],
 }

@@ -8,19 +8,19 @@ The module knows calls, rules and shares; no dataflow and no program.
 
 from __future__ import annotations
 
-import csv
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hwsim.devices import find
 from hwsim.errors import UnsupportedError
-from hwsim.host.places import package_folder, text_of
 from hwsim.libraries.cublas.answer import HOPPER, Answer, Generation
-from hwsim.libraries.cublas.calls import LINE_BYTES, VECTOR_BYTES, Call
+from hwsim.libraries.cublas.calls import LINE_BYTES, VECTOR_BYTES, CublasGemm
 from hwsim.libraries.cublas.orders.families import tables_in
 from hwsim.libraries.cublas.orders.tensor_core import REDUCTION_COMPUTE_TYPE
+from hwsim.libraries.cublas.tables import records
 from hwsim.libraries.cublas.versions import Version, chips_text
 from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.model import library_of
@@ -63,15 +63,15 @@ class GemmKind(NamedTuple):
 
 def calls_on(chip: Device, library: str, version: str) -> CallsModel | None:
     """What the library file of a chip says of a library's calls; None where it says nothing."""
-    own = library_of(chip)
-    calls = None if own is None else own.calls
+    file = library_of(chip)
+    calls = None if file is None else file.calls
     return None if calls is None or (calls.library, calls.version) != (library, version) else calls
 
 
 def generation_of(chip: Device, library: str) -> Generation:
     """How the library's kernels add on a chip, as far as the library file that it names says; else as on Hopper."""
-    own = library_of(chip)
-    calls = None if own is None else own.calls
+    file = library_of(chip)
+    calls = None if file is None else file.calls
     if calls is None or calls.library != library:
         return HOPPER
     names = {rule.algorithm: rule.name for rule in calls.rules.values() if rule.name}
@@ -104,7 +104,7 @@ class Estimates:
                 "library out"
             )
 
-    def of(self, call: Call, fast: bool | None, batch: int, workspace_bytes: int) -> Estimate:
+    def of(self, call: CublasGemm, fast: bool | None, batch: int, workspace_bytes: int) -> Estimate:
         """The estimate for a call. fast: of e4m3, else None. workspace_bytes: in which slices must fit.
 
         Raises UnsupportedError for operands that no rule is for, and where the estimate is never right.
@@ -123,7 +123,7 @@ class Estimates:
         kind = kind_of(call, slices, batch, rule.slice_tiles is not None)
         return Estimate(answer, (tile.m, tile.n), tile.stages, kind, self._share(kind) if self.has_shares else 0.0)
 
-    def _rule(self, call: Call, fast: bool | None) -> CallRuleModel:
+    def _rule(self, call: CublasGemm, fast: bool | None) -> CallRuleModel:
         row_bytes, accumulate = call.row_bytes, None if fast is None else "fast" if fast else "promoted"
         for rule in self.calls.rules.values():
             is_kind = call.operand in rule.operands and row_bytes % rule.row_bytes == 0
@@ -139,22 +139,22 @@ class Estimates:
     def _answer(self, rule: CallRuleModel, slices: int, tile_k: int) -> Answer:
         algorithm = rule.sliced_algorithm if slices > 1 and rule.sliced_algorithm else rule.algorithm
         reduction = REDUCTION_COMPUTE_TYPE if slices > 1 else 0
-        own = tile_k if rule.tile_k is None else rule.tile_k
-        return Answer(algorithm, own, slices, reduction, 0, cores=self.chip.cores, generation=self.generation)
+        stage_k = tile_k if rule.tile_k is None else rule.tile_k
+        return Answer(algorithm, stage_k, slices, reduction, 0, cores=self.chip.cores, generation=self.generation)
 
     def _share(self, kind: GemmKind) -> float:
-        found = shares(self.version.shares).get(kind)
-        if found is None or found[1] == 0:
-            known = f"there are fewer than {FEWEST}" if found is None else f"the estimate gives none of {found[0]}"
+        share = shares(self.version.shares).get(kind)
+        if share is None or share[1] == 0:
+            known = f"there are fewer than {FEWEST}" if share is None else f"the estimate gives none of {share[0]}"
             raise UnsupportedError(
                 f"{self.calls.library} {self.calls.version} on {self.chip.name}: {_text(kind)} cannot be estimated: of "
                 f"its answers to such GEMMs on {chips_text(self.version.devices)} {known}; leave "
                 "library out, or record its choices on such a GPU (hwsim library record)"
             )
-        return found[1] / found[0]
+        return share[1] / share[0]
 
 
-def _gemm(call: Call, batch: int, accumulate: str | None) -> GemmCall:
+def _gemm(call: CublasGemm, batch: int, accumulate: str | None) -> GemmCall:
     """The call as hwsim's own estimate takes it."""
     return GemmCall(
         m=call.m,
@@ -169,7 +169,7 @@ def _gemm(call: Call, batch: int, accumulate: str | None) -> GemmCall:
     )
 
 
-def kind_of(call: Call, slices: int, batch: int, is_limited: bool) -> GemmKind:
+def kind_of(call: CublasGemm, slices: int, batch: int, is_limited: bool) -> GemmKind:
     """The kind of a call whose K is cut into so many slices by the estimate. is_limited: by a rule, too."""
     return GemmKind(
         call.operand,
@@ -183,16 +183,22 @@ def kind_of(call: Call, slices: int, batch: int, is_limited: bool) -> GemmKind:
 
 @cache
 def shares(name: str) -> dict[GemmKind, tuple[int, int]]:
-    """Answers, and how many of them the estimate gives, by kind, where there are FEWEST at least."""
-    found: dict[GemmKind, tuple[int, int]] = {}
-    for row in csv.DictReader(text_of(package_folder("libraries") / name, "shares").splitlines()):
-        counts = int(row["answers"]), int(row["right"])
-        if counts[0] >= FEWEST:
-            found[GemmKind(*(row[field] for field in GemmKind._fields))] = counts
-    return found
+    """Answers, and how many of them the estimate gives, by kind, where there are FEWEST at least.
+
+    Raises InputError where the file cannot be read, ConfigError where a row is none.
+    """
+    return {kind: counts for kind, counts in records(name, "library", FIELDS, _share_of) if counts[0] >= FEWEST}
 
 
-def _most_slices(call: Call, rule: CallRuleModel, batch: int, workspace_bytes: int) -> int:
+def _share_of(fields: Mapping[str, str]) -> tuple[GemmKind, tuple[int, int]]:
+    """A line's kind, and its answers and right ones."""
+    answers, right = int(fields["answers"]), int(fields["right"])
+    if not 0 <= right <= answers:
+        raise ValueError(f"right = {right} of {answers} answers")
+    return GemmKind(*(fields[field] for field in GemmKind._fields)), (answers, right)
+
+
+def _most_slices(call: CublasGemm, rule: CallRuleModel, batch: int, workspace_bytes: int) -> int:
     """The most slices that a rule and the workspace allow."""
     most = workspace_bytes // (SLICE_BYTES * batch * call.m * call.n)
     if rule.slice_tiles is not None:

@@ -15,7 +15,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.libraries.cublas.answers.features import batch_features, features
 from hwsim.libraries.cublas.answers.store import Entry, Store, store
 from hwsim.libraries.cublas.answers.vectors import facts
-from hwsim.libraries.cublas.calls import VECTOR_BYTES, Asked, Call, Unasked
+from hwsim.libraries.cublas.calls import VECTOR_BYTES, CublasGemm, Extrapolation, HeuristicQuery
 from hwsim.libraries.cublas.pytorch import biased_outputs, pytorch_call
 from hwsim.libraries.cublas.versions import Version
 
@@ -31,7 +31,7 @@ class FittedAnswer(NamedTuple):
 
     order: tuple[int, ...]
     confidence: float
-    unasked: Unasked
+    unasked: Extrapolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,9 @@ class FittedChoices:
         """The version's file of trees."""
         return store(self.version.path)
 
-    def entries(self, call: Call, fast: bool | None, batched: bool, like: Call | None = None) -> list[Entry]:
+    def entries(
+        self, call: CublasGemm, fast: bool | None, batched: bool, like: CublasGemm | None = None
+    ) -> list[Entry]:
         """The models for calls with these operands, layouts and alignment, whatever the preference.
 
         like: the call whose alignment it is, where that has another layout.
@@ -55,106 +57,110 @@ class FittedChoices:
             return []
         aligned = (like or call).row_bytes == VECTOR_BYTES
         return [
-            one
-            for one in self.trees.entries
-            if (one.operand, one.fast) == (call.operand, fast)
-            and self.device in one.devices
-            and one.aligned in (None, aligned)
-            and (one.a_layout, one.b_layout, one.batched) == (call.a_layout, call.b_layout, batched)
+            entry
+            for entry in self.trees.entries
+            if (entry.operand, entry.fast) == (call.operand, fast)
+            and self.device in entry.devices
+            and entry.aligned in (None, aligned)
+            and (entry.a_layout, entry.b_layout, entry.batched) == (call.a_layout, call.b_layout, batched)
         ]
 
-    def simple_entries(self, call: Call, fast: bool | None) -> list[Entry]:
+    def simple_entries(self, call: CublasGemm, fast: bool | None) -> list[Entry]:
         """The models for one product of a call, with A by rows."""
         return self.entries(call._replace(a_layout="rows"), fast, False, like=call)
 
-    def answers(self, asked: Asked, sizes_m: NDArray[np.int64]) -> list[FittedAnswer]:
+    def answers(self, query: HeuristicQuery, sizes_m: NDArray[np.int64]) -> list[FittedAnswer]:
         """What the trees give for sizes m of one alignment: the choice of one product with A by rows, then what another
         layout or a batch makes of it. Raises UnsupportedError where there is no model.
         """
-        trees, call = self.trees, asked.call._replace(m=int(sizes_m[0]))
-        entry = self._simple(asked._replace(call=call))
+        trees, call = self.trees, query.call._replace(m=int(sizes_m[0]))
+        entry = self._simple(query._replace(call=call))
         sizes = sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k)
         values = features(*sizes)
         labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
-        for one in [] if entry.biased else self._further(call, asked.fast, asked.batch > 1):
-            own = batch_features(*sizes, asked.batch) if one.batched else values
+        for further in [] if entry.biased else self._further(call, query.fast, query.batch > 1):
+            values_of_sizes = batch_features(*sizes, query.batch) if further.batched else values
             before = np.array(entry.order, np.float64)[labels].T
-            labels, sure = trees.tree(f"{one.name}.order").leaves(np.concatenate([own, before]))
-            entry = one
-        unasked = self._unasked(entry, asked)
+            labels, sure = trees.tree(f"{further.name}.order").leaves(np.concatenate([values_of_sizes, before]))
+            entry = further
+        unasked = self._unasked(entry, query)
         return [
             FittedAnswer(tuple(entry.order[label]), confidence, unasked)
             for label, confidence in zip(labels.tolist(), sure.tolist(), strict=True)
         ]
 
-    def vector_answer(self, asked: Asked) -> FittedAnswer | None:
+    def vector_answer(self, query: HeuristicQuery) -> FittedAnswer | None:
         """What the trees give for a batch of matrix-vector products; None where they have none."""
-        call = asked.call
-        fits = [one for one in self.trees.vectors if call.operand in one.operands]
+        call = query.call
+        fits = [entry for entry in self.trees.vectors if call.operand in entry.operands]
         if not fits or self.device not in self.version.devices:
             return None
-        label, sure = self.trees.tree(f"{fits[0].name}.order").leaf(facts(call, asked.batch)[:, 0])
+        label, sure = self.trees.tree(f"{fits[0].name}.order").leaf(facts(call, query.batch)[:, 0])
         usual = pytorch_call((call.n, call.k), format=call.operand, output=call.output, has_bias=False)
-        parts = (BIAS,) if asked.bias else () if asked.told == usual.told else (PREFERENCE,)
-        unasked = Unasked(parts, self.version.chips_instead(self.device, "batched_vectors"))
+        parts = (BIAS,) if query.bias else () if query.told == usual.told else (PREFERENCE,)
+        unasked = Extrapolation(parts, self.version.chips_instead(self.device, "batched_vectors"))
         return FittedAnswer(tuple(fits[0].order[label]), sure, unasked)
 
-    def tile(self, asked: Asked, order: tuple[int, ...]) -> tuple[int, ...]:
+    def tile(self, query: HeuristicQuery, order: tuple[int, ...]) -> tuple[int, ...]:
         """cuBLASLt's numbers of tile, cluster, swizzle for a call that is answered so, by the model of another
         workspace if need be; () if not known.
         """
-        call = asked.call
-        fits = [one for one in self.simple_entries(call, asked.fast) if one.tile is not None]
-        wanted = (asked.told.workspace_bytes, asked.told.mask)
-        own = next((one for one in fits if (one.workspace_bytes, one.reductions) == wanted), fits[0] if fits else None)
-        if own is None or own.tile is None:
+        call = query.call
+        fits = [entry for entry in self.simple_entries(call, query.fast) if entry.tile is not None]
+        wanted = (query.told.workspace_bytes, query.told.mask)
+        model = next(
+            (entry for entry in fits if (entry.workspace_bytes, entry.reductions) == wanted), fits[0] if fits else None
+        )
+        if model is None or model.tile is None:
             return ()
         number, _, slices, *_ = order
         values: NDArray[Any] = np.append(features(call.m, call.n, call.k)[:, 0], [number, slices])
-        return tuple(own.tile[self.trees.tree(f"{own.name}.tile").leaf(values)[0]])
+        return tuple(model.tile[self.trees.tree(f"{model.name}.tile").leaf(values)[0]])
 
-    def _simple(self, asked: Asked) -> Entry:
+    def _simple(self, query: HeuristicQuery) -> Entry:
         """The model for one product of a call, A by rows. Raises UnsupportedError where there is none."""
-        call, told = asked.call, asked.told
-        fits = [one for one in self.simple_entries(call, asked.fast) if asked.bias or not one.biased]
-        exact = [one for one in fits if (one.workspace_bytes, one.reductions) == (told.workspace_bytes, told.mask)]
+        call, told = query.call, query.told
+        fits = [entry for entry in self.simple_entries(call, query.fast) if query.bias or not entry.biased]
+        exact = [
+            entry for entry in fits if (entry.workspace_bytes, entry.reductions) == (told.workspace_bytes, told.mask)
+        ]
         # A narrower set of reductions was fitted only where it changes the choice.
-        other = [one for one in fits if one.workspace_bytes == told.workspace_bytes]
-        found = exact or other
-        if not found:
-            known = ", ".join(str(size) for size in sorted({one.workspace_bytes for one in fits}))
+        other = [entry for entry in fits if entry.workspace_bytes == told.workspace_bytes]
+        best = exact or other
+        if not best:
+            known = ", ".join(str(size) for size in sorted({entry.workspace_bytes for entry in fits}))
             raise UnsupportedError(
                 f"no choices for {call.operand} with {told.workspace_bytes} bytes of workspace; known: "
                 f"{known or 'none'}"
             )
-        return found[0]
+        return best[0]
 
-    def _further(self, call: Call, fast: bool | None, batched: bool) -> list[Entry]:
+    def _further(self, call: CublasGemm, fast: bool | None, batched: bool) -> list[Entry]:
         """The models that start from the choice of one product with A by rows: that of such calls, or where there is
         none, of A by columns, then of batches.
         """
         if not batched and call.a_layout != "columns":
             return []
-        if own := self.entries(call, fast, batched)[:1]:
-            return own
-        found = self.entries(call, fast, False)[:1] if call.a_layout == "columns" else []
+        if models := self.entries(call, fast, batched)[:1]:
+            return models
+        models = self.entries(call, fast, False)[:1] if call.a_layout == "columns" else []
         by_rows = call._replace(a_layout="rows")
-        return found + (self.entries(by_rows, fast, True, like=call)[:1] if batched else [])
+        return models + (self.entries(by_rows, fast, True, like=call)[:1] if batched else [])
 
-    def _unasked(self, entry: Entry, asked: Asked) -> Unasked:
+    def _unasked(self, entry: Entry, query: HeuristicQuery) -> Extrapolation:
         """What in a call the model does not speak of."""
-        call, told = asked.call, asked.told
+        call, told = query.call, query.told
         # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
         parts = [] if told.mask | entry.reductions == entry.reductions else [REDUCTIONS]
         # where a bias changes the choice, models of products without one say nothing of those with one
-        is_changed = any(one.biased for one in self.trees.entries if one.operand == call.operand)
-        if asked.bias and (entry.biased != is_changed or not biased_outputs(call.operand)):
+        is_changed = any(model.biased for model in self.trees.entries if model.operand == call.operand)
+        if query.bias and (entry.biased != is_changed or not biased_outputs(call.operand)):
             parts.append(BIAS)
         parts += [COLUMNS] if entry.a_layout != call.a_layout else []
-        parts += [BATCHES] if entry.batched != (asked.batch > 1) else []
+        parts += [BATCHES] if entry.batched != (query.batch > 1) else []
         chips: tuple[str, ...] = ()
         if entry.biased:  # a model of its own
             chips = self.version.chips_instead(self.device, "biased")
         if entry.batched and entry.a_layout == "columns":
             chips = chips or self.version.chips_instead(self.device, "batched_columns")
-        return Unasked(tuple(parts), chips)
+        return Extrapolation(tuple(parts), chips)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hwsim.libraries.model.version_model import NeighbourSharesModel, NeighboursModel
 
 
-class Near(NamedTuple):
+class NeighbourAnswer(NamedTuple):
     """An answer of the weights beside one. neighbours: 1 or 2. tiles: of K, to the nearer one. confidence: the
     probability that it has the library's slices; 0 where it is too far away to say.
     """
@@ -30,7 +30,7 @@ class Near(NamedTuple):
 
 def near(
     known: NeighboursModel, sweep: Sweep, operand: str, sizes_m: Sequence[int], n: int, k: int
-) -> list[Near | None]:
+) -> list[NeighbourAnswer | None]:
     """For each m the answer for the nearest k of the same n in the same span, on either side of this one.
 
     None where there is none, where the two differ, and where the kernel is another than nvjet's. `k` itself does not
@@ -56,8 +56,8 @@ def _confidence(right: NeighbourSharesModel, neighbours: int, tiles: float) -> f
     return next((share for most, share in right.one if tiles <= most), 0.0)
 
 
-def _joined(answers: Sequence[Recorded | None], tiles: float, confidence: float) -> Near | None:
+def _joined(answers: Sequence[Recorded | None], tiles: float, confidence: float) -> NeighbourAnswer | None:
     one = answers[0]
     if one is None or one[0] != NVJET or any(other != one for other in answers):
         return None
-    return Near(one, len(answers), tiles, confidence)
+    return NeighbourAnswer(one, len(answers), tiles, confidence)

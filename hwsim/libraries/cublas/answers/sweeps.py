@@ -310,9 +310,13 @@ def write(
         arrays[f"{number}.labels"] = np.array(labels, np.uint16)
         listed.append({"kind": asdict(kind), "devices": list(devices)})
     head = {
-        "schema": SCHEMA, "library": library, "version": version, "source": source, "cores": dict(cores),
+        "schema": SCHEMA,
+        "library": library,
+        "version": version,
+        "source": source,
+        "cores": dict(cores),
         "entries": listed,
-    }  # fmt: skip
+    }
     arrays["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
     arrays["answers"] = np.array(list(table), np.int32).reshape(-1, len(FIELDS))
     arrays[DIGEST] = np.frombuffer(digest(arrays).encode(), np.uint8)

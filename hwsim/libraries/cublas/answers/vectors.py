@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.libraries.cublas.answers.features import Values, aligned
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 
 NAMES = (
     "results", "k", "batch", "blocks of 32 results in the batch", "alignment of results", "alignment of k",
@@ -26,14 +26,14 @@ def is_vector(m: int, n: int) -> bool:
     return 1 in (m, n)
 
 
-def as_row(call: Call) -> Call:
+def as_row(call: CublasGemm) -> CublasGemm:
     """The product with m = 1 that is chosen for alike: with n = 1 the transposed one, where A and B change places."""
     if call.n > 1:
         return call
     return call._replace(m=1, n=call.m, a_layout=_OTHER[call.b_layout], b_layout=_OTHER[call.a_layout])
 
 
-def facts(call: Call, batch: int) -> Values:
+def facts(call: CublasGemm, batch: int) -> Values:
     """(features, 1) of one batch, as `vector_features`. call: with m = 1 or n = 1."""
     row = as_row(call)
     layouts = (row.a_layout == "columns", row.b_layout == "columns")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer, Generation
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.gemv import Gemv
 from hwsim.libraries.cublas.orders.shared_k import SharedK
 from hwsim.libraries.cublas.orders.simt import dot_product, gemm_sn, one_chain, sgemm_largek, vector_slices
 from hwsim.libraries.cublas.orders.tensor_core import interleaved, rest_first, whole_tiles
-from hwsim.libraries.cublas.versions import LIBRARY, version_of
+from hwsim.libraries.cublas.versions import version_of
 from hwsim.libraries.kernel_choice import SummationOrder
 from hwsim.libraries.model.facts import sums_in
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hwsim.libraries.model.sums_model import FamilyModel
 
 NVJET = 66  # cuBLASLt's number of nvjet's kernels
-Rule = Callable[[Call, Answer], SummationOrder]
+Rule = Callable[[CublasGemm, Answer], SummationOrder]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class KernelFamily:
 
     row: FamilyModel
     rule: Rule
-    order_of_m: Callable[[Call, int, int], int]
+    order_of_m: Callable[[CublasGemm, int, int], int]
 
     def is_across(self, b_layout: str) -> bool:
         """Whether tile and cluster, as cuBLASLt answers them, are (m, n) of the row-major product and not (n, m)."""
@@ -70,7 +70,7 @@ class OrderTables:
     families: dict[int, KernelFamily]
     shared_k: SharedK
 
-    def order_of(self, call: Call, answer: Answer) -> SummationOrder:
+    def order_of(self, call: CublasGemm, answer: Answer) -> SummationOrder:
         """The order of summation of the kernel that an answer names; of an unknown algorithm, and of operands that the
         rule is not for, a plain chain, not `known`.
         """
@@ -93,7 +93,7 @@ class OrderTables:
 
 def usual_tables() -> OrderTables:
     """The rules of the version that is taken where none is named."""
-    return tables_in(version_of(LIBRARY, None).sums)
+    return tables_in(version_of(None).sums)
 
 
 @cache
@@ -115,7 +115,7 @@ def tables_in(file: str) -> OrderTables:
             "gemv": gemv.order,
             "dot_product": dot_product,
         }
-        by_m: dict[str, Callable[[Call, int, int], int]] = {
+        by_m: dict[str, Callable[[CublasGemm, int, int], int]] = {
             "no": lambda call, slices, custom: 0,
             "lanes": gemv.lanes_by_m,
             "shared_tiles": lambda call, slices, custom: call.m if slices < 0 else 0,
@@ -125,7 +125,7 @@ def tables_in(file: str) -> OrderTables:
     return OrderTables(families, shared_k)
 
 
-def _segments(row: FamilyModel, shared_k: SharedK, call: Call, answer: Answer) -> SummationOrder:
+def _segments(row: FamilyModel, shared_k: SharedK, call: CublasGemm, answer: Answer) -> SummationOrder:
     """xmma for Hopper: one chain; with slices -1 CTAs share the K of the last tiles, where that fills the SMs."""
     if answer.slices > 1:  # cuBLASLt never answers so on Hopper
         return UNKNOWN

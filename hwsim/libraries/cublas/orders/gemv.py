@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.sum_parts import SumTree, ascending, closed_parts, cut, lanes, span
 from hwsim.libraries.kernel_choice import SummationOrder
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hwsim.libraries.model.sums_model import GemvModel, HalvingRow, InTurnRow, PartsRow, WarpRow
 
 #: The sum over K from one element to another of a slice so long.
-SliceSum = Callable[[Call, int, int, int], SumTree]
+SliceSum = Callable[[CublasGemm, int, int, int], SumTree]
 
 
 class Gemv:
@@ -37,7 +37,7 @@ class Gemv:
         ]
         self.by_option = {option: slice_sum for options, slice_sum in rows for option in options}
 
-    def order(self, call: Call, answer: Answer) -> SummationOrder:
+    def order(self, call: CublasGemm, answer: Answer) -> SummationOrder:
         """Matrix-vector products: slices of ceil(K / s), ascending; within one by lanes, as the custom option says, so
         far as it is known on the generation.
         """
@@ -52,14 +52,14 @@ class Gemv:
         parts = [slice_sum(call, length, start, stop) for start, stop in cut(call.k, length)]
         return SummationOrder(Schedule(sum=ascending(parts)))
 
-    def lanes_by_m(self, call: Call, slices: int, custom: int) -> int:
+    def lanes_by_m(self, call: CublasGemm, slices: int, custom: int) -> int:
         """The lanes per result where their number says how many; 0 where it does not depend on it."""
         is_by_results = any(one.element_bytes == call.element_bytes for one in self.warp.fewer.values())
         return _warp_lanes(self.warp, call) if custom in self.warp.options and is_by_results else 0
 
 
 def _halving(row: HalvingRow, known: GemvModel) -> SliceSum:
-    def slice_sum(call: Call, length: int, start: int, stop: int) -> SumTree:
+    def slice_sum(call: CublasGemm, length: int, start: int, stop: int) -> SumTree:
         most = known.share_bytes // max(known.least_bytes, call.element_bytes)
         vector = row.elements or max(1, min(most, math.ceil(length / row.lanes)))
         return Reduction(tuple(lanes(start, stop, row.lanes, vector)), "halving", level="lanes")
@@ -68,14 +68,14 @@ def _halving(row: HalvingRow, known: GemvModel) -> SliceSum:
 
 
 def _warp(row: WarpRow) -> SliceSum:
-    def slice_sum(call: Call, length: int, start: int, stop: int) -> SumTree:
+    def slice_sum(call: CublasGemm, length: int, start: int, stop: int) -> SumTree:
         active = lanes(start, stop, _warp_lanes(row, call), row.elements)
         return Reduction((*active, *[Chain(())] * (row.lanes - len(active))), "halving", level="lanes")
 
     return slice_sum
 
 
-def _warp_lanes(row: WarpRow, call: Call) -> int:
+def _warp_lanes(row: WarpRow, call: CublasGemm) -> int:
     """Lanes per result, of which there are m n."""
     results = call.m * call.n
     for fewer in row.fewer.values():

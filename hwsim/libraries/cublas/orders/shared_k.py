@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Range, Reduction, Region
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer
-from hwsim.libraries.cublas.calls import Call
+from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.raster import Grid, block_width, grid_of, last_clusters
 from hwsim.libraries.cublas.orders.sum_parts import SumTree, span
 from hwsim.libraries.kernel_choice import SummationOrder
@@ -53,7 +53,7 @@ class SharedK:
         self.after_waves, self.alone = _sharing(table.after_waves), _sharing(table.alone)
         self.chips = {one.sms: one for one in table.chips.values()}  # clusters at once, by a chip's SMs
 
-    def order(self, call: Call, answer: Answer, is_transposed: bool) -> SummationOrder:
+    def order(self, call: CublasGemm, answer: Answer, is_transposed: bool) -> SummationOrder:
         """The order of summation where CTAs share the K of the last tiles, if that fills the SMs. is_transposed: the
         kernel computes C transposed.
         """
@@ -66,7 +66,9 @@ class SharedK:
         orders = {self._last_wave(call, grid, answer.swizzle, at_once, is_transposed) for at_once in counts}
         return orders.pop() if len(orders) == 1 else UNKNOWN
 
-    def _last_wave(self, call: Call, grid: Grid, swizzle: int, at_once: int, is_transposed: bool) -> SummationOrder:
+    def _last_wave(
+        self, call: CublasGemm, grid: Grid, swizzle: int, at_once: int, is_transposed: bool
+    ) -> SummationOrder:
         """CTAs share the K of the tiles of the last, partial wave, where two CTAs a tile fit in it. is_transposed: the
         grid is of C transposed.
         """

@@ -10,7 +10,7 @@ import math
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer
-from hwsim.libraries.cublas.calls import LINE_BYTES, Call
+from hwsim.libraries.cublas.calls import LINE_BYTES, CublasGemm
 from hwsim.libraries.cublas.orders.sum_parts import SumTree, ascending, cut, slice_lengths, span
 from hwsim.libraries.kernel_choice import SummationOrder
 
@@ -18,7 +18,7 @@ NARROW_TYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
 REDUCTION_IN_PLACE, REDUCTION_COMPUTE_TYPE, REDUCTION_OUTPUT_TYPE = 1, 2, 4
 
 
-def whole_tiles(call: Call, answer: Answer) -> SummationOrder:
+def whole_tiles(call: CublasGemm, answer: Answer) -> SummationOrder:
     """nvjet: s slices of t ceil(floor(K / s) / t), t 128 bytes of K; what the last one leaves of K is lost."""
     step, slices = LINE_BYTES // call.element_bytes, max(answer.slices, 1)
     length = step * math.ceil(call.k // slices / step) if slices > 1 else call.k
@@ -28,7 +28,7 @@ def whole_tiles(call: Call, answer: Answer) -> SummationOrder:
     return SummationOrder(Schedule(sum=ascending(parts)), lost_k=call.k - length * slices)
 
 
-def cutlass_slice(call: Call, slices: int) -> int:
+def cutlass_slice(call: CublasGemm, slices: int) -> int:
     """CUTLASS: ceil(K / s), rounded up to lines where K is whole lines and an operand is K-major, else to vectors."""
     line = LINE_BYTES // call.element_bytes
     is_k_major = call.a_layout == "rows" or call.b_layout == "columns"
@@ -36,7 +36,7 @@ def cutlass_slice(call: Call, slices: int) -> int:
     return math.ceil(math.ceil(call.k / slices) / grain) * grain
 
 
-def rest_first(call: Call, answer: Answer) -> SummationOrder:
+def rest_first(call: CublasGemm, answer: Answer) -> SummationOrder:
     """CUTLASS's tensor-op kernels for Turing and Ampere: the rest of each slice's K before its whole tiles."""
     if answer.tile_k is None:
         return UNKNOWN
@@ -60,7 +60,7 @@ def rest_first(call: Call, answer: Answer) -> SummationOrder:
     )
 
 
-def interleaved(call: Call, answer: Answer) -> SummationOrder:
+def interleaved(call: CublasGemm, answer: Answer) -> SummationOrder:
     """xmma for Ampere: tile z, z + s, ... of K to slice z. Custom option 1: ceil(s / 2) buffers, to which slices are
     added in turn; the last slice takes the buffers' sums. Else ascending."""
     slices, step = answer.slices, answer.tile_k

@@ -9,8 +9,8 @@ module knows choices and sizes; no program and no clock.
 
 from __future__ import annotations
 
-import csv
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file
@@ -19,9 +19,10 @@ import numpy as np
 
 from hwsim.errors import InputError
 from hwsim.formats import format_of
-from hwsim.host.places import package_folder, text_of
+from hwsim.host.places import package_folder
 from hwsim.libraries.cublas.calls import ELEMENT_BYTES
 from hwsim.libraries.cublas.choice import CublasChoice
+from hwsim.libraries.cublas.tables import records
 from hwsim.libraries.cublas.times.forest import Forest, unpack
 from hwsim.libraries.gemm_call import GemmCall
 
@@ -48,16 +49,34 @@ QUANTITIES = (
 )
 #: What the trees split on beside the quantities.
 FACTS = (
-    "m", "n", "k", "macs",
-    "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "slices", "algorithm",
-    "format", "output_bits", "is_promoted", "b_by_rows",
-    "m_alignment", "n_alignment", "k_alignment", "edge_m", "edge_n",  # edge: the share of the last tile that is in C
+    "m",
+    "n",
+    "k",
+    "macs",
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "stages",
+    "cluster_m",
+    "cluster_n",
+    "slices",
+    "algorithm",
+    "format",
+    "output_bits",
+    "is_promoted",
+    "b_by_rows",
+    "m_alignment",
+    "n_alignment",
+    "k_alignment",
+    "edge_m",
+    "edge_n",  # edge: the share of the last tile that is in C
     "sum_us",
-)  # fmt: skip
+)
 ABOUT_A_LAUNCH_US = 2.0  # the factor is of the time with a launch: very short kernels hide in it
 MOST_ALIGNED = 128  # elements
 FORMATS = tuple(ELEMENT_BYTES)
 STEP = 32  # of K, where the choice does not say it
+SLICES = {"yes": True, "no": False}
 ANY = "any"  # operands: where too few GEMMs of one format were recorded
 SAME = {"bf16": "fp16"}  # formats whose kernels are as fast
 Key = tuple[int, str, bool]
@@ -171,18 +190,24 @@ def row_of(name: str, device: str, key: Key) -> TimeRow | None:
 def rows_of(name: str, device: str) -> dict[Key, TimeRow]:
     """The rows of a file beside the library files, of one chip; none without a name.
 
-    Raises InputError where it cannot be read.
+    Raises InputError where it cannot be read, ConfigError where a row is none.
     """
-    found: dict[Key, TimeRow] = {}
     if not name:
-        return found
-    text = text_of(package_folder("libraries") / name, "times")
-    for row in csv.DictReader(text.splitlines()):
-        if row["device"] == device:
-            key = int(row["algorithm"]), row["operand"], row["slices"] == "yes"
-            numbers = tuple(float(row[name]) for name in QUANTITIES)
-            found[key] = TimeRow(numbers, int(row["gemms"]), float(row["mean_error"]))
-    return found
+        return {}
+    columns = ("device", "algorithm", "operand", "slices", *QUANTITIES, "gemms", "mean_error")
+    rows = records(name, "library", columns, _row)
+    return {key: row for (chip, key), row in rows if chip == device}
+
+
+def _row(fields: Mapping[str, str]) -> tuple[tuple[str, Key], TimeRow]:
+    """The chip and key of a line, and its row."""
+    numbers, error = tuple(float(fields[name]) for name in QUANTITIES), float(fields["mean_error"])
+    if not all(map(math.isfinite, numbers)) or not 0 <= error < math.inf:
+        raise ValueError("a number is not finite, or the mean error is negative")
+    if fields["slices"] not in SLICES:
+        raise ValueError(f"slices = {fields['slices']!r}; allowed: {', '.join(SLICES)}")
+    key = int(fields["algorithm"]), fields["operand"], SLICES[fields["slices"]]
+    return (fields["device"], key), TimeRow(numbers, int(fields["gemms"]), error)
 
 
 @cache

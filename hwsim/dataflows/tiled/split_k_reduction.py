@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hwsim.program.ir import GlobalArray, LocalTile
 
 
-def merge_pass(
+def reduction_pass(
     name: str,
     partial: Sequence[GlobalArray],
     c: GlobalArray | None,

@@ -1,0 +1,57 @@
+"""Tables beside the library files: a line that is none is named, whatever is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from hwsim.errors import ConfigError
+from hwsim.libraries.cublas import tables
+from hwsim.libraries.cublas.answers.estimated import shares
+from hwsim.libraries.cublas.times.fitted_times import QUANTITIES, rows_of
+
+FOLDER = Path(__file__).parents[2] / "configs" / "libraries"
+TIMES, SHARES = "cublas-13.1.times.csv", "cublas-13.1.estimates.csv"
+
+
+@pytest.fixture
+def altered(tmp_path, monkeypatch):
+    """Reads a shipped table with one line changed; the line by its number."""
+
+    def read(name: str, number: int, old: str, new: str):
+        lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+        assert old in lines[number - 1]
+        lines[number - 1] = lines[number - 1].replace(old, new, 1)
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        monkeypatch.setattr(tables, "package_folder", lambda kind: tmp_path)
+        function = rows_of.__wrapped__ if name == TIMES else shares.__wrapped__
+        return function(name, "h100") if name == TIMES else function(name)
+
+    return read
+
+
+def test_the_shipped_tables_are_read_whole() -> None:
+    assert len(rows_of.__wrapped__(TIMES, "h100")) + len(rows_of.__wrapped__(TIMES, "h200")) == 118
+    assert len(shares.__wrapped__(SHARES)) > 50
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "old", "new", "said"),
+    [
+        (TIMES, 1, "mean_error", "error", "no column mean_error; allowed: device, algorithm, operand, slices"),
+        (TIMES, 2, "h100,10", "h100,ten", r"invalid literal for int\(\) with base 10: 'ten'"),
+        (TIMES, 2, "yes", "both", "slices = 'both'; allowed: yes, no"),
+        (TIMES, 2, "8.5622", "nan", "a number is not finite"),
+        (TIMES, 2, "8.5622", "8.5 622", "could not convert string to float"),
+        (TIMES, 2, "8.5622,", "", "columns are named, and it has others"),
+        (TIMES, 2, "8.5622,", "8.5622,1,", "columns are named, and it has others"),
+        (SHARES, 1, "right", "wrong", "no column right"),
+        (SHARES, 2, "261,238", "238,261", "right = 261 of 238 answers"),
+        (SHARES, 2, "261,238", "261,-1", "right = -1 of 261 answers"),
+        (SHARES, 2, "261,238", "261,", "invalid literal"),
+    ],
+)
+def test_a_wrong_line_is_named(altered, name, number, old, new, said) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        altered(name, number, old, new)
+    assert str(raised.value).startswith(f"{name}:{number}: ")
+    assert len(QUANTITIES) == 18

@@ -1,0 +1,88 @@
+"""Every declaration of an option is shown with its owners: in the command line's help, in Python and in the table."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import hwsim
+from hwsim.cli import main
+from hwsim.cli.option_flags import APART
+from hwsim.dataflows.registry import dataflows
+from hwsim.gemm.option_types import Option
+from hwsim.request.declarations import declared, declared_by_name
+from hwsim.schemes import schemes
+
+DIFFERENT = ("accumulation", "accumulate", "rounding", "format", "k_group")  # some that schemes declare differently
+
+
+def shown_default(option: Option) -> str:
+    """How help shows a default, written down here anew."""
+    if option.default_text:
+        return f" (default: {option.default_text})"
+    return "" if option.default is None or option.default is False else f" (default: {option.default})"
+
+
+def line_of(owner: str, option: Option) -> re.Pattern[str]:
+    """What help must hold: this owner's own words and default, and the owner among those in the brackets after it."""
+    words = re.escape(f"{option.help}{shown_default(option)}")
+    return re.compile(rf"{words} \[(?:[^\]]*, )?{re.escape(owner)}(?:, [^\]]*)?\]")
+
+
+def owners() -> list[tuple[str, Option]]:
+    """Every scheme and dataflow with each of its options."""
+    of_schemes = [(scheme.name, option) for scheme in schemes().values() for option in scheme.options]
+    return of_schemes + [(name, option) for name, options in dataflows().options().items() for option in options]
+
+
+@pytest.fixture
+def help_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", "100000")  # a line an option
+    assert main(["run", "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_lines_help_has_every_owners_words(help_text: str) -> None:
+    parts = re.split(r"\n  (?=--)", help_text)[1:]
+    of_flags = {part.split()[0]: " ".join(part.split()) for part in parts}
+    for owner, option in owners():
+        text = of_flags[option.flag]
+        assert line_of(owner, option).search(text), (owner, option.name, text)
+        assert set(option.choices) <= set(re.split(r"[ |]", text)), (owner, text)
+
+
+def test_the_docstring_has_every_owners_words() -> None:
+    assert hwsim.run.__doc__ is not None
+    lines = hwsim.run.__doc__.splitlines()
+    for owner, option in owners():
+        own = [line for line in lines if line.startswith(f"    {option.name}: ")]
+        assert any(line_of(owner, option).search(line) for line in own), (owner, option.name, own)
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_options_that_owners_declare_differently_have_a_line_each(name: str) -> None:
+    entries = declared_by_name()[name]
+    assert len(entries) == len({entry.option for entry in entries}) > 1
+    of_owners: dict[str, Any] = {owner: entry.option for entry in entries for owner in entry.owners}
+    for scheme in schemes().values():
+        for option in scheme.options:
+            if option.name == name:
+                assert of_owners[scheme.name] == option
+
+
+def test_entries_of_one_name_stand_together() -> None:
+    names = [entry.option.name for entry in declared()]
+    assert sum(len(entries) for entries in declared_by_name().values()) == len(names)
+    assert len(set(APART) & set(names)) == len(APART)
+
+
+def test_values_of_an_option_of_several_schemes_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--m", "16", "--n", "16", "--k", "16", "--device", "h200", "-q"]
+    for words in (
+        ["--scheme", "sgemm-cube", "--accumulation", "elementwise"],
+        ["--scheme", "markidis", "--rounding", "RNE"],
+    ):
+        assert main(["run", *sizes, *words]) == 0
+        assert f"{words[2][2:]} {words[3]}" in " ".join(capsys.readouterr().out.split())
