@@ -45,6 +45,7 @@ autodoc_member_order = "bysource"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show output that no lexer knows
 
 LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+IMAGE = re.compile(r"(!\[[^\]\n]*\])\(([^)\s]+)\)")
 
 
 def inside_only(text: str, page: Path) -> str:
@@ -61,7 +62,11 @@ def inside_only(text: str, page: Path) -> str:
         file = in_site((original.parent / target).resolve())
         return label if file is None else f"[{label}]({os.path.relpath(file, page.parent)}{anchor})"
 
-    return LINK.sub(link, text)
+    def image(match: re.Match[str]) -> str:
+        file = (original.parent / match[2]).resolve()
+        return f"{match[1]}({os.path.relpath(file, page.parent)})" if file.is_relative_to(FOLDER) else match[0]
+
+    return IMAGE.sub(image, LINK.sub(link, text))
 
 
 def in_site(file: Path) -> Path | None:

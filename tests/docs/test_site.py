@@ -142,3 +142,7 @@ def test_links_out_of_the_site_become_text() -> None:
     assert conf.inside_only("[a](../../lab/docs/papers/ape.md), [b](../README.md)", page) == (
         "[a](../generated/laboratory/papers/ape.md), [b](../index.md)"
     )
+    copy = ROOT / "docs" / "generated" / "laboratory" / "page.md"
+    assert conf.inside_only("![a](../../docs/images/a.png) ![b](plots/b.png)", copy) == (
+        "![a](../../images/a.png) ![b](plots/b.png)"
+    )
