@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +30,15 @@ from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.operands.operand import Operand, selected_indices
-from hwsim.program.identity_cache import IdentityCache
 from hwsim.resolve.resolved import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
 WHOLE_BYTE = 8  # bits
 VALUE_BYTES = 8  # of an operand's element as a number, at most
-RECORDS = 256  # whose needs are kept
 Array = NDArray[Any]
 Progress = Callable[[float], None]
-_NEEDS: IdentityCache[dict[Any, int]] = IdentityCache(RECORDS, RECORDS)
+#: Of each resolved record, for as long as somebody has it: what `_needs_of` says.
+_NEEDS: WeakKeyDictionary[Resolved, dict[Any, int]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +238,7 @@ def _needs_of(resolved: Resolved) -> dict[Any, int]:
     By (shape and format of A, the same of B, leading extents of a stack, its matrices in a call, whether values are
     made of the unit's results before they are codes, host threads).
     """
-    needs = _NEEDS.get(resolved)
-    if needs is None:
-        needs = {}
-        _NEEDS.put(needs, 1, resolved)
-    return needs
+    return _NEEDS.setdefault(resolved, {})
 
 
 def _need(

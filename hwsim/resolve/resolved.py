@@ -23,7 +23,7 @@ from hwsim.resolve.mapping_choice import facts_of
 NOT_ASKED = "not asked for"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Resolved:
     """A record with its evaluator, made once, and its checked program.
 

@@ -12,7 +12,7 @@ from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, from_data, parse,
 from hwsim.errors import ConfigError, InputError, nearest
 from hwsim.gemm.option_types import ARRAY
 from hwsim.host.input_files import read_text
-from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared, own
+from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared_by_name, own
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
 
 KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact")
@@ -90,8 +90,8 @@ class _Reader:
         self.problems = problems
         self.folder = folder
         self.known = own()
-        every = [entry.option for entry in declared()]
-        self.options = [x.name for x in every if x.type is not ARRAY and x.name not in APART]
+        first = {name: entries[0].option for name, entries in declared_by_name().items()}
+        self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
 
     def study(self, tree: Node) -> SweepStudy:
         entries = self._mapping(tree, "", KEYS)

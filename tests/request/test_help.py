@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.request.declarations import declared, declared_by_name
 from hwsim.schemes import schemes
 
+ROOT = Path(__file__).parents[2]
 DIFFERENT = ("accumulation", "accumulate", "rounding", "format", "k_group")  # some that schemes declare differently
 
 
@@ -59,6 +61,14 @@ def test_the_docstring_has_every_owners_words() -> None:
     for owner, option in owners():
         own = [line for line in lines if line.startswith(f"    {option.name}: ")]
         assert any(line_of(owner, option).search(line) for line in own), (owner, option.name, own)
+
+
+def test_the_table_has_every_owners_words() -> None:
+    rows = [row for row in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").splitlines() if row.startswith("| `")]
+    for owner, option in owners():
+        words = option.help.replace("|", "\\|")
+        own = [row for row in rows if row.startswith(f"| `{option.name}` ") and words in row]
+        assert any(owner in re.split(r"[ ,:|]+", row) for row in own), (owner, option.name, own)
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

@@ -12,7 +12,7 @@ from hwsim.datafiles.yaml_text import FileProblem, Node, parse, plain
 from hwsim.errors import ConfigError, nearest
 from hwsim.gemm.option_types import ARRAY
 from hwsim.host.input_files import read_text
-from hwsim.request.declarations import declared
+from hwsim.request.declarations import declared_by_name
 from hwsim.studies.measured import SIZES, MeasuredKernel
 
 APART = ("exact", "threads", "timing", "seed")  # they say nothing of a kernel
@@ -30,12 +30,12 @@ class KernelMap:
 
     def applied(self, kernels: Iterable[MeasuredKernel]) -> list[MeasuredKernel]:
         """The kernels with their GEMMs; what a kernel's own columns say takes precedence."""
-        found = []
+        applied = []
         for kernel in kernels:
             mapped = self.gemm(kernel.name)
             both = kernel.gemm if mapped is None else {**mapped, **(kernel.gemm or {})}
-            found.append(replace(kernel, gemm=both))
-        return found
+            applied.append(replace(kernel, gemm=both))
+        return applied
 
 
 def read_kernel_map(path: Path) -> KernelMap:
@@ -44,8 +44,8 @@ def read_kernel_map(path: Path) -> KernelMap:
     Raises InputError for a file that cannot be read, ConfigError with all problems and their lines.
     """
     text = read_text(path, "map")
-    tree, found = parse(text, str(path))
-    problems = list(found)
+    tree, kernels = parse(text, str(path))
+    problems = list(kernels)
     entries = []
     if not isinstance(tree.value, dict):
         problems.append(FileProblem(tree.mark, "", "needs a mapping from regular expressions to GEMMs"))
@@ -62,7 +62,7 @@ def read_kernel_map(path: Path) -> KernelMap:
 
 
 def _options(pattern: str, node: Node, problems: list[FileProblem]) -> dict[str, Any]:
-    allowed = ["scheme", *(x.option.name for x in declared() if x.option.type is not ARRAY)]
+    allowed = ["scheme", *(name for name, (first, *_) in declared_by_name().items() if first.option.type is not ARRAY)]
     allowed = [name for name in allowed if name not in APART]
     if not isinstance(node.value, dict):
         problems.append(FileProblem(node.mark, pattern, f"got {plain(node)!r}; needs a mapping with m, n and k"))
