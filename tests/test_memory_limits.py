@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim import api
 from hwsim.host import memory, memory_limits
+from hwsim.request import operands
 
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the files of Linux's /proc")
@@ -113,7 +113,7 @@ def test_what_the_machine_has(tmp_path, monkeypatch):
 )
 def test_a_result_counts_in_its_own_format(given, each, monkeypatch):
     needs = []
-    monkeypatch.setattr(api, "check_memory", lambda needed, *_: needs.append(needed))
+    monkeypatch.setattr(operands, "check_memory", lambda needed, *_: needs.append(needed))
     a = np.ones((3, 50, 4), np.float32)
     hwsim.matmul(a, a.swapaxes(1, 2), device="h200", **({"format": "fp16"} | given))
     hwsim.run(m=20, n=30, k=4, device="h200", **({"format": "fp16"} | given))
@@ -156,7 +156,7 @@ LIMITED = """
 import json, resource, sys
 import numpy as np
 import hwsim
-from hwsim import memory
+from hwsim.host import memory
 
 def size(field):
     with open("/proc/self/status") as lines:
@@ -279,7 +279,7 @@ STACKS = """
 import json, sys
 import numpy as np
 import hwsim
-from hwsim import product
+from hwsim.compute import bits
 
 def size(field):
     with open("/proc/self/status") as lines:
@@ -292,7 +292,7 @@ for scheme, options, of_a, of_b in json.loads(sys.argv[1]):
     c = np.ones((*of_a[:-1], of_b[-1]), np.float32) if "beta" in options else None
     hwsim.matmul(a[..., :32, :32], b[..., :32, :32], None if c is None else c[..., :32, :32], **given)
     stated = []
-    product.check_memory = lambda needed, *_: stated.append(needed)
+    bits.check_memory = lambda needed, *_: stated.append(needed)
     before = size("VmRSS")
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")
@@ -325,7 +325,7 @@ TAKEN = """
 import json, sys
 import numpy as np
 import hwsim
-from hwsim import product
+from hwsim.compute import bits
 
 def size(field):
     with open("/proc/self/status") as lines:
@@ -340,7 +340,7 @@ for device, options, dtype, of_a, of_b, is_heads in json.loads(sys.argv[1]):
         a, b = (x.swapaxes(-3, -2) if x.ndim > 2 else x for x in (a, b))
     hwsim.matmul(a[..., :32, :32], b[..., :32, :32], **given)
     stated = []
-    product.check_memory = lambda needed, *_: stated.append(needed)
+    bits.check_memory = lambda needed, *_: stated.append(needed)
     before = size("VmRSS")
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")

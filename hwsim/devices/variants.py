@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from fractions import Fraction
 from threading import Lock
 from typing import Any
 
@@ -82,7 +83,7 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
             if not key:
                 raise InputError(f"{device.name} has no '{path}'")
             block, rest = block[key], rest[len(key) + 1 :]
-        block[rest] = value
+        block[rest] = float(value) if isinstance(value, Fraction) else value  # JSON has no fractions
     made = Device.model_validate_json(to_json(tree))  # strict: of JSON, lists serve for tuples
     made._evidence.update(device.evidence)
     made._citations.update(device.citations)

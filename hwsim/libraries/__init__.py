@@ -1,1 +1,1 @@
-"""GEMM libraries: the model of their data, what each runs for a call, and recording one on a GPU."""
+"""Libraries of kernels: the protocol, the model of their data, cuBLAS, and recording one on a GPU."""

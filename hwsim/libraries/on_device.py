@@ -74,15 +74,15 @@ class LibraryOnDevice:
         """
         asked = _call(call, fields if call is not None else {**fields, "m": 1})
         assert isinstance(asked, GemmCall)
-        found = self.rules.choose_each(asked, sizes_m, progress)
+        by_m = self.rules.choose_each(asked, sizes_m, progress)
         first: dict[int, int] = {}
-        for m, place in zip(sizes_m, found.which, strict=True):
+        for m, place in zip(sizes_m, by_m.which, strict=True):
             first.setdefault(place, int(m))
         choices = [
-            replace(one, order=self.rules.order(replace(asked, m=first[place]), one))
-            for place, one in enumerate(found.choices)
+            replace(choice, order=self.rules.order(replace(asked, m=first[place]), choice))
+            for place, choice in enumerate(by_m.choices)
         ]
-        return found._replace(choices=choices)
+        return by_m._replace(choices=choices)
 
     def other_calls(self, call: GemmCall) -> list[GemmCall]:
         """For which other calls of such operands a user's file has the weight of a call, where it has none for this

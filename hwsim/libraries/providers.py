@@ -54,8 +54,9 @@ def provider(name: str) -> LibraryProvider:
 
 
 def _loaded(point: EntryPoint) -> LibraryProvider:
-    found: Any = point.load()
-    if not callable(getattr(found, "on", None)) or getattr(found, "name", None) != point.name:
-        text = f"entry point {point.value} in {GROUP}: got {found!r}; allowed: a library provider named {point.name!r}"
+    loaded: Any = point.load()
+    if not callable(getattr(loaded, "on", None)) or getattr(loaded, "name", None) != point.name:
+        allowed = f"a library provider named {point.name!r}"
+        text = f"entry point {point.value} in {GROUP}: got {loaded!r}; allowed: {allowed}"
         raise ConfigError([text], kind="library")
-    return found  # type: ignore[no-any-return]
+    return loaded  # type: ignore[no-any-return]

@@ -245,7 +245,7 @@ def test_progress_stays_silent_when_quick():
 
 def test_progress_only_on_a_terminal(cli, monkeypatch):
     seen = []
-    monkeypatch.setattr("hwsim.cli.progress.Progress", lambda stream: seen.append(stream) or pytest.fail("a bar"))
+    monkeypatch.setattr("hwsim.cli.progress.ProgressBar", lambda stream: seen.append(stream) or pytest.fail("a bar"))
     assert cli(*RUN).code == 0
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert cli(*RUN, "-q").code == 0

@@ -67,11 +67,10 @@ def test_a_copied_version_is_an_assumption(files) -> None:
         assert not new.seen and (new.evidence, new.order_evidence) == ("assumption", "assumption")
 
 
-def test_a_run_with_a_copied_version_warns(files, monkeypatch) -> None:
+def test_a_run_with_a_copied_version_warns(files) -> None:
     files(NEWER)
-    monkeypatch.setattr(known, "version_of", lambda version: known.versions()[0])
-    monkeypatch.setattr("hwsim.libraries.cublas.provider.version_of", known.version_of)
-    result = hwsim.run(np.ones((8, 512)), np.ones((512, 16)), format="fp16", device="h200", library="cublas")
+    library = hwsim.library("cublas", device="h200", version="13.2")
+    result = hwsim.run(np.ones((8, 512)), np.ones((512, 16)), format="fp16", device="h200", library=library)
     (told,) = [one["message"] for one in result.warnings if one["code"] == "library_order_assumed"]
     assert "cublas 13.2 on h200 by the rules of cublas 13.1 on h100, h200" in told
     assert {result.gemm.decided(x).evidence for x in ("kernel", "split_k", "order of summation", "times")} == {

@@ -89,4 +89,4 @@ def test_slices_that_do_not_fit() -> None:
     with pytest.raises(InputError, match="cut K = 100 into 4, not split_k = 3"):
         Schedule(split_k=3, slice_k=30).slice_lengths(100)
     with pytest.raises(InputError, match="names 2 slices, but K = 10 is cut into 1"):
-        Schedule(slice_k=64, merge_order=(1, 0)).layout(10)
+        Schedule(slice_k=64, merge_order=(1, 0)).k_partition(10)

@@ -1,1 +1,1 @@
-"""What a GEMM library runs for a product: its choice, fitted to its answers, and the order in which its kernels add."""
+"""cuBLAS as a library of hwsim: its answers, the order in which its kernels add, and what they take."""

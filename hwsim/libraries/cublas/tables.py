@@ -12,12 +12,12 @@ from typing import TypeVar
 from hwsim.errors import ConfigError
 from hwsim.host.places import package_folder, text_of
 
-Record = TypeVar("Record")
+TableRecord = TypeVar("TableRecord")
 
 
 def records(
-    name: str, kind: str, columns: Sequence[str], record: Callable[[Mapping[str, str]], Record]
-) -> Iterator[Record]:
+    name: str, kind: str, columns: Sequence[str], record: Callable[[Mapping[str, str]], TableRecord]
+) -> Iterator[TableRecord]:
     """The records of a table. kind: the word for it in messages. record: makes one of a row, or raises ValueError.
 
     Raises InputError where the file cannot be read, ConfigError where columns are missing or a row is none.

@@ -28,8 +28,8 @@ VERSION_END = FURTHER[0]
 def versions() -> tuple[FileRecord[LibraryVersion], ...]:
     """All version files, the newest of each library first. Raises ConfigError where one is not valid."""
     files = [file for file in places.package_folder("libraries").iterdir() if file.name.endswith(VERSION_END)]
-    found = [_read(file, LibraryVersion) for file in files]
-    return tuple(sorted(found, key=lambda one: (one.record.library, _number(one.record.version)), reverse=True))
+    records = [_read(file, LibraryVersion) for file in files]
+    return tuple(sorted(records, key=lambda file: (file.record.library, _number(file.record.version)), reverse=True))
 
 
 @cache

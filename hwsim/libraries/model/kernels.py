@@ -42,8 +42,8 @@ class KernelModel(StrictRecord):
     def _whole_warps(self) -> KernelModel:
         if any(extent % part for extent, part in zip(self.tile, self.warp, strict=True)):
             tile, warp = ("x".join(map(str, extent)) for extent in (self.tile, self.warp))
-            said = f"tile {tile} is not made of whole warps of {warp}; allowed: multiples of the warp's m and n"
-            raise PydanticCustomError("rule", said)
+            message = f"tile {tile} is not made of whole warps of {warp}; allowed: multiples of the warp's m and n"
+            raise PydanticCustomError("rule", message)
         return self
 
 

@@ -53,10 +53,10 @@ def _shipped(name: str) -> Library:
 
 
 def _built(tree: Node, problems: list[FileProblem]) -> Library:
-    found = record_of(tree, problems, Library, SCHEMA_VERSION, "library", _format_problems)
-    result = found.record
-    result._evidence.update(found.evidence)
-    result._citations.update(found.citations)
+    file = record_of(tree, problems, Library, SCHEMA_VERSION, "library", _format_problems)
+    result = file.record
+    result._evidence.update(file.evidence)
+    result._citations.update(file.citations)
     result._sha256 = hashlib.sha256(canonical(result).encode()).hexdigest()
     return result
 
@@ -92,5 +92,5 @@ def _entries(node: Node) -> dict[str, Node]:
 
 
 def _block(node: Node, key: str) -> dict[str, Node]:
-    found = _entries(node).get(key)
-    return {} if found is None else _entries(found)
+    entry = _entries(node).get(key)
+    return {} if entry is None else _entries(entry)

@@ -41,8 +41,8 @@ def observed(device: Device) -> ObservationModel | None:
         if problems := [f"{at}: {wanted} of {library.name}: {text}" for text in _unfit(device, seen)]:
             raise ConfigError(problems)
         device._observed[key] = seen
-    found: ObservationModel = device._observed[key]
-    return found
+    observations: ObservationModel = device._observed[key]
+    return observations
 
 
 def observed_level(device: Device, part: str) -> Level:
@@ -66,10 +66,10 @@ def _unfit(device: Device, seen: ObservationModel) -> Iterator[str]:
             if fmt not in native:
                 yield f"{key}.{fmt}: '{fmt}' is not one of native; allowed: {', '.join(native)}{nearest(fmt, native)}"
     for fmt, name in seen.split_k_instructions.items():
-        own, entry = find(device, device.native.get(fmt, "")), find(device, name)
+        of_native, entry = find(device, device.native.get(fmt, "")), find(device, name)
         if entry is None:
             yield f"split_k_instructions.{fmt}: '{name}' is not one of instructions"
-        elif own is not None:
-            differing = [key for key in (*ARITHMETIC, "a", "b") if getattr(entry, key) != getattr(own, key)]
+        elif of_native is not None:
+            differing = [key for key in (*ARITHMETIC, "a", "b") if getattr(entry, key) != getattr(of_native, key)]
             if differing:
                 yield f"split_k_instructions.{fmt}: '{name}' differs from native.{fmt} in {', '.join(differing)}"

@@ -111,10 +111,11 @@ class GemvModel(StrictRecord):
     @model_validator(mode="after")
     def _each_once(self) -> GemvModel:
         rows = (*self.halving.values(), self.warp, *self.in_turn.values(), *self.parts.values(), self.one_lane)
-        twice = sorted(x for x, count in Counter(x for row in rows for x in row.options).items() if count > 1)
+        counts = Counter(option for row in rows for option in row.options)
+        twice = sorted(option for option, count in counts.items() if count > 1)
         if twice:
-            said = f"custom options {', '.join(map(str, twice))} stand in several rows; allowed: each in one"
-            raise PydanticCustomError("rule", said)
+            message = f"custom options {', '.join(map(str, twice))} stand in several rows; allowed: each in one"
+            raise PydanticCustomError("rule", message)
         return self
 
 
@@ -176,6 +177,6 @@ class LibrarySums(StrictRecord):
     def _each_algorithm_once(self) -> LibrarySums:
         counts = Counter(number for row in self.families.values() for number in row.algorithms)
         if twice := sorted(number for number, count in counts.items() if count > 1):
-            said = f"algorithms {', '.join(map(str, twice))} stand in several families; allowed: each in one"
-            raise PydanticCustomError("rule", said)
+            message = f"algorithms {', '.join(map(str, twice))} stand in several families; allowed: each in one"
+            raise PydanticCustomError("rule", message)
         return self

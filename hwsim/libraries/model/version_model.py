@@ -95,10 +95,11 @@ class TakenModel(StrictRecord):
 
     @model_validator(mode="after")
     def _of_operands(self) -> TakenModel:
-        named = {*self.k_major, *(x.like for x in self.pairs.values()), *(x.operand for x in self.whole_rows.values())}
+        likes = [pair.like for pair in self.pairs.values()]
+        named = {*self.k_major, *likes, *(rule.operand for rule in self.whole_rows.values())}
         if unknown := sorted(named - set(self.outputs)):
-            said = f"{', '.join(unknown)}: no results of such operands; allowed: {', '.join(self.outputs)}"
-            raise PydanticCustomError("rule", said)
+            message = f"{', '.join(unknown)}: no results of such operands; allowed: {', '.join(self.outputs)}"
+            raise PydanticCustomError("rule", message)
         return self
 
 

@@ -55,8 +55,10 @@ class Answers:
     @property
     def count(self) -> int:
         """Runs of m with an answer that is no refusal."""
-        found = (answer for weights in self.by_kind.values() for own in weights.values() for _, answer in own)
-        return sum(answer is not None and answer[0] != REFUSED_ID for answer in found)
+        answers = (
+            answer for weights in self.by_kind.values() for weight_runs in weights.values() for _, answer in weight_runs
+        )
+        return sum(answer is not None and answer[0] != REFUSED_ID for answer in answers)
 
 
 def version_name(number: int) -> str:
@@ -84,8 +86,8 @@ def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = No
     for sweep in wanted.sweeps:
         spans.setdefault(sweep.form, []).append((sweep.first, sweep.last))
     asked = 0
-    found: dict[CallKind, dict[tuple[int, int], Runs]] = {}
-    for done, (form, own) in enumerate(spans.items()):
+    by_kind: dict[CallKind, dict[tuple[int, int], Runs]] = {}
+    for done, (form, ranges) in enumerate(spans.items()):
         kind, put = form.call_kind, form.asked
 
         def ask(m: int, form: GemmForm = form, kind: CallKind = kind, put: Kind = put) -> Recorded:
@@ -104,15 +106,15 @@ def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = No
             )
             return recorded(answer)
 
-        found.setdefault(kind, {})[form.n, form.k] = _along(own, ask)
+        by_kind.setdefault(kind, {})[form.n, form.k] = _along(ranges, ask)
         if progress is not None:
             progress((done + 1) / len(spans))
     refused = tuple(
         shape
         for shape in wanted.shapes
-        if _at(found[shape.form.call_kind][shape.form.n, shape.form.k], shape.m) == REFUSED_ID
+        if _at(by_kind[shape.form.call_kind][shape.form.n, shape.form.k], shape.m) == REFUSED_ID
     )
-    return Answers(found, asked, refused)
+    return Answers(by_kind, asked, refused)
 
 
 def recorded(answer: LtAnswer) -> Recorded:
@@ -139,13 +141,13 @@ def _along(spans: Iterable[tuple[int, int]], ask: Callable[[int], Recorded]) -> 
             joined[-1] = (start, max(stop, last), before | points)
         else:
             joined.append((first, last, points))
-    found: Runs = []
+    along: Runs = []
     for place, (_, last, points) in enumerate(joined):
-        found += runs(ask, sorted(points))
+        along += runs(ask, sorted(points))
         goes_on = place + 1 < len(joined) and joined[place + 1][0] == last + 1
         if not goes_on and last < MOST_SIZE:
-            found.append((last + 1, None))
-    return found
+            along.append((last + 1, None))
+    return along
 
 
 def _at(own: Runs, m: int) -> int | None:

@@ -164,8 +164,8 @@ def compared(
 
 
 def _first_line(error: Exception) -> str:
-    said = str(error).strip().splitlines()
-    return (said[0] if said else f"{type(error).__name__}, which says no more")[:MOST_SAID]
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else f"{type(error).__name__}, which says no more")[:MOST_SAID]
 
 
 def _row(shape: GemmShape, block: GemmBlock, ran: Ran, device: Device, path: Path) -> SampleRow:
@@ -174,13 +174,18 @@ def _row(shape: GemmShape, block: GemmBlock, ran: Ran, device: Device, path: Pat
     at = block.rows.tolist(), block.columns.tolist()
     computed = run(block.a, block.b, bias=block.bias, shape=(m, n), at=at, timing=False, **call)
     words = np.dtype(f"u{ran.d.dtype.itemsize}")
-    got, own = ran.d.view(words), np.ascontiguousarray(computed.c).view(words)
-    places = np.argwhere(got != own)
+    of_gpu, of_hwsim = ran.d.view(words), np.ascontiguousarray(computed.c).view(words)
+    places = np.argwhere(of_gpu != of_hwsim)
     first = None
     if len(places):
         i, j = places[0].tolist()
         digits = 2 * words.itemsize
-        first = (int(block.rows[i]), int(block.columns[j]), f"0x{got[i, j]:0{digits}x}", f"0x{own[i, j]:0{digits}x}")
+        first = (
+            int(block.rows[i]),
+            int(block.columns[j]),
+            f"0x{of_gpu[i, j]:0{digits}x}",
+            f"0x{of_hwsim[i, j]:0{digits}x}",
+        )
     kernel, split_k = (computed.gemm.decided(name) for name in ("kernel", "split_k"))
     assert kernel is not None and split_k is not None
     return SampleRow(
@@ -188,7 +193,7 @@ def _row(shape: GemmShape, block: GemmBlock, ran: Ran, device: Device, path: Pat
         kernel=kernel.value,
         split_k=int(split_k.value),
         known=ORDER_UNKNOWN not in {one["code"] for one in computed.warnings},
-        results=got.size,
+        results=of_gpu.size,
         differing=len(places),
         first=first,
         measured_us=ran.microseconds,

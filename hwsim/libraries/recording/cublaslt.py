@@ -109,9 +109,9 @@ def find() -> str:
             if Path(path).name.startswith("libcublasLt.so"):
                 return path
     for folder in sys.path:
-        found = sorted(Path(folder).glob("nvidia/*/lib/libcublasLt.so.*"))
-        if found:
-            return str(found[-1])
+        files = sorted(Path(folder).glob("nvidia/*/lib/libcublasLt.so.*"))
+        if files:
+            return str(files[-1])
     return "libcublasLt.so"
 
 
@@ -231,7 +231,7 @@ class CublasLt:
         return REFUSED if status or not count.value or result.state else self._answer(result)
 
     def _answer(self, result: _Result) -> LtAnswer:
-        found, written = [], ctypes.c_size_t()
+        values, written = [], ctypes.c_size_t()
         for attribute, type in ATTRIBUTES:
             value = type()
             self._call(  # what an algorithm lacks is 0
@@ -243,5 +243,5 @@ class CublasLt:
                 ctypes.byref(written),
                 allowed=REFUSALS,
             )
-            found.append(int(value.value))
-        return LtAnswer(*found)
+            values.append(int(value.value))
+        return LtAnswer(*values)

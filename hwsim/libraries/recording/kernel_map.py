@@ -30,12 +30,12 @@ class KernelMap:
 
     def applied(self, kernels: Iterable[MeasuredKernel]) -> list[MeasuredKernel]:
         """The kernels with their GEMMs; what a kernel's own columns say takes precedence."""
-        found = []
+        applied = []
         for kernel in kernels:
             mapped = self.gemm(kernel.name)
             both = kernel.gemm if mapped is None else {**mapped, **(kernel.gemm or {})}
-            found.append(replace(kernel, gemm=both))
-        return found
+            applied.append(replace(kernel, gemm=both))
+        return applied
 
 
 def read_kernel_map(path: Path) -> KernelMap:
@@ -44,8 +44,8 @@ def read_kernel_map(path: Path) -> KernelMap:
     Raises InputError for a file that cannot be read, ConfigError with all problems and their lines.
     """
     text = read_text(path, "map")
-    tree, found = parse(text, str(path))
-    problems = list(found)
+    tree, kernels = parse(text, str(path))
+    problems = list(kernels)
     entries = []
     if not isinstance(tree.value, dict):
         problems.append(FileProblem(tree.mark, "", "needs a mapping from regular expressions to GEMMs"))

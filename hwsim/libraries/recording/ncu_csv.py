@@ -114,18 +114,18 @@ def _details(table: _Table) -> list[MeasuredKernel]:
     missing = [name for name in (UNIT, VALUE) if name not in table.columns]
     if missing:
         raise InputError(f"{table.path}: column {METRIC} without {', '.join(missing)}")
-    found: dict[tuple[str, ...], MeasuredKernel] = {}
+    kernels: dict[tuple[str, ...], MeasuredKernel] = {}
     for line, row in table.rows:
         key = (row.get("Process ID", ""), row[ID])
-        if row[METRIC] in DURATIONS and key not in found:  # several sections may have it
+        if row[METRIC] in DURATIONS and key not in kernels:  # several sections may have it
             seconds = _number(table, line, row[VALUE]) * _scale(table, line, row[UNIT])
-            found[key] = _kernel(table, line, row, seconds)
-    if table.rows and not found:
+            kernels[key] = _kernel(table, line, row, seconds)
+    if table.rows and not kernels:
         raise InputError(
             f"{table.path}: no metric {' or '.join(DURATIONS)} in {len(table.rows)} rows; profile with `--section "
             f"SpeedOfLight` or `--metrics {RAW_DURATION}`"
         )
-    return list(found.values())
+    return list(kernels.values())
 
 
 def _scale(table: _Table, line: int, unit: str) -> float:

@@ -58,8 +58,8 @@ class PytorchGemms:
 
     def words(self, values: Tensor, format: str) -> NDArray[Any]:
         """The bits of a tensor, as integers of as many bytes."""
-        found: NDArray[Any] = values.contiguous().view(getattr(self.torch, DTYPES[format][1])).cpu().numpy()
-        return found
+        bits: NDArray[Any] = values.contiguous().view(getattr(self.torch, DTYPES[format][1])).cpu().numpy()
+        return bits
 
     def fill(self, rows: int, columns: int, format: str) -> Tensor:
         """(rows, columns) random values of a format."""
@@ -101,8 +101,8 @@ class PytorchGemms:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             work()
             torch.cuda.synchronize()
-        events = [x for x in profile.events() if x.device_type == torch.autograd.DeviceType.CUDA]
-        return [x.name for x in sorted(events, key=lambda x: x.time_range.start)]
+        events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        return [event.name for event in sorted(events, key=lambda event: event.time_range.start)]
 
     def microseconds(self, work: Work, products: float) -> float:
         """Of one GEMM, in copies of it in one CUDA graph: the median replay. products: m n k."""

@@ -15,21 +15,22 @@ HEAD = ("m x n x k", "call", "kernel", "slices", "measured us", "hwsim us", "err
 RIGHT = (0, 3, 4, 5, 6)
 
 
-def recording_text(found: Recording) -> str:
+def recording_text(recording: Recording) -> str:
     """The table of the sample and the totals."""
-    own = found.answers
+    answers = recording.answers
     lines = [
-        f"{found.path}: {own.count:,} answers of cuBLAS {found.version} from {own.asked:,} questions, for "
-        f"{found.device} ({found.source})"
+        f"{recording.path}: {answers.count:,} answers of cuBLAS {recording.version} from {answers.asked:,} questions, "
+        f"for {recording.device} ({recording.source})"
     ]
-    for shape in own.refused:
+    for shape in answers.refused:
         m, n, k = shape.sizes
         lines.append(f"cuBLASLt refuses {m} x {n} x {k}, {shape.form.text}")
-    if found.rows:
-        lines += ["", *table(map(_cells, found.rows), HEAD, RIGHT, indent=""), "", *totals(found)]
+    if recording.rows:
+        lines += ["", *table(map(_cells, recording.rows), HEAD, RIGHT, indent=""), "", *totals(recording)]
     lines += [
         "",
-        f"take it: hwsim run --device {found.device} --library {found.path} ..., or library={str(found.path)!r}",
+        f"take it: hwsim run --device {recording.device} --library {recording.path} ..., "
+        f"or library={str(recording.path)!r}",
     ]
     return "\n".join(lines)
 
@@ -41,8 +42,8 @@ def _cells(row: SampleRow) -> tuple[str, ...]:
         return (*names, "", "", "", "", "", f"not run: {row.problem}")
     bits = "equal"
     if row.first is not None:
-        i, j, got, own = row.first
-        bits = f"{row.differing} of {row.results} differ, first ({i}, {j}): GPU {got}, hwsim {own}"
+        i, j, of_gpu, of_hwsim = row.first
+        bits = f"{row.differing} of {row.results} differ, first ({i}, {j}): GPU {of_gpu}, hwsim {of_hwsim}"
     if not row.known:
         bits += "; how this kernel adds over K is not known"
     error = "-" if row.error is None else f"{100 * row.error:+.1f} %"
@@ -53,42 +54,47 @@ def _us(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def totals(found: Recording) -> list[str]:
+def totals(recording: Recording) -> list[str]:
     """Bits and times over the sample, in words."""
-    errors = [abs(row.error) for row in found.run if row.error is not None]
-    results = sum(row.results for row in found.run)
-    lines = [f"bits: {found.equal} of {len(found.run)} GEMMs equal in every bit, {results:,} results compared"]
+    errors = [abs(row.error) for row in recording.run if row.error is not None]
+    results = sum(row.results for row in recording.run)
+    lines = [f"bits: {recording.equal} of {len(recording.run)} GEMMs equal in every bit, {results:,} results compared"]
     if errors:
         mean, median = 100 * statistics.mean(errors), 100 * statistics.median(errors)
         lines.append(
             f"time beyond a launch: mean absolute error {mean:.1f} %, median {median:.1f} %, of {len(errors)} GEMMs"
         )
-    problems = Counter(row.problem for row in found.rows if row.problem)
-    lines += [f"not run: {count} of {len(found.rows)} GEMMs: {problem}" for problem, count in problems.items()]
+    problems = Counter(row.problem for row in recording.rows if row.problem)
+    lines += [f"not run: {count} of {len(recording.rows)} GEMMs: {problem}" for problem, count in problems.items()]
     return lines
 
 
-def recording_dict(found: Recording) -> dict[str, Any]:
+def recording_dict(recording: Recording) -> dict[str, Any]:
     """Plain data, ready for JSON."""
-    errors = [abs(row.error) for row in found.run if row.error is not None]
+    errors = [abs(row.error) for row in recording.run if row.error is not None]
     return {
-        "path": str(found.path),
-        "device": found.device,
-        "gpu": {"name": found.gpu.name, "sms": found.gpu.cores, "driver": found.gpu.driver, "cuda": found.gpu.cuda},
+        "path": str(recording.path),
+        "device": recording.device,
+        "gpu": {
+            "name": recording.gpu.name,
+            "sms": recording.gpu.cores,
+            "driver": recording.gpu.driver,
+            "cuda": recording.gpu.cuda,
+        },
         "library": "cublas",
-        "version": found.version,
-        "source": found.source,
-        "notes": list(found.notes),
-        "questions": found.answers.asked,
-        "answers": found.answers.count,
-        "refused": [_shape_dict(shape) for shape in found.answers.refused],
-        "sample": [_row_dict(row) for row in found.rows],
+        "version": recording.version,
+        "source": recording.source,
+        "notes": list(recording.notes),
+        "questions": recording.answers.asked,
+        "answers": recording.answers.count,
+        "refused": [_shape_dict(shape) for shape in recording.answers.refused],
+        "sample": [_row_dict(row) for row in recording.rows],
         "totals": {
-            "run": len(found.run),
-            "equal": found.equal,
-            "differ": len(found.run) - found.equal,
-            "not_run": len(found.rows) - len(found.run),
-            "results": sum(row.results for row in found.run),
+            "run": len(recording.run),
+            "equal": recording.equal,
+            "differ": len(recording.run) - recording.equal,
+            "not_run": len(recording.rows) - len(recording.run),
+            "results": sum(row.results for row in recording.run),
             "mean_absolute_error": statistics.mean(errors) if errors else None,
             "median_absolute_error": statistics.median(errors) if errors else None,
         },

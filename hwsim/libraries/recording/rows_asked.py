@@ -18,17 +18,17 @@ Found = TypeVar("Found")
 def grid(first: int, last: int) -> list[int]:
     """The m from first to last that are asked for whatever comes out: each to 64, of larger ones multiples of a step
     and what comes after them, and both ends."""
-    found, start = {first, last}, 1
+    rows, start = {first, last}, 1
     for place, (until, step) in enumerate(STEPS):
         stop = last if place == len(STEPS) - 1 else min(until, last)
         begin = max(start, first)
         multiples = range(-(-begin // step) * step, stop + 1, step)
-        found.update(multiples)
-        found.update(m + 1 for m in multiples if m < stop)
+        rows.update(multiples)
+        rows.update(m + 1 for m in multiples if m < stop)
         if begin % step == 1 and begin <= stop:
-            found.add(begin)
+            rows.add(begin)
         start = until + 1
-    return sorted(found)
+    return sorted(rows)
 
 
 def runs(ask: Callable[[int], Found], points: Iterable[int]) -> Iterator[tuple[int, Found]]:

@@ -114,16 +114,16 @@ def record(
 
 
 def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) -> list[str]:
-    found = []
+    notes = []
     if not has_seen_rules(LibraryId(LIBRARY, version), observed_as(device), device.cores):
-        found.append(
+        notes.append(
             f"cuBLAS {version} on {device.name}: how its kernels add over K is taken as of {rules_text()}; rely on "
             "what a sample says, which is run where --no-run is left out"
         )
     try:
         called = device_name(gpu.name, known)
     except InputError:
-        return found
+        return notes
     if called not in (device.name, observed_as(device)):
-        found.append(f"the GPU is called {gpu.name}, as hwsim's device {called}; the file is for {device.name}")
-    return found
+        notes.append(f"the GPU is called {gpu.name}, as hwsim's device {called}; the file is for {device.name}")
+    return notes

@@ -73,8 +73,8 @@ class GemmForm:
     @property
     def options(self) -> dict[str, Any]:
         """As keywords of `hwsim.run`, the bias left out."""
-        found = {name: getattr(self, name) for name in ("format", "output", "a_layout", "b_layout")}
-        return found if self.accumulate is None else found | {"accumulate": self.accumulate}
+        options = {name: getattr(self, name) for name in ("format", "output", "a_layout", "b_layout")}
+        return options if self.accumulate is None else options | {"accumulate": self.accumulate}
 
     @property
     def text(self) -> str:
@@ -181,8 +181,8 @@ def read_shapes(path: Path) -> tuple[GemmShape, ...]:
             )
     missing = [name for name in NEEDED if name not in head]
     if missing or len(set(head)) < len(head):
-        said = f"no column {', '.join(missing)}" if missing else "a column stands twice"
-        raise InputError(f"{path}:{number}: {said}; needed, each once: {', '.join(NEEDED)}")
+        problem = f"no column {', '.join(missing)}" if missing else "a column stands twice"
+        raise InputError(f"{path}:{number}: {problem}; needed, each once: {', '.join(NEEDED)}")
     if not rows:
         raise InputError(f"{path}: no GEMM below the names of the columns")
     return tuple(dict.fromkeys(_shape(f"{path}:{line}", head, row) for line, row in rows))
@@ -206,30 +206,30 @@ def _shape(where: str, head: list[str], row: list[str]) -> GemmShape:
         "a_layout": LAYOUTS,
         "b_layout": LAYOUTS,
     }
-    given: dict[str, Any] = {}
+    form: dict[str, Any] = {}
     for name, words in allowed.items():
         cell = cells.get(name, "")
         if cell or name in NEEDED:
             if cell not in words:
                 raise InputError(f"{where}: {name} = {cell!r}; allowed: {', '.join(words)}{nearest(cell, words)}")
-            given[name] = TRUTHS[cell] if name == "bias" else cell
+            form[name] = TRUTHS[cell] if name == "bias" else cell
     with _said_of(where):
-        return GemmShape(sizes[0], form_of(*sizes, **given))
+        return GemmShape(sizes[0], form_of(*sizes, **form))
 
 
 def sizes_in(option: str, text: str, form: str) -> tuple[int, ...]:
     """The sizes in "4096x14336" (form "NxK") or "1x4096x4096" ("MxNxK"). Raises InputError."""
     count = form.count("x") + 1
-    found = re.fullmatch("x".join([r"([0-9]{1,10})"] * count), text)
-    if found is None or min(map(int, found.groups())) < 1:
+    match = re.fullmatch("x".join([r"([0-9]{1,10})"] * count), text)
+    if match is None or min(map(int, match.groups())) < 1:
         raise InputError(f"{option} {text}: allowed: {form}, integers of at least 1, as {'x'.join(['4096'] * count)}")
-    return tuple(map(int, found.groups()))
+    return tuple(map(int, match.groups()))
 
 
 def swept(text: str) -> tuple[int, int]:
     """First and last m of "1:8192". Raises InputError."""
-    found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})", text)
-    first, last = map(int, found.groups()) if found else (0, 0)
+    match = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})", text)
+    first, last = map(int, match.groups()) if match else (0, 0)
     if not 1 <= first <= last <= MOST_SWEPT:
         raise InputError(f"--m {text}: allowed: A:B with 1 <= A <= B <= {MOST_SWEPT:,}, as 1:8192")
     return first, last

@@ -100,7 +100,7 @@ def test_masks_that_cost_much_turn_verdicts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_slow_unit_for_fp16_turns_verdicts_of_fig_8(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a quarter of the rate FP32-F needs more time than FP32-B."""
     chip, name = load("a100"), "mma.m16n8k16.f32.f16.f16.f32"
-    rate = chip.matrix_instructions[name].macs_per_cycle / 4
+    rate = float(chip.matrix_instructions[name].macs_per_cycle) / 4
     slow = changed(chip, {f"instructions.{name}.timing.macs_per_cycle": rate})
     monkeypatch.setattr(hybrid_times, "EDGE", 2048)
     assert verdicts(hybrid_times.figure8("quick"))["fig8-fp32f-fastest"] == "holds"

@@ -20,8 +20,8 @@ MOST_ALIGNED = 512  # elements
 def aligned(size: Values) -> Values:
     """The largest power of two that divides a size, at most 512."""
     whole = size.astype(np.int64)
-    found: Values = np.minimum(whole & -whole, MOST_ALIGNED).astype(np.float64)
-    return found
+    powers: Values = np.minimum(whole & -whole, MOST_ALIGNED).astype(np.float64)
+    return powers
 
 
 def _blocks(size: Values, length: int) -> Values:

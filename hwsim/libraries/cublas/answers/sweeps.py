@@ -103,8 +103,8 @@ class Sweep:
         runs = self.runs_of(n, k)
         if runs.start == runs.stop:
             return [None] * len(sizes)
-        found = np.searchsorted(self.firsts[runs], sizes, side="right") - 1
-        labels = np.where(found < 0, NOT_ASKED, self.labels[runs][found])
+        runs_before = np.searchsorted(self.firsts[runs], sizes, side="right") - 1
+        labels = np.where(runs_before < 0, NOT_ASKED, self.labels[runs][runs_before])
         return [None if label == NOT_ASKED else self.answers[label] for label in labels.tolist()]
 
 
@@ -159,13 +159,13 @@ def _read(path: Path, *_state: int) -> Sweeps:
     except OSError as error:
         raise _bad(path, error) from None
     try:
-        found = _of_arrays(path, arrays)
+        sweeps = _of_arrays(path, arrays)
     except ValueError as error:
         raise _bad(path, error) from None
-    said = arrays.pop(DIGEST, None)  # files of before 2026-11-28 have none
-    if said is not None and said.tobytes().decode(errors="replace") != digest(arrays):
+    written = arrays.pop(DIGEST, None)  # files of before 2026-11-28 have none
+    if written is not None and written.tobytes().decode(errors="replace") != digest(arrays):
         raise _bad(path, f"its arrays are not those that were written: their SHA-256 is not that of its array {DIGEST}")
-    return found
+    return sweeps
 
 
 def _of_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Sweeps:
@@ -218,26 +218,26 @@ def _head(data: bytes) -> _Head:
     entries: Any = head.get("entries")
     _expect(isinstance(cores, dict) and all(map(_is_count, cores.values())), "cores", "SMs by device")
     _expect(isinstance(entries, list), "entries", "a list")
-    found = []
+    kinds = []
     for number, entry in enumerate(entries):
         where = f"entries[{number}]"
         devices: Any = entry.get("devices") if isinstance(entry, dict) else None
         is_list = isinstance(devices, list) and all(isinstance(one, str) for one in devices)
         _expect(is_list, f"{where}.devices", "a list of names")
-        found.append((_kind(entry.get("kind"), f"{where}.kind"), devices))
-    return _Head(head["library"], head["version"], head["source"], cores, found)
+        kinds.append((_kind(entry.get("kind"), f"{where}.kind"), devices))
+    return _Head(head["library"], head["version"], head["source"], cores, kinds)
 
 
-def _kind(given: Any, where: str) -> CallKind:
+def _kind(kind: Any, where: str) -> CallKind:
     names = CallKind.__dataclass_fields__
-    _expect(isinstance(given, dict) and set(given) == set(names), where, ", ".join(names))
+    _expect(isinstance(kind, dict) and set(kind) == set(names), where, ", ".join(names))
     for name in ("operand", "output", "a_layout", "b_layout"):
-        _expect(isinstance(given[name], str), f"{where}.{name}", "a text")
-    _expect(isinstance(given["bias"], bool), f"{where}.bias", "true, false")
-    _expect(given["fast"] in (None, True, False), f"{where}.fast", "true, false, null")
+        _expect(isinstance(kind[name], str), f"{where}.{name}", "a text")
+    _expect(isinstance(kind["bias"], bool), f"{where}.bias", "true, false")
+    _expect(kind["fast"] in (None, True, False), f"{where}.fast", "true, false, null")
     for name in ("workspace_bytes", "reductions"):
-        _expect(given[name] == 0 or _is_count(given[name]), f"{where}.{name}", "an integer of at least 0")
-    return CallKind(**given)
+        _expect(kind[name] == 0 or _is_count(kind[name]), f"{where}.{name}", "an integer of at least 0")
+    return CallKind(**kind)
 
 
 def _expect(is_so: bool, where: str, allowed: str) -> None:

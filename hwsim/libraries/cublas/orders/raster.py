@@ -110,7 +110,7 @@ def last_clusters(grid: Grid, width: int, count: int) -> Iterator[tuple[int, int
 def grid_of(m: int, n: int, tile: tuple[int, int], cluster: tuple[int, int], narrow: tuple[int, int]) -> Grid:
     """The grid over C[m, n]; tile, cluster: (n, m); narrow: tiles (m, n), as of `Grid`."""
     rows, columns = (
-        math.ceil(math.ceil(size / own) / group)
-        for size, own, group in ((m, tile[1], cluster[1]), (n, tile[0], cluster[0]))
+        math.ceil(math.ceil(size / side) / group)
+        for size, side, group in ((m, tile[1], cluster[1]), (n, tile[0], cluster[0]))
     )
     return Grid(rows, columns, tile, cluster, narrow)

@@ -45,14 +45,14 @@ def closed_parts(start: int, stop: int, count: int, block: int) -> SumTree:
 def lanes(start: int, stop: int, width: int, vector: int, closed: int | None = None) -> list[SumTree]:
     """`width` lanes over elements start to stop, `vector` consecutive ones each; closed: a sum begins every so many."""
     tile = width * vector
-    found: list[SumTree] = []
+    sums: list[SumTree] = []
     for lane in range(width):
         first = start + lane * vector
         if closed is None:
-            found.append(Chain((Range(first, stop, tile, vector),) if first < stop else ()))
+            sums.append(Chain((Range(first, stop, tile, vector),) if first < stop else ()))
             continue
         parts: list[SumTree] = [
             Chain((Range(at, min(stop, at + tile * closed), tile, vector),)) for at in range(first, stop, tile * closed)
         ]
-        found.append(ascending(parts, "registers") if parts else Chain(()))
-    return found
+        sums.append(ascending(parts, "registers") if parts else Chain(()))
+    return sums

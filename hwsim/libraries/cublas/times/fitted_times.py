@@ -94,9 +94,9 @@ class TimeRow:
     gemms: int
     mean_error: float
 
-    def seconds(self, found: tuple[float, ...]) -> float:
+    def seconds(self, point: tuple[float, ...]) -> float:
         """Seconds beyond a launch, at least 0; found: of `quantities`."""
-        total = math.fsum(number * quantity for number, quantity in zip(self.numbers, found, strict=True))
+        total = math.fsum(number * quantity for number, quantity in zip(self.numbers, point, strict=True))
         return max(total, 0.0) * 1e-6
 
 
@@ -182,8 +182,8 @@ def key_of(choice: CublasChoice) -> Key:
 
 def row_of(name: str, device: str, key: Key) -> TimeRow | None:
     """The row for a key, or that of all formats; None where no such kernel was recorded."""
-    found = rows_of(name, device)
-    return found.get(key) or found.get((key[0], ANY, key[2]))
+    rows = rows_of(name, device)
+    return rows.get(key) or rows.get((key[0], ANY, key[2]))
 
 
 @cache
@@ -220,7 +220,7 @@ def forest_of(name: str, device: str) -> Forest | None:
         return None
     try:
         with as_file(package_folder("libraries") / name) as path, np.load(path) as file:
-            found = {key.split("/")[1]: file[key] for key in file.files if key.split("/")[0] == device}
-            return unpack(found) if found else None
+            arrays = {key.split("/")[1]: file[key] for key in file.files if key.split("/")[0] == device}
+            return unpack(arrays) if arrays else None
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise InputError(f"{name}: {error}; install hwsim again") from None

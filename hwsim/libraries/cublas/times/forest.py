@@ -65,8 +65,8 @@ def unpack(parts: Mapping[str, NDArray[np.generic]]) -> Forest:
     roots = np.cumsum(sizes) - sizes
     root = np.repeat(roots, sizes)
     before = np.cumsum(inner) - inner  # splits before a node
-    own = before - before[root]
+    in_tree = before - before[root]
     threshold, value = np.zeros(len(feature), np.float32), np.zeros(len(feature), np.float32)
     threshold[inner], value[~inner] = parts["threshold"], parts["value"]
-    left = np.where(inner, root + 2 * own + 1, np.arange(len(feature)))
+    left = np.where(inner, root + 2 * in_tree + 1, np.arange(len(feature)))
     return Forest(feature, threshold, left, value, roots)

@@ -57,7 +57,7 @@ def step_bytes(device: str, sizes: Tile, stages: int | None = 2) -> float:
 
 def step_operations(device: str, sizes: Tile, stages: int | None = 2) -> float:
     """Operations on the matrix units of a workgroup per step of T_K."""
-    return 2 * kernel(device, sizes, stages).macs["useful"] / _steps(sizes)
+    return float(2 * kernel(device, sizes, stages).macs["useful"] / _steps(sizes))
 
 
 def step_ratio(device: str, sizes: Tile, stages: int | None = 2) -> float:
