@@ -16,6 +16,8 @@ def with_epilogue(
     plain, of_schedule = Epilogue(), schedule.epilogue
     wanted = {"alpha": alpha, "beta": beta, "output_format": output}
     values: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    if not values:
+        return schedule
     for name, value in values.items():
         already = getattr(of_schedule, name)
         if already not in (getattr(plain, name), value):

@@ -39,7 +39,7 @@ RECORDS = tuple(
     )
 )
 DEFAULTS: Mapping[str, Any] = {field: record() for field, record, _ in RECORDS}
-KNOWN = frozenset(option.name for options in OWN.values() for option in options)
+OWNERS = {option.name: field for field, _, options in RECORDS for option in options}
 FORMAT = "format"  # of the scheme, and declared for all schemes
 
 
@@ -83,17 +83,14 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
     Raises InputError for a value that is not allowed, for a name that nobody declares, and for an option that the
     scheme's object has, too.
     """
-    plain = {name: value for name, value in values.items() if name in KNOWN}
-    mapping, rest = _of_owners({name: value for name, value in values.items() if name not in KNOWN}, scheme)
+    plain = {name: value for name, value in values.items() if name in OWNERS}
+    mapping, rest = _of_owners({name: value for name, value in values.items() if name not in OWNERS}, scheme)
     if scheme is not None and scheme.values:
         plain, rest = _with_carried(scheme, plain, rest)
-    records: dict[str, Any] = {}
+    records, asked = dict(DEFAULTS), {OWNERS[name] for name in plain}
     for field, record, options in RECORDS:
-        is_given = any(option.name in plain for option in options)
-        if is_given:
+        if field in asked:
             records[field] = record(**{option.name: option.check(plain.get(option.name)) for option in options})
-        else:
-            records[field] = DEFAULTS[field]
     return CallOptions(mapping=MappingOptions(mapping), of_scheme=rest, **records)
 
 
@@ -112,7 +109,7 @@ def _of_owners(values: Mapping[str, Any], scheme: Scheme | None) -> tuple[dict[s
         elif scheme is None or name in of_this_scheme or name in _of_schemes():
             rest[name] = value
         else:
-            names = sorted({*KNOWN, *of_mapping, *of_this_scheme})
+            names = sorted({*OWNERS, *of_mapping, *of_this_scheme})
             has = ", ".join(sorted(of_this_scheme)) or "none"
             raise InputError(
                 f"no option {name!r}: scheme {scheme.name} has {has}; for the others see `hwsim run --help`"
