@@ -246,7 +246,7 @@ PLANTED = {
     "chain: divided in runs": (chains.Chains, "_new_divisions", of_places),
     "chain: start from C": (chains.Chains, "chain", of_start),
     "promotion: a term's own": (row_block, "in_groups", of_runs),
-    "promotion: the schedule's": (Schedule, "layout", of_layout),
+    "promotion: the schedule's": (Schedule, "k_partition", of_layout),
     "slices: lengths": (Schedule, "slice_lengths", of_lengths),
     "slices: order of merging": (slice_merge, "ordered", of_order),
     "slices: stored and merged narrow": (slice_merge, "narrowed", unchanged),
