@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GLOBAL, FAR = "GM", "HBM"
 COLUMN, ROW, BOX, MARGIN = 250, 120, (104, 46), 30
 LETTER, LINE = 7.4, 17  # of labels, in units of the drawing
-ELEMENTWISE = ("cast", "add", "sub", "mul", "scale")
+ELEMENTWISE = ("cast", "add", "sub", "mul", "scale", "fma", "add_row")
 
 
 @dataclass(frozen=True, slots=True)

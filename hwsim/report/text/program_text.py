@@ -25,7 +25,7 @@ from hwsim.report.text.words import count, plural, table, value
 from hwsim.resolve.mapping_choice import facts_of
 
 STEP = "  "
-SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
+SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "add_row": "+"}
 
 
 def program_text(program: Program, device: Device) -> str:
@@ -122,6 +122,8 @@ def _action(instr: Instr) -> str:
         what = f"{instr.scalar:g}"
     elif instr.opcode == "scale":
         what = f"{reads[0]} * {instr.scalar:g}"
+    elif instr.opcode == "fma":
+        what = f"{reads[0]} * {instr.scalar:g} + {reads[1]}"
     elif instr.opcode == "cast":
         what = f"{reads[0]} rounded {instr.rounding}"
     else:
