@@ -36,12 +36,12 @@ def execute(arguments: argparse.Namespace) -> int:
         scheme = scheme_of(arguments.scheme)
         print(json.dumps({"schema": "hwsim.scheme/1"} | _record(scheme)) if arguments.json else _text(scheme))
         return 0
-    found = schemes()
-    records: list[dict[str, Any]] = [_record(scheme) for scheme in found.values()]
+    by_name = schemes()
+    records: list[dict[str, Any]] = [_record(scheme) for scheme in by_name.values()]
     if arguments.device is not None:
         device = load(arguments.device)
         for record in records:
-            record["why_not"], record["why_no_program"] = _why_not(found[record["name"]], device)
+            record["why_not"], record["why_no_program"] = _why_not(by_name[record["name"]], device)
             record["runs"] = record["why_not"] is None
     if arguments.json:
         print(json.dumps({"schema": "hwsim.schemes/1", "device": arguments.device, "schemes": records}))

@@ -285,7 +285,7 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
             "functional=True: no program gives these bits; it needs a device's program that computes the scheme, for "
             "whole matrices, without C and bias"
         )
-    taken = resolved.gemm.single.input_format
+    input_format = resolved.gemm.single.input_format
     if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
         raise UnsupportedError(
             f"functional=True: programs write results of whole bytes, and {resolved.gemm.output} has "
@@ -294,9 +294,9 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
     output = next(x for x in program.arrays if x.name == program.output)
     (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
     converted = sum(
-        count * (VALUE_BYTES + code_dtype(format_of(taken)).itemsize)
+        count * (VALUE_BYTES + code_dtype(format_of(input_format)).itemsize)
         for count, side in ((m * k, arrays.a), (k * n, arrays.b))
-        if side.format != taken
+        if side.format != input_format
     )
     results = math.prod(lead) * m * n * code_dtype(format_of(output.format)).itemsize if lead else 0
     check_memory(
@@ -307,7 +307,7 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
 
     def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
         backend = resolved.backend
-        codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
+        codes = [in_c_order(side.on(backend).converted(input_format, backend).codes) for side in (x, y)]
         inputs = dict(zip(program.inputs, codes, strict=True))
         out = functional.run(program, device, inputs, threads=threads, progress=report, backend=backend)
         return array_of(backend.to_host(out), format_of(output.format))
@@ -350,12 +350,12 @@ def _stacked(
     b: Operand,
     c: Array | None,
     lead: tuple[int, ...],
-    one: Callable[[Operand, Operand, Array | None, Progress | None], Array],
+    multiply: Callable[[Operand, Operand, Array | None, Progress | None], Array],
     progress: Progress | None,
 ) -> Array:
-    """Apply `one` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
+    """Apply `multiply` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
     if not lead:
-        return one(a, b, c, progress)
+        return multiply(a, b, c, progress)
     left, right = (np.broadcast_to(x.codes, (*lead, *x.shape)) for x in (a, b))
     product: Array | None = None
     total = math.prod(lead)
@@ -366,7 +366,7 @@ def _stacked(
                 progress((index + share) / total)
 
         pair = Operand(left[at], a.format), Operand(right[at], b.format)
-        part = one(*pair, None if c is None else c[at], report)
+        part = multiply(*pair, None if c is None else c[at], report)
         if product is None:
             product = np.empty((*lead, *part.shape), part.dtype)
         product[at] = part

@@ -109,9 +109,9 @@ def _some(names: list[str]) -> str:
 
 def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 of arrays: names, dtypes, shapes and bytes, in order of the names."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in sorted(arrays):
         array = arrays[name]
-        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        sha256.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        sha256.update(np.ascontiguousarray(array).tobytes())
+    return sha256.hexdigest()

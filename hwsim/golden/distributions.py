@@ -26,8 +26,8 @@ ArrayShape = tuple[int, ...]
 def draw(name: str, rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Operands from the distribution of that name. Raises InputError for an unknown one."""
     if name not in DISTRIBUTIONS:
-        known = tuple(DISTRIBUTIONS)
-        raise InputError(f"{name!r} is not a distribution; allowed: {', '.join(known)}{nearest(name, known)}")
+        names = tuple(DISTRIBUTIONS)
+        raise InputError(f"{name!r} is not a distribution; allowed: {', '.join(names)}{nearest(name, names)}")
     return DISTRIBUTIONS[name](rng, instruction, cases)
 
 
@@ -42,13 +42,13 @@ def finite(fmt: Format, codes: UnsignedCodes) -> UnsignedCodes:
     """The codes with every infinity and NaN replaced by a large finite number of its sign (FNUZ: by zero)."""
     if fmt.nan == "none":
         return codes
-    one = codes.dtype.type
+    scalar = codes.dtype.type
     if fmt.nan == "minus_zero":
-        return np.where(codes == one(1 << fmt.magnitude_bits), one(0), codes)
-    mask = one((1 << fmt.magnitude_bits) - 1)
-    special = ((codes >> one(fmt.ignored_bits)) & mask) > one(fmt.largest_magnitude)
+        return np.where(codes == scalar(1 << fmt.magnitude_bits), scalar(0), codes)
+    mask = scalar((1 << fmt.magnitude_bits) - 1)
+    special = ((codes >> scalar(fmt.ignored_bits)) & mask) > scalar(fmt.largest_magnitude)
     lowest = fmt.fraction_bits if fmt.has_infinity else 0
-    cleared = codes & ~one(1 << lowest + fmt.ignored_bits)
+    cleared = codes & ~scalar(1 << lowest + fmt.ignored_bits)
     return np.where(special, cleared, codes)
 
 
@@ -137,13 +137,13 @@ def spread(rng: np.random.Generator, instruction: Instruction, cases: int) -> Co
     fa, fb, fc = _formats(instruction)
 
     def operand(fmt: Format, shape: ArrayShape) -> UnsignedCodes:
-        one = code_dtype(fmt).type
+        scalar = code_dtype(fmt).type
         if fmt.is_integer:
-            powers: UnsignedCodes = one(1) << rng.integers(0, fmt.bits, shape, np.uint8).astype(one)
+            powers: UnsignedCodes = scalar(1) << rng.integers(0, fmt.bits, shape, np.uint8).astype(scalar)
             return powers
         codes = fields(rng, fmt, shape, max(fmt.bias - 15, 1), fmt.bias + 15)
         power = rng.integers(0, 2, shape, np.uint8).astype(bool)
-        return np.where(power, codes & ~one((1 << fmt.fraction_bits + fmt.ignored_bits) - 1), codes)
+        return np.where(power, codes & ~scalar((1 << fmt.fraction_bits + fmt.ignored_bits) - 1), codes)
 
     shape_c = instruction.shape("c", cases)
     c = operand(fc, shape_c) if fc.is_integer else fields(rng, fc, shape_c, max(fc.bias - 30, 1), fc.bias + 30)
@@ -176,10 +176,10 @@ def cancel(rng: np.random.Generator, instruction: Instruction, cases: int) -> Co
 
 def _negated(fmt: Format, codes: UnsignedCodes) -> UnsignedCodes:
     """Codes of the negated values; integers by two's complement (unsigned ones wrap), FNUZ zeros unchanged."""
-    one = codes.dtype.type
+    scalar = codes.dtype.type
     if fmt.is_integer:
-        return (~codes + one(1)) & one((1 << fmt.bits) - 1)
-    sign = one(1 << fmt.magnitude_bits + fmt.ignored_bits)
+        return (~codes + scalar(1)) & scalar((1 << fmt.bits) - 1)
+    sign = scalar(1 << fmt.magnitude_bits + fmt.ignored_bits)
     if fmt.nan == "minus_zero":
         return np.where(codes == 0, codes, codes ^ sign)
     return codes ^ sign

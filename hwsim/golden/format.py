@@ -100,15 +100,15 @@ class GoldenSet:
 
     def element(self, case: int, row: int, column: int) -> dict[str, Any]:
         """Codes of one output element's operands: lists a and b, c, and its scales (scale_a, scale_b, scale_d)."""
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "a": self.a[case, row].tolist(),
             "b": self.b[case, column].tolist(),
             "c": int(self.c[case, row, column]),
         }
         for name, array in self.scales.items():
             place = {"scale_a": (case, row), "scale_b": (case, column)}.get(name, ())
-            found[name] = array[place].tolist()
-        return found
+            record[name] = array[place].tolist()
+        return record
 
 
 def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
@@ -125,16 +125,18 @@ def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
             raise InputError(f"{path}: set {golden.key} has no results; only origin 'operands' may lack them")
         if f"{golden.key}/a" in arrays:
             raise InputError(f"{path}: two sets are called {golden.key}")
-        own = {x: getattr(golden, x) for x in (*OPERANDS, "d") if getattr(golden, x) is not None} | {**golden.scales}
-        arrays |= {f"{golden.key}/{x}": array for x, array in own.items()}
-        size += sum(array.nbytes + HEADER_BYTES for array in own.values())
+        arrays_of_set = {
+            name: getattr(golden, name) for name in (*OPERANDS, "d") if getattr(golden, name) is not None
+        } | {**golden.scales}
+        arrays |= {f"{golden.key}/{name}": array for name, array in arrays_of_set.items()}
+        size += sum(array.nbytes + HEADER_BYTES for array in arrays_of_set.values())
         if size > LIMIT:
             raise InputError(f"{path}: more than {LIMIT:,} bytes of arrays; write fewer cases or several files")
         total += golden.results
     if not total:
         raise InputError(f"{path}: nothing to write")
-    said = asdict(meta) | {DIGEST: digest(arrays)}
-    arrays[META] = np.frombuffer(json.dumps(said, sort_keys=True).encode(), np.uint8)
+    meta_record = asdict(meta) | {DIGEST: digest(arrays)}
+    arrays[META] = np.frombuffer(json.dumps(meta_record, sort_keys=True).encode(), np.uint8)
     make_folder(path.parent)
     write_npz(path, arrays)
     return total
@@ -158,11 +160,11 @@ def read_meta(path: Path) -> Meta | None:
         raise InputError(f"{path}: its meta is no JSON: {error}") from None
     if isinstance(data, dict):
         data.pop(DIGEST, None)
-    known = {entry.name for entry in fields(Meta)}
+    names = {entry.name for entry in fields(Meta)}
     is_text = isinstance(data, dict) and all(isinstance(value, str) for value in data.values())
-    if not is_text or "origin" not in data or set(data) - known:
+    if not is_text or "origin" not in data or set(data) - names:
         raise InputError(
-            f"{path}: its meta must be an object of texts with origin, and of {', '.join(sorted(known))}; "
+            f"{path}: its meta must be an object of texts with origin, and of {', '.join(sorted(names))}; "
             f"got {str(data)[:400]}"
         )
     try:

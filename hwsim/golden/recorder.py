@@ -192,10 +192,10 @@ class Recorder:
     def find(self, name: str) -> Instruction:
         """The instruction of this name. Raises UnsupportedError, with the nearest name, for one that was not built."""
         if name not in self.instructions:
-            known = tuple(self.instructions)
+            names = tuple(self.instructions)
             raise UnsupportedError(
-                f"the recorder has no instruction {name!r} for this GPU{nearest(name, known)}; "
-                f"it has: {', '.join(known)}"
+                f"the recorder has no instruction {name!r} for this GPU{nearest(name, names)}; "
+                f"it has: {', '.join(names)}"
             )
         return self.instructions[name]
 
@@ -229,18 +229,18 @@ class Recorder:
             raise UnsupportedError(f"{what}: CUDA error {status}, {text}")
 
 
-def select(known: Mapping[str, Instruction], wanted: Sequence[str] | None) -> list[Instruction]:
+def select(instructions: Mapping[str, Instruction], wanted: Sequence[str] | None) -> list[Instruction]:
     """Instructions by name or by pattern (* stands for anything), in their order; None: all.
 
     Raises InputError for one that matches nothing.
     """
     if wanted is None:
-        return list(known.values())
+        return list(instructions.values())
     chosen: dict[str, Instruction] = {}
     for pattern in wanted:
         expression = re.compile(".*".join(map(re.escape, pattern.split("*"))))
-        found = {name: entry for name, entry in known.items() if expression.fullmatch(name)}
-        if not found:
-            raise InputError(f"no instruction is called {pattern!r}{nearest(pattern, tuple(known))}")
-        chosen |= found
+        matching = {name: entry for name, entry in instructions.items() if expression.fullmatch(name)}
+        if not matching:
+            raise InputError(f"no instruction is called {pattern!r}{nearest(pattern, tuple(instructions))}")
+        chosen |= matching
     return list(chosen.values())

@@ -74,16 +74,18 @@ class SetComparison:
             (len(self.removed), "sets gone"),
             (len(self.operands_changed), "sets with other operands"),
         ]
-        said = ", ".join(f"{count} {what}" for count, what in counts if count)
-        return f"{head}  {said}{'; replaced' if replaced else ''}{f'{chr(10)}    {self.first}' if self.first else ''}"
+        changes = ", ".join(f"{count} {what}" for count, what in counts if count)
+        return (
+            f"{head}  {changes}{'; replaced' if replaced else ''}{f'{chr(10)}    {self.first}' if self.first else ''}"
+        )
 
 
 def special_codes(fmt: Format) -> UnsignedCodes:
     """Special codes of a format: zeros, ends of the subnormal and normal ranges, infinities, NaNs, one."""
     if fmt.is_integer:
         top = (1 << fmt.fraction_bits) - 1
-        found = [0, 1, 2, top, top + 1 & ((1 << fmt.bits) - 1), (1 << fmt.bits) - 1]
-        return np.array(found, code_dtype(fmt))
+        codes = [0, 1, 2, top, top + 1 & ((1 << fmt.bits) - 1), (1 << fmt.bits) - 1]
+        return np.array(codes, code_dtype(fmt))
     least_normal = 1 << fmt.fraction_bits
     magnitudes = {
         0,
@@ -224,11 +226,11 @@ def compare(device: Device, sets: list[GoldenSet], path: Path) -> SetComparison:
     )
 
 
-def _same_operands(one: GoldenSet, other: GoldenSet) -> bool:
+def _same_operands(recorded: GoldenSet, shipped_set: GoldenSet) -> bool:
     def arrays(golden: GoldenSet) -> dict[str, Any]:
         return {"a": golden.a, "b": golden.b, "c": golden.c, **golden.scales}
 
-    left, right = arrays(one), arrays(other)
+    left, right = arrays(recorded), arrays(shipped_set)
     return left.keys() == right.keys() and all(np.array_equal(left[x], right[x]) for x in left)
 
 

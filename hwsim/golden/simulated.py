@@ -68,8 +68,8 @@ def _within(tiles: UnsignedCodes, rows: int, columns: int) -> UnsignedCodes:
 
 def gemm(device: str, block: GemmSet) -> UnsignedCodes:
     """The fp32 codes of a whole GEMM by the native scheme: see `hwsim.golden.gemms.verify_gemms`."""
-    known = format_of(block.format)
+    number_format = format_of(block.format)
     options: dict[str, Any] = {} if block.accumulate is None else {"accumulate": block.accumulate}
-    a, b = array_of(block.a, known), array_of(block.bt, known).T
+    a, b = array_of(block.a, number_format), array_of(block.bt, number_format).T
     product: NDArray[Any] = matmul(a, b, device=_device(device), scheme="native", format=block.format, **options)
     return product.view(np.uint32)

@@ -118,15 +118,15 @@ def golden_files(paths: Iterable[Path]) -> list[Path]:
     A folder's archives of another kind (whole GEMMs) are left out; one that is named itself must fit. Raises
     InputError for a path that is not there.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += [file for file in sorted(path.rglob("*.npz")) if is_third_party(file) or is_of_sets(file)]
+            files += [file for file in sorted(path.rglob("*.npz")) if is_third_party(file) or is_of_sets(file)]
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             raise InputError(f"{path}: no such file or folder")
-    return found
+    return files
 
 
 def all_sets(paths: Iterable[Path], *, device: str = "", only: str = "") -> Iterator[tuple[Path, Meta, GoldenSet]]:

@@ -57,9 +57,9 @@ def sources_digest() -> str:
     """SHA-256 of hwsim's modules, kernels and data, but for those that no result depends on (APART)."""
     root = Path(errors.__file__).parent
     apart = [root / name for name in APART]
-    own = [x for x in root.rglob("*.py") if not any(x.is_relative_to(y) for y in apart)]
+    product_files = [file for file in root.rglob("*.py") if not any(file.is_relative_to(y) for y in apart)]
     folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries", "energy")]
-    parts = [digest_of_files(own, root), digest_of_files(*_kernels(root))]
+    parts = [digest_of_files(product_files, root), digest_of_files(*_kernels(root))]
     parts += [
         digest_of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder)
         for folder in folders

@@ -65,9 +65,13 @@ class BlasRecord:
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         rows = [
-            {"routine": name, "calls": one.calls, "largest_k": one.longest, "host_seconds": one.seconds}
-            | {key: value for key, value in one.engine.report().items() if key in ("macs", "error", "largest_error")}
-            for name, one in sorted(self.routines.items())
+            {"routine": name, "calls": routine.calls, "largest_k": routine.longest, "host_seconds": routine.seconds}
+            | {
+                key: value
+                for key, value in routine.engine.report().items()
+                if key in ("macs", "error", "largest_error")
+            }
+            for name, routine in sorted(self.routines.items())
         ]
         return {"routines": rows, "refused": dict(self.refused)}
 

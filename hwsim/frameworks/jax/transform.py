@@ -41,9 +41,9 @@ class Emulated:
 
         def on_arrays(*arrays: Any) -> Any:
             rest = iter(arrays)
-            given = [next(rest) if traced else x for x, traced in zip(flat, is_traced, strict=True)]
-            own, named = jax.tree.unflatten(tree, given)
-            out = self.function(*own, **named)
+            merged = [next(rest) if traced else x for x, traced in zip(flat, is_traced, strict=True)]
+            positional, named = jax.tree.unflatten(tree, merged)
+            out = self.function(*positional, **named)
             leaves, structure = jax.tree.flatten(out)
             shapes.append(structure)
             return leaves
@@ -57,16 +57,16 @@ class Emulated:
         return self.record.text()
 
     def _evaluate(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> JaxValues:
-        known: dict[Any, Any] = {}
+        env: dict[Any, Any] = {}
 
         def read(variable: Any) -> Any:
-            return variable.val if isinstance(variable, Literal) else known[variable]
+            return variable.val if isinstance(variable, Literal) else env[variable]
 
-        known.update(zip(jaxpr.constvars, consts, strict=True))
-        known.update(zip(jaxpr.invars, args, strict=True))
+        env.update(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
         for equation in jaxpr.eqns:
             values = self._equation(equation, [read(variable) for variable in equation.invars])
-            known.update(zip(equation.outvars, values, strict=True))
+            env.update(zip(equation.outvars, values, strict=True))
         return [read(variable) for variable in jaxpr.outvars]
 
     def _equation(self, equation: Any, values: JaxValues) -> JaxValues:
@@ -74,9 +74,9 @@ class Emulated:
         if primitive is primitives.dot_general_p:
             lhs, rhs = values
             out = equation.outvars[0].aval.dtype
-            made = self.multiplier.dot_general(lhs, rhs, params["dimension_numbers"], params["precision"], out)
-            if made is not None:
-                return [made]
+            result = self.multiplier.dot_general(lhs, rhs, params["dimension_numbers"], params["precision"], out)
+            if result is not None:
+                return [result]
             self._count(f"dot_general of {values[0].dtype}")
         elif primitive.name in NOT_CAUGHT:
             self._count(primitive.name)
@@ -166,7 +166,7 @@ def _jaxprs(value: Any) -> list[Jaxpr]:
         return [value.jaxpr]
     if isinstance(value, Jaxpr):
         return [value]
-    return [x for one in value for x in _jaxprs(one)] if isinstance(value, (tuple, list)) else []
+    return [x for item in value for x in _jaxprs(item)] if isinstance(value, (tuple, list)) else []
 
 
 def _has_products(equation: Any) -> bool:

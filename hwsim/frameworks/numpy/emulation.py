@@ -98,10 +98,10 @@ class Engine:
     def _real(self, a: Plain, b: Plain) -> Plain:
         self._busy = True
         try:
-            found, ready = self._repeated.product(a, b, self.arguments, {"timing": self.timing})
+            result, ready = self._repeated.product(a, b, self.arguments, {"timing": self.timing})
         finally:
             self._busy = False
-        product: Plain = found.astype(_kind(a, b))
+        product: Plain = result.astype(_kind(a, b))
         self.calls += 1
         self.macs += a.size * b.shape[1]
         if self.timing:  # a library's kernel may have seconds and no cycles
@@ -243,9 +243,9 @@ def new_engine(arguments: dict[str, Any], measure: bool = True, timing: bool = F
     """An engine for these arguments of `hwsim.run`. Raises InputError for arguments that each product has of its own,
     and what loading a device or a scheme raises.
     """
-    taken = {"a", "b", "c", "m", "n", "k", "exact", "timing", "rows", "cols"} & set(arguments)
-    if taken:
-        raise InputError(f"{', '.join(sorted(taken))}: each product has its own; leave it out")
+    reserved = {"a", "b", "c", "m", "n", "k", "exact", "timing", "rows", "cols"} & set(arguments)
+    if reserved:
+        raise InputError(f"{', '.join(sorted(reserved))}: each product has its own; leave it out")
     full = dict(arguments)
     full["device"] = load(full.get("device", DEFAULT_DEVICE))
     if isinstance(full.get("scheme", DEFAULT_SCHEME), str):
@@ -267,9 +267,9 @@ class Array(np.ndarray[Any, Any]):
         cls, x: Any, *, engine: Engine | None = None, measure: bool = True, timing: bool = False, **arguments: Any
     ) -> Array:
         """A view of `x` with the given engine, or with a new one made from `arguments`."""
-        made: Array = given_array("x", x).view(cls)
-        made.engine = engine if engine is not None else new_engine(arguments, measure, timing)
-        return made
+        array: Array = given_array("x", x).view(cls)
+        array.engine = engine if engine is not None else new_engine(arguments, measure, timing)
+        return array
 
     def __array_finalize__(self, source: Any) -> None:
         self.engine = getattr(source, "engine", None)

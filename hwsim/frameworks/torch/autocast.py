@@ -22,10 +22,10 @@ def is_on(*values: Any) -> str | None:
     return first.device.type
 
 
-def cast(args: tuple[Any, ...], given: Mapping[str, Any], device: str) -> Arguments:
+def cast(args: tuple[Any, ...], keywords: Mapping[str, Any], device: str) -> Arguments:
     """Arguments with the floating-point tensors, but fp64 ones, in autocast's dtype."""
     dtype = torch.get_autocast_dtype(device)
-    return tuple(_cast(x, dtype) for x in args), {name: _cast(x, dtype) for name, x in given.items()}
+    return tuple(_cast(x, dtype) for x in args), {name: _cast(x, dtype) for name, x in keywords.items()}
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

@@ -81,12 +81,12 @@ class LayerRecord:
 
     def add(self, other: LayerRecord) -> None:
         """Add the products of another record."""
-        for one in fields(self):
-            own, more = getattr(self, one.name), getattr(other, one.name)
-            if isinstance(own, RunningError):
-                own.merge(more)
+        for entry in fields(self):
+            value, more = getattr(self, entry.name), getattr(other, entry.name)
+            if isinstance(value, RunningError):
+                value.merge(more)
             else:
-                setattr(self, one.name, own + more)
+                setattr(self, entry.name, value + more)
 
 
 class Record:
@@ -156,9 +156,9 @@ class Record:
         if not norm:
             return
         error = _norm((got - exact)[is_finite & has_value]) / norm
-        own = _norm((plain - exact)[is_finite & torch.isfinite(plain)]) / norm
+        plain_error = _norm((plain - exact)[is_finite & torch.isfinite(plain)]) / norm
         entry.errors.add(error)
-        entry.plain_errors.add(own)
+        entry.plain_errors.add(plain_error)
         both = has_value & torch.isfinite(plain)
         size = _norm(plain[both])
         if size:

@@ -113,7 +113,7 @@ def record(
     )
 
 
-def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) -> list[str]:
+def _notes(device: Device, gpu: GpuFacts, version: str, device_names: Sequence[str]) -> list[str]:
     notes = []
     if not has_seen_rules(LibraryId(LIBRARY, version), observed_as(device), device.cores):
         notes.append(
@@ -121,7 +121,7 @@ def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) ->
             "what a sample says, which is run where --no-run is left out"
         )
     try:
-        called = device_name(gpu.name, known)
+        called = device_name(gpu.name, device_names)
     except InputError:
         return notes
     if called not in (device.name, observed_as(device)):

@@ -69,11 +69,11 @@ def _operands(result: Result) -> str:
 
 
 def _errors(result: Result) -> PageSection:
-    found = result.error_map
+    error_map = result.error_map
     return PageSection(
         "Error",
         "Each element of C against the exact product: how large the errors are, and where.",
-        [] if found is None else error_parts(found),
+        [] if error_map is None else error_parts(error_map),
     )
 
 

@@ -127,13 +127,13 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
             f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
         )
         time = f"{duration(result.seconds)} with recorded times of the library's kernels, {_without(result)}"
-        found = [("cycles", cycles), ("time", time)]
+        facts = [("cycles", cycles), ("time", time)]
     else:
-        found = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
+        facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
     if result.tflops is None:
-        return [*found, ("rate", "none: the kernels take no longer than a launch")]
+        return [*facts, ("rate", "none: the kernels take no longer than a launch")]
     share = f"{_share(result.peak_fraction)} of the scheme's peak"
-    return [*found, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
+    return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
 
 
 def _time(result: Result) -> list[str]:

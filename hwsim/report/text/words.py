@@ -15,9 +15,9 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def plural(value: int, one: str) -> str:
+def plural(value: int, noun: str) -> str:
     """A count with its noun: `1 core`, `1,024 cores`."""
-    return f"{count(value)} {one}{'' if value == 1 else 's'}"
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def percent(share: float) -> str:
