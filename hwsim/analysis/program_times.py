@@ -133,8 +133,10 @@ def _parts(program: Program, chip: Device, unit: str) -> TimedParts:
         of_units[unit] = TimedParts(
             chip=loaded,
             timed=timed,
-            phases=tuple(Phase(x.name, x.cycles, x.cycles / hertz) for x in timed.kernels),
-            engines={name: EngineUse(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
+            phases=tuple(Phase(kernel.name, kernel.cycles, kernel.cycles / hertz) for kernel in timed.kernels),
+            engines={
+                name: EngineUse(engine.busy_cycles, dict(engine.stall_cycles)) for name, engine in timed.engines.items()
+            },
             macs=Macs(timed.macs, timed.padded_macs),
             occupancy=tuple(occupancy(program, loaded)),
         )

@@ -99,7 +99,7 @@ def _fish(parser: argparse.ArgumentParser, names: Mapping[str, list[str]]) -> It
                 for name in action.choices:
                     yield f"complete -c hwsim -n '{where}' -a {name} -d {_quoted(texts.get(name) or '')}"
                 continue
-            words = names.get(COMPLETED.get(action.dest, ""), [str(x) for x in action.choices or ()])
+            words = names.get(COMPLETED.get(action.dest, ""), [str(choice) for choice in action.choices or ()])
             values = f" -x -a {_quoted(' '.join(words))}" if words else " -r -F" if action.nargs != 0 else ""
             for option in action.option_strings:
                 if option.startswith("--"):

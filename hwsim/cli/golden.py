@@ -105,7 +105,9 @@ def _report(paths: list[Path], arguments: argparse.Namespace) -> Report:
     for path in blocks:
         if any(only in gemm.name for gemm in gemms.read_gemms(path)):
             parts.append(gemms.verify_gemms(path, simulated.gemm, device=device, only=only))
-    joined = Report(tuple(x for part in parts for x in part.sets), tuple(x for part in parts for x in part.first))
+    joined = Report(
+        tuple(place for part in parts for place in part.sets), tuple(place for part in parts for place in part.first)
+    )
     if not joined.results:
         raise InputError(
             f"no golden set{f' with {arguments.only!r} in its key' if arguments.only else ''} was found; "

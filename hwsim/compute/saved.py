@@ -71,7 +71,7 @@ def saved_call(
     if again is not None:
         return again
     if record.library is not None:  # the program alone tells the time
-        record = replace(record, decisions=tuple(x for x in record.decisions if x.name != "times"))
+        record = replace(record, decisions=tuple(decision for decision in record.decisions if decision.name != "times"))
     request = request_of(chip, scheme, options, operands)
     return ProductCall(request, rerun(record, chip, scheme, options.machine.exact), operands, options)
 

@@ -219,7 +219,9 @@ def _between(value: int, least: int, most: int, where: str) -> int:
 def _choice(value: str, allowed: Iterable[str], where: str) -> None:
     names = tuple(allowed)
     if value not in names:
-        raise InputError(f"{where} = {value!r}; allowed: {', '.join(repr(x) for x in names)}{nearest(value, names)}")
+        raise InputError(
+            f"{where} = {value!r}; allowed: {', '.join(repr(name) for name in names)}{nearest(value, names)}"
+        )
 
 
 def check_format(name: str, where: str) -> None:

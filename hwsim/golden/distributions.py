@@ -88,7 +88,8 @@ def _each(
     draw_one: Callable[[np.random.Generator, Format, ArrayShape], UnsignedCodes],
 ) -> CodeTriple:
     a, b, c = (
-        draw_one(rng, fmt, instruction.shape(x, cases)) for x, fmt in zip("abc", _formats(instruction), strict=True)
+        draw_one(rng, fmt, instruction.shape(operand, cases))
+        for operand, fmt in zip("abc", _formats(instruction), strict=True)
     )
     return a, b, c
 
@@ -190,8 +191,8 @@ def subnormal(rng: np.random.Generator, instruction: Instruction, cases: int) ->
     fa, fb, fc = _formats(instruction)
     if fa.is_integer:
         return tuple(
-            integers(rng, fmt, instruction.shape(x, cases), -1, 1)  # type: ignore[return-value]
-            for x, fmt in zip("abc", (fa, fb, fc), strict=True)
+            integers(rng, fmt, instruction.shape(operand, cases), -1, 1)  # type: ignore[return-value]
+            for operand, fmt in zip("abc", (fa, fb, fc), strict=True)
         )
     fd = format_of(instruction.d)
     a = fields(rng, fa, instruction.shape("a", cases), 0, 2)
@@ -211,11 +212,11 @@ def huge(rng: np.random.Generator, instruction: Instruction, cases: int) -> Code
     if fa.is_integer:
         a, b = (
             np.where(
-                random_bits(rng, fmt, instruction.shape(x, cases)) & 1 == 1,
+                random_bits(rng, fmt, instruction.shape(operand, cases)) & 1 == 1,
                 code_dtype(fmt).type(fmt.largest_code()),
                 code_dtype(fmt).type(fmt.largest_code(1) if fmt.signed else 0),
             )
-            for x, fmt in (("a", fa), ("b", fb))
+            for operand, fmt in (("a", fa), ("b", fb))
         )
         near = integers(rng, fc, instruction.shape("c", cases), -1 << 20, 1 << 20)
         return a, b, near ^ code_dtype(fc).type(1 << fc.fraction_bits)

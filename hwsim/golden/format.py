@@ -74,13 +74,13 @@ class GoldenSet:
     scales: Mapping[str, UnsignedCodes] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        shapes = {x: array.shape for x in "abcd" if (array := getattr(self, x)) is not None}
+        shapes = {name: array.shape for name in "abcd" if (array := getattr(self, name)) is not None}
         where = f"set {self.key}"
         if any(len(shape) != 3 for shape in shapes.values()):
             raise InputError(f"{where}: arrays of three dimensions are needed; got {shapes}")
         (cases, m, k), n = self.a.shape, self.b.shape[1]
         wanted = {"a": (cases, m, k), "b": (cases, n, k), "c": (cases, m, n), "d": (cases, m, n)}
-        if any(shape != wanted[x] for x, shape in shapes.items()):
+        if any(shape != wanted[name] for name, shape in shapes.items()):
             raise InputError(f"{where}: a (cases, M, K), b (cases, N, K), c, d (cases, M, N) are needed; got {shapes}")
         if 0 in (cases, m, n, k):
             raise InputError(f"{where}: zero cases prove nothing; got {shapes}")
@@ -177,7 +177,8 @@ def keys(path: Path) -> list[str]:
     """The key INSTRUCTION/SET of every set of an archive, sorted."""
     with open_archive(path) as archive:
         files = set(archive.files)
-        return [key for key in _keys(files) if any(f"{key}/{x}" in files for x in OPERANDS)]  # not schemes' results
+        # not schemes' results
+        return [key for key in _keys(files) if any(f"{key}/{name}" in files for name in OPERANDS)]
 
 
 def is_of_sets(path: Path) -> bool:
@@ -210,12 +211,14 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
             if only not in key:
                 continue
             instruction, _, name = key.partition("/")
-            missing = [x for x in OPERANDS if f"{key}/{x}" not in archive.files]
+            missing = [name for name in OPERANDS if f"{key}/{name}" not in archive.files]
             if missing:
                 raise InputError(f"{path}: set {key} lacks {', '.join(missing)}")
-            a, b, c, d = (archive[f"{key}/{x}"] if f"{key}/{x}" in archive.files else None for x in (*OPERANDS, "d"))
+            a, b, c, d = (
+                archive[f"{key}/{name}"] if f"{key}/{name}" in archive.files else None for name in (*OPERANDS, "d")
+            )
             assert a is not None and b is not None and c is not None
-            scales = {x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}
+            scales = {name: archive[f"{key}/{name}"] for name in SCALES if f"{key}/{name}" in archive.files}
             try:
                 golden = GoldenSet(
                     instruction=instruction, name=name, a=a, b=b, c=c, d=d, scales=MappingProxyType(scales)

@@ -179,7 +179,10 @@ class Recorder:
     def _compare_sizes(self, name: str, instruction: Instruction) -> None:
         sizes = (ctypes.c_int64 * 8)()
         self._library.record_shape(self._index[name], sizes)
-        bytes_of = {x: int(np.prod(instruction.shape(x, 1))) * instruction.dtype(x).itemsize for x in "abcd"}
+        bytes_of = {
+            operand: int(np.prod(instruction.shape(operand, 1))) * instruction.dtype(operand).itemsize
+            for operand in "abcd"
+        }
         if list(sizes)[:7] != [instruction.m, instruction.n, instruction.k, *bytes_of.values()]:
             raise UnsupportedError(f"the recorder's {name} takes {list(sizes)[:7]}; its name says otherwise")
 
@@ -208,15 +211,16 @@ class Recorder:
         instruction = self.find(name)
         cases = a.shape[0] if a.ndim else 0
         held = []
-        for x, array in zip("abc", (a, b, c), strict=True):
-            wanted = instruction.shape(x, cases)
-            if array.shape != wanted or array.dtype != instruction.dtype(x):
+        for operand, array in zip("abc", (a, b, c), strict=True):
+            wanted = instruction.shape(operand, cases)
+            if array.shape != wanted or array.dtype != instruction.dtype(operand):
                 raise InputError(
-                    f"{name}: {x} must be {wanted} of {instruction.dtype(x)}; got {array.shape} of {array.dtype}"
+                    f"{name}: {operand} must be {wanted} of {instruction.dtype(operand)}; "
+                    f"got {array.shape} of {array.dtype}"
                 )
             held.append(np.ascontiguousarray(array))
         d = np.empty(instruction.shape("d", cases), instruction.dtype("d"))
-        pointers = [x.ctypes.data for x in (*held, d)]
+        pointers = [array.ctypes.data for array in (*held, d)]
         status = self._library.record_run(self._index[name], *pointers, cases, scale_d)
         if status == -1:
             raise UnsupportedError(f"{name}: scale_d {scale_d} is not possible with it")

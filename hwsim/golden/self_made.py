@@ -150,7 +150,8 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
     for index in range(STREWN):
         share = 0.3 if index else 1 / model.k
         a, b, c = (
-            _scattered(rng, format_of(getattr(tile, x)), tile.shape(x, 1), share if x != "c" else 0.3) for x in "abc"
+            _scattered(rng, format_of(getattr(tile, operand)), tile.shape(operand, 1), share if operand != "c" else 0.3)
+            for operand in "abc"
         )
         parts.append((a, b, c))
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(3)]
@@ -231,7 +232,7 @@ def _same_operands(recorded: GoldenSet, shipped_set: GoldenSet) -> bool:
         return {"a": golden.a, "b": golden.b, "c": golden.c, **golden.scales}
 
     left, right = arrays(recorded), arrays(shipped_set)
-    return left.keys() == right.keys() and all(np.array_equal(left[x], right[x]) for x in left)
+    return left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)
 
 
 def write(device: Device, sets: list[GoldenSet], path: Path) -> int:

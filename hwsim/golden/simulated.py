@@ -50,7 +50,7 @@ def mma(
     if (m, n, k) == (model.m, model.n, model.k):
         return chip.mma(name, a, b, c, **scales)
     if m * n == 1 or "scale_a" in scales:  # padding would multiply the work
-        across = {x: s for x, s in scales.items() if x == "scale_d"}
+        across = {name: s for name, s in scales.items() if name == "scale_d"}
         if "scale_a" in scales:
             columns = np.swapaxes(scales["scale_b"], 1, 2)
             across |= {"scale_a": scales["scale_a"][:, :, None, :], "scale_b": columns[:, None, :, :]}

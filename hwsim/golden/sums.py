@@ -29,7 +29,7 @@ def check_sums(paths: Iterable[Path]) -> None:
         if folder is None:
             continue
         listed, there = read_sums(folder), _archives(folder)
-        wanted = {x for x in {*listed, *there} if (folder / x).is_relative_to(path.absolute())}
+        wanted = {file for file in {*listed, *there} if (folder / file).is_relative_to(path.absolute())}
         problems = [
             f"{name}: {text}"
             for name in sorted(wanted)

@@ -224,12 +224,12 @@ def describe(path: str, device: str, golden: GoldenSet, got: UnsignedCodes, at: 
     a, b = golden.a[case, row], golden.b[case, column]
     c, expected, computed = int(golden.c[at]), int(golden.d[at]), int(got[at])
     width = golden.d.dtype.itemsize * 8
-    hex_a, hex_b = (tuple(f"0x{int(x):0{2 * array.dtype.itemsize}x}" for x in array) for array in (a, b))
+    hex_a, hex_b = (tuple(f"0x{int(code):0{2 * array.dtype.itemsize}x}" for code in array) for array in (a, b))
     differing = expected ^ computed
     hex_c = f"0x{c:0{2 * golden.c.dtype.itemsize}x}"
     scales = "".join(
-        f" --{name.replace('_', '-')} {','.join(map(hex, x)) if isinstance(x, list) else x}"
-        for name, x in golden.element(case, row, column).items()
+        f" --{name.replace('_', '-')} {','.join(map(hex, value)) if isinstance(value, list) else value}"
+        for name, value in golden.element(case, row, column).items()
         if name in golden.scales
     )
     return Mismatch(

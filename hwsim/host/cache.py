@@ -41,7 +41,7 @@ def _kernels(root: Path) -> tuple[list[Path], Path]:
     """
     checkout, modules = root.parent, list((root / "_kernels").rglob("*.so"))
     if (checkout / "kernels_ext").is_dir() and (checkout / "setup.py").is_file():
-        sources = [x for x in (checkout / "kernels_ext").rglob("*") if x.suffix in KERNEL_SOURCES]
+        sources = [file for file in (checkout / "kernels_ext").rglob("*") if file.suffix in KERNEL_SOURCES]
         sources.append(checkout / "setup.py")
         if modules and min(map(_changed_ns, modules)) > max(map(_changed_ns, sources)):  # a build links them all
             return sources, checkout
@@ -61,7 +61,7 @@ def sources_digest() -> str:
     folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries", "energy")]
     parts = [digest_of_files(product_files, root), digest_of_files(*_kernels(root))]
     parts += [
-        digest_of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder)
+        digest_of_files((file for file in folder.iterdir() if file.suffix != ".py" and file.is_file()), folder)
         for folder in folders
     ]
     return hashlib.sha256("".join(parts).encode()).hexdigest()

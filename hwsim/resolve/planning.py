@@ -63,7 +63,8 @@ def _own_plan(
         )
     own_format = complete.get("format") if has_format else None
     operand_format = next(
-        (x for x in (input_format, "fp32") if x in (own_format, *scheme.input_formats)), scheme.input_formats[0]
+        (name for name in (input_format, "fp32") if name in (own_format, *scheme.input_formats)),
+        scheme.input_formats[0],
     )
     if scheme.survey is not None and operands is not None:
         a, b = operands
@@ -85,7 +86,7 @@ def _own_plan(
             return Planned(chosen_options, plan, refused)
         refused[choice] = reason
     reasons = list(dict.fromkeys(refused.values()))
-    told = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={x}: {why}" for x, why in refused.items())
+    told = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={choice}: {why}" for choice, why in refused.items())
     raise UnsupportedError(f"scheme {scheme.name} cannot run on device {chip.name}: {told}")
 
 

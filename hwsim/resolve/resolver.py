@@ -217,7 +217,12 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
         if not request.exact:
             raise
         return gemm, f"{error}: bits only"
-    is_asked = request.timing or request.functional or not request.exact or any(x is not None for x in options.values())
+    is_asked = (
+        request.timing
+        or request.functional
+        or not request.exact
+        or any(value is not None for value in options.values())
+    )
     if not is_asked and not flow.features.k_group:
         return gemm, NOT_ASKED
     try:

@@ -171,7 +171,7 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON once infinities and NaNs among the values are replaced."""
-        plain = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "where"}
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "where"}
         plain["first"] = tuple(asdict(place) for place in self.first)
         plain |= {name: None if plain[name] is None else asdict(plain[name]) for name in ("worst", "step", "errors")}
         return {"schema": "hwsim.diff/1"} | plain | {"share": self.share}
@@ -229,11 +229,11 @@ class Difference:
                 )
             both = (("left", s.left_steps, s.right_steps), ("right", s.right_steps, s.left_steps))
             for name, steps, others in both:
-                unlike = [x for x in steps if not x.is_as_in(others)]
+                unlike = [step for step in steps if not step.is_as_in(others)]
                 lines += [
-                    f"  {name:5} term {x.term}, k = {x.k_start} to {x.k_stop - 1}: {x.c} ({x.c_value:.9g}) becomes "
-                    f"{x.d} ({x.d_value:.9g})\n    {x.command}"
-                    for x in unlike[:SHOWN]
+                    f"  {name:5} term {step.term}, k = {step.k_start} to {step.k_stop - 1}: {step.c} ({step.c_value:.9g}) "
+                    f"becomes {step.d} ({step.d_value:.9g})\n    {step.command}"
+                    for step in unlike[:SHOWN]
                 ]
                 if not steps:
                     lines.append(f"  {name:5} no instruction has these K alone (written-out sums, scaled terms)")

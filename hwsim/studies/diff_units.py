@@ -52,7 +52,7 @@ class UnitStep:
     def is_as_in(self, others: tuple[UnitStep, ...]) -> bool:
         """Whether the other side did the same: the same K of the same term, from one code to one code."""
         mine = (self.term, self.slice, self.k_start, self.k_stop, self.c, self.d)
-        return any(mine == (x.term, x.slice, x.k_start, x.k_stop, x.c, x.d) for x in others)
+        return any(mine == (step.term, step.slice, step.k_start, step.k_stop, step.c, step.d) for step in others)
 
     @property
     def command(self) -> str:

@@ -166,7 +166,7 @@ class _Reader:
         self, entries: Mapping[str, Node], shapes: list[tuple[str, Node]]
     ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
         grid = {
-            size: [self._whole(x, path, 1) for path, x in self._list(entries, size)] or list(DEFAULT_SIZES)
+            size: [self._whole(node, path, 1) for path, node in self._list(entries, size)] or list(DEFAULT_SIZES)
             for size in SIZES
         }
         workload = entries.get("workload")
@@ -211,8 +211,11 @@ class _Reader:
         if not workload.layers:
             self._refuse(node.mark, "workload", f"{path} has no layer that is a product of matrices")
         return tuple(
-            (x.name if x.count == 1 else f"{x.name} (x {x.count})", {"m": x.m, "n": x.n, "k": x.k})
-            for x in merged(workload.layers)
+            (
+                layer.name if layer.count == 1 else f"{layer.name} (x {layer.count})",
+                {"m": layer.m, "n": layer.n, "k": layer.k},
+            )
+            for layer in merged(workload.layers)
         )
 
     def _shape(self, node: Node, path: str) -> tuple[str, Mapping[str, Any]]:

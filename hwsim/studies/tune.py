@@ -243,7 +243,9 @@ class _Search:
             before = point
             for name, values in space.others.items():
                 tried = [self.time({**point.options, name: value}) for value in values]
-                point = min([point, *(x for x in tried if x.cycles is not None)], key=self.order)
+                point = min(
+                    [point, *(candidate for candidate in tried if candidate.cycles is not None)], key=self.order
+                )
             if point is before:
                 return
 

@@ -86,11 +86,11 @@ def _set_dimensions(path: Path, graph: Any, dimensions: Mapping[str, int]) -> No
             f"workload {path}: the model's inputs have no dimension {', '.join(unknown)}; "
             f"they have {', '.join(names) or 'no symbolic ones'}"
         )
-    for x in (*inputs, *others):
-        if x.dim_param in dimensions:
-            x.dim_value = dimensions[x.dim_param]
-        elif x.dim_param:
-            x.ClearField("dim_param")
+    for dimension in (*inputs, *others):
+        if dimension.dim_param in dimensions:
+            dimension.dim_value = dimensions[dimension.dim_param]
+        elif dimension.dim_param:
+            dimension.ClearField("dim_param")
 
 
 def _sizes(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int, int, int]:

@@ -120,7 +120,7 @@ def events(trace: TraceRows, progress: Callable[[float], Any] | None = None) -> 
         for core in present:
             of_core = part.rows["core"] == core
             yield from cores[core].slices(
-                part.rows[of_core], tiles[of_core].tolist(), [x[of_core].tolist() for x in flows]
+                part.rows[of_core], tiles[of_core].tolist(), [flow[of_core].tolist() for flow in flows]
             )
             cores[core].note(part.rows[of_core])
         for here in cores.values():

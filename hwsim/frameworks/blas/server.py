@@ -168,7 +168,7 @@ class _Connection(socketserver.BaseRequestHandler):
             shapes = [(k, m) if _is_transposed(trans_a) else (m, k), (n, k) if _is_transposed(trans_b) else (k, n)]
             shapes += [(m, n)] if has_c else []
             matrices = [self._matrix(shape, TYPES[kind], by_rows) for shape in shapes]
-            if any(x is None for x in matrices):
+            if any(matrix is None for matrix in matrices):
                 return
             a, b, *c = matrices
             try:
@@ -217,8 +217,8 @@ def _flags(out: Array, matrices: list[Array]) -> int:
     """
     if np.isfinite(out).all():
         return DONE
-    overflows = all(bool(np.isfinite(x).all()) for x in matrices)
-    is_invalid = bool(np.isnan(out).any()) and not any(bool(np.isnan(x).any()) for x in matrices)
+    overflows = all(bool(np.isfinite(matrix).all()) for matrix in matrices)
+    is_invalid = bool(np.isnan(out).any()) and not any(bool(np.isnan(matrix).any()) for matrix in matrices)
     return (OVERFLOWED if overflows else DONE) | (INVALID if is_invalid else DONE)
 
 

@@ -32,7 +32,9 @@ Plain = NDArray[Any]
 CAUGHT = ("matmul", "dot", "tensordot", "einsum")
 SAMPLED_ROWS = 8  # of each product, compared with fp64
 # Floating-point dtypes of ml_dtypes: bfloat16, and formats of fewer bits. Their kind is "V", or not.
-SHORT = frozenset(array_dtype(x) for x in FORMATS.values() if not x.is_integer and array_dtype(x).isbuiltin != 1)
+SHORT = frozenset(
+    array_dtype(fmt) for fmt in FORMATS.values() if not fmt.is_integer and array_dtype(fmt).isbuiltin != 1
+)
 
 
 @dataclass
@@ -75,8 +77,10 @@ class Engine:
         """
         if self._busy:
             return False
-        arrays = [given_array("an operand", x) for x in operands]
-        return all(x.ndim and x.size and _is_float(x.dtype) and x.dtype.itemsize <= 16 for x in arrays)
+        arrays = [given_array("an operand", operand) for operand in operands]
+        return all(
+            array.ndim and array.size and _is_float(array.dtype) and array.dtype.itemsize <= 16 for array in arrays
+        )
 
     @in_default_environment  # complex products and narrower dtypes are NumPy's arithmetic
     def multiply(self, a: Plain, b: Plain) -> Plain:
@@ -171,7 +175,7 @@ class Engine:
         if parsed is None or set(rest) - {"optimize"}:
             self.passed += not self._busy
             return plain(*operands, out=out, **rest) if out is not None else plain(*operands, **rest)
-        arrays = [_plain(x) for x in operands[1:]]
+        arrays = [_plain(operand) for operand in operands[1:]]
         return _stored(contraction.einsum(*parsed, arrays, self.multiply, plain), out)
 
 
@@ -301,7 +305,9 @@ class Array(np.ndarray[Any, Any]):
 
 
 def _of(operands: Any) -> Engine | None:
-    return next((x.engine for x in operands if isinstance(x, Array) and x.engine is not None), None)
+    return next(
+        (operand.engine for operand in operands if isinstance(operand, Array) and operand.engine is not None), None
+    )
 
 
 def _wrapped(value: Any, engine: Engine | None) -> Any:

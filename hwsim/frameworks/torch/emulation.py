@@ -94,7 +94,7 @@ class _Functions(TorchFunctionMode):
     ) -> Any:
         keywords = kwargs or {}
         backward = _backward_of(func)
-        if backward is not None and all(x in PLAIN_TENSORS for x in types):  # a subclass may override it
+        if backward is not None and all(kind in PLAIN_TENSORS for kind in types):  # a subclass may override it
             with self:
                 return _unasked(backward)(*args, **keywords)
         if func is torch.utils.checkpoint.checkpoint:  # called by torch.compile only

@@ -46,12 +46,12 @@ def takes(*tensors: Any) -> bool:
     """Whether these are dense tensors of one dtype that hwsim multiplies (no integers: `_int_mm` alone takes these)."""
     first = tensors[0]
     return all(
-        isinstance(x, Tensor)
-        and x.layout == torch.strided
-        and x.is_floating_point()
-        and is_known(x)
-        and x.dtype == first.dtype
-        for x in tensors
+        isinstance(tensor, Tensor)
+        and tensor.layout == torch.strided
+        and tensor.is_floating_point()
+        and is_known(tensor)
+        and tensor.dtype == first.dtype
+        for tensor in tensors
     )
 
 
@@ -188,7 +188,7 @@ def _is_added(c: Tensor, a: Tensor, out_dtype: torch.dtype | None, shape: tuple[
 
 
 def _are_real(*factors: Any) -> bool:
-    return not any(isinstance(x, complex) for x in factors)
+    return not any(isinstance(factor, complex) for factor in factors)
 
 
 def mv(caller: Caller, input: Tensor, vec: Tensor, *, out: Any = None) -> Tensor | None:
@@ -464,7 +464,7 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
             if any(step != 1 for step in steps) or not gaps:
                 return None
             reach = [d * (r - 1) for d, r in zip(gaps, weight.shape[2:], strict=True)]
-            image = F.pad(image, [side for x in reversed(reach) for side in (x // 2, x - x // 2)])
+            image = F.pad(image, [side for size in reversed(reach) for side in (size // 2, size - size // 2)])
             around = [0] * count
         elif isinstance(padding, str):
             return None
@@ -550,10 +550,14 @@ def general_convolution(
 def _with_pytorch_s_arguments(function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
     """The function, which leaves calls with other arguments than it has (old signatures, new ones) to PyTorch."""
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    names = tuple(x.name for x in parameters)
-    by_place = tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD)
-    needed = tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD and x.default is x.empty)
-    if any(x.kind is x.VAR_POSITIONAL for x in parameters):
+    names = tuple(parameter.name for parameter in parameters)
+    by_place = tuple(parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
+    needed = tuple(
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
+    )
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return function
 
     def call(caller: Caller, *args: Any, **keywords: Any) -> Tensor | None:
@@ -594,12 +598,12 @@ _STANDING_IN: dict[Any, Callable[..., Tensor | None]] = {
     torch._scaled_mm: scaled_mm,
     torch._int_mm: int_mm,
     torch.convolution: general_convolution,
-    **{x: convolution(1) for x in (F.conv1d, torch.conv1d)},
-    **{x: convolution(2) for x in (F.conv2d, torch.conv2d)},
-    **{x: convolution(3) for x in (F.conv3d, torch.conv3d)},
-    **{x: conv_transpose(1) for x in (F.conv_transpose1d, torch.conv_transpose1d)},
-    **{x: conv_transpose(2) for x in (F.conv_transpose2d, torch.conv_transpose2d)},
-    **{x: conv_transpose(3) for x in (F.conv_transpose3d, torch.conv_transpose3d)},
+    **{original: convolution(1) for original in (F.conv1d, torch.conv1d)},
+    **{original: convolution(2) for original in (F.conv2d, torch.conv2d)},
+    **{original: convolution(3) for original in (F.conv3d, torch.conv3d)},
+    **{original: conv_transpose(1) for original in (F.conv_transpose1d, torch.conv_transpose1d)},
+    **{original: conv_transpose(2) for original in (F.conv_transpose2d, torch.conv_transpose2d)},
+    **{original: conv_transpose(3) for original in (F.conv_transpose3d, torch.conv_transpose3d)},
 }
 #: {PyTorch's function: what stands in for it}
 FUNCTIONS = {original: _with_pytorch_s_arguments(function) for original, function in _STANDING_IN.items()}

@@ -65,7 +65,7 @@ def product(
     """alpha a b + beta c by the settings of `key`. a (m, k) or (count, m, k), b alike; c: (n,) or broadcast to it."""
     rest = (float(alpha), float(beta), dtype or a.dtype, key, layer, stage, operation, gradient)
     if _is_alone(a, b, c):
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (a, b, c)):
+        if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (a, b, c)):
             result: torch.Tensor = _Differentiable.apply(a, b, c, *rest)
             return result
         with torch._C._DisableTorchDispatch():  # what the record measures is not caught
@@ -87,7 +87,10 @@ def call(name: str, *arguments: Any) -> torch.Tensor:
 def _is_differentiated() -> bool:
     """Whether torch.func differentiates what is compiled: a registered operator has no tangents there."""
     kinds = torch._C._functorch.TransformType
-    return any(x.key() in (kinds.Grad, kinds.Jvp) for x in torch._C._functorch.get_interpreter_stack() or ())
+    return any(
+        interpreter.key() in (kinds.Grad, kinds.Jvp)
+        for interpreter in torch._C._functorch.get_interpreter_stack() or ()
+    )
 
 
 def _is_transformed() -> bool:
@@ -386,8 +389,8 @@ def _function(name: str, context: Any, gradients: Any, batched: Any) -> type[tor
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         context(ctx, inputs, output)
         ctx.set_materialize_grads(False)
-        ctx.inputs = [None if isinstance(x, torch.Tensor) else x for x in inputs]
-        ctx.save_for_forward(*(x if isinstance(x, torch.Tensor) else None for x in inputs[:3]))
+        ctx.inputs = [None if isinstance(value, torch.Tensor) else value for value in inputs]
+        ctx.save_for_forward(*(value if isinstance(value, torch.Tensor) else None for value in inputs[:3]))
 
     def backward(ctx: Any, grad: Any) -> Any:
         return (None,) * len(ctx.inputs) if grad is None else gradients(ctx, grad)

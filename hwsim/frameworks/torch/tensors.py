@@ -43,7 +43,7 @@ def is_known(tensor: torch.Tensor) -> bool:
 def format_name(dtype: torch.dtype) -> str:
     """hwsim's name of a dtype. Raises UnsupportedError for others."""
     if dtype not in FORMATS:
-        names = ", ".join(str(x).removeprefix("torch.") for x in FORMATS)
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in FORMATS)
         raise UnsupportedError(f"{dtype}: hwsim.torch multiplies {names}")
     return FORMATS[dtype][0]
 

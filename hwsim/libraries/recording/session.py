@@ -82,7 +82,9 @@ def record(
         )
     asking = ASKING if machine.runner is not None else 1.0
     try:
-        answers = ask_all(machine.heuristic, wanted, None if progress is None else lambda x: progress(asking * x))
+        answers = ask_all(
+            machine.heuristic, wanted, None if progress is None else lambda share: progress(asking * share)
+        )
     except RuntimeError as error:
         raise UnsupportedError(
             f"cuBLASLt gave an error in place of an answer ({error}); {out} is not written; run it again, and look at "

@@ -200,7 +200,7 @@ def _shape(where: str, head: list[str], row: list[str]) -> GemmShape:
     formats = calls_taken().outputs
     allowed: dict[str, tuple[str, ...]] = {
         "format": tuple(formats),
-        "output": tuple(sorted({x for some in formats.values() for x in some})),
+        "output": tuple(sorted({name for some in formats.values() for name in some})),
         "accumulate": ACCUMULATES,
         "bias": tuple(TRUTHS),
         "a_layout": LAYOUTS,

@@ -77,7 +77,12 @@ def _computing(program: Program) -> tuple[set[str], list[Flow]]:
     engines = set()
     for kernel in program.kernels:
         memories = {buffer.name: buffer.memory for buffer in kernel.buffers}
-        for instr in (x for group in kernel.groups for stream in group.streams for x in _instructions(stream.body)):
+        for instr in (
+            instruction
+            for group in kernel.groups
+            for stream in group.streams
+            for instruction in _instructions(stream.body)
+        ):
             if instr.opcode != "mma" and instr.opcode not in ELEMENTWISE:
                 continue
             engines.add(instr.engine)

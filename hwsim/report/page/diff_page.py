@@ -82,16 +82,22 @@ def _first_k(difference: Difference) -> list[Part]:
     if step.exact is not None:
         facts.insert(3, ("exactly", f"{step.exact:.9g}"))
     if difference.errors is not None and difference.errors.exact is not None:
-        left, right = (_error(x) for x in (difference.errors.left, difference.errors.right))
+        left, right = (_error(error) for error in (difference.errors.left, difference.errors.right))
         facts.append(("over all of K", f"exactly {difference.errors.exact:.9g}; left{left}, right{right}"))
     sides = (("left", step.left_steps, step.right_steps), ("right", step.right_steps, step.left_steps))
     rows = [
-        (name, str(x.term), f"{x.k_start} to {x.k_stop - 1}", f"{x.c} ({x.c_value:.9g})", f"{x.d} ({x.d_value:.9g})")
+        (
+            name,
+            str(step.term),
+            f"{step.k_start} to {step.k_stop - 1}",
+            f"{step.c} ({step.c_value:.9g})",
+            f"{step.d} ({step.d_value:.9g})",
+        )
         for name, steps, others in sides
-        for x in steps
-        if not x.is_as_in(others)
+        for step in steps
+        if not step.is_as_in(others)
     ]
-    commands = [x.command for _, steps, others in sides for x in steps if not x.is_as_in(others)]
+    commands = [step.command for _, steps, others in sides for step in steps if not step.is_as_in(others)]
     parts: list[Part] = [Facts(facts)]
     if rows:
         parts += [
@@ -110,16 +116,16 @@ def _elements(listed: list[tuple[str, ElementDifference]]) -> Table:
     rows = [
         (
             name,
-            count(x.row),
-            count(x.column),
-            x.left_code,
-            f"{x.left:.9g}",
-            x.right_code,
-            f"{x.right:.9g}",
-            "" if x.ulps is None else count(x.ulps),
-            "" if x.relative is None else f"{x.relative:.3g}",
+            count(place.row),
+            count(place.column),
+            place.left_code,
+            f"{place.left:.9g}",
+            place.right_code,
+            f"{place.right:.9g}",
+            "" if place.ulps is None else count(place.ulps),
+            "" if place.relative is None else f"{place.relative:.3g}",
         )
-        for name, x in listed
+        for name, place in listed
     ]
     head = ("", "row", "column", "left code", "left", "right code", "right", "ulp", "relative")
     return Table(head, rows, right=(1, 2, 4, 6, 7, 8))

@@ -49,7 +49,7 @@ def error_parts(error_map: ErrorMap) -> list[Part]:
     rows, columns = error_map.blocks.shape
     heat = {
         "type": "heatmap",
-        "z": [[None if not math.isfinite(x) else x for x in row] for row in error_map.blocks.tolist()],
+        "z": [[None if not math.isfinite(error) else error for error in row] for row in error_map.blocks.tolist()],
         "x": [(column + 0.5) * error_map.spans[1] for column in range(columns)],
         "y": [(row + 0.5) * error_map.spans[0] for row in range(rows)],
         "colorscale": "Cividis",

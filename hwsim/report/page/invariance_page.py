@@ -55,7 +55,7 @@ def _lines(classes: Sequence[Mapping[str, Any]]) -> list[Part]:
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": f"class {number}",
-                "x": [x for first, last in runs for x in (first, last, None)],
+                "x": [m for first, last in runs for m in (first, last, None)],
                 "y": [y for _ in runs for y in (str(number), str(number), None)],
                 "line": {"width": 5, "color": PALETTE[(number - 1) % len(PALETTE)] if entry["known"] else OTHER},
                 "marker": {"size": 5},

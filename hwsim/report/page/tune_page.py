@@ -43,7 +43,7 @@ def tune_page(landscape: Landscape, title: str) -> Page:
             PageSection(
                 "Configurations",
                 f"Those timed, best first (at most {count(MOST_ROWS)}).",
-                [_table([(str(i + 1), x) for i, x in enumerate(timed[:MOST_ROWS])], filter=True)],
+                [_table([(str(i + 1), point) for i, point in enumerate(timed[:MOST_ROWS])], filter=True)],
             ),
         ],
     )

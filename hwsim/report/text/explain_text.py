@@ -127,7 +127,10 @@ def _value(number: ExplainRecord) -> str:
 def _step(step: ExplainRecord, given_k: int) -> list[str]:
     lines = _operands(step, given_k)
     if step["scales"]:
-        rows = [(str(x["block"]), x["a"]["code"], x["a"]["hex"], x["b"]["code"], x["b"]["hex"]) for x in step["scales"]]
+        rows = [
+            (str(block["block"]), block["a"]["code"], block["a"]["hex"], block["b"]["code"], block["b"]["hex"])
+            for block in step["scales"]
+        ]
         lines += ["  block scales", *table(rows, ("block", "a", "", "b", ""), right=(0,), indent="    ")]
     lines += MODELS[step["model"]](step, given_k)
     return [*lines, f"  result       {_number(step['result'])}"]
@@ -230,9 +233,11 @@ def _loss(rounding: ExplainRecord) -> str:
 
 def _why_special(step: ExplainRecord) -> str:
     products = step.get("groups") or step.get("products") or []
-    names = [x.get("k", row["k"]) for x, row in zip(products, step["operands"], strict=False)]
+    names = [product.get("k", row["k"]) for product, row in zip(products, step["operands"], strict=False)]
     odd = [
-        f"product k = {name} is {x['hex']}" for name, x in zip(names, products, strict=False) if x["kind"] != "finite"
+        f"product k = {name} is {product['hex']}"
+        for name, product in zip(names, products, strict=False)
+        if product["kind"] != "finite"
     ]
     accumulator = step["accumulator_term"]
     if accumulator["kind"] != "finite":
@@ -248,8 +253,14 @@ def _fused(step: ExplainRecord, given_k: int) -> list[str]:
 
 def _block_scaled(step: ExplainRecord, given_k: int) -> list[str]:
     rows = [
-        (x["k"], x["hex"], x["decimal"], x["exact"] if x["kind"] == "finite" else "", str(x["exponent"]))
-        for x in step["groups"]
+        (
+            group["k"],
+            group["hex"],
+            group["decimal"],
+            group["exact"] if group["kind"] == "finite" else "",
+            str(group["exponent"]),
+        )
+        for group in step["groups"]
     ]
     return [
         "  groups, added exactly and scaled (the exponent is that of the scales)",
@@ -265,9 +276,9 @@ def _plain(step: ExplainRecord, given_k: int) -> list[str]:
 def _pairwise(step: ExplainRecord, given_k: int) -> list[str]:
     names = ["products rounded", *(f"sums of {2**i}" for i in range(1, len(step["levels"])))]
     rows = [
-        (name, str(i), x["code"], x["hex"], x["decimal"])
+        (name, str(i), total["code"], total["hex"], total["decimal"])
         for name, level in zip(names, step["levels"], strict=True)
-        for i, x in enumerate(level)
+        for i, total in enumerate(level)
     ]
     return ["  tree", *table(rows, indent="    ", right=(1,)), *_sum(step, "root + c")]
 
@@ -336,7 +347,7 @@ def _chain(record: ExplainRecord) -> list[str]:
             continue
         a, b, result = operand["a"], operand["b"], step["result"]
         form = "decimal" if integer else "hex"
-        left, right = (x["decimal"] if integer else _read(x) for x in (a, b))
+        left, right = (operand["decimal"] if integer else _read(operand) for operand in (a, b))
         total = step["special"] or (step["sum"]["units"] if integer else step["sum"]["hex"])
         lost = (
             {None: "", "wrap": "wraps"}.get(step["overflow"], "saturates")

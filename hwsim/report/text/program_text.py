@@ -31,7 +31,7 @@ SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 def program_text(program: Program, device: Device) -> str:
     """The whole program, one instruction per line."""
     shown = {} if program.gemm is None else facts_of(program.gemm, device)
-    lines = [f"program on {device.name}: {', '.join(f'{name} {value(x)}' for name, x in shown.items())}"]
+    lines = [f"program on {device.name}: {', '.join(f'{name} {value(setting)}' for name, setting in shown.items())}"]
     roles = dict.fromkeys(program.inputs, "input") | {program.output: "output"}
     rows = [(a.name, f"{count(a.rows)} x {count(a.cols)}", a.format, roles.get(a.name, "")) for a in program.arrays]
     lines += ["arrays in global memory", *table(rows, right=(1,))]
