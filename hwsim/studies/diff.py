@@ -231,8 +231,8 @@ class Difference:
             for name, steps, others in both:
                 unlike = [step for step in steps if not step.is_as_in(others)]
                 lines += [
-                    f"  {name:5} term {step.term}, k = {step.k_start} to {step.k_stop - 1}: {step.c} ({step.c_value:.9g}) "
-                    f"becomes {step.d} ({step.d_value:.9g})\n    {step.command}"
+                    f"  {name:5} term {step.term}, k = {step.k_start} to {step.k_stop - 1}: "
+                    f"{step.c} ({step.c_value:.9g}) becomes {step.d} ({step.d_value:.9g})\n    {step.command}"
                     for step in unlike[:SHOWN]
                 ]
                 if not steps:
