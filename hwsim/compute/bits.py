@@ -285,18 +285,18 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
             "functional=True: no program gives these bits; it needs a device's program that computes the scheme, for "
             "whole matrices, without C and bias"
         )
-    input_format = resolved.gemm.single.input_format
+    taken = resolved.gemm.single.input_format
     if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
         raise UnsupportedError(
             f"functional=True: programs write results of whole bytes, and {resolved.gemm.output} has "
             f"{format_of(resolved.gemm.output).bits} bits; leave functional out"
         )
-    output = next(array for array in program.arrays if array.name == program.output)
+    output = next(x for x in program.arrays if x.name == program.output)
     (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
     converted = sum(
-        count * (VALUE_BYTES + code_dtype(format_of(input_format)).itemsize)
+        count * (VALUE_BYTES + code_dtype(format_of(taken)).itemsize)
         for count, side in ((m * k, arrays.a), (k * n, arrays.b))
-        if side.format != input_format
+        if side.format != taken
     )
     results = math.prod(lead) * m * n * code_dtype(format_of(output.format)).itemsize if lead else 0
     check_memory(
@@ -307,7 +307,7 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
 
     def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
         backend = resolved.backend
-        codes = [in_c_order(side.on(backend).converted(input_format, backend).codes) for side in (x, y)]
+        codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         inputs = dict(zip(program.inputs, codes, strict=True))
         out = functional.run(program, device, inputs, threads=threads, progress=report, backend=backend)
         return array_of(backend.to_host(out), format_of(output.format))

@@ -87,9 +87,9 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
     mapping, rest = _of_owners({name: value for name, value in values.items() if name not in OWNERS}, scheme)
     if scheme is not None and scheme.values:
         plain, rest = _with_carried(scheme, plain, rest)
-    records, records_asked = dict(DEFAULTS), {OWNERS[name] for name in plain}
+    records, asked = dict(DEFAULTS), {OWNERS[name] for name in plain}
     for field, record, options in RECORDS:
-        if field in records_asked:
+        if field in asked:
             records[field] = record(**{option.name: option.check(plain.get(option.name)) for option in options})
     return CallOptions(mapping=MappingOptions(mapping), of_scheme=rest, **records)
 
