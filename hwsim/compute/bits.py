@@ -97,7 +97,7 @@ class Errors:
     def _check_memory(self) -> None:
         """Raise InputError where the errors need more memory than there is."""
         (m, k), n, lead = self.a.shape, self.b.shape[1], self.product.shape[:-2]
-        values = sum(VALUE_BYTES * x.codes.size for x in (self.a, self.b, self.c) if x is not None)
+        values = sum(VALUE_BYTES * operand.codes.size for operand in (self.a, self.b, self.c) if operand is not None)
         is_fp64 = self.product.dtype == np.float64
         beside = errors_need(m * k + k * n, max(1, math.prod(lead)), self.product.size, is_fp64=is_fp64)
         check_memory(
@@ -220,9 +220,9 @@ def _check_memory(
     if needed is None:
         needed = needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
     if not at_once:
-        needed += sum(_joined_bytes(x, len(lead) + 1) for x in (a.codes, codes_c) if x is not None)
+        needed += sum(_joined_bytes(codes, len(lead) + 1) for codes in (a.codes, codes_c) if codes is not None)
     elif at_once > 1:
-        stacks = [np.broadcast_to(x.codes, (*lead, *x.shape)) for x in operands]
+        stacks = [np.broadcast_to(operand.codes, (*lead, *operand.shape)) for operand in operands]
         needed += sum(_joined_bytes(x, len(lead)) for x in (*stacks, codes_c) if x is not None)
     needed += 0 if codes_c is None else codes_c.size * codes_c.itemsize
     (m, k), n = a.shape, b.shape[1]
@@ -392,13 +392,13 @@ def _stacked(
     b: Operand,
     c: Array | None,
     lead: tuple[int, ...],
-    one: Callable[[Operand, Operand, Array | None, Progress | None], Array],
+    multiply: Callable[[Operand, Operand, Array | None, Progress | None], Array],
     progress: Progress | None,
 ) -> Array:
-    """Apply `one` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
+    """Apply `multiply` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
     if not lead:
-        return one(a, b, c, progress)
-    left, right = (np.broadcast_to(x.codes, (*lead, *x.shape)) for x in (a, b))
+        return multiply(a, b, c, progress)
+    left, right = (np.broadcast_to(stack.codes, (*lead, *stack.shape)) for stack in (a, b))
     product: Array | None = None
     total = math.prod(lead)
     for index, at in enumerate(np.ndindex(*lead)):
@@ -408,7 +408,7 @@ def _stacked(
                 progress((index + share) / total)
 
         pair = Operand(left[at], a.format), Operand(right[at], b.format)
-        part = one(*pair, None if c is None else c[at], report)
+        part = multiply(*pair, None if c is None else c[at], report)
         if product is None:
             product = np.empty((*lead, *part.shape), part.dtype)
         product[at] = part
