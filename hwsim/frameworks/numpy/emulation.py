@@ -214,7 +214,8 @@ def emulate(*, measure: bool = True, timing: bool = False, **arguments: Any) -> 
     """Context manager: inside it np.matmul, np.dot, np.tensordot and np.einsum run on a simulated device.
 
     Yields the `Engine`, which counts. Only calls through the np module are redirected. `a @ b` and `a.dot(b)` of plain
-    arrays are not (see `Array`), nor are products inside NumPy's compiled code. Blocks may be nested; the innermost one applies. Not for several threads
+    arrays are not (see `Array`), nor are products inside NumPy's compiled code. Blocks may be nested; the innermost one
+    applies. Not for several threads
     at a time. Raises what `hwsim.run` raises, immediately for an unknown device or scheme.
 
     Args:
