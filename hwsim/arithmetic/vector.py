@@ -1,8 +1,9 @@
 """Elementwise instructions of programs on arrays of codes, with a device's rules for infinities, NaNs and overflow.
 
-fp32 lanes: add, sub, mul, scale, fma, add_row round to nearest even. A saturating unit (Ascend 910A) reads an infinity
-as the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere a NaN gets
-one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default one.
+Lanes of fp32 and fp64: add, sub, mul, scale, fma, add_row round to nearest even. A saturating unit (Ascend 910A) reads
+an infinity as the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere
+a NaN gets one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default
+one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
+Array = NDArray[Any]  # of float32 or float64
 BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "add_row": np.add}
 LOAD: LaneStep = ("load", 0)
 SATURATING: dict[str, tuple[LaneStep, ...]] = {
@@ -51,7 +53,7 @@ class VectorUnit:
 
     def __init__(self, model: VectorModel | None, backend: Backend, all_ones: bool = False) -> None:
         self.backend = backend
-        self.one_nan = np.uint32(0x7FFFFFFF if all_ones else 0x7FC00000).view(np.float32)
+        self.all_ones = all_ones
         self.saturates = saturates(model)
         self.overflow = "saturate" if self.saturates else "ieee"
         is_zero = model is not None and model.specials.operands == "saturate"
@@ -70,21 +72,25 @@ class VectorUnit:
         if fmt.name == "int32" and instr.opcode == "add":
             codes[...] = sources[0][0] + sources[1][0]  # wraps
             return
-        values = [self._values(*source) for source in sources]
+        dtype = np.dtype(np.float64 if "fp64" in (fmt.name, *(source.name for _, source in sources)) else np.float32)
         if instr.opcode == "cast":
-            codes[...] = self._store(self.settled(values[0]), fmt, instr.rounding, instr.overflow)
+            given = sources[0][1]
+            is_exact = given.name != "fp64" and not given.is_integer  # in fp32, from which fp64 is made as it is
+            value = self._values(*sources[0], np.dtype(np.float32) if is_exact else dtype)
+            codes[...] = self._store(self.settled(value), fmt, instr.rounding, instr.overflow)
             return
+        values = [self._values(*source, dtype) for source in sources]
         if instr.opcode == "add" and instr.scale_exponent:
-            values[0] = np.multiply(values[0], np.float32(2.0**-instr.scale_exponent))
+            values[0] = np.multiply(values[0], dtype.type(2.0**-instr.scale_exponent))
         if instr.opcode == "fma":
             steps: tuple[LaneStep, ...] = (LOAD, ("load", 1), ("fused", float(instr.scalar)))
-            nan_code = int(self.one_nan.view(np.uint32))
-            result = self.backend.combine(values, steps, saturate=self.saturates, nan_code=nan_code)
+            nan_code = int(np.asarray(self._nan_of(dtype)).view(f"u{dtype.itemsize}"))
+            result = self.backend.combine(values, steps, dtype, saturate=self.saturates, nan_code=nan_code)
         elif self.saturates:
             steps = SATURATING.get(instr.opcode) or (LOAD, ("scale", float(instr.scalar)))
-            result = self.backend.combine(values, steps, saturate=True)
+            result = self.backend.combine(values, steps, dtype, saturate=True)
         elif instr.opcode == "scale":
-            result = self._one_nan(np.multiply(values[0], np.float32(instr.scalar)))
+            result = self._one_nan(np.multiply(values[0], dtype.type(instr.scalar)))
         else:
             result = self._one_nan(BINARY[instr.opcode](*values))
         codes[...] = self._store(result, fmt, "RNE")
@@ -95,31 +101,39 @@ class VectorUnit:
         value[...] = scalar
         return self.backend.encode(value, fmt)
 
-    def _one_nan(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _nan_of(self, dtype: np.dtype[Any]) -> Any:
+        """The NaN that results have, in a float dtype."""
+        width = dtype.itemsize * 8
+        return (
+            np.array((1 << (width - 1)) - 1, f"u{dtype.itemsize}").view(dtype) if self.all_ones else dtype.type(np.nan)
+        )
+
+    def _one_nan(self, values: Array) -> Array:
         """Replace every NaN by the device's; the host's would have its own sign and payload."""
         missing = np.isnan(values)
-        return np.where(missing, self.one_nan, values) if missing.any() else values
+        return np.where(missing, self._nan_of(values.dtype), values) if missing.any() else values
 
-    def settled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """fp32 values with infinities and NaNs as the unit reads them: `values` itself where it keeps all."""
+    def settled(self, values: Array) -> Array:
+        """Values with infinities and NaNs as the unit reads them: `values` itself where it keeps all."""
         matrix = values if values.ndim == 2 else values.reshape(1, -1)
         if self.saturates and self.backend.specials(matrix)[0].any():
-            return self.backend.combine((values,), (LOAD,), saturate=True)
+            return self.backend.combine((values,), (LOAD,), values.dtype, saturate=True)
         return values
 
-    def _store(self, values: NDArray[np.float32], fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
-        if fmt.name == "fp32":
-            return in_c_order(values).view(np.uint32)
+    def _store(self, values: Array, fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
+        if fmt.name == values.dtype.name.replace("float", "fp"):
+            return in_c_order(values).view(f"u{values.dtype.itemsize}")
         if fmt.name == "fp64":
             return widened(values)
         return self.backend.encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
 
-    def _values(self, codes: Codes, fmt: Format) -> NDArray[np.float32]:
-        """The values in fp32; a NaN of fp16 keeps its sign and payload and is quiet, as those of operands do."""
+    def _values(self, codes: Codes, fmt: Format, dtype: np.dtype[Any]) -> Array:
+        """The values in a dtype; a NaN of fp16 keeps its sign and payload and is quiet, as those of operands do."""
         if fmt.name == "fp16":
             with np.errstate(invalid="ignore"):  # signalling NaNs
-                return codes.view(np.float16).astype(np.float32)
-        return codes.view(np.float32) if fmt.name == "fp32" else self.backend.decode(codes, fmt, np.float32)
+                return codes.view(np.float16).astype(dtype)
+        is_own = fmt.name == dtype.name.replace("float", "fp")
+        return codes.view(dtype) if is_own else self.backend.decode(codes, fmt, dtype)
 
 
 def widened(values: NDArray[np.floating[Any]]) -> NDArray[np.uint64]:

@@ -24,7 +24,7 @@ from hwsim.backend.environment import in_default_environment
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
-from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.formats import array_dtype, array_of, code_dtype, format_of
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
@@ -302,14 +302,16 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
     codes_c = None if arrays.c is None else resolved.evaluator.c_codes(arrays.c, (*lead, m, n))
     if record.single.specials != "unit":
         _refuse_specials(record.scheme, arrays)
-    output = format_of(next(x for x in program.arrays if x.name == program.output).format)
+    formats = {array.name: format_of(array.format) for array in program.arrays}
+    output = formats[program.output]
 
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         backend = resolved.backend
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         codes += [] if start is None else [in_c_order(backend.from_host(start))]
         if bias is not None:
-            codes.append(backend.from_host(bias.astype(np.float32).reshape(1, n)).view(np.uint32))
+            row = bias.astype(array_dtype(formats[program.inputs[-1]])).reshape(1, n)
+            codes.append(backend.from_host(row).view(f"u{row.itemsize}"))
         inputs = dict(zip(program.inputs, codes, strict=True))
         out = functional.run(program, device, inputs, threads=threads, progress=report, backend=backend)
         return array_of(backend.to_host(out), output)

@@ -187,9 +187,9 @@ def split_ops(
     """Emit the split of `source` into pieces, up to the last one needed; `resident`: where each piece goes.
 
     Cast, cast back, subtract, scale, cast: as many vector instructions as in the vendors' kernels (timing reference,
-    section on work per element). temps: fp32 tiles of the source's size: for the residual, the piece cast back, a piece
-    that is not needed, and, with `repeat`, where an instruction must not overwrite its operand, another for the
-    residual.
+    section on work per element). temps: tiles of the source's size and `residual_format`: for the residual, the piece
+    cast back, a piece that is not needed, and, with `repeat`, where an instruction must not overwrite its operand,
+    another for the residual.
     """
     rest, last = source, max(resident)
 
@@ -211,7 +211,7 @@ def split_ops(
 
 
 def split_pass(name: str, source: GlobalArray, pieces: Sequence[tuple[Piece, GlobalArray | None]]) -> Pass:
-    """A pass that splits `source` (fp32) into pieces; a piece whose array is None is computed but not stored."""
+    """A pass that splits `source` into pieces; a piece whose array is None is computed but not stored."""
     resident = {i: array for i, (_, array) in enumerate(pieces) if array is not None}
 
     def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
@@ -219,7 +219,12 @@ def split_pass(name: str, source: GlobalArray, pieces: Sequence[tuple[Piece, Glo
 
     scratch = 2 if len(pieces) > 1 or pieces[0][0].scale_exponent else 0
     extra = 1 if any(i not in resident for i in range(max(resident))) else 0
-    return Pass(name, (source,), tuple(resident.values()), ("fp32",) * (scratch + extra), body)
+    return Pass(name, (source,), tuple(resident.values()), (residual_format(source.format),) * (scratch + extra), body)
+
+
+def residual_format(source: str) -> str:
+    """The format in which the lanes split operands of format `source`."""
+    return "fp64" if source == "fp64" else "fp32"
 
 
 def zero_pass(name: str, targets: Sequence[GlobalArray]) -> Pass:
@@ -233,12 +238,12 @@ def zero_pass(name: str, targets: Sequence[GlobalArray]) -> Pass:
 
 
 def combine_pass(name: str, expression: Expression, terms: Sequence[GlobalArray], target: GlobalArray) -> Pass:
-    """A pass target = expression over the terms' arrays, in fp32 on the vector unit."""
+    """A pass target = expression over the terms' arrays, in its format on the vector unit."""
 
     def body(ops: VectorOps, inputs: list[LocalTile], outputs: list[LocalTile], temps: list[LocalTile]) -> None:
         evaluate(ops, expression, dict(enumerate(inputs)), outputs[0], temps)
 
-    return Pass(name, tuple(terms), (target,), ("fp32",) * depth(expression), body)
+    return Pass(name, tuple(terms), (target,), (target.format,) * depth(expression), body)
 
 
 def placeholder_pass(
@@ -261,7 +266,7 @@ def placeholder_pass(
 def operand_passes(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]) -> list[Pass]:
     """The passes from an operand to its pieces (by number) and to the row or column sums that the plan needs of it.
 
-    Where values are not fp32, or pieces not made by rounding, placeholder operations are timed instead (see
+    Where pieces are not made by rounding, placeholder operations are timed instead (see
     `placeholder_pass`).
     """
     every = plan.a_pieces if side == "a" else plan.b_pieces
@@ -271,7 +276,7 @@ def operand_passes(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[
         found.append(placeholder_pass(f"largest_{side}", [source], [], 1, words))
     if any(isinstance(part, OperandSum) and part.side == side for part in parts_of(plan.combine)):
         found.append(placeholder_pass(f"sum_{side}", [source], [], 1, words))
-    if plan.split == "round" and words == 1:
+    if plan.split == "round":
         found.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
     else:
         operations = PIECE_OPERATIONS[plan.split] * len(every)
@@ -330,6 +335,7 @@ __all__ = [
     "lower_pass",
     "operand_passes",
     "placeholder_pass",
+    "residual_format",
     "split_ops",
     "split_pass",
     "vector_of",

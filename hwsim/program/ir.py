@@ -20,13 +20,14 @@ from hwsim.program.quick import quick
 
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 # Formats of additions and multiplications outside the matrix unit: all tiles of an instruction have one of these.
+_FLOATS = ("fp32", "fp64")
 LANE_FORMATS = {
-    "add": ("fp32", "int32"),
-    "sub": ("fp32",),
-    "mul": ("fp32",),
-    "scale": ("fp32",),
-    "fma": ("fp32",),
-    "add_row": ("fp32",),
+    "add": (*_FLOATS, "int32"),
+    "sub": _FLOATS,
+    "mul": _FLOATS,
+    "scale": _FLOATS,
+    "fma": _FLOATS,
+    "add_row": _FLOATS,
 }
 # Instructions for which no device file gives a time: the instructions that take as long together.
 TIMED_AS = {"fma": ("scale", "add"), "add_row": ("add",)}
@@ -220,9 +221,9 @@ class Instr:
             (zero_at=() accumulates never; None always).
     cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`; beyond it as `overflow` says
             (None: as the device's conversions do)
-    add sub mul   writes[0] = reads[0] op reads[1], fp32, nearest even (add also of int32, wrapping)
-    scale   writes[0] = reads[0] * scalar, fp32, nearest even
-    fma     writes[0] = reads[0] * scalar + reads[1], fp32, rounded once to nearest even
+    add sub mul   writes[0] = reads[0] op reads[1], fp32 or fp64, nearest even (add also of int32, wrapping)
+    scale   writes[0] = reads[0] * scalar, fp32 or fp64, nearest even
+    fma     writes[0] = reads[0] * scalar + reads[1], fp32 or fp64, rounded once to nearest even
     add_row writes[0] = reads[0] + reads[1], where reads[1] is one row, added to each row (a bias); it may lie in
             global memory, and its load takes no time of its own
     fill    writes[0] = scalar

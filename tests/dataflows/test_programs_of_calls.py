@@ -70,6 +70,40 @@ def test_a_program_gives_the_evaluators_bits(device, call):
             assert plain.cycles == program.cycles > 0
 
 
+IN_FP64 = {
+    "tf64": ("native", "tf64x1", "tf64x3", "tf64x4"),
+    "h200": ("native",),
+    "mi300x": ("native",),
+}
+
+
+def wide_fields(shape, rng):
+    """fp64 bit fields, as `fields`."""
+    low = rng.integers(0, 1 << 29, shape).astype(np.uint64)
+    x = fields(shape, rng).astype(np.float64)
+    finite = np.isfinite(x) & (x != 0)
+    return np.where(finite, (x.view(np.uint64) | low).view(np.float64), x)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]}{'C' * call[1]}{'b' * call[2]}{call[3] or ''}")
+@pytest.mark.parametrize("device", IN_FP64)
+def test_a_program_in_fp64_gives_the_evaluators_bits(device, call):
+    options, with_c, with_bias, lead = call
+    for scheme in IN_FP64[device]:
+        for m, n, k in ((21, 13, 67), (5, 3, 3), (2, 9, 1)):
+            if ("split_k" in options and k < 64) or ("schedule" in options and scheme != "native"):
+                continue
+            rng = np.random.default_rng([*map(ord, device + scheme), m, n, k])
+            a, b = wide_fields((*lead, m, k), rng), wide_fields((*lead, k, n), rng)
+            c = wide_fields((*lead, m, n), rng) if with_c else None
+            bias = wide_fields((n,), rng) if with_bias else None
+            more = {"device": device, "scheme": scheme, "bias": bias, "threads": 1, **options}
+            more |= {"format": "fp64"} if scheme == "native" else {}
+            plain, program = hwsim.run(a, b, c, **more), hwsim.run(a, b, c, functional=True, **more)
+            assert plain.c.tobytes() == program.c.tobytes(), (scheme, (m, n, k))
+            assert plain.cycles == program.cycles > 0
+
+
 def inputs_of(program, a, b, c, bias):
     codes = [x.view(np.uint32) for x in (a, b, c, bias.reshape(1, -1))]
     return dict(zip(program.inputs, codes, strict=True))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import depth
+from hwsim.dataflows.elementwise import depth, residual_format
 from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
 from hwsim.dataflows.tiled.model import SIDES
 from hwsim.errors import UnsupportedError
@@ -339,7 +339,7 @@ class _Allocation:
             wide = chunk * (end.words if end.placeholder_ops else 1)
             out = self.ring("out", family.registers, 2, wide, design.out_format, synced=True)
             count = 0 if end.placeholder_ops else design.epilogue_scratch
-            scratch = tuple(self.ring(f"end{i}", family.registers, 1, chunk, "fp32") for i in range(count))
+            scratch = tuple(self.ring(f"end{i}", family.registers, 1, chunk, end.format) for i in range(count))
             addends = tuple(
                 self.ring(name, family.registers, 2, chunk, matrix.format, synced=True)
                 for name, matrix in zip(("c", "c.in"), end.addends, strict=False)
@@ -461,7 +461,9 @@ class _Allocation:
             for operand in kernel.operands
         )
         count = 4 if design.repeats_fragments else 3 if dropped or design.k_sweeps > 1 else 2
-        return tuple(self.ring(f"split{i}", self.family.registers, 1, size, "fp32") for i in range(count))
+        source = next(operand.raw.format for operand in kernel.operands if operand.raw is not None)
+        form = residual_format(source)
+        return tuple(self.ring(f"split{i}", self.family.registers, 1, size, form) for i in range(count))
 
     def accumulators(self) -> tuple[AccumulatorBuffers, ...]:
         """The accumulators of all terms."""
@@ -493,8 +495,9 @@ class _Allocation:
         design, value = self.design, self.kernel.epilogue.value
         registers, n = self.family.registers, self.blocking.n
         if design.sequential_joins:
-            return (self.ring("join0", registers, 1, self.blocking.m * n, "fp32"),)
+            return (self.ring("join0", registers, 1, self.blocking.m * n, self.kernel.epilogue.format),)
         if not self.kernel.joined or value is None:
             return ()
         chunk = design.chunk_rows * n
-        return tuple(self.ring(f"join{i}", registers, 1, chunk, "fp32") for i in range(depth(value) + 1))
+        form = self.kernel.epilogue.format
+        return tuple(self.ring(f"join{i}", registers, 1, chunk, form) for i in range(depth(value) + 1))

@@ -346,7 +346,7 @@ class KernelDesign:
         """The number of fp32 scratch tiles of the epilogue."""
         end = self.kernel.epilogue
         needed = 0 if end.value is None or self.kernel.joined else depth(end.value)
-        if end.addends or end.alpha != 1 or end.target.format != "fp32" or needed:
+        if end.addends or end.alpha != 1 or end.target.format != end.format or needed:
             return needed + 2
         return 0
 

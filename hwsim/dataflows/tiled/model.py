@@ -89,9 +89,9 @@ class TileEpilogue:
     value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K. placeholder_ops:
     elementwise operations per element of `words` 32-bit words in place of arithmetic that is not fp32 (timing only;
     value, alpha and beta are then not computed). bias: one more addition, of this row, where it has a name. fused: the
-    multiplication that is one instruction with the addition of C, "alpha" or "beta". previous: the sum that a kernel
-    before this one wrote (None: there is none); scale: a power of two; order: which of value and `previous` is the left
-    operand of their sum.
+    multiplication that is one instruction with the addition of C, "alpha" or "beta". format: in which the lanes
+    compute. previous: the sum that a kernel before this one wrote (None: there is none); scale: a power of two; order:
+    which of value and `previous` is the left operand of their sum.
     """
 
     value: Expression | None
@@ -105,6 +105,7 @@ class TileEpilogue:
     partial: tuple[MatrixRef, ...] = ()
     placeholder_ops: int = 0
     words: int = 1
+    format: str = "fp32"
     previous: MatrixRef | None = None
     scale: float = 1.0
     order: Literal["value", "c"] = "value"

@@ -101,6 +101,11 @@ class Partition:
         """The number of 32-bit words per element of the sums."""
         return 2 if self.plan.arithmetic in WIDE or self.model.d == "fp64" else 1
 
+    @property
+    def sums(self) -> str:
+        """The format in which the lanes add."""
+        return "fp64" if self.model.d == "fp64" else "fp32"
+
     @cached_property
     def is_shared(self) -> bool:
         """Whether CTAs share the K of some tiles."""
@@ -113,27 +118,24 @@ class Partition:
 
     @cached_property
     def placeholder_ops(self) -> int:
-        """Operations per element in place of arithmetic that the fp32 lanes do not support; 0: they support it all."""
+        """Operations per element in place of arithmetic that the lanes do not support; 0: they support it all."""
         expression, problem, epilogue = self.plan.combine, self.gemm.problem, self.gemm.epilogue
         has_epilogue = epilogue.alpha != 1 or problem.has_c or problem.bias is not None
         is_plain = self.is_single and not has_epilogue and self.promotion_intervals[0] is None
         if is_plain and self.output.format == self.model.d and not self.is_sliced:
             return 0
-        is_fp32 = self.model.d == "fp32" and self.plan.arithmetic == "fp32" and not has_integer_parts(expression)
-        return 0 if is_fp32 else max(1, operations(expression))
+        is_of_lanes = self.model.d == self.plan.arithmetic in ("fp32", "fp64") and not has_integer_parts(expression)
+        return 0 if is_of_lanes else max(1, operations(expression))
 
     @property
     def time_alone(self) -> str:
         """Why the program computes no bits; empty where it computes them."""
         plan, problem, end = self.plan, self.gemm.problem, self.gemm.epilogue
         has_epilogue = end.alpha != 1 or problem.has_c or problem.bias is not None
-        is_wide = format_of(plan.input_format).bits > 32
         why = {
             f"{plan.arithmetic} sums of {self.model.d} results": self.placeholder_ops,
             f"pieces by {plan.split}": plan.split != "round",
-            f"an epilogue on {self.model.d} results": has_epilogue and self.model.d != "fp32",
-            f"pieces of {plan.input_format} operands": is_wide
-            and any(piece.format != plan.input_format for piece in (*plan.a_pieces, *plan.b_pieces)),
+            f"an epilogue on {self.model.d} results": has_epilogue and self.model.d not in ("fp32", "fp64"),
             "beta = 0 with a C": problem.has_c and not end.beta,
             "C beside tiles whose K CTAs share": problem.has_c and bool(self.gemm.schedule.regions),
             "a convolution": problem.image is not None,
@@ -294,6 +296,7 @@ class Partition:
             self._fused(alpha, beta) if c is not None and not own else "",
             placeholder_ops=own,
             words=self.words,
+            format=self.sums,
             previous=previous,
             scale=scale,
             order=part.order,
@@ -321,8 +324,9 @@ class Partition:
             part.value if is_joined and not self.placeholder_ops else None,
             partial[0],
             partial=partial,
-            placeholder_ops=int(is_promoted and self.model.d != "fp32"),
+            placeholder_ops=int(is_promoted and self.model.d not in ("fp32", "fp64")),
             words=format_of(self.model.d).bits // 32 or 1,
+            format=self.sums,
         )
 
 

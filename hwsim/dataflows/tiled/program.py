@@ -71,7 +71,7 @@ class ProgramWriter:
         if self.gemm.problem.has_c:
             inputs.append(self._declare(MatrixRef("C.in", partition.output.format)).name)
         if self.gemm.problem.bias is not None:
-            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, "fp32")
+            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, partition.sums)
             inputs.append(BIAS)
         terms = [kernel.terms for kernel in self.mapping.kernels]
         parts = partition.of(terms)

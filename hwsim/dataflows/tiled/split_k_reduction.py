@@ -28,7 +28,7 @@ def add_previous(
     scratch: LocalTile,
     label: str = "",
 ) -> None:
-    """Emit target = value + scale * previous. scratch: of fp32; may be the target."""
+    """Emit target = value + scale * previous. scratch: may be the target."""
     if epilogue.scale != 1:
         ops.op("scale", scratch, previous, scalar=epilogue.scale, label=label)
         previous = scratch
@@ -45,10 +45,10 @@ def add_c(
     scratch: LocalTile,
     label: str = "",
 ) -> None:
-    """Emit target = value + beta * C, or with the multiplication that is fused with the addition. scratch: of fp32; may
-    be the target.
+    """Emit target = value + beta * C, or with the multiplication that is fused with the addition. scratch: in the
+    format of the lanes; may be the target.
     """
-    if c.format != "fp32":
+    if c.format != scratch.format:
         ops.op("cast", scratch, c, label=label)
         c = scratch
     if epilogue.fused == "beta":
@@ -110,9 +110,9 @@ def reduction_pass(
             add_c(ops, epilogue, value, value, added[-1], scratch[1])
         if epilogue.bias:
             ops.op("add_row", value, value, ins[-1])
-        ops.op("copy" if outs[0].format == "fp32" else "cast", outs[0], value)
+        ops.op("copy" if outs[0].format == epilogue.format else "cast", outs[0], value)
 
-    temporaries = ("fp64",) if placeholder else ("fp32",) * (len(partial) + 2 + depth(expression))
+    temporaries = ("fp64",) if placeholder else (epilogue.format,) * (len(partial) + 2 + depth(expression))
     return Pass(
         name=name,
         inputs=reads,

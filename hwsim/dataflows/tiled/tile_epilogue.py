@@ -197,7 +197,7 @@ class ElementwiseEpilogue:
             )
             if is_needed
         ]
-        end = target if target.format == "fp32" or not scratch else scratch[1]
+        end = target if target.format == epilogue.format or not scratch else scratch[1]
         if self.context.design.kernel.joined:
             value = self.sums.rows(0, place, rows.start, rows.count)
         elif epilogue.value is None:

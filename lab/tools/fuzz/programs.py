@@ -3,10 +3,11 @@
 python lab/tools/fuzz/programs.py [--count 2000] [--first 0] [--log FILE]
 
 A program is made for a device whose numbers of cores and sizes of memories are drawn; in some, from number 20,000 on,
-CTAs share the K of tiles. It must fit its memories, end, and give by the functional machine the bits of the direct
-evaluator; the machine that executes one instruction at a time must give them in 10 random orders (each hundredth case:
-in 100). Then the program is damaged: a wait removed, a signal given to another semaphore, a count changed, a slot or
-bytes taken from a buffer. The checker refuses it, or all that holds for a program holds for it too.
+CTAs share the K of tiles; in some, from number 40,000 on, there are alpha, beta, C, a bias, another output format. It
+must fit its memories, end, and give by the functional machine the bits of the direct evaluator; the machine that
+executes one instruction at a time must give them in 10 random orders (each hundredth case: in 100). Then the program is
+damaged: a wait removed, a signal given to another semaphore, a count changed, a slot or bytes taken from a buffer. The
+checker refuses it, or all that holds for a program holds for it too.
 """
 
 import itertools
@@ -22,7 +23,7 @@ import hwsim
 from hwsim._kernels import gemm
 from hwsim.api import program as make_program
 from hwsim.devices.registry import shipped
-from hwsim.errors import HwsimError, ProgramError
+from hwsim.errors import HwsimError, ProgramError, UnsupportedError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
 from hwsim.machines import functional, reference, timing
@@ -35,6 +36,7 @@ NAMES = shipped()
 ORDERS, MANY_ORDERS = 10, 100
 DAMAGES = 3
 FIRST_SHARED = 20_000  # numbers below it were campaigns' before tiles were shared, and mean the same as then
+FIRST_EPILOGUE = 40_000  # the same, of epilogues
 LARGEST_STEPS, LARGEST_MACS = 1_000, 3_000_000  # of a program that is executed one instruction at a time
 SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3.4e38, 65504.0, 2.0**-24)
 
@@ -90,6 +92,21 @@ def shared(rng, device, sizes, given):
     ]
     kept = {name: value for name, value in given.items() if name != "split_k"}
     return {**kept, "schedule": Schedule(regions=tuple(regions))}
+
+
+def epilogue(number, sizes):
+    """Options of an epilogue, with C and a bias."""
+    rng, data, (m, n, _) = random.Random(f"epilogue {number}"), np.random.default_rng([number, 1]), sizes
+    given = {}
+    if rng.random() < 0.6:
+        given["alpha"] = rng.choice((0.75, -1.0, 0.1, 3.0))
+    if rng.random() < 0.6:
+        given |= {"c": with_specials(data, (m, n), number), "beta": rng.choice((1.0, -0.3, 2.0, 1e-3))}
+    if rng.random() < 0.4:
+        given["bias"] = with_specials(data, (n,), number)
+    if rng.random() < 0.3:
+        given["output"] = rng.choice(("fp16", "bf16", "fp32"))
+    return given
 
 
 def nodes(body):
@@ -188,16 +205,18 @@ def changed(rng, program):
     return kind, replace(program, kernels=(*program.kernels[:at], made, *program.kernels[at + 1 :]))
 
 
+def with_specials(data, shape, number):
+    """fp32 numbers; of each third number there are special values among them."""
+    x = (data.standard_normal(shape) * 2.0 ** data.integers(-6, 6, shape)).astype(np.float32)
+    if number % 3 == 0:
+        with np.errstate(all="ignore"):
+            x[data.random(shape) < 0.03] = data.choice(SPECIALS)
+    return x
+
+
 def operands(number, sizes):
     data = np.random.default_rng(number)
-    found = []
-    for shape in (sizes[::2], sizes[:0:-1]):
-        x = (data.standard_normal(shape) * 2.0 ** data.integers(-6, 6, shape)).astype(np.float32)
-        if number % 3 == 0:
-            with np.errstate(all="ignore"):
-                x[data.random(shape) < 0.03] = data.choice(SPECIALS)
-        found.append(x)
-    return found
+    return [with_specials(data, shape, number) for shape in (sizes[::2], sizes[:0:-1])]
 
 
 def case(number):
@@ -210,6 +229,8 @@ def case(number):
     sizes, given = request(rng, device)
     m, n, k = sizes
     a, b = operands(number, sizes)
+    if number >= FIRST_EPILOGUE:
+        given |= epilogue(number, sizes)
     program, cut = None, None
     if number >= FIRST_SHARED:
         cut = shared(random.Random(f"shared tiles {number}"), device, sizes, given)
@@ -239,10 +260,19 @@ def case(number):
         direct = hwsim.run(a, b, threads=1, timing=False, **given)
     except HwsimError:
         return "operands refused"
-    both = hwsim.run(a, b, threads=1, timing=False, functional=True, **given)
+    try:
+        both = hwsim.run(a, b, threads=1, timing=False, functional=True, **given)
+    except UnsupportedError as error:
+        assert "infinity or a NaN" in str(error), error
+        return "special values refused"
     assert direct.c.tobytes() == both.c.tobytes(), "bits differ between program and evaluator"
     taken = program.gemm.single.input_format
     codes = [np.ascontiguousarray(operand("A or B", x).converted(taken).codes) for x in (a, b)]
+    formats = {array.name: array.format for array in program.arrays}
+    for name, x in (("C.in", given.get("c")), ("bias", given.get("bias"))):
+        if x is not None:
+            rows = x.reshape(-1, x.shape[-1])
+            codes.append(np.ascontiguousarray(operand(name, rows).converted(formats[name]).codes))
     inputs = dict(zip(program.inputs, codes, strict=True))
     expected = functional.run(program, device, inputs)
     holds(program, device, inputs, expected, range(MANY_ORDERS if number % 100 == 0 else ORDERS))
