@@ -182,7 +182,7 @@ def best_split_k(
     k, multiple = gemm.problem.k, gemm.schedule.slice_multiple or SLICE_MULTIPLE
     cycles: dict[int, float] = {}
     count = 1
-    while count <= device.cores and count * multiple <= k:
+    while count == 1 or (count <= device.cores and count * multiple <= k):
         cut = replace(gemm, schedule=replace(gemm.schedule, split_k=count, slice_k=None))
         summed = slice_sum_cycles(device, gemm.problem.m * gemm.problem.n, count, len(core.plan.terms))
         cycles[count] = _blocking(core, cut, device, options, order).cycles * len(core.k_sweeps) + summed
