@@ -188,7 +188,7 @@ def best_split_k(
         cycles[count] = _blocking(core, cut, device, options, order).cycles * len(core.k_sweeps) + summed
         count *= 2
     best = min(cycles, key=lambda one: cycles[one])
-    return SplitK(best, cycles[best] / cycles[1], advise_below=0.0)
+    return SplitK(best, cycles[best] / cycles[1])
 
 
 def _fastest(core: CoupledPlan, group: int | None, device: Device, sizes: tuple[int, int, int]) -> Tile:
