@@ -67,12 +67,26 @@ def invariance(
     """One hashable label per m, in order: where labels are equal, a row of C[m, n] has equal bits for all operands.
 
     Labels that differ are of orders of summation that differ; their bits may be equal all the same (as of parts that
-    hold nothing, or of a K of 1). n, k: of the weight; m: numbers of rows. format, output, accumulate, layouts: as of
-    `hwsim.run`; output is what the unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16"). bias: one
-    value per column is added, which is another call of the library's. The label is of the first row: where several
-    CTAs share the K of some tiles, later rows of a product may differ (`BatchClass.has_equal_rows`). An m whose kernel
-    adds in an order that is not known has a label of its own. Raises InputError for numbers and names that are not
-    allowed, UnsupportedError where the library's choice is not known.
+    hold nothing, or of a K of 1). The label is of the first row: where several CTAs share the K of some tiles, later
+    rows of a product may differ (`BatchClass.has_equal_rows`). An m whose kernel adds in an order that is not known has
+    a label of its own.
+
+    Args:
+        n: columns of the weight.
+        k: rows of the weight.
+        m: numbers of rows.
+        device: a name, the path of a YAML file, a mapping of that shape, or a Device.
+        library: a name, a file, or what hwsim.library gives.
+        format: as of `hwsim.run`.
+        output: as of `hwsim.run`; what the unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16").
+        accumulate: as of `hwsim.run`.
+        a_layout: as of `hwsim.run`.
+        b_layout: as of `hwsim.run`.
+        bias: one value per column is added, which is another call of the library's.
+
+    Raises:
+        InputError: numbers and names that are not allowed.
+        UnsupportedError: the library's choice is not known.
     """
     weight = GemmCall(
         m=1,
@@ -106,14 +120,14 @@ def batch_classes(
     for size, (label, choice, sure) in zip(sizes, each, strict=True):
         members.setdefault(label, []).append((int(size), choice, sure))
     classes = []
-    for label, found in members.items():
+    for label, choices in members.items():
         kernels: dict[tuple[str, int], LibraryChoice] = {}
-        for _, choice, _ in found:
+        for _, choice, _ in choices:
             kernels.setdefault((choice.family, choice.split_k), choice)
-        own, confidences = tuple(size for size, *_ in found), tuple(sure for *_, sure in found)
-        has_equal_rows = all(_has_equal_rows(choice.schedule) for _, choice, _ in found)
-        classes.append(BatchClass(label, tuple(kernels.values()), own, confidences, has_equal_rows))
-    return sorted(classes, key=lambda one: -len(one.sizes_m))
+        sizes_of_class, confidences = tuple(size for size, *_ in choices), tuple(sure for *_, sure in choices)
+        has_equal_rows = all(_has_equal_rows(choice.schedule) for _, choice, _ in choices)
+        classes.append(BatchClass(label, tuple(kernels.values()), sizes_of_class, confidences, has_equal_rows))
+    return sorted(classes, key=lambda batch_class: -len(batch_class.sizes_m))
 
 
 def _has_equal_rows(schedule: Schedule) -> bool:
@@ -191,8 +205,11 @@ def _by_columns(schedule: Schedule, tree: Label, step: int, promoted: int | None
         return tree
     runs: list[tuple[int, Label]] = []  # where each begins
     at = 0
-    for start, stop, own in [*sorted(cuts, key=lambda cut: cut[:2]), (schedule.shape[1], schedule.shape[1], tree)]:
-        for begin, end, order in ((at, start, tree), (start, stop, own)):
+    for start, stop, order_of_cut in [
+        *sorted(cuts, key=lambda cut: cut[:2]),
+        (schedule.shape[1], schedule.shape[1], tree),
+    ]:
+        for begin, end, order in ((at, start, tree), (start, stop, order_of_cut)):
             if begin < end and (not runs or runs[-1][1] != order):
                 runs.append((begin, order))
         at = stop

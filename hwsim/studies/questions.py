@@ -54,16 +54,32 @@ def tune(
 ) -> Landscape:
     """The best blocking, order of tiles and instruction for C[m, n] = A[m, k] B[k, n]; see hwsim.studies.tune.tune.
 
-    format: the operands', for native products; options: the scheme's. library: what it runs stands beside (`library` of
-    the result). Raises InputError and UnsupportedError.
+    Args:
+        device: a name, the path of a YAML file, a mapping, or a Device.
+        m: rows of C.
+        n: columns of C.
+        k: columns of A.
+        scheme: a name.
+        format: the operands', for native products.
+        objective: what is made least: "cycles" and others of hwsim.studies.tune.tune.
+        chooser: "search", or a paper's formula.
+        exhaustive: every configuration, not tiles first.
+        budget: configurations that are timed, at most.
+        progress: called with shares of the work, 0 to 1.
+        library: what it runs stands beside (`library` of the result).
+        options: the scheme's.
+
+    Raises:
+        InputError: arguments that do not fit.
+        UnsupportedError: what the device cannot do.
     """
     chip, beside = load(device), None
     if library is not None:
-        given = options if format is None else {**options, "format": format}
-        beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **given)
+        call_options = options if format is None else {**options, "format": format}
+        beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **call_options)
     problem = Problem("fp32" if format is None else format, m, n, k)
     planned = plan_for(chip, scheme_of(scheme), problem, format, options)
-    found = searched.tune(
+    landscape = searched.tune(
         chip,
         planned.plan,
         (m, n, k),
@@ -73,7 +89,7 @@ def tune(
         budget=budget,
         progress=progress,
     )
-    return replace(found, library=beside)
+    return replace(landscape, library=beside)
 
 
 def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, **call: Any) -> LibraryKernel:
@@ -96,8 +112,12 @@ def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, 
 def diff(a: Any, b: Any, left: AnyDevice | Variant, right: AnyDevice | Variant, **options: Any) -> Difference:
     """One product in two ways: which elements differ, from which k on, and what the units did there.
 
-    a (m, k), b (k, n): as hwsim.run takes them. left, right: a device, or a Variant (device, scheme, format, schedule,
-    output, options, library). options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
+    Args:
+        a: (m, k), as hwsim.run takes it.
+        b: (k, n), as hwsim.run takes it.
+        left: a device, or a Variant (device, scheme, format, schedule, output, options, library).
+        right: a device, or a Variant.
+        options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
     """
     sides = [_by_record(a, b, side if isinstance(side, Variant) else Variant(side)) for side in (left, right)]
     return compared.diff(a, b, *sides, **options)
@@ -107,10 +127,15 @@ def _by_record(a: Any, b: Any, side: Variant) -> Variant:
     """The variant, by its record where a library's kernel computes it."""
     if side.library is None or side.gemm is not None:
         return side
-    asked: dict[str, Any] = {"device": side.device, "scheme": side.scheme, "format": side.format, "output": side.output}
+    settings: dict[str, Any] = {
+        "device": side.device,
+        "scheme": side.scheme,
+        "format": side.format,
+        "output": side.output,
+    }
     # the record is of the whole product, whatever part of it is computed
     part: dict[str, Any] = {"rows": slice(0, 1), "cols": slice(0, 1), "timing": False}
-    result = run(a, b, library=side.library, schedule=side.schedule, **asked, **part, **side.options)
+    result = run(a, b, library=side.library, schedule=side.schedule, **settings, **part, **side.options)
     return replace(side, gemm=result.gemm)
 
 
@@ -127,10 +152,21 @@ def explain(
 ) -> Mapping[str, Any]:
     """One element of a matrix instruction, stage by stage, as `hwsim explain --json` gives it.
 
-    a, b: (K',) a row of A and a column of B, K' at most the instruction's, as arrays of the operands' dtypes, or codes:
-    unsigned integers of their width. c: the accumulator, a code or an array of its dtype (default +0). scale_a,
-    scale_b: (K / block,) codes of block scales. scale_d: c is multiplied by 2^-scale_d. Raises InputError for other
-    dtypes, and what hwsim.report.explain.explain raises. hwsim.report.text.explain_text.explain_text makes text of it.
+    hwsim.report.text.explain_text.explain_text makes text of it.
+
+    Args:
+        device: a name, the path of a YAML file, a mapping, or a Device.
+        instruction: its name.
+        a: (K',) a row of A, K' at most the instruction's: an array of the operand's dtype, or bit patterns as unsigned
+            integers of its width.
+        b: (K',) a column of B, in the same way.
+        c: the accumulator, a bit pattern or an array of its dtype; +0 by default.
+        scale_a: (K / block,) bit patterns of block scales.
+        scale_b: (K / block,) bit patterns of block scales.
+        scale_d: c is multiplied by 2^-scale_d.
+
+    Raises:
+        InputError: other dtypes; and what hwsim.report.explain.explain raises.
     """
     chip: Device = load(device)
     spec = dot_spec(chip, instruction)
@@ -139,21 +175,21 @@ def explain(
     )
     if len(start) != 1:
         raise InputError(f"explain: c has {len(start)} elements; allowed: one accumulator")
-    scales = [None if x is None else [int(one) for one in np.ravel(x)] for x in (scale_a, scale_b)]
+    scales = [None if x is None else [int(scale) for scale in np.ravel(x)] for x in (scale_a, scale_b)]
     return explained.explain(
         chip, instruction, row, column, start[0], scale_a=scales[0], scale_b=scales[1], scale_d=scale_d
     )
 
 
-def _codes(name: str, given: Any, fmt: str) -> list[int]:
-    known = format_of(fmt)
-    array = np.ravel(given_array(f"explain: {name}", given))
-    if array.dtype == array_dtype(known) and array.dtype != code_dtype(known):
-        array = codes_of(array, known)
+def _codes(name: str, values: Any, fmt: str) -> list[int]:
+    number_format = format_of(fmt)
+    array = np.ravel(given_array(f"explain: {name}", values))
+    if array.dtype == array_dtype(number_format) and array.dtype != code_dtype(number_format):
+        array = codes_of(array, number_format)
     if array.dtype.kind not in "iu" or (array.astype(object) < 0).any() or (array.astype(object) >= 1 << 64).any():
         raise InputError(
-            f"explain: {name} is {fmt}; allowed: an array of {array_dtype(known)}, or codes as unsigned integers; got "
-            f"{np.asarray(given).dtype}"
+            f"explain: {name} is {fmt}; allowed: an array of {array_dtype(number_format)}, or codes as unsigned "
+            f"integers; got {np.asarray(values).dtype}"
         )
     return [int(x) for x in array.tolist()]
 

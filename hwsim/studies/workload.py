@@ -59,32 +59,37 @@ class Workload:
 def workload(path: str | Path, *, dimensions: Mapping[str, int] | None = None, merge: bool = False) -> Workload:
     """The layers (name, m, n, k, count) of the network in a file.
 
-    path: `.csv`, a topology of SCALE-Sim (convolutions or GEMMs), or `.onnx` (needs `pip install 'hwsim[sweep]'`).
     A convolution is its implicit GEMM: m output pixels, n filters, k filter height x width x channels.
-    dimensions: sizes of the ONNX model's symbolic dimensions by name, {"batch": 8}.
-    merge: layers of equal m, n and k become one with the name of the first; their counts are added.
-    Raises InputError (file, line, dimension), UnsupportedError (onnx is not installed).
+
+    Args:
+        path: `.csv`, a topology of SCALE-Sim (convolutions or GEMMs), or `.onnx` (needs `pip install 'hwsim[sweep]'`).
+        dimensions: sizes of the ONNX model's symbolic dimensions by name, {"batch": 8}.
+        merge: layers of equal m, n and k become one with the name of the first; their counts are added.
+
+    Raises:
+        InputError: a file, line or dimension that is wrong.
+        UnsupportedError: onnx is not installed.
     """
     path = Path(path)
     if path.suffix.lower() not in (".csv", ".onnx"):
         raise InputError(f"workload {path}: got the ending {path.suffix!r}; needs .csv (SCALE-Sim) or .onnx")
     if path.suffix.lower() == ".onnx":
-        found = onnx_workload(path, dimensions or {})
+        products_read = onnx_workload(path, dimensions or {})
     elif dimensions:
         raise InputError(f"workload {path}: a topology CSV has no symbolic dimensions; leave 'dimensions' out")
     else:
-        found = scalesim_workload(path)
-    return replace(found, layers=merged(found.layers)) if merge else found
+        products_read = scalesim_workload(path)
+    return replace(products_read, layers=merged(products_read.layers)) if merge else products_read
 
 
 def merged(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """Layers of equal sizes as one: the name of the first, the sum of the counts, the order of the first ones."""
-    found: dict[tuple[int, int, int], Layer] = {}
+    by_sizes: dict[tuple[int, int, int], Layer] = {}
     for layer in layers:
         sizes = (layer.m, layer.n, layer.k)
-        first = found.get(sizes)
-        found[sizes] = layer if first is None else replace(first, count=first.count + layer.count)
-    return tuple(found.values())
+        first = by_sizes.get(sizes)
+        by_sizes[sizes] = layer if first is None else replace(first, count=first.count + layer.count)
+    return tuple(by_sizes.values())
 
 
 def onnx_workload(path: Path, dimensions: Mapping[str, int]) -> Workload:

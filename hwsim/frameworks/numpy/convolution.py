@@ -70,8 +70,17 @@ def conv2d(
     only (`hwsim.run(conv=...)` has the time).
 
     Each group is one matrix product, as in an implicit GEMM: K runs over c, then r, then s, and padding counts as
-    zeros. c: (N, O, P, Q), added beta times. bias: (O,). arguments: those of hwsim.matmul (device, scheme, ...). Raises
-    InputError for shapes that do not fit, and whatever hwsim.matmul raises.
+    zeros.
+
+    Args:
+        x: (N, C, H, W).
+        w: (O, C / groups, R, S).
+        c: (N, O, P, Q), added beta times.
+        bias: (O,).
+        arguments: those of hwsim.matmul (device, scheme, ...).
+
+    Raises:
+        InputError: shapes that do not fit; and whatever hwsim.matmul raises.
     """
     for name in NOT_HERE:
         if name in arguments:
@@ -88,12 +97,12 @@ def conv2d(
         raise InputError(f"bias has shape {shift.shape}; allowed: ({shape.filters},)")
     parts = []
     for group in range(shape.groups):
-        own = slice(group * n, (group + 1) * n)
+        filters_of_group = slice(group * n, (group + 1) * n)
         part = matmul(
             im2col(images, shape, group),
-            filters[own].reshape(n, k).T,
-            None if start is None else np.moveaxis(start[:, own], 1, -1).reshape(-1, n),
-            bias=None if shift is None else shift[own],
+            filters[filters_of_group].reshape(n, k).T,
+            None if start is None else np.moveaxis(start[:, filters_of_group], 1, -1).reshape(-1, n),
+            bias=None if shift is None else shift[filters_of_group],
             **arguments,
         )
         parts.append(part)
