@@ -185,6 +185,7 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
     request, resolved, operands, options = call.request, call.resolved, call.operands, call.options
     product, errors = _computed(call, progress)
     times, record = call_times(call), resolved.gemm
+    program = resolved.timed.program if times.cycles is not None else None
     m, n, k = operands.sizes
     return Result(
         device=request.device.name,
@@ -203,7 +204,7 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
         gemm=record,
         times=times,
         refused=dict(resolved.refused),
-        notices=Notices(request, record, operands.pair, dict(resolved.options), times.cycles is not None),
+        notices=Notices(request, record, operands.pair, dict(resolved.options), program),
         errors=errors,
     )
 

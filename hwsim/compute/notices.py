@@ -13,21 +13,23 @@ from hwsim.analysis.run_records import RunWarning
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.notices import left_out, warnings_of
 from hwsim.operands.operand import Operand
+from hwsim.program.ir import Program
 from hwsim.request.request import Request
+from hwsim.resolve.choice.idle_cores import idle_cores
 from hwsim.resolve.choice.split_k_advice import advice
 
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """The warnings of a call. operands: A and B, None: there are none. options: complete ones of the scheme. is_timed:
-    whether there are cycles.
+    """The warnings of a call. operands: A and B, None: there are none. options: complete ones of the scheme. program:
+    whose cycles the result has, None: it has none.
     """
 
     request: Request
     record: Gemm
     operands: tuple[Operand, Operand] | None
     options: Mapping[str, Any]
-    is_timed: bool
+    program: Program | None
 
     def __call__(self) -> list[RunWarning]:
         warnings: list[RunWarning] = []
@@ -41,6 +43,7 @@ class Notices:
             warnings += left_out(self.record)
         if self.request.library is not None:
             warnings += warnings_of(self.request.library)
-        if self.is_timed and self.record.mapping is not None:
+        if self.program is not None and self.record.mapping is not None:
             warnings += advice(self.record, self.request.device, self.request.mapping)
+            warnings += idle_cores(self.record, self.program, self.request.device)
         return warnings

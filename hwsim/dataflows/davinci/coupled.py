@@ -75,9 +75,10 @@ class CoupledDataflow:
         return _program(gemm, core, kernel, device)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
-        """The best number of slices of K by estimate. A run without split-K gets no advice."""
-        plan = check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
-        return best_split_k(gemm, CoupledPlan.of(plan, gemm.unit, device), device, options, self.tile_order)
+        """The best number of slices of K by estimate; None for a mapped record, whose K is not cut again."""
+        if gemm.mapping is not None:
+            return None
+        return best_split_k(gemm, CoupledPlan.of(plan_of(gemm), gemm.unit, device), device, options, self.tile_order)
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as results show it: tile, n_fused, buffering, k_group (K accumulated from zero), unit, grid."""

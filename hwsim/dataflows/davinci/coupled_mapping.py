@@ -182,13 +182,13 @@ def best_split_k(
     k, multiple = gemm.problem.k, gemm.schedule.slice_multiple or SLICE_MULTIPLE
     cycles: dict[int, float] = {}
     count = 1
-    while count <= device.cores and count * multiple <= k:
+    while count == 1 or (count <= device.cores and count * multiple <= k):
         cut = replace(gemm, schedule=replace(gemm.schedule, split_k=count, slice_k=None))
         summed = slice_sum_cycles(device, gemm.problem.m * gemm.problem.n, count, len(core.plan.terms))
         cycles[count] = _blocking(core, cut, device, options, order).cycles * len(core.k_sweeps) + summed
         count *= 2
     best = min(cycles, key=lambda one: cycles[one])
-    return SplitK(best, cycles[best] / cycles[1], advise_below=0.0)
+    return SplitK(best, cycles[best] / cycles[1])
 
 
 def _fastest(core: CoupledPlan, group: int | None, device: Device, sizes: tuple[int, int, int]) -> Tile:

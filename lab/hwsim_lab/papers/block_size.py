@@ -11,7 +11,13 @@ from hwsim.result import Result
 from hwsim_lab.papers.anchor_data import value
 
 EDGE = 5632  # m = n = k
-SETTING: dict[str, Any] = {"device": "ascend910a", "scheme": "sgemm-cube", "tile": (176, 64, 176), "n_fused": 44}
+SETTING: dict[str, Any] = {
+    "device": "ascend910a",
+    "scheme": "sgemm-cube",
+    "tile": (176, 64, 176),
+    "n_fused": 44,
+    "grid": (32, 1),
+}
 #: Buffering -> the point of anchor_data; and that of their ratio.
 POINTS = {"double": "910a-double", "single": "910a-single"}
 RATIO = "910a-ratio"

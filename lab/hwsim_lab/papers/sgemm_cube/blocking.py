@@ -22,7 +22,7 @@ from hwsim.machines import timing
 from hwsim.machines.cost import Free
 from hwsim.program.ir import Kernel, Program
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
-from hwsim_lab.papers.sgemm_cube.chips import OLD, limits
+from hwsim_lab.papers.sgemm_cube.chips import GRID, OLD, limits
 from hwsim_lab.papers.sgemm_cube.moves import Moves, cores_by_row, moves, working_cores
 
 TILE, FUSED = (176, 64, 176), 44
@@ -38,7 +38,7 @@ def kernel(parts: Program, name: str = "gemm") -> Kernel:
 
 def one_term(m: int, n: int, k: int, **options: Any) -> tuple[Device, Program]:
     """The program of one FP16 product by Algorithm 1; (b_m, b_k, b_n) is 176, 64, 176 unless given."""
-    return program(device=OLD, scheme="native", format="fp16", m=m, n=n, k=k, **{"tile": TILE} | options)
+    return program(device=OLD, scheme="native", format="fp16", m=m, n=n, k=k, **{"tile": TILE, "grid": GRID} | options)
 
 
 @cache
@@ -185,10 +185,12 @@ def measure_structure(scale: Scale) -> Found:
     """Algorithm 1 as the program has it: conversions, cores and block rows, and the number of products."""
     result = run(device=OLD, scheme="sgemm-cube", m=352, n=352, k=2816, exact=False)
     m, n, k = 11264, 5632, 2816
-    _, parts = program(device=OLD, scheme="sgemm-cube", m=m, n=n, k=k, tile=TILE, n_fused=FUSED)
+    _, parts = program(device=OLD, scheme="sgemm-cube", m=m, n=n, k=k, tile=TILE, n_fused=FUSED, grid=GRID)
     before = moves(kernel(parts))
     terms = len(result.gemm.single.terms)
-    _, parts = program(device=OLD, scheme="sgemm-cube", m=m, n=n, k=k, tile=TILE, n_fused=FUSED, convert_a="kernel")
+    _, parts = program(
+        device=OLD, scheme="sgemm-cube", m=m, n=n, k=k, tile=TILE, n_fused=FUSED, grid=GRID, convert_a="kernel"
+    )
     found = moves(kernel(parts))
     of_a, others = (
         sum(count for name, count in found.made.items() if name.startswith("A.split") is is_a and "temp" not in name)
@@ -273,7 +275,7 @@ def measure_pipeline(scale: Scale) -> Found:
 def no_reuse(sizes: Sequence[int], n_fused: int) -> float:
     """TFLOP/s of the whole SGEMM-cube with so many blocks of A in L1."""
     m, n, k = sizes
-    found = run(device=OLD, scheme="sgemm-cube", m=m, n=n, k=k, tile=TILE, n_fused=n_fused, exact=False)
+    found = run(device=OLD, scheme="sgemm-cube", m=m, n=n, k=k, tile=TILE, n_fused=n_fused, grid=GRID, exact=False)
     assert found.tflops is not None
     return found.tflops
 

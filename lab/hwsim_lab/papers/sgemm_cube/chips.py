@@ -15,6 +15,7 @@ from hwsim_lab.papers import published_units
 from hwsim_lab.papers.experiment import Experiment, Found, Scale
 
 OLD, NEW = "ascend910a", "ascend910b3"
+GRID = (32, 1)  # of the 910A's cores in Algorithm 1: block rows of A alone
 HALF = format_of("fp16").bits // 8
 
 

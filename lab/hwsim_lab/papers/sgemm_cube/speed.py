@@ -19,11 +19,16 @@ from hwsim.host.threads import worker_count
 from hwsim_lab.papers.cells import Cell, CellCall, call
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
 from hwsim_lab.papers.sgemm_cube.blocking import FUSED, TILE, Block, fused
-from hwsim_lab.papers.sgemm_cube.chips import NEW, OLD, limits, peak_tflops
+from hwsim_lab.papers.sgemm_cube.chips import GRID, NEW, OLD, limits, peak_tflops
 
 ORIGINAL, SCHEME = "a100", "sgemm-cube"
-LISTED: dict[str, Any] = {"device": OLD, "scheme": SCHEME, "convert_a": "kernel"}  # as Algorithm 1 is listed
-APART: dict[str, Any] = {"device": OLD, "scheme": SCHEME}  # A is split by a kernel before
+LISTED: dict[str, Any] = {
+    "device": OLD,
+    "scheme": SCHEME,
+    "grid": GRID,
+    "convert_a": "kernel",
+}  # as Algorithm 1 is listed
+APART: dict[str, Any] = {"device": OLD, "scheme": SCHEME, "grid": GRID}  # A is split by a kernel before
 EDGE = 11264  # m = n = k of Fig. 10
 SIDES = (32, 48, 64, 96, 128, 144, 160, 176, 192, 208, 224)
 DEPTHS = (16, 32, 48, 64, 80, 96, 128, 256)

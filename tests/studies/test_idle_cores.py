@@ -1,0 +1,43 @@
+"""What a run says that leaves more than half of the cores idle."""
+
+import pytest
+
+import hwsim
+from hwsim.resolve.choice.idle_cores import CODE
+
+
+def said(**arguments):
+    found = hwsim.run(**{"exact": False} | arguments).warnings
+    return [one for one in found if one["code"] == CODE]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "busy", "cores", "remedy"),
+    [
+        ({"device": "ascend910a", "format": "fp16", "grid": (4, 2)}, 8, 32, "leave out grid, or cut K"),
+        ({"device": "ascend910a", "format": "fp16", "tile": (176, 64, 176), "grid": (1, 3)}, 3, 32, "tile and grid"),
+        ({"device": "h200", "format": "fp16", "tile": (128, 128, 64)}, 64, 132, "leave out tile, or cut K"),
+        ({"device": "ascend910b3", "format": "fp16", "m": 256, "tile": (128, 256, 64)}, 8, 20, "leave out tile"),
+    ],
+)
+def test_the_notice_counts_idle_cores_and_says_what_to_do(arguments, busy, cores, remedy):
+    (notice,) = said(**{"m": 1024, "n": 1024, "k": 1024} | arguments)
+    assert notice["count"] == cores - busy
+    assert notice["message"].startswith(f"{busy} of {cores} cores") and remedy in notice["message"]
+    assert ("split_k" in notice["message"]) == (arguments["device"] != "ascend910b3")
+
+
+def test_half_of_the_cores_is_enough():
+    given = {"device": "ascend910a", "format": "fp16", "m": 1024, "n": 1024, "k": 64}
+    assert said(**given, grid=(5, 3)) and not said(**given, grid=(4, 4))
+    assert not said(**given)
+
+
+def test_slices_of_k_are_named_only_where_k_is_whole():
+    given = {"device": "h200", "format": "fp16", "m": 64, "n": 64, "k": 4096}
+    assert "split_k" in said(**given)[0]["message"]
+    assert "split_k" not in said(**given, split_k=4)[0]["message"]
+
+
+def test_without_cycles_nothing_is_said():
+    assert not said(device="h200", format="fp16", m=64, n=64, k=64, timing=False)
