@@ -21,6 +21,7 @@ from hwsim.analysis.errors import bytes_needed as errors_need
 from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
+from hwsim.compute.followed import Followed
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
@@ -28,6 +29,7 @@ from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
+from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.operands.operand import Operand, selected_indices
 from hwsim.resolve.resolved import Resolved
@@ -107,13 +109,19 @@ class Errors:
 
 
 def compute(
-    resolved: Resolved, arrays: Arrays, *, by_program: bool, threads: int, progress: Progress | None
+    resolved: Resolved,
+    arrays: Arrays,
+    *,
+    by_program: bool,
+    threads: int,
+    progress: Progress | None,
+    elements: Followed | None = None,
 ) -> tuple[Array, Errors]:
-    """The product of a resolved run, and a callable for its errors. Raises UnsupportedError where no program gives
-    these bits.
+    """The product of a resolved run, and a callable for its errors. elements: of the program; their instructions are
+    added. Raises UnsupportedError where no program gives these bits.
     """
     if by_program:
-        return _by_program(resolved, arrays, threads, progress)
+        return _by_program(resolved, arrays, threads, progress, elements)
     evaluator, record = resolved.evaluator, resolved.gemm
     shape = arrays.a.shape[0], arrays.b.shape[1]
     bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
@@ -276,20 +284,23 @@ def _times(lead: tuple[int, ...]) -> str:
     return f", {math.prod(lead)} times," if lead else ""
 
 
-def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
+def _by_program(
+    resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None, elements: Followed | None
+) -> tuple[Array, Errors]:
     """The product as the functional machine computes it from the device's program."""
     program, device = resolved.program, resolved.device
+    asked = "functional=True" if elements is None else "values"
     has_epilogue = arrays.c is not None or arrays.bias is not None
     if program is None or not program.computes or resolved.has_stack_program or has_epilogue or arrays.is_partial:
         raise UnsupportedError(
-            "functional=True: no program gives these bits; it needs a device's program that computes the scheme, for "
+            f"{asked}: no program gives these bits; it needs a device's program that computes the scheme, for "
             "whole matrices, without C and bias"
         )
     taken = resolved.gemm.single.input_format
     if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
         raise UnsupportedError(
-            f"functional=True: programs write results of whole bytes, and {resolved.gemm.output} has "
-            f"{format_of(resolved.gemm.output).bits} bits; leave functional out"
+            f"{asked}: programs write results of whole bytes, and {resolved.gemm.output} has "
+            f"{format_of(resolved.gemm.output).bits} bits; leave {asked.removesuffix('=True')} out"
         )
     output = next(x for x in program.arrays if x.name == program.output)
     (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
@@ -305,12 +316,29 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
         "leave functional out, or compute cycles alone (exact=False)",
     )
 
+    matrices = np.ndindex(*lead)
+
     def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
-        backend = resolved.backend
+        backend, index = resolved.backend, next(matrices)
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         inputs = dict(zip(program.inputs, codes, strict=True))
-        out = functional.run(program, device, inputs, threads=threads, progress=report, backend=backend)
-        return array_of(backend.to_host(out), format_of(output.format))
+        places = [] if elements is None else elements.of_matrix(index)
+        follower = ElementValues(program, device, places, backend) if places else None
+        before_kernel = None if follower is None else follower.before_kernel
+        out = backend.to_host(
+            functional.run(
+                program,
+                device,
+                inputs,
+                threads=threads,
+                progress=report,
+                backend=backend,
+                before_kernel=before_kernel,
+            )
+        )
+        if follower is not None and elements is not None:
+            elements.add(index, follower.checked(out))
+        return array_of(out, format_of(output.format))
 
     product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
     return product, Errors(arrays.a, arrays.b, product, resolved.gemm.epilogue.alpha)
