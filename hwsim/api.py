@@ -100,27 +100,30 @@ def prepared(
 
 RUN_TEXT = """Compute D[m, n] = alpha A[m, k] B[k, n] + beta C + bias by `scheme` on `device`: bits and cycles.
 
-a, b: real matrices, (m, k) and (k, n), any strides, or stacks of them, (..., m, k) and (..., k, n), whose leading
-dimensions broadcast; without them N(0, 1) by `seed` in fp32, or rounded to `input_format` (int16 schemes: any values),
-and with exact=False sizes alone will do. Arrays of the scheme's own operand formats are taken as they are (`hwsim
-schemes show NAME` says which; float32, float16, ml_dtypes', float64, int16, int8); other real ones are rounded to the
-first of them. Unsigned arrays are codes where `input_format` says whose, or where they are as wide as a `format` of 16
-bits or fewer. c: (..., m, n), typed or codes of the output format.
-conv: the time of a convolution as an implicit GEMM, instead of m, n and k: sizes by name. Needs exact=False; the bits
-are hwsim.conv2d's. m, n and k of the result are those of one group's GEMM.
-device: a name, the path of a YAML file, a mapping of that shape, or a Device. scheme: a name, a Scheme, or "auto": the
-fastest with a predicted error of at most `error_target`; the result's `scheme` is the one selected.
-gemm: a resolved record (or the mapping of its JSON) to do again, instead of scheme and options. Its device is loaded by
-name; give `device` where that is a file or a Device of one's own. A device file that has changed since is refused.
-progress: called with shares of the work, 0 to 1.
+Arrays of the scheme's own operand formats are taken as they are (`hwsim schemes show NAME` says which: float32,
+float16, ml_dtypes', float64, int16, int8). Other real arrays are rounded to the first of them. Unsigned arrays are bit
+patterns where `input_format` says whose, or where they are as wide as a `format` of 16 bits or fewer.
 
-The result holds the resolved record (`gemm`), which fixes bits and cycles. Cycles come from the device's
-program. There are none for devices without timing data, nor for plans, schedules and epilogues that the family's
-dataflow does not support; `timing_note` gives the reason. Cycles of a stack are those of one program for all matrices
-where the dataflow supports stacks, else those of one matrix times their number.
+The result holds the resolved record (`gemm`), which fixes bits and cycles. Cycles come from the device's program. There
+are none for devices without timing data, nor for plans, schedules and epilogues that the family's dataflow does not
+support; `timing_note` gives the reason. Cycles of a stack are those of one program for all matrices where the dataflow
+supports stacks, else those of one matrix times their number.
 
-Raises InputError for arguments that do not fit, UnsupportedError for what the device cannot do, ConfigError for a bad
-device file.
+Args:
+    a: real matrix (m, k), any strides, or a stack (..., m, k); None: N(0, 1) by `seed` in fp32 or `input_format`; with
+        exact=False sizes alone will do.
+    b: real matrix (k, n), or a stack (..., k, n), whose leading dimensions broadcast with those of `a`.
+    c: (..., m, n), numbers or bit patterns of the output format.
+    device: a name, the path of a YAML file, a mapping of that shape, or a Device.
+    scheme: a name, a Scheme, or "auto": the fastest with a predicted error of at most `error_target`.
+    gemm: a resolved record (or the mapping of its JSON) to do again, instead of scheme and options. Its device is
+        loaded by name; give `device` where that is a file or a Device of one's own. A changed device file is refused.
+    progress: called with shares of the work, 0 to 1.
+
+Raises:
+    InputError: arguments that do not fit.
+    UnsupportedError: what the device cannot do.
+    ConfigError: a bad device file.
 """
 
 
@@ -162,7 +165,10 @@ def matmul(
 ) -> Array:
     """The product of `a` and `b` on a simulated device, bits only: same as `run(a, b, c, timing=False, ...).c`.
 
-    a: (..., m, k). b: (..., k, n). Leading dimensions broadcast, as in numpy.matmul. Raises as `run`.
+    Args:
+        a: (..., m, k).
+        b: (..., k, n). Leading dimensions broadcast, as in numpy.matmul.
+        c: as of `run`, as all further arguments; raises as `run`.
     """
     options.setdefault("timing", False)
     product = run(a, b, c, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c

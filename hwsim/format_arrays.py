@@ -28,10 +28,15 @@ EXACT_IN_FP64 = 2**53
 def decode(codes: Any, format: str, *, out: Array | None = None, dtype: DTypeLike | None = None) -> Array:
     """Exact values of codes, same shape.
 
-    codes: unsigned integers as wide as the format (uint8 for 4 and 6 bits), or an array of its own dtype; any shape
-    and strides. dtype: float32 or float64 (default: float32 where it holds every value, else float64; int64 stays
-    int64, its only dtype). out: an array of that shape and dtype, filled and returned.
-    Raises InputError for another dtype, or one that does not hold every value.
+    Args:
+        codes: unsigned integers as wide as the format (uint8 for 4 and 6 bits), or an array of its own dtype; any shape
+            and strides.
+        format: a name (`hwsim formats`).
+        out: an array of that shape and dtype, filled and returned.
+        dtype: float32 or float64 (default: float32 where it holds every value, else float64; int64 stays int64).
+
+    Raises:
+        InputError: another dtype, or one that does not hold every value.
     """
     fmt = format_of(format)
     given = np.asarray(codes_of(_native(codes), fmt))  # of 0-d codes, a scalar
@@ -58,14 +63,21 @@ def encode(
 ) -> Array:
     """Codes of values, each rounded once: an array of `hwsim.formats.code_dtype`, same shape.
 
-    values: float16, float32, float64, an ml_dtypes float, or integers that float64 holds exactly; any shape, strides.
-    rounding: RNE, RNA (to nearest; ties to even, away from zero), RZ, RU, RD, RA (away from zero), RO (to odd: an
-    inexact value goes to the neighbour with an odd last bit), SR (stochastic, needs `seed`). SR: of the neighbours
-    lo < abs(x) < hi in the format, hi where u < (abs(x) - lo) / (hi - lo), u one uniform multiple of 2^-53 per
-    element in C order, from NumPy's PCG64 of that seed; so the mean is abs(x) to 2^-53 of hi - lo.
-    overflow: "ieee", "infinity", "saturate", as of hwsim.formats.round_to; for RA, RO and SR, "ieee" is as for RNE.
-    nan: "quiet", or "zero" (the only one that formats without NaN take, where there is a NaN).
-    out: an array of that shape and dtype, any strides, filled and returned. Raises InputError.
+    Rounding SR: of the neighbours lo < abs(x) < hi in the format, hi where u < (abs(x) - lo) / (hi - lo), u one uniform
+    multiple of 2^-53 per element in C order, from NumPy's PCG64 of that seed; so the mean is abs(x) to 2^-53 of hi - lo.
+
+    Args:
+        values: float16, float32, float64, an ml_dtypes float, or integers that float64 holds exactly; any shape, strides.
+        format: a name (`hwsim formats`).
+        rounding: RNE, RNA (to nearest; ties to even, away from zero), RZ, RU, RD, RA (away from zero), RO (to odd: an
+            inexact value goes to the neighbour with an odd last bit), SR (stochastic, needs `seed`).
+        overflow: "ieee", "infinity", "saturate", as of hwsim.formats.round_to; for RA, RO and SR, "ieee" is as for RNE.
+        nan: "quiet", or "zero" (the only one that formats without NaN take, where there is a NaN).
+        seed: of stochastic rounding.
+        out: an array of that shape and dtype, any strides, filled and returned.
+
+    Raises:
+        InputError: values, names or arrays that are not allowed.
     """
     fmt = format_of(format)
     x = _floats(values)

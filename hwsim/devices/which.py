@@ -75,10 +75,23 @@ def which(
 ) -> list[Matching]:
     """The matrix instructions of all devices (or of `devices`) that have all that is asked for.
 
-    bits, bits_b: formats of A and B (B's as A's, but where given). accumulate: format of the accumulator C; result: of
-    D. model, rounding, terms: of the dot unit; least_fraction_bits: fraction bits that it keeps while adding, at least
-    (units that drop none always match). scale_input_d: it scales its accumulator. timing: its rate is known.
-    Instructions that differ only in N are one. Raises InputError for formats, models and roundings that there are not.
+    Instructions that differ only in N are one.
+
+    Args:
+        bits: format of A, and of B where `bits_b` says no other.
+        bits_b: format of B.
+        accumulate: format of the accumulator C.
+        result: format of D.
+        model: of the dot unit.
+        rounding: of the dot unit.
+        terms: products that the dot unit adds in one step.
+        least_fraction_bits: fraction bits that the unit keeps while it adds, at least; units that drop none match.
+        scale_input_d: the instruction scales its accumulator.
+        timing: the instruction's rate is known.
+        devices: names of the devices to look at; None: all.
+
+    Raises:
+        InputError: formats, models and roundings that there are not.
     """
     for name in (bits, bits_b, accumulate, result):
         if name is not None:

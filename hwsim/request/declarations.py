@@ -258,6 +258,6 @@ def _by_owner() -> Iterator[tuple[str, str, Iterable[Option]]]:
 
 def describe(function: Any, text: str) -> None:
     """Give `function` a docstring that lists every declaration of an option."""
-    lines = [text.rstrip(), "", "Options (hwsim.request.declarations):"]
+    lines = [text.rstrip(), "", "Options:"]
     lines += [f"    {entry.option.name}: {entry.text}" for entry in declared()]
     function.__doc__ = "\n".join(lines) + "\n"

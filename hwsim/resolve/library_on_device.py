@@ -32,15 +32,21 @@ def library(
 ) -> LibraryOnDevice:
     """A GEMM library's choices on a device.
 
-    name: "cublas", the name of a library that an installed package registers, or a file that `hwsim library record`
-    wrote (.npz): its answers where it has them, else those of the shipped version that it was asked of (of another
-    version there are none). On chips that cuBLAS was not asked on, its choices are hwsim's estimate among the kernels
-    of the library file that the device names, with evidence "assumption". version: as "13.1"; None: the newest there is
-    whose rules were seen. workspace_bytes: what the library may use; None: 32 MiB, with a file and in a product that of
-    PyTorch's call. What this function gave for the same device is taken as name, too.
+    On chips that cuBLAS was not asked on, its choices are hwsim's estimate among the kernels of the library file that
+    the device names, with evidence "assumption".
 
-    Raises UnsupportedError for a library, a version or a device that nothing is known of, ConfigError for a file that
-    is none, InputError for a library on another device.
+    Args:
+        name: "cublas", the name of a library that an installed package registers, or a file that `hwsim library record`
+            wrote (.npz): its answers where it has them, else those of the shipped version that it was asked of (of
+            another version there are none). What this function gave for the same device is taken, too.
+        device: a name, the path of a YAML file, a mapping of that shape, or a Device.
+        version: as "13.1"; None: the newest there is whose rules were seen.
+        workspace_bytes: what the library may use; None: 32 MiB, with a file and in a product that of PyTorch's call.
+
+    Raises:
+        UnsupportedError: a library, a version or a device that nothing is known of.
+        ConfigError: a file that is none.
+        InputError: a library on another device.
     """
     if isinstance(name, LibraryOnDevice):
         return _same_device(name, load(device))

@@ -67,12 +67,26 @@ def invariance(
     """One hashable label per m, in order: where labels are equal, a row of C[m, n] has equal bits for all operands.
 
     Labels that differ are of orders of summation that differ; their bits may be equal all the same (as of parts that
-    hold nothing, or of a K of 1). n, k: of the weight; m: numbers of rows. format, output, accumulate, layouts: as of
-    `hwsim.run`; output is what the unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16"). bias: one
-    value per column is added, which is another call of the library's. The label is of the first row: where several
-    CTAs share the K of some tiles, later rows of a product may differ (`BatchClass.has_equal_rows`). An m whose kernel
-    adds in an order that is not known has a label of its own. Raises InputError for numbers and names that are not
-    allowed, UnsupportedError where the library's choice is not known.
+    hold nothing, or of a K of 1). The label is of the first row: where several CTAs share the K of some tiles, later
+    rows of a product may differ (`BatchClass.has_equal_rows`). An m whose kernel adds in an order that is not known has
+    a label of its own.
+
+    Args:
+        n: columns of the weight.
+        k: rows of the weight.
+        m: numbers of rows.
+        device: a name, the path of a YAML file, a mapping of that shape, or a Device.
+        library: a name, a file, or what hwsim.library gives.
+        format: as of `hwsim.run`.
+        output: as of `hwsim.run`; what the unit gives where it is not said (PyTorch's layers: say "bf16" or "fp16").
+        accumulate: as of `hwsim.run`.
+        a_layout: as of `hwsim.run`.
+        b_layout: as of `hwsim.run`.
+        bias: one value per column is added, which is another call of the library's.
+
+    Raises:
+        InputError: numbers and names that are not allowed.
+        UnsupportedError: the library's choice is not known.
     """
     weight = GemmCall(
         m=1,

@@ -54,8 +54,24 @@ def tune(
 ) -> Landscape:
     """The best blocking, order of tiles and instruction for C[m, n] = A[m, k] B[k, n]; see hwsim.studies.tune.tune.
 
-    format: the operands', for native products; options: the scheme's. library: what it runs stands beside (`library` of
-    the result). Raises InputError and UnsupportedError.
+    Args:
+        device: a name, the path of a YAML file, a mapping, or a Device.
+        m: rows of C.
+        n: columns of C.
+        k: columns of A.
+        scheme: a name.
+        format: the operands', for native products.
+        objective: what is made least: "cycles" and others of hwsim.studies.tune.tune.
+        chooser: "search", or a paper's formula.
+        exhaustive: every configuration, not tiles first.
+        budget: configurations that are timed, at most.
+        progress: called with shares of the work, 0 to 1.
+        library: what it runs stands beside (`library` of the result).
+        options: the scheme's.
+
+    Raises:
+        InputError: arguments that do not fit.
+        UnsupportedError: what the device cannot do.
     """
     chip, beside = load(device), None
     if library is not None:
@@ -96,8 +112,12 @@ def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, 
 def diff(a: Any, b: Any, left: AnyDevice | Variant, right: AnyDevice | Variant, **options: Any) -> Difference:
     """One product in two ways: which elements differ, from which k on, and what the units did there.
 
-    a (m, k), b (k, n): as hwsim.run takes them. left, right: a device, or a Variant (device, scheme, format, schedule,
-    output, options, library). options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
+    Args:
+        a: (m, k), as hwsim.run takes it.
+        b: (k, n), as hwsim.run takes it.
+        left: a device, or a Variant (device, scheme, format, schedule, output, options, library).
+        right: a device, or a Variant.
+        options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
     """
     sides = [_by_record(a, b, side if isinstance(side, Variant) else Variant(side)) for side in (left, right)]
     return compared.diff(a, b, *sides, **options)
@@ -127,10 +147,21 @@ def explain(
 ) -> Mapping[str, Any]:
     """One element of a matrix instruction, stage by stage, as `hwsim explain --json` gives it.
 
-    a, b: (K',) a row of A and a column of B, K' at most the instruction's, as arrays of the operands' dtypes, or codes:
-    unsigned integers of their width. c: the accumulator, a code or an array of its dtype (default +0). scale_a,
-    scale_b: (K / block,) codes of block scales. scale_d: c is multiplied by 2^-scale_d. Raises InputError for other
-    dtypes, and what hwsim.report.explain.explain raises. hwsim.report.text.explain_text.explain_text makes text of it.
+    hwsim.report.text.explain_text.explain_text makes text of it.
+
+    Args:
+        device: a name, the path of a YAML file, a mapping, or a Device.
+        instruction: its name.
+        a: (K',) a row of A, K' at most the instruction's: an array of the operand's dtype, or bit patterns as unsigned
+            integers of its width.
+        b: (K',) a column of B, in the same way.
+        c: the accumulator, a bit pattern or an array of its dtype; +0 by default.
+        scale_a: (K / block,) bit patterns of block scales.
+        scale_b: (K / block,) bit patterns of block scales.
+        scale_d: c is multiplied by 2^-scale_d.
+
+    Raises:
+        InputError: other dtypes; and what hwsim.report.explain.explain raises.
     """
     chip: Device = load(device)
     spec = dot_spec(chip, instruction)

@@ -66,12 +66,20 @@ def sweep(
 ) -> SweepTable:
     """Run the points of a study, a YAML file or a mapping of that shape (docs/sweeps.md), as a table.
 
-    out: a file for the table, .csv, .jsonl or .parquet (needs pyarrow). jobs: processes, by default one per processor.
-    scheduler: address of a dask.distributed scheduler (tcp://host:8786), whose workers run the points instead.
-    cache: read and write the journal of results (HWSIM_CACHE), from which a stopped sweep goes on. progress: called
-    with shares of the points, 0 to 1. A point that the device cannot run is a row whose `refused` says why.
-    Raises ConfigError for a wrong study or device file, InputError or UnsupportedError for unknown names and other
-    arguments, InputError for files that cannot be read or written.
+    A point that the device cannot run is a row whose `refused` says why.
+
+    Args:
+        study: the path of a YAML file, or a mapping of its shape.
+        out: a file for the table, .csv, .jsonl or .parquet (needs pyarrow).
+        jobs: processes, by default one per processor.
+        scheduler: address of a dask.distributed scheduler (tcp://host:8786), whose workers run the points instead.
+        cache: read and write the journal of results (HWSIM_CACHE), from which a stopped sweep goes on.
+        progress: called with shares of the points, 0 to 1.
+
+    Raises:
+        ConfigError: a wrong study or device file.
+        InputError: unknown names, other arguments, and files that cannot be read or written.
+        UnsupportedError: names of what hwsim does not have.
     """
     path = None if out is None else checked_table_path(Path(out))
     if scheduler is not None and jobs is not None:

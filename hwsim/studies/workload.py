@@ -59,11 +59,16 @@ class Workload:
 def workload(path: str | Path, *, dimensions: Mapping[str, int] | None = None, merge: bool = False) -> Workload:
     """The layers (name, m, n, k, count) of the network in a file.
 
-    path: `.csv`, a topology of SCALE-Sim (convolutions or GEMMs), or `.onnx` (needs `pip install 'hwsim[sweep]'`).
     A convolution is its implicit GEMM: m output pixels, n filters, k filter height x width x channels.
-    dimensions: sizes of the ONNX model's symbolic dimensions by name, {"batch": 8}.
-    merge: layers of equal m, n and k become one with the name of the first; their counts are added.
-    Raises InputError (file, line, dimension), UnsupportedError (onnx is not installed).
+
+    Args:
+        path: `.csv`, a topology of SCALE-Sim (convolutions or GEMMs), or `.onnx` (needs `pip install 'hwsim[sweep]'`).
+        dimensions: sizes of the ONNX model's symbolic dimensions by name, {"batch": 8}.
+        merge: layers of equal m, n and k become one with the name of the first; their counts are added.
+
+    Raises:
+        InputError: a file, line or dimension that is wrong.
+        UnsupportedError: onnx is not installed.
     """
     path = Path(path)
     if path.suffix.lower() not in (".csv", ".onnx"):

@@ -183,9 +183,13 @@ def _has_products(equation: Any) -> bool:
 def emulated(function: Callable[..., Any], **arguments: Any) -> Emulated:
     """The function with every dot_general on a simulated device, its gradients' products too.
 
-    arguments: as of `dot_general`. jit, grad and vmap go around it (jax.grad(hwsim.jax.emulated(loss))), so that the
+    jit, grad and vmap go around it (jax.grad(hwsim.jax.emulated(loss))), so that the
     gradient's products are found. Inside, jit, scan, while, cond and checkpoints are followed; custom derivatives of
     functions with products inside are not used: these are differentiated as they are written. Convolutions, complex
     products, linear solves, shard_map and Pallas kernels are left to JAX and counted. Raises as `dot_general`.
+
+    Args:
+        function: of JAX arrays.
+        arguments: as of `dot_general`.
     """
     return Emulated(function, arguments)

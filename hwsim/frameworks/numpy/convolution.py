@@ -70,8 +70,17 @@ def conv2d(
     only (`hwsim.run(conv=...)` has the time).
 
     Each group is one matrix product, as in an implicit GEMM: K runs over c, then r, then s, and padding counts as
-    zeros. c: (N, O, P, Q), added beta times. bias: (O,). arguments: those of hwsim.matmul (device, scheme, ...). Raises
-    InputError for shapes that do not fit, and whatever hwsim.matmul raises.
+    zeros.
+
+    Args:
+        x: (N, C, H, W).
+        w: (O, C / groups, R, S).
+        c: (N, O, P, Q), added beta times.
+        bias: (O,).
+        arguments: those of hwsim.matmul (device, scheme, ...).
+
+    Raises:
+        InputError: shapes that do not fit; and whatever hwsim.matmul raises.
     """
     for name in NOT_HERE:
         if name in arguments:

@@ -209,10 +209,14 @@ def _stored(value: Plain, out: Any) -> Any:
 def emulate(*, measure: bool = True, timing: bool = False, **arguments: Any) -> Iterator[Engine]:
     """Context manager: inside it np.matmul, np.dot, np.tensordot and np.einsum run on a simulated device.
 
-    arguments: those of `hwsim.run`: device, scheme, format, schedule, threads, ... Yields the `Engine`, which counts.
-    Only calls through the np module are redirected. `a @ b` and `a.dot(b)` of plain arrays are not (see `Array`), nor
-    are products inside NumPy's compiled code. Blocks may be nested; the innermost one applies. Not for several threads
+    Yields the `Engine`, which counts. Only calls through the np module are redirected. `a @ b` and `a.dot(b)` of plain
+    arrays are not (see `Array`), nor are products inside NumPy's compiled code. Blocks may be nested; the innermost one applies. Not for several threads
     at a time. Raises what `hwsim.run` raises, immediately for an unknown device or scheme.
+
+    Args:
+        measure: compute the error of each product against an exact one.
+        timing: add up the simulated device's time.
+        arguments: those of `hwsim.run`: device, scheme, format, schedule, threads, ...
     """
     engine = new_engine(arguments, measure, timing)
     before = {name: getattr(np, name) for name in CAUGHT}

@@ -114,9 +114,17 @@ def diff(
 ) -> Parting:
     """Run `model` on x (a tensor, or a tuple of arguments) in two ways, and compare its products bit by bit, in order.
 
-    left, right: a device, or a mapping of arguments of `emulate`; common: arguments of both. The model must multiply in
-    the same order both times (dropout is as the model's mode says: eval() first). Raises InputError where the two runs
-    have unlike products, and as `emulate`.
+    The model must multiply in the same order both times (dropout is as the model's mode says: eval() first).
+
+    Args:
+        model: a module or a function.
+        x: a tensor, or a tuple of arguments.
+        left: a device, or a mapping of arguments of `emulate`.
+        right: a device, or a mapping of arguments of `emulate`.
+        common: arguments of both.
+
+    Raises:
+        InputError: the two runs have unlike products; and as `emulate`.
     """
     given = [{"device": side} if isinstance(side, str) else dict(side) for side in (left, right)]
     runs: list[list[tuple[Place, torch.Tensor]]] = [[], []]

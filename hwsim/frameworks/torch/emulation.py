@@ -234,20 +234,24 @@ def emulate(
 ) -> Iterator[Emulation]:
     """Context manager: inside it PyTorch's matrix products run on a simulated device; yields an `Emulation`.
 
-    arguments: those of `hwsim.run` (device, scheme, format, library, accumulate, split_k, threads, ...) for all three
-    passes; forward, backward_input, backward_weight: a mapping of what differs in a pass (the gradients of the operand
-    that comes first in a product and of the second; a layer's weight is the second; None takes an argument back), or
-    "plain" for PyTorch's own product; scale="power-of-two": each operand is first scaled into `format`'s range by a
-    power of two; gradient_format: format of the operand that is a gradient. modules: {pattern of qualified names
-    ("blocks.*.attn"): the arguments that hold there instead, or "plain"}. measure_every: the error of the first and
-    then of every so many products of a layer is measured (0: none). timing: add up the simulated device's time.
-
     Caught: mm, bmm, matmul, addmm, baddbmm, mv, dot, inner, tensordot, einsum, linear, convolutions and transposed ones
     with their gradients, scaled_dot_product_attention in its math form, _scaled_mm with one scale per tensor, _int_mm;
     what PyTorch multiplies otherwise is counted by name (`not_caught`). Results have the dtypes that PyTorch gives. The
     gradients of products follow the settings of their forward pass, wherever backward() is called; products that
     PyTorch's C++ functions call, and recomputation by checkpoints, need it to be called inside.
-    Raises InputError, UnsupportedError and ConfigError, for arguments at once.
+
+    Args:
+        modules: {pattern of qualified names ("blocks.*.attn"): the arguments that hold there instead, or "plain"}.
+        measure_every: the error of the first and then of every so many products of a layer is measured (0: none).
+        timing: add up the simulated device's time.
+        arguments: those of `hwsim.run` (device, scheme, format, library, accumulate, split_k, threads, ...) for all
+            three passes. forward, backward_input, backward_weight: a mapping of what differs in a pass (the gradients
+            of a product's first operand and of its second, which a layer's weight is; None takes an argument back), or
+            "plain" for PyTorch's own product. scale="power-of-two": each operand is first scaled into `format`'s range
+            by a power of two. gradient_format: format of the operand that is a gradient.
+
+    Raises:
+        InputError: arguments that do not fit, at once; UnsupportedError and ConfigError too.
     """
     settings, record = settings_of(arguments, modules), Record(measure_every, timing)
     with contextlib.ExitStack() as stack:

@@ -74,9 +74,15 @@ def swap(
 ) -> Emulation:
     """Let the linear and convolution modules of `model` compute on a simulated device; returns the record's owner.
 
-    arguments, modules, measure_every, timing: as of `emulate`. Parameters, names and classes stay as they are: only
-    `forward` of these modules is replaced, until `unswap`. Other products (attention, functions of the model's own) are
-    left to PyTorch, or to an `emulate` around them.
+    Parameters, names and classes stay as they are: only `forward` of these modules is replaced, until `unswap`. Other
+    products (attention, functions of the model's own) are left to PyTorch, or to an `emulate` around them.
+
+    Args:
+        model: its linear and convolution modules are swapped.
+        modules: as of `emulate`.
+        measure_every: as of `emulate`.
+        timing: as of `emulate`.
+        arguments: as of `emulate`.
     """
     settings, record = settings_of(arguments, modules), Record(measure_every, timing)
     activate(settings, record)

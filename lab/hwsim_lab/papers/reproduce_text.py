@@ -57,12 +57,12 @@ def by_kind(outcomes: Sequence[ClaimOutcome]) -> str:
 
 def table(outcomes: Iterable[ClaimOutcome]) -> str:
     """A row per claim: what the paper says, what was measured, the verdict."""
-    lines = ["| claim | item | stated | paper | hwsim | verdict |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = ["| verdict | claim | item | stated | paper | hwsim |", "| --- | --- | --- | --- | --- | --- |"]
     for one in outcomes:
         claim = one.claim
         own = numbers_text(one.measured) or "-"
         unit = f" {claim.unit}" if claim.unit and claim.paper else ""
-        cells = (claim.id, claim.item, claim.stated, numbers_text(claim.paper) + unit, own, f"**{one.verdict}**")
+        cells = (f"**{one.verdict}**", claim.id, claim.item, claim.stated, numbers_text(claim.paper) + unit, own)
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
