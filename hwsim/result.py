@@ -279,13 +279,16 @@ class Result:
             "device_sha256",
         )
         parts = {name: getattr(self, name) for name in names}
-        by_program: dict[str, Any] = {} if self.executed is None else {"executed": dict(self.executed)}
-        if self.values is not None:
-            by_program["values"] = [
+        values = (
+            None
+            if self.values is None
+            else [
                 {"element": list(place), "steps": [step.to_dict() for step in steps]}
                 for place, steps in self.values.items()
             ]
-        return {"schema": SCHEMA, **parts, **by_program, "gemm": self.gemm.to_dict()}
+        )
+        executed = None if self.executed is None else dict(self.executed)
+        return {"schema": SCHEMA, **parts, "executed": executed, "values": values, "gemm": self.gemm.to_dict()}
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""

@@ -20,9 +20,9 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import MismatchError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.element_steps import CodedValue, ElementStep
-from hwsim.machines.provenance import CorePart, Elements, NeededInstr, provenance
+from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, provenance
 from hwsim.machines.storage import bytes_per_slot_byte
-from hwsim.program.sequence import Place, PlacedInstr
+from hwsim.program.sequence import PlacedInstr, PlacedTile
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -122,7 +122,7 @@ class _CoreRun:
                 else:
                     self._elementwise(needed)
 
-    def _view(self, place: Place) -> Codes:
+    def _view(self, place: PlacedTile) -> Codes:
         """A view of a tile's codes."""
         dtype = code_dtype(format_of(place.format))
         if place.is_global:
@@ -134,13 +134,13 @@ class _CoreRun:
         flat = self.slots[place.store][: rows * place.width * place.size].view(dtype).reshape(rows, place.width)
         return flat[place.row :, place.col : place.col + place.cols]
 
-    def _target(self, place: Place) -> Codes:
+    def _target(self, place: PlacedTile) -> Codes:
         """Where an instruction writes: a tile of its own where nothing reads the global array again."""
         if place.is_global and place.store[0] not in self.read:
             return self.backend.zeros((place.rows, place.cols), code_dtype(format_of(place.format)))
         return self._view(place)
 
-    def _mma(self, placed: PlacedInstr, row: int, col: int, elements: Elements) -> None:
+    def _mma(self, placed: PlacedInstr, row: int, col: int, elements: ElementNumbers) -> None:
         """One element of a program's matrix instruction: the device's instructions over its K, one after another."""
         instr = placed.instr
         assert instr.unit is not None
@@ -157,7 +157,7 @@ class _CoreRun:
                 after = scaled_gemm(spec, left, right, value, scale, model.scale_input_d_rule, backend=self.backend)
             else:
                 after = self.backend.gemm(spec, left, right, value)
-            operands = {
+            operands: dict[str, CodedValue | tuple[CodedValue, ...]] = {
                 "a": self._coded(spec.a, x),
                 "b": self._coded(spec.b, y),
                 "accumulator": self._coded(spec.c, value)[0],
@@ -194,7 +194,7 @@ class _CoreRun:
         placed: PlacedInstr,
         row: int,
         col: int,
-        elements: Elements,
+        elements: ElementNumbers,
         operands: Mapping[str, CodedValue | tuple[CodedValue, ...]],
         after: CodedValue,
         scale_d: int = 0,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from hwsim.program.ir import CoreGroup, Program
 from hwsim.program.peers import turns, written_arrays
-from hwsim.program.sequence import ARRAY, CoreText, Place, PlacedInstr, has_store, whole_array
+from hwsim.program.sequence import ARRAY, CoreText, PlacedInstr, PlacedTile, has_store, whole_array
 
-Elements = frozenset[int]  # numbers of the elements of the output that a value is a part of
-Needs = dict[tuple[str, int], dict[int, Elements]]  # by store and host byte
-OPERAND: Elements = frozenset()
+ElementNumbers = frozenset[int]  # numbers of the elements of the output that a value is a part of
+Needs = dict[tuple[str, int], dict[int, ElementNumbers]]  # by store and host byte
+OPERAND: ElementNumbers = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class NeededInstr:
     """An instruction with the elements (row, column) of its target that are needed, and what they are a part of."""
 
     placed: PlacedInstr
-    cells: tuple[tuple[int, int, Elements], ...]
+    cells: tuple[tuple[int, int, ElementNumbers], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ def _of_core(sequence: Sequence[PlacedInstr], needs: Needs) -> tuple[NeededInstr
     return tuple(found[::-1])
 
 
-def _add(needs: Needs, place: Place, row: int, col: int, elements: Elements) -> None:
+def _add(needs: Needs, place: PlacedTile, row: int, col: int, elements: ElementNumbers) -> None:
     """Need the element (row, col) of a tile."""
     cells, offset = needs.setdefault(place.store, {}), place.offset(row, col)
     cells[offset] = cells.get(offset, OPERAND) | elements
 
 
-def _covered(place: Place, needs: Needs) -> Iterator[tuple[int, tuple[int, int], Elements]]:
+def _covered(place: PlacedTile, needs: Needs) -> Iterator[tuple[int, tuple[int, int], ElementNumbers]]:
     """The needed elements that lie in a tile: host byte in the store, row and column in the tile, part of what."""
     for offset, elements in needs.get(place.store, {}).items():
         element = place.element(offset)

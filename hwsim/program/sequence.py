@@ -32,7 +32,7 @@ ARRAY = -1  # in place of a slot's number: the store is a global array
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlacedTile:
     """Where a tile lies: rows x cols elements from (row, col) of a store.
 
     store: a buffer and the number of its slot, or a global array and ARRAY. width: elements per row of the store.
@@ -69,14 +69,14 @@ class Place:
         return (row, col) if not rest and 0 <= row < self.rows and 0 <= col < self.cols else None
 
 
-def whole_array(array: GlobalArray) -> Place:
+def whole_array(array: GlobalArray) -> PlacedTile:
     """The tile that is all of a global array."""
     return _in_array(array, 0, 0, array.rows, array.cols)
 
 
-def _in_array(array: GlobalArray, row: int, col: int, rows: int, cols: int) -> Place:
+def _in_array(array: GlobalArray, row: int, col: int, rows: int, cols: int) -> PlacedTile:
     size = code_dtype(format_of(array.format)).itemsize
-    return Place(
+    return PlacedTile(
         store=(array.name, ARRAY),
         row=row,
         col=col,
@@ -93,8 +93,8 @@ class PlacedInstr:
     """One instruction of one core as it is executed. starts_at_zero: of mma, it does not accumulate."""
 
     instr: Instr
-    target: Place
-    sources: tuple[Place, ...]
+    target: PlacedTile
+    sources: tuple[PlacedTile, ...]
     starts_at_zero: bool
 
 
@@ -152,7 +152,7 @@ class CoreText:
                         queues.setdefault(item[0].engine, deque()).append(item)
         return found
 
-    def stores(self, group: CoreGroup, core: int, names: Collection[str]) -> Iterator[Place]:
+    def stores(self, group: CoreGroup, core: int, names: Collection[str]) -> Iterator[PlacedTile]:
         """The tiles of these global arrays that a core writes."""
         for stream in group.streams:
             body = _stores_of(stream.body, names) if _has_store(stream.body, names) else ()
@@ -165,11 +165,11 @@ class CoreText:
         target, *sources = [self._place(tile, values) for tile in (*instr.writes, *instr.reads)]
         return PlacedInstr(instr, target, tuple(sources), starts_at_zero)
 
-    def _place(self, tile: AnyTile, values: Mapping[str, int]) -> Place:
+    def _place(self, tile: AnyTile, values: Mapping[str, int]) -> PlacedTile:
         if isinstance(tile, GlobalTile):
             row, col = evaluate(tile.row, values), evaluate(tile.col, values)
             return _in_array(self.arrays[tile.array], row, col, tile.rows, tile.cols)
-        return Place(
+        return PlacedTile(
             store=(tile.buffer, evaluate(tile.slot, values) % self.slots[tile.buffer]),
             row=tile.row,
             col=tile.col,
