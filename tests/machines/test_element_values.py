@@ -179,15 +179,14 @@ def test_executed_counts_what_one_at_a_time_execution_executes(monkeypatch: pyte
         execute(self, instr, values)
 
     monkeypatch.setattr(reference._Core, "_execute", counted)
+    m, n, k = 64, 64, 32
+    a, b, _ = operands(m, n, k, None)
     for device, scheme in (("a100", "le-gemm"), ("ascend910a", "sgemm-cube")):
-        chip, program = program_of(device=device, scheme=scheme, m=20, n=12, k=40)
+        chip, program = program_of(device=device, scheme=scheme, m=m, n=n, k=k)
         counts.clear()
-        inputs = {
-            name: np.zeros(shape, np.uint32) for name, shape in zip(program.inputs, ((20, 40), (40, 12)), strict=True)
-        }
+        inputs = {name: x.view(np.uint32) for name, x in zip(program.inputs, (a, b), strict=True)}
         reference.run(program, chip, inputs, dots=lambda spec, a, b, c: CPU.gemm(spec, a, b, c))
         assert by_opcode(program) == dict(counts)
-        a, b, _ = operands(20, 12, 40, None)
         assert hwsim.run(a, b, device=device, scheme=scheme, functional=True).executed == dict(counts)
     assert hwsim.run(a, b, device="h200").executed is None
 

@@ -17,6 +17,7 @@ from hwsim.numerics import reference
 from hwsim.numerics.terms import Exact
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
+from hwsim.program.executed import by_opcode
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, LocalTile, Program
 from hwsim.report.text.program_text import program_text
 
@@ -165,6 +166,7 @@ def test_values_of_an_accumulator_that_is_divided(rule):
     a, b = operands(steps, 3)
     program, places = chained(steps), [(row, col) for row in (0, 1, 5) for col in (0, 2, 9)]
     followed = ElementValues(program, chip, places, CPU)
+    assert by_opcode(program)["mma"] == 5
     out = functional.run(program, chip, {"A": a, "B": b}, before_kernel=followed.before_kernel)
     bits = expected(chip, steps, a, b, rule)
     for (row, col), found in zip(places, followed.checked(out), strict=True):
