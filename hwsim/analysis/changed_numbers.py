@@ -53,8 +53,11 @@ def with_numbers(
     warm: as of hwsim.machines.timing.run. Raises InputError for a path that is not in `numbers_of`, for a value that is
     no number or that the device cannot have; ProgramError where the program does not fit the changed device.
     """
-    known = numbers_of(device)
-    numbers = {path: (_before(device, known, path), _after(known, path, text)) for path, text in changes.items()}
+    numbers_before = numbers_of(device)
+    numbers = {
+        path: (_before(device, numbers_before, path), _after(numbers_before, path, text))
+        for path, text in changes.items()
+    }
     try:
         other = changed(device, {path: _like(*pair) for path, pair in numbers.items()})
     except ValidationError as error:
@@ -77,25 +80,25 @@ def _leaves(path: str, value: Any) -> list[tuple[str, float]]:
     return [(path, value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
-def _before(device: Device, known: Mapping[str, float], path: str) -> float:
-    if path not in known:
+def _before(device: Device, numbers: Mapping[str, float], path: str) -> float:
+    if path not in numbers:
         raise InputError(
-            f"what-if: {device.name} has no number {path!r}{nearest(path, list(known))}; it has {', '.join(known)}"
+            f"what-if: {device.name} has no number {path!r}{nearest(path, list(numbers))}; it has {', '.join(numbers)}"
         )
-    return known[path]
+    return numbers[path]
 
 
-def _after(known: Mapping[str, float], path: str, text: str | float) -> float:
-    said = str(text).strip()
+def _after(numbers: Mapping[str, float], path: str, text: str | float) -> float:
+    value = str(text).strip()
     try:
-        number = float(said.removesuffix("x"))
+        number = float(value.removesuffix("x"))
         if not math.isfinite(number):
-            raise ValueError(said)
+            raise ValueError(value)
     except ValueError:
         raise InputError(
             f"what-if: {path} = {text!r}; allowed: a factor such as 2x or 0.5x, or a value in the file's unit"
         ) from None
-    return known[path] * number if said.endswith("x") else number
+    return numbers[path] * number if value.endswith("x") else number
 
 
 def _like(before: float, after: float) -> float:

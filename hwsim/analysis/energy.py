@@ -128,11 +128,11 @@ def _file() -> _EnergyFile:
 
 def energies_of(device: str) -> ChipEnergies:
     """The assumed energies of a device, by its name. Raises UnsupportedError for one that the file does not have."""
-    found = next((one for one in _file().chips.values() if device in one.devices), None)
-    if found is None:
-        known = ", ".join(name for one in _file().chips.values() for name in one.devices)
-        raise UnsupportedError(f"no assumed energies of device {device}; there are those of {known}")
-    return found
+    energies = next((chip for chip in _file().chips.values() if device in chip.devices), None)
+    if energies is None:
+        names = ", ".join(name for chip in _file().chips.values() for name in chip.devices)
+        raise UnsupportedError(f"no assumed energies of device {device}; there are those of {names}")
+    return energies
 
 
 def energy(times: Times, gemm: Gemm, level: EnergyLevel = "typical", energies: ChipEnergies | None = None) -> Energy:

@@ -67,5 +67,5 @@ def _blocks(error: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[int,
         for x in (np.square(np.nan_to_num(error, nan=0.0)), np.isfinite(error).astype(np.float64))
     )
     with np.errstate(invalid="ignore"):
-        found: NDArray[np.float64] = np.where(number > 0, np.sqrt(total / number), np.nan)
-    return found, (spans[0], spans[1])
+        rms: NDArray[np.float64] = np.where(number > 0, np.sqrt(total / number), np.nan)
+    return rms, (spans[0], spans[1])

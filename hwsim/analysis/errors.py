@@ -103,13 +103,15 @@ def exact_pair(a: Array, b: Array, shape: tuple[int, ...], epilogue: LinearEpilo
     lead = shape[:-2]
     left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
     added = [(factor, x if x.ndim == 1 else np.broadcast_to(x, shape)) for factor, x in epilogue.added]
-    found: list[tuple[Array, Array, slice]] = []
+    pairs: list[tuple[Array, Array, slice]] = []
     for at in np.ndindex(*lead):
         high, low, rows = reference(left[at], right[at], math.prod(lead))
-        own = LinearEpilogue(epilogue.alpha, tuple((factor, x if x.ndim == 1 else x[at]) for factor, x in added))
-        found.append((*own.apply_pair(high, low, rows), rows))
-    every = math.lcm(*(rows.step or 1 for _, _, rows in found))
-    sampled = [(high[:: every // (rows.step or 1)], low[:: every // (rows.step or 1)]) for high, low, rows in found]
+        matrix_epilogue = LinearEpilogue(
+            epilogue.alpha, tuple((factor, x if x.ndim == 1 else x[at]) for factor, x in added)
+        )
+        pairs.append((*matrix_epilogue.apply_pair(high, low, rows), rows))
+    every = math.lcm(*(rows.step or 1 for _, _, rows in pairs))
+    sampled = [(high[:: every // (rows.step or 1)], low[:: every // (rows.step or 1)]) for high, low, rows in pairs]
     high, low = (np.stack([pair[i] for pair in sampled]) for i in range(2))
     sizes = (*lead, high.shape[1], shape[-1])
     return high.reshape(sizes), low.reshape(sizes), slice(None, None, every)

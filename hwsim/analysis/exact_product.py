@@ -63,18 +63,18 @@ def reference(a: NDArray[Any], b: NDArray[Any], matrices: int = 1) -> tuple[Floa
     width = (DIGITS - (k - 1).bit_length()) // 2  # k products of 2 * width bits add up to 53 at most
     rows, cols = _slices(left, width), _slices(right.T, width)
     if rows is None or cols is None:
-        taken = _spaced(m, k * n * matrices, PAIRED_PRODUCTS)
-        return *product(left[taken], right), taken
-    taken = _spaced(m, k * n * matrices * len(rows[1]) * len(cols[1]), SLICED_PRODUCTS)
-    high = low = np.zeros((len(range(m)[taken]), n))
+        sampled = _spaced(m, k * n * matrices, PAIRED_PRODUCTS)
+        return *product(left[sampled], right), sampled
+    sampled = _spaced(m, k * n * matrices * len(rows[1]) * len(cols[1]), SLICED_PRODUCTS)
+    high = low = np.zeros((len(range(m)[sampled]), n))
     pairs = sorted((i + j, i, j) for i in range(len(rows[1])) for j in range(len(cols[1])))
     for weight, i, j in pairs:
-        exact = np.ldexp(rows[1][i][taken] @ cols[1][j].T, -(weight + 2) * width)
+        exact = np.ldexp(rows[1][i][sampled] @ cols[1][j].T, -(weight + 2) * width)
         high, lost = two_sum(high, exact)
         low = low + lost
     high, low = two_sum(high, low)
-    exponents = rows[0][taken, None] + cols[0]
-    return np.ldexp(high, exponents), np.ldexp(low, exponents), taken
+    exponents = rows[0][sampled, None] + cols[0]
+    return np.ldexp(high, exponents), np.ldexp(low, exponents), sampled
 
 
 def _spaced(count: int, each: int, most: int) -> slice:

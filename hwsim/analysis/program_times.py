@@ -75,8 +75,8 @@ def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead
     reason = timing.missing(chip, program)
     if reason is not None:
         return Times(reason)
-    given = chip
-    parts = _parts(program, given, work.unit)
+    cold_chip = chip
+    parts = _parts(program, cold_chip, work.unit)
     chip, timed = parts.chip, parts.timed
     hertz = chip.clock_mhz * 1e6
     seconds = timed.cycles / hertz + launch * len(timed.kernels)
@@ -85,7 +85,7 @@ def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead
     model, fraction = find(chip, work.unit), None
     if model is not None and model.timing is not None:
         fraction = tflops / (2 * float(model.macs_per_cycle) * chip.cores * hertz / 1e12 / work.products)
-    one = Times(
+    times = Times(
         note="",
         cycles=timed.cycles,
         seconds=seconds,
@@ -101,9 +101,9 @@ def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead
         chip=chip,
         timed=timed,
         unit=work.unit,
-        warm=int(chip is not given),
+        warm=int(chip is not cold_chip),
     )
-    return one if work.matrices == 1 else _of_a_stack(one, work.matrices, work.programs)
+    return times if work.matrices == 1 else _of_a_stack(times, work.matrices, work.programs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,10 @@ def _parts(program: Program, chip: Device, unit: str) -> TimedParts:
         of_units[unit] = TimedParts(
             chip=loaded,
             timed=timed,
-            phases=tuple(Phase(x.name, x.cycles, x.cycles / hertz) for x in timed.kernels),
-            engines={name: EngineUse(x.busy_cycles, dict(x.stall_cycles)) for name, x in timed.engines.items()},
+            phases=tuple(Phase(kernel.name, kernel.cycles, kernel.cycles / hertz) for kernel in timed.kernels),
+            engines={
+                name: EngineUse(engine.busy_cycles, dict(engine.stall_cycles)) for name, engine in timed.engines.items()
+            },
             macs=Macs(timed.macs, timed.padded_macs),
             occupancy=tuple(occupancy(program, loaded)),
         )
@@ -148,16 +150,23 @@ def occupancy(program: Program, chip: Device) -> list[Occupancy]:
     """
     if program.gemm is None or program.gemm.mapping is None:
         return []
-    problem, found = program.gemm.problem, []
+    problem, rows = program.gemm.problem, []
     slices = len(program.gemm.schedule.slice_lengths(problem.k)) if not program.gemm.parts else 1
     stack = problem.matrices if any(array.rows > problem.m for array in program.arrays if array.name == "C") else 1
     for mapping in program.gemm.mapping.kernels:
-        kernel = next((one for one in program.kernels if one.name.rpartition(".")[2] == mapping.name), None)
+        kernel = next(
+            (
+                kernel_program
+                for kernel_program in program.kernels
+                if kernel_program.name.rpartition(".")[2] == mapping.name
+            ),
+            None,
+        )
         if kernel is None:
             continue
         busy = sum(group.count for group in kernel.groups)
         tiles = -(-problem.m // mapping.tile.m) * -(-problem.n // mapping.tile.n) * stack * slices
-        found.append(
+        rows.append(
             Occupancy(
                 kernel=kernel.name,
                 tiles=tiles,
@@ -166,26 +175,27 @@ def occupancy(program: Program, chip: Device) -> list[Occupancy]:
                 waves=-(-tiles // max(busy, 1)),
             )
         )
-    return found
+    return rows
 
 
-def _of_a_stack(one: Times, matrices: int, programs: int) -> Times:
+def _of_a_stack(times: Times, matrices: int, programs: int) -> Times:
     """Times of a batch of matrices from those of one of its programs, which run one after another."""
-    assert one.cycles is not None and one.seconds is not None and one.tflops is not None
+    assert times.cycles is not None and times.seconds is not None and times.tflops is not None
     rate = matrices // programs  # matrices in one program
     return replace(
-        one,
-        cycles=one.cycles * programs,
-        seconds=one.seconds * programs,
-        tflops=one.tflops * rate,
-        peak_fraction=None if one.peak_fraction is None else one.peak_fraction * rate,
-        phases=[Phase(x.name, x.cycles * programs, x.seconds * programs) for x in one.phases],
+        times,
+        cycles=times.cycles * programs,
+        seconds=times.seconds * programs,
+        tflops=times.tflops * rate,
+        peak_fraction=None if times.peak_fraction is None else times.peak_fraction * rate,
+        phases=[Phase(phase.name, phase.cycles * programs, phase.seconds * programs) for phase in times.phases],
         engines={
             name: EngineUse(
-                x.busy_cycles * programs, {cause: cycles * programs for cause, cycles in x.stall_cycles.items()}
+                engine.busy_cycles * programs,
+                {cause: cycles * programs for cause, cycles in engine.stall_cycles.items()},
             )
-            for name, x in one.engines.items()
+            for name, engine in times.engines.items()
         },
-        macs=Macs(one.macs["useful"] * programs, one.macs["padded"] * programs),
-        traffic_bytes={name: size * programs for name, size in one.traffic_bytes.items()},
+        macs=Macs(times.macs["useful"] * programs, times.macs["padded"] * programs),
+        traffic_bytes={name: size * programs for name, size in times.traffic_bytes.items()},
     )

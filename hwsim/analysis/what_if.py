@@ -42,10 +42,10 @@ def what_if(program: Program, device: Device, *, warm: int = 0) -> list[WhatIf]:
     warm: as of hwsim.machines.timing.run. Raises what that raises.
     """
     now = timing.run(program, device, warm=warm).cycles
-    found = [
+    gains = [
         WhatIf(part, cycles, (now - cycles) / now if now else 0.0) for part, cycles in _runs(program, device, warm)
     ]
-    return sorted(found, key=lambda one: (one.cycles, one.part))
+    return sorted(gains, key=lambda gain: (gain.cycles, gain.part))
 
 
 def _runs(program: Program, device: Device, warm: int) -> Iterator[tuple[str, int]]:

@@ -1,7 +1,7 @@
 """Elementwise instructions of programs on arrays of codes, with a device's rules for infinities, NaNs and overflow.
 
-fp32 lanes: add, sub, mul, scale round to nearest even. A saturating unit (Ascend 910A) reads an infinity as
-the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere a NaN gets
+fp32 lanes: add, sub, mul, scale, fma, add_row round to nearest even. A saturating unit (Ascend 910A) reads an infinity
+as the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere a NaN gets
 one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default one.
 """
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
-BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "add_row": np.add}
 LOAD: LaneStep = ("load", 0)
 SATURATING: dict[str, tuple[LaneStep, ...]] = {
     "add": (LOAD, ("load", 1), ("add",)),
     "sub": (LOAD, ("load", 1), ("subtract",)),
     "mul": (LOAD, ("load", 1), ("times",)),
+    "add_row": (LOAD, ("load", 1), ("add",)),
 }
 
 
@@ -75,7 +76,11 @@ class VectorUnit:
             return
         if instr.opcode == "add" and instr.scale_exponent:
             values[0] = np.multiply(values[0], np.float32(2.0**-instr.scale_exponent))
-        if self.saturates:
+        if instr.opcode == "fma":
+            steps: tuple[LaneStep, ...] = (LOAD, ("load", 1), ("fused", float(instr.scalar)))
+            nan_code = int(self.one_nan.view(np.uint32))
+            result = self.backend.combine(values, steps, saturate=self.saturates, nan_code=nan_code)
+        elif self.saturates:
             steps = SATURATING.get(instr.opcode) or (LOAD, ("scale", float(instr.scalar)))
             result = self.backend.combine(values, steps, saturate=True)
         elif instr.opcode == "scale":

@@ -33,12 +33,12 @@ def execute(arguments: argparse.Namespace) -> int:
     if not command:
         raise InputError("blas: give a program: hwsim blas --device h200 --format tf32 -- python script.py")
     check_outputs({"--json": arguments.json})
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         name: getattr(arguments, name)
         for name in ("device", "scheme", "format", "library", "threads")
         if getattr(arguments, name) is not None
     }
-    code, record = run_program(command, given)
+    code, record = run_program(command, options)
     if arguments.json is not None:
         write_text(
             arguments.json,

@@ -33,7 +33,7 @@ EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's) and return its exit code; an interrupt goes through."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
     if sys.stderr is None:  # closed; print would write to standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  (for as long as the process runs)
     if sys.stdout is None:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 is no reason to fail
     try:
         with _warnings_on_stderr():
-            code = _run(given)
+            code = _run(words)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = error.filename if error.filename is not None else "standard output"
         return _fail(f"{place}: {error.strerror or error}")
     except Exception as error:  # whatever else is our own mistake
-        return _fail(report(error, given), INTERNAL_ERROR)
+        return _fail(report(error, words), INTERNAL_ERROR)
 
 
 def parser_for(verb: str | None) -> argparse.ArgumentParser:
@@ -114,31 +114,31 @@ def _by_task(verbs: Mapping[str, Verb]) -> str:
     return "\n".join([*lines, "", "hwsim VERB --help says more, with an example."]).strip("\n")
 
 
-def _run(given: list[str]) -> int:
-    verb, action = [*(word for word in given if not word.startswith("-")), None, None][:2]
+def _run(words: list[str]) -> int:
+    verb, action = [*(word for word in words if not word.startswith("-")), None, None][:2]
     if verb is not None and (sentence := missing(verb, action or "")):
         return _fail(sentence)
-    parser, found = parser_for(verb), verb_of(verb) if verb is not None else None
+    parser, verb_entry = parser_for(verb), verb_of(verb) if verb is not None else None
     try:
-        if verb is not None and found is None:
+        if verb is not None and verb_entry is None:
             verbs = list(known())
             parser.error(f"no verb '{verb}'; there are {', '.join(verbs)}{nearest(verb, [*verbs, *LAB])}")
-        arguments, unknown = parser.parse_known_args(_with_negative_values(parser, verb, given))
+        arguments, unknown = parser.parse_known_args(_with_negative_values(parser, verb, words))
         if unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{_near_option(parser, verb, unknown)}")
         if arguments.version:
             print(module_of(OWN["info"]).version_line())
             return 0
-        if found is None:
+        if verb_entry is None:
             parser.print_help(sys.stderr)
             return 2
-        result: int = module_of(found).execute(arguments)
+        result: int = module_of(verb_entry).execute(arguments)
         return result
     except SystemExit as leaving:  # argparse has said why
         return leaving.code if isinstance(leaving.code, int) else 2
 
 
-def _with_negative_values(parser: argparse.ArgumentParser, verb: str | None, given: Sequence[str]) -> list[str]:
+def _with_negative_values(parser: argparse.ArgumentParser, verb: str | None, arguments: Sequence[str]) -> list[str]:
     """The words, with a value that begins as a negative number joined to the option before it: --a=-1,2.
 
     Options of the verb's own that take several values are left as they are.
@@ -146,9 +146,9 @@ def _with_negative_values(parser: argparse.ArgumentParser, verb: str | None, giv
     words: list[str] = []
     of_verb = parser if verb is None else _verb_parser(parser, verb)
     if any(action.nargs == argparse.REMAINDER for action in of_verb._actions):
-        return list(given)  # among them is another program's command line
+        return list(arguments)  # among them is another program's command line
     several = {name for name, action in of_verb._option_string_actions.items() if action.nargs not in (None, "?")}
-    for word in given:
+    for word in arguments:
         after_option = bool(words) and words[-1].startswith("--") and len(words[-1]) > 2 and "=" not in words[-1]
         if after_option and words[-1] not in several and NEGATIVE.match(word):
             words[-1] = f"{words[-1]}={word}"

@@ -67,17 +67,17 @@ def execute(arguments: argparse.Namespace) -> int:
     rows = read_ncu_csv(arguments.ncu)
     if arguments.map is not None:
         rows = read_kernel_map(arguments.map).applied(rows)
-    given = given_options(arguments)
+    options = given_options(arguments)
     if arguments.clock_mhz is not None:
-        given["clock_mhz"] = arguments.clock_mhz
+        options["clock_mhz"] = arguments.clock_mhz
     with progress_bar(quiet=arguments.quiet) as progress:
-        found = compare_measured(rows, device=arguments.device, progress=progress, **given)
+        comparison = compare_measured(rows, device=arguments.device, progress=progress, **options)
     if plot is not None:
-        write_whole(plot, lambda file: write_measured_plot(found, file, plot.suffix))
+        write_whole(plot, lambda file: write_measured_plot(comparison, file, plot.suffix))
     if arguments.json:
-        print(json.dumps(plain(measured_dict(found)), allow_nan=False))
+        print(json.dumps(plain(measured_dict(comparison)), allow_nan=False))
     else:
-        print(measured_text(found))
+        print(measured_text(comparison))
     if plot is not None and not arguments.quiet:
         print(f"hwsim: wrote {plot}: simulated over measured time", file=sys.stderr)
     return 0

@@ -35,14 +35,14 @@ PLACES = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    said = "; ".join(PLACES.values())
-    parser.add_argument("shell", choices=SHELLS, help=f"the shell; for instance: {said}")
+    places = "; ".join(PLACES.values())
+    parser.add_argument("shell", choices=SHELLS, help=f"the shell; for instance: {places}")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the lines."""
-    parser, known = command.whole_parser(), _names()
-    print("\n".join(_fish(parser, known)) if arguments.shell == "fish" else _by_shtab(parser, known, arguments.shell))
+    parser, names = command.whole_parser(), _names()
+    print("\n".join(_fish(parser, names)) if arguments.shell == "fish" else _by_shtab(parser, names, arguments.shell))
     return 0
 
 
@@ -65,7 +65,7 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[tuple[tuple[str, ...],
                     yield (name, *path), below
 
 
-def _by_shtab(parser: argparse.ArgumentParser, known: Mapping[str, list[str]], shell: str) -> str:
+def _by_shtab(parser: argparse.ArgumentParser, names: Mapping[str, list[str]], shell: str) -> str:
     try:
         import shtab  # optional
     except ModuleNotFoundError:
@@ -77,17 +77,17 @@ def _by_shtab(parser: argparse.ArgumentParser, known: Mapping[str, list[str]], s
             kind = COMPLETED.get(action.dest)
             if kind is not None and action.choices is None and action.nargs != 0:
                 completer: Any = action
-                completer.complete = {"bash": f"_hwsim_{kind}", "zsh": f"({' '.join(known[kind])})"}
+                completer.complete = {"bash": f"_hwsim_{kind}", "zsh": f"({' '.join(names[kind])})"}
             elif action.metavar is not None and "FILE" in str(action.metavar):
                 completer = action
                 completer.complete = shtab.FILE
-    lines = [f'_hwsim_{kind}() {{ compgen -W "{" ".join(found)}" -- "$1"; }}' for kind, found in known.items()]
+    lines = [f'_hwsim_{kind}() {{ compgen -W "{" ".join(words)}" -- "$1"; }}' for kind, words in names.items()]
     preamble: Any = {"bash": "\n".join(lines)}
     text: str = shtab.complete(parser, shell, preamble=preamble)
     return text
 
 
-def _fish(parser: argparse.ArgumentParser, known: Mapping[str, list[str]]) -> Iterator[str]:
+def _fish(parser: argparse.ArgumentParser, names: Mapping[str, list[str]]) -> Iterator[str]:
     yield "# hwsim completion fish"
     yield "complete -c hwsim -f"
     for path, sub in _parsers(parser):
@@ -99,12 +99,12 @@ def _fish(parser: argparse.ArgumentParser, known: Mapping[str, list[str]]) -> It
                 for name in action.choices:
                     yield f"complete -c hwsim -n '{where}' -a {name} -d {_quoted(texts.get(name) or '')}"
                 continue
-            words = known.get(COMPLETED.get(action.dest, ""), [str(x) for x in action.choices or ()])
-            given = f" -x -a {_quoted(' '.join(words))}" if words else " -r -F" if action.nargs != 0 else ""
+            words = names.get(COMPLETED.get(action.dest, ""), [str(choice) for choice in action.choices or ()])
+            values = f" -x -a {_quoted(' '.join(words))}" if words else " -r -F" if action.nargs != 0 else ""
             for option in action.option_strings:
                 if option.startswith("--"):
-                    said = _quoted((action.help or "").partition(";")[0].replace("%%", "%"))
-                    yield f"complete -c hwsim -n '{where}' -l {option[2:]}{given} -d {said}"
+                    text = _quoted((action.help or "").partition(";")[0].replace("%%", "%"))
+                    yield f"complete -c hwsim -n '{where}' -l {option[2:]}{values} -d {text}"
             if not action.option_strings and words:
                 yield f"complete -c hwsim -n '{where}' -a {_quoted(' '.join(words))}"
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from hwsim._version import __version__
 
 
-def report(error: BaseException, given: Sequence[str]) -> str:
+def report(error: BaseException, words: Sequence[str]) -> str:
     """Write the file into the temporary folder and return what to tell the user."""
     summary = f"internal error: {type(error).__name__}: {error}"
     text = "\n".join(
         [
-            f"command: hwsim {shlex.join(given)}",
+            f"command: hwsim {shlex.join(words)}",
             f"hwsim {__version__}, Python {sys.version.split()[0]}, {platform.platform()}",
             "",
             *traceback.format_exception(error),

@@ -46,8 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     new = actions.add_parser("new", help="write a device file of your own, from a template", allow_abbrev=False)
     new.add_argument("device", metavar="FILE.yaml", help="the file to write; its name becomes the device's")
-    said = "; ".join(f"{name}: {what}" for name, what in templates().items())
-    new.add_argument("--template", metavar="NAME", default=DEFAULT, help=f"{said} (default {DEFAULT})")
+    choices = "; ".join(f"{name}: {what}" for name, what in templates().items())
+    new.add_argument("--template", metavar="NAME", default=DEFAULT, help=f"{choices} (default {DEFAULT})")
     new.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
     )
@@ -56,13 +56,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run the action."""
     if arguments.action in (None, "list"):
-        found = names()
+        places = names()
         if arguments.json:
-            print(json.dumps({"schema": "hwsim.devices/1", "devices": [{"name": n, "where": w} for n, w in found]}))
+            print(json.dumps({"schema": "hwsim.devices/1", "devices": [{"name": n, "where": w} for n, w in places]}))
         elif arguments.paths:
-            print("\n".join(table(found, ("name", "where"), indent="")))
+            print("\n".join(table(places, ("name", "where"), indent="")))
         else:
-            rows = [(name, *_chip_row(name)) for name, _ in found]
+            rows = [(name, *_chip_row(name)) for name, _ in places]
             print("\n".join(table(rows, ("name", "chip", "family", "cores", "peak", "formats"), indent="")))
         return 0
     if arguments.action == "new":
@@ -99,10 +99,14 @@ def _chip_row(name: str) -> tuple[str, ...]:
 def _compare(arguments: argparse.Namespace) -> int:
     if len(arguments.devices) < 2:
         raise InputError("devices compare: one device; give at least two names or files")
-    found = [load(name) for name in arguments.devices]
+    devices = [load(name) for name in arguments.devices]
     if arguments.json:
-        rows = [{"what": name, "values": values} for name, values in compare_devices(found)]
-        print(json.dumps({"schema": "hwsim.devices-compare/1", "devices": [x.name for x in found], "rows": rows}))
+        rows = [{"what": name, "values": values} for name, values in compare_devices(devices)]
+        print(
+            json.dumps(
+                {"schema": "hwsim.devices-compare/1", "devices": [device.name for device in devices], "rows": rows}
+            )
+        )
     else:
-        print(compare_text(found, everything=arguments.all))
+        print(compare_text(devices, everything=arguments.all))
     return 0

@@ -85,7 +85,7 @@ def execute(arguments: argparse.Namespace) -> int:
             if getattr(arguments, name) not in (None, size):
                 raise InputError(f"--{name} {getattr(arguments, name)}, but the matrices say {size}; leave it out")
     with progress_bar(quiet=arguments.quiet) as progress:
-        found = diff(
+        difference = diff(
             a,
             b,
             left,
@@ -96,29 +96,29 @@ def execute(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     if arguments.report is not None:
-        diff_page(found).write(arguments.report)
+        diff_page(difference).write(arguments.report)
         if not arguments.quiet:
             print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(_finite(found.to_dict()), allow_nan=False))
+        print(json.dumps(_finite(difference.to_dict()), allow_nan=False))
     else:
-        print(found.to_text())
-    return int(found.differing > 0)
+        print(difference.to_text())
+    return int(difference.differing > 0)
 
 
-def _both(name: str, given: list[str] | None) -> tuple[str | None, str | None]:
+def _both(name: str, values: list[str] | None) -> tuple[str | None, str | None]:
     """The option for the left and the right side."""
-    if not given:
+    if not values:
         return None, None
-    if len(given) > 2:
-        raise InputError(f"--{name} was given {len(given)} times; allowed: once for both sides, or twice")
-    return given[0], given[-1]
+    if len(values) > 2:
+        raise InputError(f"--{name} was given {len(values)} times; allowed: once for both sides, or twice")
+    return values[0], values[-1]
 
 
 def schedule(text: str | None) -> dict[str, Any] | None:
     """Parse the mapping form of a schedule, None for the default. Raises InputError for invalid text."""
-    found: dict[str, Any] = own()["schedule"].read(text) if text is not None else {}
-    return found or None
+    entries: dict[str, Any] = own()["schedule"].read(text) if text is not None else {}
+    return entries or None
 
 
 def _element(text: str | None) -> tuple[int, int] | None:

@@ -71,14 +71,14 @@ def _from_options(arguments: argparse.Namespace) -> tuple[str, str, dict[str, An
         raise InputError("DEVICE and INSTRUCTION are needed (or --from GOLDEN.npz KEY CASE ROW COLUMN)")
     if arguments.a is None or arguments.b is None:
         raise InputError(f"--a and --b are needed: a row of A and a column of B; allowed: {FORMS}")
-    found = one_element(arguments, load(arguments.device))
-    return arguments.device, arguments.instruction, found, None
+    operands = one_element(arguments, load(arguments.device))
+    return arguments.device, arguments.instruction, operands, None
 
 
 def one_element(arguments: argparse.Namespace, device: Any) -> dict[str, Any]:
     """Arguments of `explain` from the options, with notes on numbers that were rounded."""
     spec = dot_spec(device, arguments.instruction)
-    found: dict[str, Operands] = {
+    operands_by_option: dict[str, Operands] = {
         "a": read_list("--a", arguments.a, spec.a),
         "b": read_list("--b", arguments.b, spec.b),
         "c": read_one("--c", arguments.c or "0", spec.c),
@@ -88,9 +88,9 @@ def one_element(arguments: argparse.Namespace, device: Any) -> dict[str, Any]:
         if text is not None:
             if spec.scale_format is None:
                 raise InputError(f"{arguments.instruction} takes no block scales")
-            found[option] = read_list(f"--{option.replace('_', '-')}", text, spec.scale_format)
-    notes = [note for operands in found.values() for note in operands.notes]
-    codes: dict[str, Any] = {option: operands.codes for option, operands in found.items()}
+            operands_by_option[option] = read_list(f"--{option.replace('_', '-')}", text, spec.scale_format)
+    notes = [note for operands in operands_by_option.values() for note in operands.notes]
+    codes: dict[str, Any] = {option: operands.codes for option, operands in operands_by_option.items()}
     return codes | {"c": codes["c"][0], "scale_d": arguments.scale_d or 0, "notes": notes}
 
 
@@ -105,9 +105,9 @@ def _from_file(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any],
         raise InputError(f"--from: CASE, ROW and COLUMN are integers from 0; got {' '.join(place)}") from None
     named = ""
     golden: GoldenSet | None = None
-    for _, meta, found in all_sets([Path(path)], device=arguments.device or "", only=key):
-        if found.key == key:
-            named, golden = meta.device, found
+    for _, meta, golden_set in all_sets([Path(path)], device=arguments.device or "", only=key):
+        if golden_set.key == key:
+            named, golden = meta.device, golden_set
     if golden is None:
         raise InputError(f"{path} has no set {key!r} with results; hwsim golden verify {path} lists its sets")
     if not all(0 <= i < n for i, n in zip((case, row, column), golden.c.shape, strict=True)):

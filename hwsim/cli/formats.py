@@ -15,23 +15,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listed = actions.add_parser("list", help="every format with its width and limits", allow_abbrev=False)
     shown = actions.add_parser("show", help="one format: hwsim formats show e4m3", allow_abbrev=False)
     shown.add_argument("name", metavar="NAME", help="name of the format, as hwsim formats list has it")
-    for one in (listed, shown):
-        one.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    for verb in (listed, shown):
+        verb.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the list, or one format."""
     if arguments.action == "show":
-        found = describe(arguments.name)
-        lines = [f"{name:16} {value}" for name, value in found.items()]
-        print(json.dumps({"schema": "hwsim.format/1"} | found) if arguments.json else "\n".join(lines))
+        entries = describe(arguments.name)
+        lines = [f"{name:16} {value}" for name, value in entries.items()]
+        print(json.dumps({"schema": "hwsim.format/1"} | entries) if arguments.json else "\n".join(lines))
         return 0
     every = [describe(name) for name in FORMATS]
     if arguments.json:
         print(json.dumps({"schema": "hwsim.formats/1", "formats": every}))
         return 0
     print(f"{'name':10} {'bits':>4} {'exponent':>8} {'fraction':>8}  {'largest':>22}  least positive")
-    for one in every:
-        fields = f"{one['bits']:>4} {one['exponent_bits']:>8} {one['fraction_bits']:>8}"
-        print(f"{one['name']:10} {fields}  {one['largest']:>22}  {one['least_positive']}")
+    for entry in every:
+        fields = f"{entry['bits']:>4} {entry['exponent_bits']:>8} {entry['fraction_bits']:>8}"
+        print(f"{entry['name']:10} {fields}  {entry['largest']:>22}  {entry['least_positive']}")
     return 0

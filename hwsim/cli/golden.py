@@ -46,9 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the action."""
-    own = {"verify": _verify, "record": _record, "self": _self, "sums": _sums}
-    if arguments.action in own:
-        return own[arguments.action](arguments)
+    actions = {"verify": _verify, "record": _record, "self": _self, "sums": _sums}
+    if arguments.action in actions:
+        return actions[arguments.action](arguments)
     code: int = verbs.module_of(verbs.actions("golden")[arguments.action]).execute(arguments)
     return code
 
@@ -70,9 +70,9 @@ def _verify_options(parser: argparse.ArgumentParser) -> None:
 
 def default_paths() -> list[Path]:
     """The golden sets of a source tree and the folder in HWSIM_GOLDEN_DIR, where they exist."""
-    found = [TREE] if TREE.is_dir() else []
+    paths = [TREE] if TREE.is_dir() else []
     named = os.environ.get("HWSIM_GOLDEN_DIR")
-    return [*found, Path(named)] if named else found
+    return [*paths, Path(named)] if named else paths
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -105,7 +105,9 @@ def _report(paths: list[Path], arguments: argparse.Namespace) -> Report:
     for path in blocks:
         if any(only in gemm.name for gemm in gemms.read_gemms(path)):
             parts.append(gemms.verify_gemms(path, simulated.gemm, device=device, only=only))
-    joined = Report(tuple(x for part in parts for x in part.sets), tuple(x for part in parts for x in part.first))
+    joined = Report(
+        tuple(place for part in parts for place in part.sets), tuple(place for part in parts for place in part.first)
+    )
     if not joined.results:
         raise InputError(
             f"no golden set{f' with {arguments.only!r} in its key' if arguments.only else ''} was found; "
@@ -154,10 +156,10 @@ def _self(arguments: argparse.Namespace) -> int:
         if not TREE.is_dir():
             raise InputError("--out FOLDER is needed: this is no source tree")
         folder = TREE / "self"
-    own = shipped()
-    if not (arguments.device or own):
+    devices_shipped = shipped()
+    if not (arguments.device or devices_shipped):
         raise InputError("other device files hide all that come with hwsim; name devices with --device")
-    devices = [load(name) for name in arguments.device or own]
+    devices = [load(name) for name in arguments.device or devices_shipped]
     make_folder(folder)
     with progress_bar(quiet=arguments.json) as progress:
         changes = self_made.renew(devices, folder, simulated.mma, replace_files=arguments.replace, progress=progress)

@@ -25,26 +25,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the information."""
-    found = _gather()
+    info = _gather()
     if arguments.json:
-        print(json.dumps({"schema": "hwsim.info/1"} | found))
+        print(json.dumps({"schema": "hwsim.info/1"} | info))
         return 0
-    packages = ", ".join(f"{name} {number or 'not installed'}" for name, number in found["packages"].items())
-    path = [("" if i else "device files", place) for i, place in enumerate(found["device_search_path"])]
+    packages = ", ".join(f"{name} {number or 'not installed'}" for name, number in info["packages"].items())
+    path = [("" if i else "device files", place) for i, place in enumerate(info["device_search_path"])]
     print(
         "\n".join(
             facts(
                 [
-                    ("hwsim", found["hwsim_version"]),
-                    ("Python", f"{found['python']} on {found['platform']}"),
+                    ("hwsim", info["hwsim_version"]),
+                    ("Python", f"{info['python']} on {info['platform']}"),
                     ("packages", packages),
                     (
                         "kernel",
-                        f"{found['kernel']}; this machine runs {', '.join(found['kernels'])} (HWSIM_KERNEL chooses)",
+                        f"{info['kernel']}; this machine runs {', '.join(info['kernels'])} (HWSIM_KERNEL chooses)",
                     ),
-                    ("threads", str(found["threads"])),
+                    ("threads", str(info["threads"])),
                     *path,
-                    ("cache", f"{found['cache']} (HWSIM_CACHE chooses)"),
+                    ("cache", f"{info['cache']} (HWSIM_CACHE chooses)"),
                 ]
             )
         )

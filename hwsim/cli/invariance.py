@@ -60,34 +60,34 @@ def execute(arguments: argparse.Namespace) -> int:
     with progress_bar(quiet=False) as progress:
         classes = batch_classes(m=sizes, progress=progress, **call)
     notes = [_note(arguments.library, other_calls(**call)), _estimated(classes, arguments.device)]
-    note = "; ".join(one for one in notes if one)
-    found = [_plain(one) for one in classes]
+    note = "; ".join(text for text in notes if text)
+    records = [_plain(batch_class) for batch_class in classes]
     text = text_of(classes, arguments.n, arguments.k, arguments.format, arguments.device, arguments.library)
     text += f"\nNote: {note}" if note else ""
     if arguments.report is not None:
         title = f"Batch sizes of {arguments.library} on {arguments.device}, {arguments.format}"
-        invariance_page(title, text, found).write(arguments.report)
+        invariance_page(title, text, records).write(arguments.report)
         print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps({"schema": "hwsim.invariance/1", **call, "note": note, "classes": found}))
+        print(json.dumps({"schema": "hwsim.invariance/1", **call, "note": note, "classes": records}))
     else:
         print(text)
     return 0
 
 
-def _plain(one: BatchClass) -> dict[str, Any]:
+def _plain(batch_class: BatchClass) -> dict[str, Any]:
     """A class as plain data ready for JSON."""
     return {
-        "m": ranges(one.sizes_m),
-        "count": len(one.sizes_m),
-        "kernel": one.choices[0].family,
-        **one.choices[0].numbers,
-        "split_k": one.choices[0].split_k,
-        "kernels": [{"kernel": x.family, "split_k": x.split_k} for x in one.choices],
-        "known": one.choices[0].known,
-        "equal_rows": one.has_equal_rows,
-        "confidence": round(fmean(one.confidences), 4),
-        "least_confidence": round(min(one.confidences), 4),
+        "m": ranges(batch_class.sizes_m),
+        "count": len(batch_class.sizes_m),
+        "kernel": batch_class.choices[0].family,
+        **batch_class.choices[0].numbers,
+        "split_k": batch_class.choices[0].split_k,
+        "kernels": [{"kernel": choice.family, "split_k": choice.split_k} for choice in batch_class.choices],
+        "known": batch_class.choices[0].known,
+        "equal_rows": batch_class.has_equal_rows,
+        "confidence": round(fmean(batch_class.confidences), 4),
+        "least_confidence": round(min(batch_class.confidences), 4),
     }
 
 
@@ -95,13 +95,13 @@ def _note(library: str, calls: list[GemmCall]) -> str:
     """What a user's file has for the weight, as options, where it has nothing for the call; nothing for none."""
     if not calls:
         return ""
-    said = " or ".join(map(_options, calls))
-    return f"{library} has this weight for other calls alone: none of its answers is taken; for those: {said}"
+    options = " or ".join(map(_options, calls))
+    return f"{library} has this weight for other calls alone: none of its answers is taken; for those: {options}"
 
 
 def _estimated(classes: list[BatchClass], device: str) -> str:
     """Whether the kernels are an estimate of hwsim's, on a chip that the library was not asked on."""
-    if not any(choice.is_estimated for one in classes for choice in one.choices):
+    if not any(choice.is_estimated for batch_class in classes for choice in batch_class.choices):
         return ""
     return (
         f"what the library runs on {device} is not known: kernels and slices are hwsim's estimate, the probabilities "
@@ -123,28 +123,28 @@ def sizes_of(text: str) -> list[int]:
             first, last, *rest = (int(part) for part in text.split(":"))
             step = rest[0] if rest else 1
             is_range = len(rest) < 2 and step >= 1 and 1 <= first <= last and (last - first) // step < MOST_SIZES
-            found = list(range(first, last + 1, step)) if is_range else []
+            values = list(range(first, last + 1, step)) if is_range else []
         else:
-            found = [int(part) for part in text.split(",")]
+            values = [int(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if not found or min(found) < 1:
+        values = []
+    if not values or min(values) < 1:
         raise InputError(
             f"--m {text}: allowed: A:B or A:B:STEP with 1 <= A <= B and STEP of at least 1, at most {MOST_SIZES:,} "
             "numbers, or integers with commas"
         )
-    return found
+    return values
 
 
 def ranges(sizes: tuple[int, ...]) -> list[list[int]]:
     """Runs of neighbouring sizes, [first, last] each."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for size in sorted(sizes):
-        if found and size == found[-1][1] + 1:
-            found[-1][1] = size
+        if runs and size == runs[-1][1] + 1:
+            runs[-1][1] = size
         else:
-            found.append([size, size])
-    return found
+            runs.append([size, size])
+    return runs
 
 
 def _padding(sizes: tuple[int, ...]) -> str:
@@ -155,28 +155,37 @@ def _padding(sizes: tuple[int, ...]) -> str:
 
 def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str, library: str) -> str:
     """The classes as a person reads them."""
-    total = sum(len(one.sizes_m) for one in classes)
-    known = [one for one in classes if one.choices[0].known]
-    unknown = [one for one in classes if not one.choices[0].known]
+    total = sum(len(batch_class.sizes_m) for batch_class in classes)
+    known_classes = [batch_class for batch_class in classes if batch_class.choices[0].known]
+    unknown = [batch_class for batch_class in classes if not batch_class.choices[0].known]
     lines = [f"{library} on {device}: a row of C[m x {n:,}] = A[m x {k:,}] B, {format}, for {total:,} values of m"]
-    lines.append("1 class: a row has the same bits for every m" if len(classes) == 1 else f"{len(known)} classes")
-    for number, one in enumerate(known, 1):
-        lines.append(f"  {number}. {_sizes(one.sizes_m)}")
-        rows = "" if one.has_equal_rows else "; of some m the last rows differ from the first (CTAs share tiles' K)"
-        lines.append(f"     {_kernels(one.choices)}{rows}; {_right(one.confidences)}")
+    lines.append(
+        "1 class: a row has the same bits for every m" if len(classes) == 1 else f"{len(known_classes)} classes"
+    )
+    for number, batch_class in enumerate(known_classes, 1):
+        lines.append(f"  {number}. {_sizes(batch_class.sizes_m)}")
+        rows = (
+            ""
+            if batch_class.has_equal_rows
+            else "; of some m the last rows differ from the first (CTAs share tiles' K)"
+        )
+        lines.append(f"     {_kernels(batch_class.choices)}{rows}; {_right(batch_class.confidences)}")
     if unknown:
-        families = ", ".join(dict.fromkeys(one.choices[0].family for one in unknown))
-        sure = tuple(sure for one in unknown for sure in one.confidences)
-        lines.append(f"  each m by itself: {_sizes(tuple(m for one in unknown for m in one.sizes_m))}")
+        families = ", ".join(dict.fromkeys(batch_class.choices[0].family for batch_class in unknown))
+        sure = tuple(sure for batch_class in unknown for sure in batch_class.confidences)
+        lines.append(f"  each m by itself: {_sizes(tuple(m for batch_class in unknown for m in batch_class.sizes_m))}")
         lines.append(f"     {families}, whose order of summation is not known for these m; {_right(sure)}")
-    return "\n".join([*lines, *_advice(known, len(classes))])
+    return "\n".join([*lines, *_advice(known_classes, len(classes))])
 
 
 def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
     """Families with their slices, which add in the same order."""
-    said = [f"{x.family}, K in {'one piece' if x.split_k == 1 else f'{x.split_k} slices'}" for x in choices[:KERNELS]]
-    said += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
-    return ", or ".join(said)
+    texts = [
+        f"{choice.family}, K in {'one piece' if choice.split_k == 1 else f'{choice.split_k} slices'}"
+        for choice in choices[:KERNELS]
+    ]
+    texts += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
+    return ", or ".join(texts)
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:
@@ -190,17 +199,24 @@ def _right(confidences: tuple[float, ...]) -> str:
     return f"right with a probability of {fmean(confidences):.2f} on average, {min(confidences):.2f} at least"
 
 
-def _advice(known: list[BatchClass], count: int) -> list[str]:
+def _advice(known_classes: list[BatchClass], count: int) -> list[str]:
     """What to do for equal bits, where there are several classes: pad to one, or ask for one's kernel where that
     fixes the order for every m (and is there for more than one, as those of matrix-vector products are not).
     """
-    whole = [(number, one) for number, one in enumerate(known, 1) if one.has_equal_rows]
+    whole = [(number, batch_class) for number, batch_class in enumerate(known_classes, 1) if batch_class.has_equal_rows]
     if count < 2 or not whole:
         return []
     number, padded = whole[0]
     lines = ["What to do for equal bits:"]
     lines.append(f"  pad m to a value of class {number}, and drop the rows added: {_padding(padded.sizes_m)}")
-    pinned = next((one for _, one in whole if not one.choices[0].order_by_m and len(one.sizes_m) > 1), None)
+    pinned = next(
+        (
+            batch_class
+            for _, batch_class in whole
+            if not batch_class.choices[0].order_by_m and len(batch_class.sizes_m) > 1
+        ),
+        None,
+    )
     pin = "" if pinned is None else pinned.choices[0].pin_text(pinned.sizes_m[0])
     if pin:
         lines[-1] += ";"

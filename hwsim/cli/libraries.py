@@ -31,12 +31,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run the action."""
     if arguments.action in (None, "list"):
-        found = [load(name) for name in names()]
+        libraries = [load(name) for name in names()]
         if arguments.json:
-            rows = [{"name": x.name, "title": x.title, "families": list(x.families)} for x in found]
+            rows = [
+                {"name": library.name, "title": library.title, "families": list(library.families)}
+                for library in libraries
+            ]
             print(json.dumps({"schema": "hwsim.libraries.model/1", "libraries": rows}))
         else:
-            shown = [(x.name, x.title, ", ".join(x.families)) for x in found]
+            shown = [(library.name, library.title, ", ".join(library.families)) for library in libraries]
             print("\n".join(table(shown, ("name", "title", "families"), indent="")))
         return 0
     is_file = arguments.library.endswith((".yaml", ".yml")) or "/" in arguments.library
@@ -48,6 +51,6 @@ def execute(arguments: argparse.Namespace) -> int:
     elif arguments.action == "show":
         print(sources_text(library) if arguments.sources else library_text(library))
     else:
-        said = evidence_text(library.evidence)
-        print(f"{arguments.library}: library {library.name} is right; evidence: {said}")
+        levels = evidence_text(library.evidence)
+        print(f"{arguments.library}: library {library.name} is right; evidence: {levels}")
     return 0

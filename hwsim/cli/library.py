@@ -80,7 +80,7 @@ def execute(arguments: argparse.Namespace) -> int:
     check_out(arguments.out)
     if arguments.no_run and arguments.sample is not None:
         raise InputError("--sample is for what is run; leave it out beside --no-run")
-    asked = wanted(
+    gemms = wanted(
         file=arguments.shapes,
         gemms=arguments.gemm,
         weights=arguments.weight,
@@ -90,9 +90,9 @@ def execute(arguments: argparse.Namespace) -> int:
     device = load(arguments.device)
     machine = this_machine(runs=not arguments.no_run)
     with progress_bar(quiet=arguments.quiet or arguments.json) as progress:
-        found = record(
+        recording = record(
             arguments.out,
-            asked,
+            gemms,
             device=device,
             machine=machine,
             count=DEFAULT_SAMPLE if arguments.sample is None else arguments.sample,
@@ -100,16 +100,18 @@ def execute(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     if arguments.json:
-        print(json.dumps({"schema": "hwsim.library-record/1"} | recording_dict(found), allow_nan=False))
+        print(json.dumps({"schema": "hwsim.library-record/1"} | recording_dict(recording), allow_nan=False))
     else:
-        print(recording_text(found))
+        print(recording_text(recording))
     if not arguments.quiet:
-        for note in found.notes:
+        for note in recording.notes:
             print(f"hwsim: {note}", file=sys.stderr)
-    if machine.runner is not None and not found.run:
-        why = found.rows[0].problem if found.rows else "cuBLASLt refuses all of them"
-        raise UnsupportedError(f"no GEMM of the sample was run ({why}); {found.path} is written, but nothing compared")
-    return int(found.equal < len(found.run))
+    if machine.runner is not None and not recording.run:
+        why = recording.rows[0].problem if recording.rows else "cuBLASLt refuses all of them"
+        raise UnsupportedError(
+            f"no GEMM of the sample was run ({why}); {recording.path} is written, but nothing compared"
+        )
+    return int(recording.equal < len(recording.run))
 
 
 def _rows(arguments: argparse.Namespace) -> str:
@@ -120,9 +122,9 @@ def _rows(arguments: argparse.Namespace) -> str:
 
 def _forms(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Keywords of `form_of`, one mapping per format and bias."""
-    given = {name: x for name in OF_FORMS if (x := getattr(arguments, name)) is not None}
-    if given and not (arguments.gemm or arguments.weight):
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    options = {name: value for name in OF_FORMS if (value := getattr(arguments, name)) is not None}
+    if options and not (arguments.gemm or arguments.weight):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise InputError(f"{flags}: for --gemm and --weight; the file of --shapes has columns for them")
-    formats, biases = given.pop("format", [DEFAULT_FORMAT]), BIASES[given.pop("bias", "no")]
-    return [{**given, "format": format, "bias": bias} for format in formats for bias in biases]
+    formats, biases = options.pop("format", [DEFAULT_FORMAT]), BIASES[options.pop("bias", "no")]
+    return [{**options, "format": format, "bias": bias} for format in formats for bias in biases]

@@ -51,8 +51,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Compute, write, print."""
     if arguments.a is None or arguments.b is None:
         raise InputError(f"--a and --b are needed: .npy files, or for one dot product {FORMS}")
-    given = {name: getattr(arguments, name) for name in FILES if getattr(arguments, name) is not None}
-    files = {name: is_file(text) for name, text in given.items()}
+    texts = {name: getattr(arguments, name) for name in FILES if getattr(arguments, name) is not None}
+    files = {name: is_file(text) for name, text in texts.items()}
     if len(set(files.values())) > 1:
         named = ", ".join(f"--{name.replace('_', '-')}" for name, is_one in files.items() if is_one)
         raise InputError(f"{named}: .npy files and inline values do not mix; give all operands in one way")
@@ -64,24 +64,26 @@ def _one_dot(arguments: argparse.Namespace, device: Device) -> int:
     if arguments.out is not None:
         raise InputError("--out is for arrays; the result of one dot product is printed")
     spec = dot_spec(device, arguments.instruction)
-    found = one_element(arguments, device)
-    notes = found.pop("notes")
+    operands = one_element(arguments, device)
+    notes = operands.pop("notes")
     formats = {"a": spec.a, "b": spec.b, "c": spec.c, "scale_a": spec.scale_format, "scale_b": spec.scale_format}
     arrays = {
         name: np.array(codes, code_dtype(format_of(str(formats[name]))))
-        for name, codes in found.items()
+        for name, codes in operands.items()
         if name in formats
     }
-    d = device.dot(arguments.instruction, **arrays, scale_d=found["scale_d"])
+    d = device.dot(arguments.instruction, **arrays, scale_d=operands["scale_d"])
     result = number(spec.d, int(d))
     if arguments.json:
-        print(json.dumps(_record(device, arguments, spec) | {"notes": notes, "k": len(found["a"]), "result": result}))
+        print(
+            json.dumps(_record(device, arguments, spec) | {"notes": notes, "k": len(operands["a"]), "result": result})
+        )
         return 0
     for note in notes:
         print(f"hwsim: note: {note}", file=sys.stderr)
     value = result["hex"] if result["hex"] == result["decimal"] else f"{result['hex']} = {result['decimal']}"
     print(f"{result['code']} = {value.replace('= ~', '~ ')}")
-    level = numerics_evidence(device, arguments.instruction, scaled=bool(found["scale_d"]))
+    level = numerics_evidence(device, arguments.instruction, scaled=bool(operands["scale_d"]))
     print(f"{device.name}, {arguments.instruction}, D in {spec.d}; evidence: {level}; hwsim explain shows the stages")
     return 0
 
@@ -100,9 +102,9 @@ def _arrays(arguments: argparse.Namespace, device: Device) -> int:
                 raise InputError(f"{name} takes no block scales")
             arrays[operand] = read_array(f"--{operand.replace('_', '-')}", Path(text), fmt)
     if "c" not in arrays:
-        known = format_of(spec.c)
+        c_format = format_of(spec.c)
         as_codes = arrays["a"].dtype.kind == "u" and arrays["a"].dtype != array_dtype(format_of(spec.a))
-        arrays["c"] = np.zeros((model.m, model.n), code_dtype(known) if as_codes else array_dtype(known))
+        arrays["c"] = np.zeros((model.m, model.n), code_dtype(c_format) if as_codes else array_dtype(c_format))
     d = device.mma(name, **arrays, scale_d=arguments.scale_d or 0)
     codes = np.ascontiguousarray(codes_of(d, format_of(spec.d)))
     if arguments.out is not None:
@@ -147,6 +149,8 @@ def _show(codes: NDArray[Any], fmt: str) -> None:
     print(f"D, {' x '.join(map(str, codes.shape))} of {fmt}; the first of {plural(codes.size, 'result')}:")
     rows = []
     for place in islice(np.ndindex(codes.shape), SHOWN):
-        found = number(fmt, int(codes[place]))
-        rows.append((f"d[{', '.join(map(str, place))}]", found["code"], found["hex"], found["decimal"]))
+        number_record = number(fmt, int(codes[place]))
+        rows.append(
+            (f"d[{', '.join(map(str, place))}]", number_record["code"], number_record["hex"], number_record["decimal"])
+        )
     print("\n".join(table(rows)))

@@ -35,28 +35,28 @@ class Operands:
 
 def read_list(option: str, text: str, fmt: str) -> Operands:
     """The codes of a comma-separated list of numbers in a format. Raises InputError for invalid text."""
-    known = format_of(fmt)
+    number_format = format_of(fmt)
     codes, notes = [], []
     for index, word in enumerate(text.split(",")):
-        code, rounded = _code_of(option, word.strip(), known)
+        code, rounded = _code_of(option, word.strip(), number_format)
         codes.append(code)
         if rounded:
-            value = decode(known, code)
+            value = decode(number_format, code)
             shown = {"nan": "NaN", "infinity": "-infinity" if value.sign else "infinity"}.get(value.kind)
             shown = shown or decimal(value.sign, value.significand, value.exponent)
             notes.append(
                 f"{option.lstrip('-')}[{index}] = {word.strip()} is not in {fmt}: rounded to nearest even to "
-                f"{code_text(code, known.bits)} = {shown}"
+                f"{code_text(code, number_format.bits)} = {shown}"
             )
     return Operands(codes, notes)
 
 
 def read_one(option: str, text: str, fmt: str) -> Operands:
     """As `read_list`, for exactly one number."""
-    found = read_list(option, text, fmt)
-    if len(found.codes) != 1:
-        raise InputError(f"{option}: one value is needed; got {len(found.codes)}")
-    return found
+    operands = read_list(option, text, fmt)
+    if len(operands.codes) != 1:
+        raise InputError(f"{option}: one value is needed; got {len(operands.codes)}")
+    return operands
 
 
 def _code_of(option: str, word: str, fmt: Format) -> tuple[int, bool]:
@@ -83,9 +83,9 @@ def _code_of(option: str, word: str, fmt: Format) -> tuple[int, bool]:
 
 
 def _value(number: str) -> Fraction | None:
-    found = _HEX_FLOAT.fullmatch(number)
-    if found is not None:
-        sign, whole, part, exponent = found.groups()
+    match = _HEX_FLOAT.fullmatch(number)
+    if match is not None:
+        sign, whole, part, exponent = match.groups()
         part = part or ""
         magnitude = Fraction(int(whole + part, 16)) * Fraction(2) ** (int(exponent) - 4 * len(part))
         return -magnitude if sign == "-" else magnitude
@@ -120,8 +120,12 @@ def read_array(option: str, path: Path, fmt: str) -> NDArray[Any]:
         ) from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{option} from {path}: an archive; allowed: one array, as numpy.save writes it")
-    known = format_of(fmt)
-    wanted = array_dtype(known)
-    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.itemsize == code_dtype(known).itemsize:
+    number_format = format_of(fmt)
+    wanted = array_dtype(number_format)
+    if (
+        array.dtype.kind == "V"
+        and array.dtype.names is None
+        and array.dtype.itemsize == code_dtype(number_format).itemsize
+    ):
         return array.view(wanted)
     return array

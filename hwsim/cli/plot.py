@@ -35,10 +35,10 @@ class PlotKind:
     draw: Draw
 
 
-def _rows(given: argparse.Namespace, progress: Any, shapes: list[list[int]], *, exact: bool) -> Any:
-    study: dict[str, Any] = {"devices": given.device, "schemes": given.scheme, "shapes": shapes, "exact": exact}
-    if given.format:
-        study["options"] = {"format": given.format}
+def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]], *, exact: bool) -> Any:
+    study: dict[str, Any] = {"devices": arguments.device, "schemes": arguments.scheme, "shapes": shapes, "exact": exact}
+    if arguments.format:
+        study["options"] = {"format": arguments.format}
     rows = sweep(study, progress=progress).rows
     reasons = {(row["device"], row["scheme"]): row["refused"] for row in rows if row["refused"]}
     for (device, scheme), reason in reasons.items():
@@ -46,41 +46,45 @@ def _rows(given: argparse.Namespace, progress: Any, shapes: list[list[int]], *, 
     return rows
 
 
-def _error_over_k(given: argparse.Namespace, progress: Any) -> Any:
-    shapes = [[EDGE, EDGE, k] for k in given.at or DEPTHS]
-    return plots.error_over_k(_rows(given, progress, shapes, exact=True))
+def _error_over_k(arguments: argparse.Namespace, progress: Any) -> Any:
+    shapes = [[EDGE, EDGE, k] for k in arguments.at or DEPTHS]
+    return plots.error_over_k(_rows(arguments, progress, shapes, exact=True))
 
 
-def _error_over_size(given: argparse.Namespace, progress: Any) -> Any:
-    return plots.error_over_size(_rows(given, progress, [[x, x, x] for x in given.at or SMALL], exact=True))
+def _error_over_size(arguments: argparse.Namespace, progress: Any) -> Any:
+    return plots.error_over_size(
+        _rows(arguments, progress, [[size, size, size] for size in arguments.at or SMALL], exact=True)
+    )
 
 
-def _error_over_exponent(given: argparse.Namespace, progress: Any) -> Any:
-    options = {"format": given.format[0]} if given.format else {}
-    exponents = {"exponents": given.at} if given.at else {}
-    return plots.error_over_exponent(given.device[0], given.scheme, progress=progress, **exponents, **options)
+def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> Any:
+    options = {"format": arguments.format[0]} if arguments.format else {}
+    exponents = {"exponents": arguments.at} if arguments.at else {}
+    return plots.error_over_exponent(arguments.device[0], arguments.scheme, progress=progress, **exponents, **options)
 
 
-def _tflops_over_size(given: argparse.Namespace, progress: Any) -> Any:
-    return plots.tflops_over_size(_rows(given, progress, [[x, x, x] for x in given.at or SIZES], exact=False))
+def _tflops_over_size(arguments: argparse.Namespace, progress: Any) -> Any:
+    return plots.tflops_over_size(
+        _rows(arguments, progress, [[size, size, size] for size in arguments.at or SIZES], exact=False)
+    )
 
 
-def _tiles(given: argparse.Namespace, progress: Any) -> Any:
-    device, scheme, size = given.device[0], given.scheme[0], (given.at or [2048])[0]
-    form = given.format[0] if given.format else None
-    found = tune(device, size, size, size, scheme=scheme, format=form, progress=progress)
-    return plots.tile_landscape(found, f"{device}, {' '.join([scheme, *(given.format or ())])}, {size}^3")
+def _tiles(arguments: argparse.Namespace, progress: Any) -> Any:
+    device, scheme, size = arguments.device[0], arguments.scheme[0], (arguments.at or [2048])[0]
+    form = arguments.format[0] if arguments.format else None
+    landscape = tune(device, size, size, size, scheme=scheme, format=form, progress=progress)
+    return plots.tile_landscape(landscape, f"{device}, {' '.join([scheme, *(arguments.format or ())])}, {size}^3")
 
 
-def _rooflines(given: argparse.Namespace, progress: Any) -> Any:
-    form = given.format[0] if given.format else load(given.device[0]).default_format
-    size = {name: (given.at or [4096])[0] for name in "mnk"}
-    results = [run(device=name, format=form, exact=False, **size) for name in given.device]
-    return plots.rooflines(given.device, form, results)
+def _rooflines(arguments: argparse.Namespace, progress: Any) -> Any:
+    form = arguments.format[0] if arguments.format else load(arguments.device[0]).default_format
+    size = {name: (arguments.at or [4096])[0] for name in "mnk"}
+    results = [run(device=name, format=form, exact=False, **size) for name in arguments.device]
+    return plots.rooflines(arguments.device, form, results)
 
 
-def _devices(given: argparse.Namespace, progress: Any) -> Any:
-    return plots.device_bars(given.device, given.format)
+def _devices(arguments: argparse.Namespace, progress: Any) -> Any:
+    return plots.device_bars(arguments.device, arguments.format)
 
 
 KINDS = {
@@ -98,8 +102,8 @@ KINDS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    said = "; ".join(f"{name}: {kind.shows}" for name, kind in KINDS.items())
-    parser.add_argument("kind", nargs="?", metavar="KIND", help=f"{said}. Without it: the list")
+    kinds = "; ".join(f"{name}: {kind.shows}" for name, kind in KINDS.items())
+    parser.add_argument("kind", nargs="?", metavar="KIND", help=f"{kinds}. Without it: the list")
     parser.add_argument("--device", action="append", metavar="NAME", help="a device; may be repeated (default h200)")
     parser.add_argument("--scheme", action="append", metavar="NAME", help="a scheme; may be repeated (default native)")
     parser.add_argument("--format", action="append", metavar="FORMAT", help="a format of the operands; may be repeated")

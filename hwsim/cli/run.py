@@ -117,7 +117,7 @@ def execute(arguments: argparse.Namespace) -> int:
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
     is_short = arguments.no_exact and arguments.scheme != AUTO
-    given = given_options(arguments)
+    options = given_options(arguments)
     what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
     if arguments.gemm is not None:
         if arguments.clock_mhz is not None:
@@ -127,7 +127,7 @@ def execute(arguments: argparse.Namespace) -> int:
         what["clock_mhz"] = arguments.clock_mhz
     what |= {name: x for name in ("device", "scheme") if (x := getattr(arguments, name)) is not None}
     with progress_bar(quiet=arguments.quiet or is_short) as progress:
-        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=progress, **what, **given)
+        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=progress, **what, **options)
         if arguments.what_if and result.cycles is None:
             raise UnsupportedError(f"--what-if: there are no cycles: {result.timing_note}")
         if arguments.json:
@@ -200,13 +200,13 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
 def _changes(wanted: list[str] | None) -> dict[str, str]:
     """{path: value} of the options --what-if PATH=VALUE. Raises InputError for one without either."""
-    found: dict[str, str] = {}
+    changes: dict[str, str] = {}
     for text in wanted or ():
         path, sign, value = text.partition("=")
         if text and not (path and sign and value):
             raise InputError(f"--what-if {text}: allowed: PATH=2x, PATH=VALUE, or nothing; hbm.bytes_per_second=0.5x")
-        found |= {path: value} if text else {}
-    return found
+        changes |= {path: value} if text else {}
+    return changes
 
 
 def _json(result: Result, wanted: list[str] | None) -> str:

@@ -36,19 +36,19 @@ def execute(arguments: argparse.Namespace) -> int:
         scheme = scheme_of(arguments.scheme)
         print(json.dumps({"schema": "hwsim.scheme/1"} | _record(scheme)) if arguments.json else _text(scheme))
         return 0
-    found = schemes()
-    records: list[dict[str, Any]] = [_record(scheme) for scheme in found.values()]
+    by_name = schemes()
+    records: list[dict[str, Any]] = [_record(scheme) for scheme in by_name.values()]
     if arguments.device is not None:
         device = load(arguments.device)
         for record in records:
-            record["why_not"], record["why_no_program"] = _why_not(found[record["name"]], device)
+            record["why_not"], record["why_no_program"] = _why_not(by_name[record["name"]], device)
             record["runs"] = record["why_not"] is None
     if arguments.json:
         print(json.dumps({"schema": "hwsim.schemes/1", "device": arguments.device, "schemes": records}))
     elif arguments.device is None:
-        print("\n".join(table([(x["name"], x["title"]) for x in records], indent="")))
+        print("\n".join(table([(record["name"], record["title"]) for record in records], indent="")))
     else:
-        print("\n".join(table([(x["name"], *_said(x)) for x in records], indent="")))
+        print("\n".join(table([(record["name"], *_said(record)) for record in records], indent="")))
     return 0
 
 
@@ -80,14 +80,14 @@ def _record(scheme: Scheme) -> dict[str, Any]:
         "input_formats": list(scheme.input_formats),
         "options": [
             {
-                "name": x.name,
-                "type": x.type.annotation,
-                "default": x.default,
-                "choices": list(x.choices) or None,
-                "least": x.least,
-                "help": x.help,
+                "name": option.name,
+                "type": option.type.annotation,
+                "default": option.default,
+                "choices": list(option.choices) or None,
+                "least": option.least,
+                "help": option.help,
             }
-            for x in scheme.options
+            for option in scheme.options
         ],
     }
 
@@ -103,12 +103,12 @@ def _text(scheme: Scheme) -> str:
     )
     rows = [
         (
-            f"--{x.name.replace('_', '-')}",
-            _allowed(x),
-            "" if x.default is None else f"default {_shown(x.default)}",
-            x.help + (f"; by default {x.default_text}" if x.default_text else ""),
+            f"--{option.name.replace('_', '-')}",
+            _allowed(option),
+            "" if option.default is None else f"default {_shown(option.default)}",
+            option.help + (f"; by default {option.default_text}" if option.default_text else ""),
         )
-        for x in scheme.options
+        for option in scheme.options
     ]
     return "\n".join([*lines, "options", *table(rows)] if rows else lines)
 

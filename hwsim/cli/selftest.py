@@ -24,9 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Compare and print; 1 where something differs."""
     with progress_bar(quiet=arguments.quiet or arguments.json) as progress:
-        found = selftest(progress=progress)
+        outcome = selftest(progress=progress)
     if arguments.json:
-        print(json.dumps({"schema": "hwsim.selftest/1", "hwsim_version": __version__} | found.to_json()))
+        print(json.dumps({"schema": "hwsim.selftest/1", "hwsim_version": __version__} | outcome.to_json()))
     else:
-        print(found.to_text())
-    return int(not found.same)
+        print(outcome.to_text())
+    return int(not outcome.same)

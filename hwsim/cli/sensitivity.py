@@ -30,18 +30,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Vary the numbers and print the changes."""
-    given = given_options(arguments)
-    if given.get("input_format") is None:
-        given["input_format"] = given.get("format")  # operands are in it already, as of hwsim run --no-exact
-    chip, lowered = program(device=arguments.device, scheme=arguments.scheme, **given)
+    options = given_options(arguments)
+    if options.get("input_format") is None:
+        options["input_format"] = options.get("format")  # operands are in it already, as of hwsim run --no-exact
+    chip, lowered = program(device=arguments.device, scheme=arguments.scheme, **options)
     assert lowered.gemm is not None
     m, n, k = lowered.gemm.problem.sizes
     shown = facts_of(lowered.gemm, chip)
     with progress_bar(quiet=arguments.quiet) as progress:
-        found = sensitivity(lowered, chip, progress=progress)
-    cycles = found[0].cycles if found else under_load(lowered, chip, str(shown["unit"]))[1].cycles
+        influences = sensitivity(lowered, chip, progress=progress)
+    cycles = influences[0].cycles if influences else under_load(lowered, chip, str(shown["unit"]))[1].cycles
     if arguments.json:
-        known = {
+        record = {
             "schema": "hwsim.sensitivity/1",
             "device": chip.name,
             "scheme": arguments.scheme,
@@ -49,9 +49,13 @@ def execute(arguments: argparse.Namespace) -> int:
             "n": n,
             "k": k,
         }
-        known |= {"facts": shown, "cycles": cycles, "spread": SPREAD}
-        print(json.dumps(known | {"numbers": [asdict(one) | {"moved": one.moved} for one in found]}))
+        record |= {"facts": shown, "cycles": cycles, "spread": SPREAD}
+        print(
+            json.dumps(
+                record | {"numbers": [asdict(influence) | {"moved": influence.moved} for influence in influences]}
+            )
+        )
         return 0
     words = f"C[{m:,} x {n:,}] = A[{m:,} x {k:,}] B[{k:,} x {n:,}]; {arguments.scheme} on {chip.name}"
-    print(sensitivity_text(found, words, cycles))
+    print(sensitivity_text(influences, words, cycles))
     return 0

@@ -70,18 +70,18 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.clock_mhz is not None:
         chip = at_clock(chip, arguments.clock_mhz)
     sizes = (arguments.m, arguments.n, arguments.k)
-    given = given_options(arguments)
-    library = given.pop("library", None)
+    options = given_options(arguments)
+    library = options.pop("library", None)
     beside = None
     if library is not None:
-        call = {"device": arguments.device, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz, **given}
+        call = {"device": arguments.device, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz, **options}
         beside = library_kernel(library, **dict(zip("mnk", sizes, strict=True)), **call)
-    named = given.pop("format", None)
+    named = options.pop("format", None)
     planned = plan_for(
-        chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, given
+        chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, options
     )
     with progress_bar(quiet=arguments.quiet) as progress:
-        found = tune(
+        landscape = tune(
             chip,
             planned.plan,
             sizes,
@@ -93,21 +93,21 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     notes = []
     if arguments.csv is not None:
-        write_whole(arguments.csv, lambda file: file.write(tune_csv(found).encode()))
-        notes.append(f"wrote {arguments.csv}: {len(found.points)} configurations")
+        write_whole(arguments.csv, lambda file: file.write(tune_csv(landscape).encode()))
+        notes.append(f"wrote {arguments.csv}: {len(landscape.points)} configurations")
     title = f"{arguments.scheme} on {chip.name}, {' x '.join(map(str, sizes))}"
     if arguments.report is not None:
-        tune_page(found, title).write(arguments.report)
+        tune_page(landscape, title).write(arguments.report)
         notes.append(report_note(arguments.report))
     if arguments.plot is not None:
-        write_whole(arguments.plot, lambda file: write_heat(found, title, file))
+        write_whole(arguments.plot, lambda file: write_heat(landscape, title, file))
         notes.append(f"wrote {arguments.plot}: heat map")
     if arguments.json:
-        known = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
-        known |= {} if beside is None else {"library": asdict(beside)}
-        print(json.dumps(known | dict(zip("mnk", sizes, strict=True)) | tune_dict(found)))
+        record = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
+        record |= {} if beside is None else {"library": asdict(beside)}
+        print(json.dumps(record | dict(zip("mnk", sizes, strict=True)) | tune_dict(landscape)))
     else:
-        print(tune_text(found, chip.name, arguments.scheme, sizes))
+        print(tune_text(landscape, chip.name, arguments.scheme, sizes))
         if beside is not None:
             cycles = "no program" if beside.cycles is None else f"{beside.cycles:,} cycles"
             print(f"{library} runs {beside.kernel}, slices of K: {beside.split_k}; {cycles}")

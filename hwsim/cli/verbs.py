@@ -203,16 +203,16 @@ def _installed() -> dict[str, Verb]:
 
 @lru_cache(maxsize=1)
 def _loaded(points: tuple[EntryPoint, ...]) -> dict[str, Verb]:
-    found: dict[str, Verb] = {}
+    verbs: dict[str, Verb] = {}
     for point in sorted(points, key=lambda entry: entry.name):
         try:
             verb = point.load()
             if not isinstance(verb, Verb):
                 raise TypeError(f"gives {type(verb).__name__}; needs a hwsim.cli.verbs.Verb")
-            found.setdefault(point.name, verb)
+            verbs.setdefault(point.name, verb)
         except Exception as error:  # a plug-in may fail in any way
             warnings.warn(f"verb {point.name} ({point.value}) is left out: {error}", stacklevel=2)
-    return found
+    return verbs
 
 
 def module_of(verb: Verb) -> Any:

@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the verb."""
-    found = which(
+    instructions = which(
         bits=arguments.bits,
         bits_b=arguments.bits_b,
         accumulate=arguments.accumulate,
@@ -45,26 +45,35 @@ def execute(arguments: argparse.Namespace) -> int:
         devices=arguments.device,
     )
     if arguments.json:
-        print(json.dumps({"schema": "hwsim.which/1", "instructions": [one.to_dict() for one in found]}))
-    elif not found:
-        given = {name: getattr(arguments, name) for name in ("bits", "accumulate", "result", "model")}
+        print(
+            json.dumps({"schema": "hwsim.which/1", "instructions": [matching.to_dict() for matching in instructions]})
+        )
+    elif not instructions:
+        conditions = {name: getattr(arguments, name) for name in ("bits", "accumulate", "result", "model")}
         print("no device has such an instruction; leave a condition out")
         alone = which(devices=arguments.device)
         for name, field in (("bits", "a"), ("accumulate", "c"), ("result", "d"), ("model", "model")):
-            if given[name] is not None:
-                print(f"--{name}: there are {', '.join(sorted({getattr(one, field) for one in alone}))}")
+            if conditions[name] is not None:
+                print(f"--{name}: there are {', '.join(sorted({getattr(matching, field) for matching in alone}))}")
     else:
         titles = ("device", "instruction", "A x B + C -> D", "adds", "evidence of its bits", "rate")
-        print("\n".join(table([_row(one) for one in found], titles, indent="")))
-        devices = len({one.device for one in found})
-        print(f"{len(found)} instructions of {devices} devices")
+        print("\n".join(table([_row(matching) for matching in instructions], titles, indent="")))
+        devices = len({matching.device for matching in instructions})
+        print(f"{len(instructions)} instructions of {devices} devices")
     return 0
 
 
-def _row(one: Matching) -> tuple[str, ...]:
-    parts = [one.model, f"{one.terms} terms" if one.terms else "", one.rounding or ""]
-    parts += [f"{one.fraction_bits} fraction bits" if one.fraction_bits else ""]
-    parts += [f"scale-input-d up to 2^-{one.scale_input_d}" if one.scale_input_d else ""]
-    formats = f"{one.a} x {one.b} + {one.c} -> {one.d}"
+def _row(matching: Matching) -> tuple[str, ...]:
+    parts = [matching.model, f"{matching.terms} terms" if matching.terms else "", matching.rounding or ""]
+    parts += [f"{matching.fraction_bits} fraction bits" if matching.fraction_bits else ""]
+    parts += [f"scale-input-d up to 2^-{matching.scale_input_d}" if matching.scale_input_d else ""]
+    formats = f"{matching.a} x {matching.b} + {matching.c} -> {matching.d}"
     adds = ", ".join(part for part in parts if part)
-    return one.device, one.instruction, formats, adds, one.evidence, "known" if one.is_timed else ABSENT
+    return (
+        matching.device,
+        matching.instruction,
+        formats,
+        adds,
+        matching.evidence,
+        "known" if matching.is_timed else ABSENT,
+    )

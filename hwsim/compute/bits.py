@@ -32,6 +32,7 @@ from hwsim.machines import functional
 from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.operands.operand import Operand, selected_indices
+from hwsim.program.ir import Program
 from hwsim.resolve.resolved import Resolved
 
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
@@ -98,7 +99,7 @@ class Errors:
     def _check_memory(self) -> None:
         """Raise InputError where the errors need more memory than there is."""
         (m, k), n, lead = self.a.shape, self.b.shape[1], self.product.shape[:-2]
-        values = sum(VALUE_BYTES * x.codes.size for x in (self.a, self.b, self.c) if x is not None)
+        values = sum(VALUE_BYTES * operand.codes.size for operand in (self.a, self.b, self.c) if operand is not None)
         is_fp64 = self.product.dtype == np.float64
         beside = errors_need(m * k + k * n, max(1, math.prod(lead)), self.product.size, is_fp64=is_fp64)
         check_memory(
@@ -227,9 +228,9 @@ def _check_memory(
     if needed is None:
         needed = needs[kind] = _need(resolved, operands, lead, at_once, makes_values, threads)
     if not at_once:
-        needed += sum(_joined_bytes(x, len(lead) + 1) for x in (a.codes, codes_c) if x is not None)
+        needed += sum(_joined_bytes(codes, len(lead) + 1) for codes in (a.codes, codes_c) if codes is not None)
     elif at_once > 1:
-        stacks = [np.broadcast_to(x.codes, (*lead, *x.shape)) for x in operands]
+        stacks = [np.broadcast_to(operand.codes, (*lead, *operand.shape)) for operand in operands]
         needed += sum(_joined_bytes(x, len(lead)) for x in (*stacks, codes_c) if x is not None)
     needed += 0 if codes_c is None else codes_c.size * codes_c.itemsize
     (m, k), n = a.shape, b.shape[1]
@@ -288,60 +289,92 @@ def _by_program(
     resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None, elements: Followed | None
 ) -> tuple[Array, Errors]:
     """The product as the functional machine computes it from the device's program."""
-    program, device = resolved.program, resolved.device
-    asked = "functional=True" if elements is None else "values"
-    has_epilogue = arrays.c is not None or arrays.bias is not None
-    if program is None or not program.computes or resolved.has_stack_program or has_epilogue or arrays.is_partial:
+    program, device, record = resolved.program, resolved.device, resolved.gemm
+    asked, option = ("functional=True", "functional") if elements is None else ("values", "values")
+    if program is None:
+        raise UnsupportedError(f"{asked}: there is no program: {resolved.no_program}; leave {option} out")
+    if not program.computes:
+        why = f": it has no instructions for {program.time_alone}" if program.time_alone else ""
         raise UnsupportedError(
-            f"{asked}: no program gives these bits; it needs a device's program that computes the scheme, for "
-            "whole matrices, without C and bias"
+            f"{asked}: the program of scheme {record.scheme} on {device.name} stands for time alone{why}; "
+            f"leave {option} out"
         )
+    if arrays.is_partial:
+        raise UnsupportedError(f"{asked}: a program computes all of C; leave out rows= and cols=, or {option}")
     taken = resolved.gemm.single.input_format
     if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
         raise UnsupportedError(
             f"{asked}: programs write results of whole bytes, and {resolved.gemm.output} has "
-            f"{format_of(resolved.gemm.output).bits} bits; leave {asked.removesuffix('=True')} out"
+            f"{format_of(resolved.gemm.output).bits} bits; leave {option} out"
         )
-    output = next(x for x in program.arrays if x.name == program.output)
-    (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
-    converted = sum(
-        count * (VALUE_BYTES + code_dtype(format_of(taken)).itemsize)
-        for count, side in ((m * k, arrays.a), (k * n, arrays.b))
-        if side.format != taken
+    m, n, lead = arrays.a.shape[0], arrays.b.shape[1], arrays.lead
+    _check_program_memory(resolved, program, arrays, threads)
+    bias = None if arrays.bias is None else _checked_bias(arrays.bias, n)
+    codes_c = None if arrays.c is None else resolved.evaluator.c_codes(arrays.c, (*lead, m, n))
+    if record.single.specials != "unit":
+        _refuse_specials(record.scheme, arrays)
+    output = format_of(next(x for x in program.arrays if x.name == program.output).format)
+
+    parts = iter(()) if elements is None else elements.of_runs(lead, m, in_one=resolved.has_stack_program)
+
+    def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
+        backend = resolved.backend
+        codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
+        codes += [] if start is None else [in_c_order(backend.from_host(start))]
+        if bias is not None:
+            codes.append(backend.from_host(bias.astype(np.float32).reshape(1, n)).view(np.uint32))
+        inputs = dict(zip(program.inputs, codes, strict=True))
+        part = next(parts, None)
+        follower = ElementValues(program, device, part.places, backend) if part and part.places else None
+        before_kernel = None if follower is None else follower.before_kernel
+        execution: dict[str, Any] = {"threads": threads, "progress": report, "backend": backend}
+        out = backend.to_host(functional.run(program, device, inputs, before_kernel=before_kernel, **execution))
+        if follower is not None and part is not None and elements is not None:
+            elements.add(part, follower.checked(out))
+        return array_of(out, output)
+
+    if resolved.has_stack_program:  # the matrices of a stack lie one below another
+        tall = [np.broadcast_to(x.codes, (*lead, *x.shape)).reshape(-1, x.shape[1]) for x in (arrays.a, arrays.b)]
+        sides = Operand(tall[0], arrays.a.format), Operand(tall[1], arrays.b.format)
+        start = None if codes_c is None else codes_c.reshape(-1, n)
+        product = one(*sides, start, progress).reshape(*lead, m, n)
+    else:
+        product = _stacked(arrays.a, arrays.b, codes_c, lead, one, progress)
+    epilogue = record.epilogue
+    added = None if codes_c is None else Operand(codes_c.copy(), record.output)
+    return product, Errors(
+        arrays.a, arrays.b, product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=bias
     )
-    results = math.prod(lead) * m * n * code_dtype(format_of(output.format)).itemsize if lead else 0
+
+
+def _check_program_memory(resolved: Resolved, program: Program, arrays: Arrays, threads: int) -> None:
+    """Raise InputError where the program and its inputs need more memory than there is."""
+    (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
+    matrices = math.prod(lead) if resolved.has_stack_program else 1
+    taken, made = (code_dtype(format_of(x)).itemsize for x in (resolved.gemm.single.input_format, resolved.gemm.output))
+    converted = sum(
+        matrices * count * (VALUE_BYTES + taken)
+        for count, side in ((m * k, arrays.a), (k * n, arrays.b))
+        if side.format != resolved.gemm.single.input_format or matrices > 1
+    )
+    results = math.prod(lead) * m * n * made * (bool(lead) + 2 * (arrays.c is not None))
     check_memory(
-        converted + results + program_need(program, device, threads),
+        converted + results + program_need(program, resolved.device, threads),
         f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}",
         "leave functional out, or compute cycles alone (exact=False)",
     )
 
-    matrices = np.ndindex(*lead)
 
-    def one(x: Operand, y: Operand, _: Array | None, report: Progress | None) -> Array:
-        backend, index = resolved.backend, next(matrices)
-        codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
-        inputs = dict(zip(program.inputs, codes, strict=True))
-        places = [] if elements is None else elements.of_matrix(index)
-        follower = ElementValues(program, device, places, backend) if places else None
-        before_kernel = None if follower is None else follower.before_kernel
-        out = backend.to_host(
-            functional.run(
-                program,
-                device,
-                inputs,
-                threads=threads,
-                progress=report,
-                backend=backend,
-                before_kernel=before_kernel,
+def _refuse_specials(scheme: str, arrays: Arrays) -> None:
+    """Raise UnsupportedError where an operand holds an infinity or a NaN, for which the scheme has a rule of its own
+    that its kernels do not contain.
+    """
+    for name, side in (("A", arrays.a), ("B", arrays.b)):
+        if not np.isfinite(side.values()).all():
+            raise UnsupportedError(
+                f"functional=True: {name} holds an infinity or a NaN, and the program of scheme {scheme} contains no "
+                "instructions for its rule of what follows from these; give finite operands, or leave functional out"
             )
-        )
-        if follower is not None and elements is not None:
-            elements.add(index, follower.checked(out))
-        return array_of(out, format_of(output.format))
-
-    product = _stacked(arrays.a, arrays.b, None, arrays.lead, one, progress)
-    return product, Errors(arrays.a, arrays.b, product, resolved.gemm.epilogue.alpha)
 
 
 def _checked_bias(values: Any, n: int) -> Array:
@@ -378,13 +411,13 @@ def _stacked(
     b: Operand,
     c: Array | None,
     lead: tuple[int, ...],
-    one: Callable[[Operand, Operand, Array | None, Progress | None], Array],
+    multiply: Callable[[Operand, Operand, Array | None, Progress | None], Array],
     progress: Progress | None,
 ) -> Array:
-    """Apply `one` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
+    """Apply `multiply` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
     if not lead:
-        return one(a, b, c, progress)
-    left, right = (np.broadcast_to(x.codes, (*lead, *x.shape)) for x in (a, b))
+        return multiply(a, b, c, progress)
+    left, right = (np.broadcast_to(stack.codes, (*lead, *stack.shape)) for stack in (a, b))
     product: Array | None = None
     total = math.prod(lead)
     for index, at in enumerate(np.ndindex(*lead)):
@@ -394,7 +427,7 @@ def _stacked(
                 progress((index + share) / total)
 
         pair = Operand(left[at], a.format), Operand(right[at], b.format)
-        part = one(*pair, None if c is None else c[at], report)
+        part = multiply(*pair, None if c is None else c[at], report)
         if product is None:
             product = np.empty((*lead, *part.shape), part.dtype)
         product[at] = part

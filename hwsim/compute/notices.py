@@ -34,7 +34,9 @@ class Notices:
         if self.operands is not None:
             a, b = self.operands
             of_operands = self.request.scheme.inspect(a.values(), b.values(), self.options)
-            warnings += [{"code": x.code, "count": x.count, "message": x.message} for x in of_operands]
+            warnings += [
+                {"code": notice.code, "count": notice.count, "message": notice.message} for notice in of_operands
+            ]
         if self.record.library is not None:
             warnings += left_out(self.record)
         if self.request.library is not None:

@@ -67,5 +67,5 @@ class Prepared:
             return x.converted(self.taken, backend)
         if x.format == self.taken:
             return self.resolved.evaluator.scaled(x, side, exponent, self.threads)
-        taken = format_of(self.taken)
-        return Operand(encoded(x.array, exponent, taken, threads=self.threads, backend=backend), self.taken)
+        target = format_of(self.taken)
+        return Operand(encoded(x.array, exponent, target, threads=self.threads, backend=backend), self.taken)

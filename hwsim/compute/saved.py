@@ -71,7 +71,7 @@ def saved_call(
     if again is not None:
         return again
     if record.library is not None:  # the program alone tells the time
-        record = replace(record, decisions=tuple(x for x in record.decisions if x.name != "times"))
+        record = replace(record, decisions=tuple(decision for decision in record.decisions if decision.name != "times"))
     request = request_of(chip, scheme, options, operands)
     return ProductCall(request, rerun(record, chip, scheme, options.machine.exact), operands, options)
 
@@ -130,7 +130,7 @@ def _as_library_ran(record: Gemm, chip: Device, options: CallOptions, operands: 
     except UnsupportedError:
         return None
     epilogue, problem = record.schedule.epilogue, record.problem
-    asked = replace(
+    options_of_record = replace(
         options,
         library=replace(options.library, library=library),
         of_scheme=_of_scheme(record),
@@ -138,11 +138,11 @@ def _as_library_ran(record: Gemm, chip: Device, options: CallOptions, operands: 
     )
     formats: list[str | None] = [None]
     if record.scheme == PLAIN:
-        of_record = replace(asked.epilogue, alpha=epilogue.alpha, beta=epilogue.beta, output=record.output)
-        asked = replace(asked, epilogue=of_record)
+        of_record = replace(options_of_record.epilogue, alpha=epilogue.alpha, beta=epilogue.beta, output=record.output)
+        options_of_record = replace(options_of_record, epilogue=of_record)
         formats = list(dict.fromkeys((dot_spec(chip, record.unit).a, problem.input_format)))
     for fmt in formats:
-        of_format = replace(asked, scheme=replace(asked.scheme, format=fmt))
+        of_format = replace(options_of_record, scheme=replace(options_of_record.scheme, format=fmt))
         try:
             call = resolved_call(chip, scheme_of(record.scheme), of_format, operands)
         except (UnsupportedError, InputError):

@@ -41,7 +41,7 @@ class Archive:
         self.files = list(self._entries)
         if len(self._entries) < len(entries):
             seen: set[str] = set()
-            name = next(x.filename for x in entries if x.filename in seen or seen.add(x.filename))  # type: ignore[func-returns-value]
+            name = next(entry.filename for entry in entries if entry.filename in seen or seen.add(entry.filename))  # type: ignore[func-returns-value]
             raise InputError(f"{path}: two arrays are called {name.removesuffix(SUFFIX)}")
         total = sum(entry.file_size for entry in entries)
         if total > LIMIT:
@@ -73,7 +73,7 @@ class Archive:
         if dtype.hasobject:
             raise ValueError("holds Python objects, which are never loaded")
         size, there = math.prod(shape) * dtype.itemsize, len(data) - header.tell()
-        if size != there or any(x < 0 for x in shape) or dtype.itemsize == 0:
+        if size != there or any(size < 0 for size in shape) or dtype.itemsize == 0:
             raise ValueError(f"its header says {shape} of {dtype}, {size:,} bytes; {there:,} are there")
         flat = np.frombuffer(data, dtype, offset=header.tell()) if size else np.empty(0, dtype)
         array = flat.reshape(shape, order="F" if by_columns else "C")
@@ -109,9 +109,9 @@ def _some(names: list[str]) -> str:
 
 def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 of arrays: names, dtypes, shapes and bytes, in order of the names."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in sorted(arrays):
         array = arrays[name]
-        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        sha256.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        sha256.update(np.ascontiguousarray(array).tobytes())
+    return sha256.hexdigest()

@@ -68,17 +68,17 @@ def described(model: type[BaseModel]) -> Schema:
 
 def _records(model: type[BaseModel]) -> dict[str, type]:
     """A model and all records that its fields hold, by name."""
-    found: dict[str, type] = {}
+    records: dict[str, type] = {}
     waiting: list[Any] = [model]
     while waiting:
         at = waiting.pop()
         if fields := fields_of(at):
-            if at.__name__ not in found:
-                found[at.__name__] = at
+            if at.__name__ not in records:
+                records[at.__name__] = at
                 waiting += fields.values()
         else:
             waiting += typing.get_args(at)
-    return found
+    return records
 
 
 class Form:
@@ -100,11 +100,11 @@ class Form:
         """
         names = schema.get("propertyNames", {}).get("enum", ())
         fields: Schema = schema.get("properties") or dict.fromkeys(names, schema.get("additionalProperties"))
-        said = {key: ref(key) for key in SAID}
+        provenance = {key: ref(key) for key in SAID}
         form: Schema = {
             "type": "object",
             "additionalProperties": False,
-            "properties": {**{key: self.field(part) for key, part in fields.items()}, **said},
+            "properties": {**{key: self.field(part) for key, part in fields.items()}, **provenance},
         }
         if "description" in schema:
             form["description"] = schema["description"]
@@ -139,7 +139,7 @@ class Form:
     def value(self, schema: Schema) -> Schema:
         """The schema of a single value, plain or with its source."""
         name = "value_" + re.sub(r"[^A-Za-z0-9]+", "_", json.dumps(schema)).strip("_")
-        said = {key: ref(key) for key in (*SAID, "span", "note")}
+        provenance = {key: ref(key) for key in (*SAID, "span", "note")}
         self.defs[name] = {
             "anyOf": [
                 schema,
@@ -147,7 +147,7 @@ class Form:
                     "type": "object",
                     "additionalProperties": False,
                     "required": ["value"],
-                    "properties": {"value": schema, **said},
+                    "properties": {"value": schema, **provenance},
                 },
             ]
         }

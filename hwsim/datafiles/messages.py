@@ -45,12 +45,12 @@ LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[FileProblem]:
     """One problem per error of a validation. A missing key is not reported where a misspelt one was meant for it."""
-    found = error.errors(include_url=False)
-    for item in found:  # a union's cases stand in the location too
+    errors = error.errors(include_url=False)
+    for item in errors:  # a union's cases stand in the location too
         item["loc"] = tuple(part for part in item["loc"] if not str(part).startswith(UNION_CASES))
     meant: set[tuple[Any, ...]] = set()
     problems: list[FileProblem] = []
-    for item in found:
+    for item in errors:
         if item["type"] in UNKNOWN_KEY:
             wrong, allowed = str(item["loc"][-1]), keys_at(model, item["loc"][:-1])
             hint = nearest(wrong, allowed) if len(problems) < MOST_HINTS else ""
@@ -58,7 +58,7 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
             path, _, key = locate(tree, item["loc"])
             text = f"unknown key '{wrong}'; allowed: {', '.join(sorted(allowed))}, {', '.join(SAID)}{hint}"
             problems.append(FileProblem(key, path, text))
-    for item in found:
+    for item in errors:
         if item["type"] in UNKNOWN_KEY or (item["type"] == "missing" and item["loc"] in meant):
             continue
         tag = ("model",) if item["type"].startswith("union_tag") else ()

@@ -91,11 +91,11 @@ def attribution_of(node: Node, key: str, known_sources: dict[str, str]) -> tuple
         return Attribution(), [
             FileProblem(node.mark, key, "needs {source, evidence}: how good the base's numbers are here")
         ]
-    found = splitter.said(node, (key,), Attribution())
-    if found.evidence == Level.FITTED:
+    attribution = splitter.said(node, (key,), Attribution())
+    if attribution.evidence == Level.FITTED:
         text = "got 'fitted'; that is said of single numbers, with fitted_to: what each was fitted to"
         return Attribution(), [*splitter.problems, FileProblem(node.value["evidence"].mark, f"{key}.evidence", text)]
-    return found, splitter.problems
+    return attribution, splitter.problems
 
 
 def weakened(base: AttributedTree, here: Attribution) -> AttributedTree:
@@ -197,15 +197,15 @@ class _Splitter:
 
     def _fitted_to(self, node: Node, path: Path, level: str | None) -> str | None:
         assert isinstance(node.value, dict)
-        given = node.value.get("fitted_to")
-        if given is None:
+        fitted_to = node.value.get("fitted_to")
+        if fitted_to is None:
             return None
-        if not isinstance(given.value, str) or not given.value.strip():
-            self._problem(given.mark, (*path, "fitted_to"), f"got {_shown(given)}; needs text, the measurement")
+        if not isinstance(fitted_to.value, str) or not fitted_to.value.strip():
+            self._problem(fitted_to.mark, (*path, "fitted_to"), f"got {_shown(fitted_to)}; needs text, the measurement")
         elif level is not None and LEVELS.index(level) < LEVELS.index(Level.FITTED):
             text = f"beside evidence '{level}'; a number that was fitted is 'fitted' at best"
-            self._problem(given.mark, (*path, "fitted_to"), text)
-        return str(given.value)
+            self._problem(fitted_to.mark, (*path, "fitted_to"), text)
+        return str(fitted_to.value)
 
     def _level(self, node: Node, path: Path) -> str:
         text = node.value

@@ -56,9 +56,9 @@ def record_of(
         raise refuse(problems, kind)
     evidence = {}
     for path, value in leaves(plain(annotated.tree)):
-        said = annotated.attributions.get(path)
-        if said is not None and (is_fact(value, path) or said.own):
-            evidence[".".join(path)] = provenance_of(said)
+        attribution = annotated.attributions.get(path)
+        if attribution is not None and (is_fact(value, path) or attribution.own):
+            evidence[".".join(path)] = provenance_of(attribution)
     return FileRecord(result, evidence, sources)
 
 

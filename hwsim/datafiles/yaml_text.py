@@ -147,8 +147,8 @@ class _Converter:
                 return Node(self.mark, children, dict.fromkeys(children, self.mark))
             items = [self.node(child, _join(path, str(i)), depth + 1) for i, child in enumerate(value)]
             return Node(self.mark, items)
-        said = f"got {_shown(value)}; allowed: text, finite numbers, true, false, null"
-        self.problems.append(FileProblem(self.mark, path, said))
+        problem = f"got {_shown(value)}; allowed: text, finite numbers, true, false, null"
+        self.problems.append(FileProblem(self.mark, path, problem))
         return Node(self.mark, None)
 
     def _key(self, key: object) -> str:

@@ -15,7 +15,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
-from hwsim.program.ir import GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
+from hwsim.program.ir import Affine, AnyTile, GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -63,7 +63,7 @@ class VectorOps:
         self._waits.extend(syncs)
 
     def op(
-        self, opcode: Opcode, target: LocalTile, *sources: LocalTile, signals: Sequence[Sync] = (), **attributes: Any
+        self, opcode: Opcode, target: LocalTile, *sources: AnyTile, signals: Sequence[Sync] = (), **attributes: Any
     ) -> None:
         """Emit one instruction."""
         self.stream.emit(self.engine, opcode, target, sources, self._waits, signals, **attributes)
@@ -82,16 +82,18 @@ class Pass:
     """An elementwise kernel: outputs = body(inputs), tile by tile.
 
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
-    columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0).
+    columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
+    array of one row in global memory, whose columns of a tile `body` gets after the inputs.
     """
 
     name: str
     inputs: tuple[GlobalArray, ...]
     outputs: tuple[GlobalArray, ...]
     temporaries: tuple[str, ...]
-    body: Callable[[VectorOps, list[LocalTile], list[LocalTile], list[LocalTile]], None]
+    body: Callable[[VectorOps, list[Any], list[LocalTile], list[LocalTile]], None]
     shape: tuple[int, int] | None = None
     offsets: tuple[int, ...] = ()
+    row: str = ""
 
 
 def lower_pass(work: Pass, device: Device) -> Kernel:
@@ -135,9 +137,14 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
             stream.pushed(ring)
         ops = VectorOps(stream, vector.engine)
         ops.wait(*(ring.full for ring in ins), *(ring.free for ring in outs))
+        read: list[Any] = [
+            ring.tile("pop", row.size, col.size, a.format) for a, ring in zip(work.inputs, ins, strict=True)
+        ]
+        if work.row:
+            read.append(GlobalTile(work.row, Affine(), col.start, 1, col.size))
         work.body(
             ops,
-            [ring.tile("pop", row.size, col.size, a.format) for a, ring in zip(work.inputs, ins, strict=True)],
+            read,
             [ring.tile("push", row.size, col.size, a.format) for a, ring in zip(work.outputs, outs, strict=True)],
             [LocalTile(name, row.size, col.size, f) for f, name in zip(work.temporaries, temps, strict=True)],
         )

@@ -134,7 +134,14 @@ DISTRIBUTION = Option(
     choices=("cyclic", "block"),
     default_text="cyclic",
 )
-GRID = Option("grid", PAIR, None, "rows and columns of blocks, with distribution=block", default_text="chosen")
+GRID = Option(
+    "grid",
+    PAIR,
+    None,
+    "rows and columns of the grid of cores that C is dealt to (davinci; 32,1 on 32 cores: block rows of A alone), or "
+    "of blocks (davinci_separated, with distribution=block)",
+    default_text="chosen by estimate",
+)
 UNIT_FLAG = Option(
     "unit_flag",
     TRUTH,
@@ -154,7 +161,7 @@ GRID_ROWS = Option("grid_rows", int, None, "rows of the grid of blocks", least=1
 GRID_COLS = Option("grid_cols", int, None, "columns of the grid of blocks", least=1)
 
 #: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs.
-COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A)
+COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A, GRID, SPLIT_K)
 SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
     *(A_LAYOUT, B_LAYOUT),

@@ -17,19 +17,25 @@ _SUMMATION = (
     *("split_k", "slice_k", "merge_order", "partial_format", "merge_format", "merge_into", "k_permutation"),
     *("remainder", "operand_rounding", "start", "sum", "regions"),
 )
+_SLICES = ("split_k", "slice_k")
 _EPILOGUE = ("contraction", "product_format", "output_rounding")
 
 
-def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True) -> Plan:
+def check_carried(
+    gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True, slices: bool = False
+) -> Plan:
     """The record's plan, if programs of `family` support everything that the record asks for.
 
     epilogue: they support alpha, beta, C, bias and an output format; layouts: column-major operands; runs: promotion of
-    partial sums outside the unit. Raises UnsupportedError that names what they do not support.
+    partial sums outside the unit; slices: slices of K, added in order in the unit's result format. Raises
+    UnsupportedError that names what they do not support.
     """
     if isinstance(gemm.plan, Mixed):
         raise UnsupportedError(f"scheme {gemm.scheme}: its blocks follow different plans; map the parts of the record")
     problem, schedule, plain = gemm.problem, gemm.schedule, Schedule()
     found = [name for name in _SUMMATION if getattr(schedule, name) != getattr(plain, name)]
+    if slices:
+        found = [name for name in found if name not in _SLICES]
     found += [name for name in _EPILOGUE if getattr(gemm.epilogue, name) != getattr(Epilogue(), name)]
     if problem.matrices > 1:
         found.append("stacks of matrices")

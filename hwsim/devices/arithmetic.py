@@ -106,8 +106,8 @@ def dot(
                     f"{name}: {which} (..., {blocks}) is needed, one per {model.scale_block} of k; got {scale.shape}"
                 )
         _broadcast(name, lead, *(scale.shape[:-1] for scale in scales))
-        one, other = (np.broadcast_to(scale, (*lead, blocks)) for scale in scales)
-        scales = one[..., None, :], other[..., :, None]
+        scales_of_a, scales_of_b = (np.broadcast_to(scale, (*lead, blocks)) for scale in scales)
+        scales = scales_of_a[..., None, :], scales_of_b[..., :, None]
     operands = (row[..., None, :], column[..., :, None], np.broadcast_to(codes_c, lead)[..., None, None])
     d: npt.NDArray[Any] = _compute(name, model, spec, operands, scales, scale_d, backend)[..., 0, 0]
     return array_of(d, format_of(spec.d)) if typed else d
@@ -199,13 +199,13 @@ def _accumulator(name: str, c: npt.ArrayLike, spec: DotSpec) -> tuple[Codes, boo
 
 
 def _codes(name: str, which: str, array: npt.NDArray[Any], fmt: str) -> Codes:
-    known = format_of(fmt)
-    if array.dtype not in (array_dtype(known), code_dtype(known)):
+    number_format = format_of(fmt)
+    if array.dtype not in (array_dtype(number_format), code_dtype(number_format)):
         raise InputError(
-            f"{name}: {which} is {fmt}; allowed: {array_dtype(known)}, or {code_dtype(known)} for codes; "
-            f"got {array.dtype}"
+            f"{name}: {which} is {fmt}; allowed: {array_dtype(number_format)}, or {code_dtype(number_format)} for codes"
+            f"; got {array.dtype}"
         )
-    return codes_of(array, known)
+    return codes_of(array, number_format)
 
 
 def _scales(
@@ -224,9 +224,9 @@ def _scales(
 
 def _forbid_pattern(name: str, model: InstructionModel) -> None:
     if model.n_last is not None or model.formats:
-        said = Choices(model.n, model.n_last, model.n_also, model.formats)
+        alternatives = Choices(model.n, model.n_last, model.n_also, model.formats)
         raise InputError(
-            f"{name} stands for several instructions ({said}); name one, for example "
+            f"{name} stands for several instructions ({alternatives}); name one, for example "
             f"{spell(name, model.n, model.a, model.b)}"
         )
 

@@ -52,8 +52,8 @@ def check(tree: Node) -> list[FileProblem]:
             known(entry.get("engine"), f"{path}.engine", engines, "one of engines")
         for i, place in enumerate(_items(entry.get("memories"))):
             known(place, f"{path}.memories.{i}", memories, "one of memories")
-            for j, one in enumerate(_items(place)):
-                known(one, f"{path}.memories.{i}.{j}", memories, "one of memories")
+            for j, member in enumerate(_items(place)):
+                known(member, f"{path}.memories.{i}.{j}", memories, "one of memories")
         for i, fmt in enumerate(_items(entry.get("formats"))):
             known(fmt, f"{path}.formats.{i}", formats, "a known format")
         named(entry.get("timing"), "operand_bytes_per_cycle", f"{path}.timing", memories, "one of memories")
@@ -180,9 +180,9 @@ def _widening_problems(entry: dict[str, Node], path: str, units: dict[str, Node]
     operands: list[tuple[str, Node]] = [(key, entry[key]) for key in ("a", "b") if key in entry]
     operands += [(f"formats.{i}", fmt) for i, fmt in enumerate(_items(entry.get("formats")))]
     for key, fmt in operands:
-        known = FORMATS.get(fmt.value) if isinstance(fmt.value, str) else None
-        if known is not None and not holder.holds(known):
-            text = f"{known.name} has values that the unit's operand_format {holder.name} has not; widen that"
+        source_format = FORMATS.get(fmt.value) if isinstance(fmt.value, str) else None
+        if source_format is not None and not holder.holds(source_format):
+            text = f"{source_format.name} has values that the unit's operand_format {holder.name} has not; widen that"
             yield FileProblem(fmt.mark, f"{path}.{key}", text)
 
 

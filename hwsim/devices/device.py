@@ -25,11 +25,16 @@ class Device(DeviceModel):
             ("clock", f"{self.clock_mhz:,g} MHz"),
         ]
         levels = ", ".join(
-            f"{count} {level}" for level, count in Counter(x.evidence for x in self.evidence.values()).items()
+            f"{count} {level}" for level, count in Counter(about.evidence for about in self.evidence.values()).items()
         )
         rows = [
-            (name, f"{x.m} x {x.n} x {x.k}", f"{x.a} x {x.b} + {x.c} -> {x.d}", x.unit)
-            for name, x in self.matrix_instructions.items()
+            (
+                name,
+                f"{instruction.m} x {instruction.n} x {instruction.k}",
+                f"{instruction.a} x {instruction.b} + {instruction.c} -> {instruction.d}",
+                instruction.unit,
+            )
+            for name, instruction in self.matrix_instructions.items()
         ]
         head = ("matrix instruction", "m x n x k", "formats", "dot unit")
         return card(f"hwsim device {self.name}", [*pairs, ("evidence of numbers", levels)], head, rows)

@@ -47,9 +47,9 @@ def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     if isinstance(device, Mapping):
         return _built(device, [])
     key = (isinstance(device, Path), str(device))
-    state, known = registry.state(), _known.get(key)
-    if known is not None and known.state == state and known.is_current():
-        return known.device
+    state, loaded = registry.state(), _known.get(key)
+    if loaded is not None and loaded.state == state and loaded.is_current():
+        return loaded.device
     files: list[tuple[Path, registry.Content]] = []
     result = _built(device, files)
     _known[key] = _Known(state, files, result)
@@ -140,12 +140,12 @@ def _read(
     annotated, missing = provenance.split(tree, sources)
     problems += missing
     if inherited is not None:
-        said, wrong = provenance.attribution_of(inherited, "inherited", sources)
+        attribution, wrong = provenance.attribution_of(inherited, "inherited", sources)
         problems += wrong
         if parent is None:
             problems.append(FileProblem(inherited.mark, "inherited", "only beside extends"))
         elif base is not None and not wrong:
-            base = provenance.weakened(base, said)
+            base = provenance.weakened(base, attribution)
     if base and base.tree.value:
         annotated = provenance.merge(base, annotated)
     elif parent is not None:  # without its base a variant is no device: say no more about it
@@ -191,11 +191,13 @@ def _evidence(device: Device, about: dict[provenance.Path, Attribution]) -> dict
     """
     result = {}
     for path, value in leaves(device.model_dump(mode="json", by_alias=True)):
-        said = about.get(path)
-        if not provenance.is_fact(value, path) and (value is None or said is None or not said.own):
+        attribution = about.get(path)
+        if not provenance.is_fact(value, path) and (value is None or attribution is None or not attribution.own):
             continue
-        own = said or (_block_attribution(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT)
-        result[".".join(path)] = provenance_of(own)
+        attribution_here = attribution or (
+            _block_attribution(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT
+        )
+        result[".".join(path)] = provenance_of(attribution_here)
     return result
 
 
@@ -203,5 +205,5 @@ def _block_attribution(about: dict[provenance.Path, Attribution], path: provenan
     """The attribution of the innermost enclosing block of `path`."""
     while path and path not in about:
         path = path[:-1]
-    found = about.get(path, DEFAULT)
-    return found if found.source is not None and found.evidence is not None else DEFAULT
+    attribution = about.get(path, DEFAULT)
+    return attribution if attribution.source is not None and attribution.evidence is not None else DEFAULT

@@ -70,10 +70,10 @@ class Choice:
 
 def match(entry: str, choices: Choices, name: str) -> Choice | None:
     """The parameters for which the entry's name becomes `name`, or None when it never does."""
-    found = _expression(entry, choices.formats).fullmatch(name)
-    if found is None:
+    matched = _expression(entry, choices.formats).fullmatch(name)
+    if matched is None:
         return None
-    groups = found.groupdict()
+    groups = matched.groupdict()
     n = int(groups["n"]) if "n" in groups else None
     if n is not None and not choices.allows(n):
         return None

@@ -19,31 +19,33 @@ def instruction(device: DeviceModel, name: str) -> InstructionModel:
 
     The name of a pattern (with nN) gives its example. Raises UnsupportedError, which lists those that the device has.
     """
-    found = find(device, name)
-    if found is None:
-        known = list(device.matrix_instructions)
-        open_ones = {key: str(choices(device, key)) for key in known}
-        near = nearest(name, [*known, *(example(device, key) for key in known)])
-        listed = "; ".join(f"{key} ({said})" if said else key for key, said in open_ones.items())
+    model = find(device, name)
+    if model is None:
+        entries = list(device.matrix_instructions)
+        open_ones = {key: str(choices(device, key)) for key in entries}
+        near = nearest(name, [*entries, *(example(device, key) for key in entries)])
+        listed = "; ".join(
+            f"{key} ({choices_text})" if choices_text else key for key, choices_text in open_ones.items()
+        )
         raise UnsupportedError(f"{device.name} has no instruction '{name}'{near}; it has: {listed}")
-    return found
+    return model
 
 
 def find(device: DeviceModel, name: str) -> InstructionModel | None:
     """The instruction called `name` (see `instruction`), or None."""
-    known = device._resolved.get(name)
-    if known is None:
+    model = device._resolved.get(name)
+    if model is None:
         key = entry(device, name)
         if key is None:
             return None
-        known = device.matrix_instructions[key]
+        model = device.matrix_instructions[key]
         chosen = match(key, choices(device, key), name)
         if chosen is not None:
-            given = {"n": chosen.n, "a": chosen.a, "b": chosen.b}
+            values = {"n": chosen.n, "a": chosen.a, "b": chosen.b}
             closed = {"n_last": None, "n_also": (), "formats": ()}
-            known = known.model_copy(update={k: v for k, v in given.items() if v is not None} | closed)
-        device._resolved[name] = known
-    return known
+            model = model.model_copy(update={k: v for k, v in values.items() if v is not None} | closed)
+        device._resolved[name] = model
+    return model
 
 
 def entry(device: DeviceModel, name: str) -> str | None:
@@ -74,10 +76,10 @@ def native_format(device: DeviceModel, input_format: str) -> str:
 
 def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
     """The dot unit and formats of the instruction `name`, which fix its bits. Repeated calls return the same object."""
-    found = device._specs.get(name)
-    if found is None:
+    spec = device._specs.get(name)
+    if spec is None:
         model = instruction(device, name)
-        found = units.DotSpec(
+        spec = units.DotSpec(
             unit=device.dot_units[model.unit],
             a=model.a,
             b=model.b,
@@ -86,8 +88,8 @@ def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
             scale_format=model.scale_format,
             scale_block=model.scale_block,
         )
-        device._specs[name] = found
-    return found
+        device._specs[name] = spec
+    return spec
 
 
 def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = None) -> str:
@@ -145,10 +147,10 @@ def _widest(device: DeviceModel, a: str, b: str) -> str:
         if model.scale_format is None and (is_open or (a, b) == (model.a, model.b)):
             fits.append((model.k, example(device, key, n=model.n_last, a=a, b=b)))
     if not fits:
-        known = list(device.native)
+        formats = list(device.native)
         raise UnsupportedError(
-            f"device {device.name} has no matrix instruction for {a} x {b}; it has formats {', '.join(known)}"
-            f"{nearest(a, known)}"
+            f"device {device.name} has no matrix instruction for {a} x {b}; it has formats {', '.join(formats)}"
+            f"{nearest(a, formats)}"
         )
     return max(fits, key=lambda fit: fit[0])[1]
 
@@ -159,15 +161,15 @@ def weakest(device: DeviceModel, *prefixes: str) -> Level:
     Whole parts count: "dot_units.cube" does not cover "dot_units.cube_tree". No prefix: all numbers.
     Raises KeyError where there is no such number.
     """
-    known = device._levels.get(prefixes)
-    if known is None:
-        found = [
+    level = device._levels.get(prefixes)
+    if level is None:
+        levels = [
             about.evidence
             for path, about in device.evidence.items()
             if not prefixes or any(path == p or path.startswith(f"{p}.") for p in prefixes)
         ]
-        known = device._levels[prefixes] = _weakest(found, prefixes)
-    return known
+        level = device._levels[prefixes] = _weakest(levels, prefixes)
+    return level
 
 
 def numerics_evidence(device: DeviceModel, name: str, *, scaled: bool = False) -> Level:
@@ -175,8 +177,8 @@ def numerics_evidence(device: DeviceModel, name: str, *, scaled: bool = False) -
 
     That is its unit's and, where the file says so, that it has this unit; scaled: also that of scale-input-d.
     """
-    unit, own = instruction(device, name).unit, f"instructions.{entry(device, name)}"
-    return weakest(device, f"dot_units.{unit}", f"{own}.unit", *([f"{own}.scale_input_d"] if scaled else []))
+    unit, path = instruction(device, name).unit, f"instructions.{entry(device, name)}"
+    return weakest(device, f"dot_units.{unit}", f"{path}.unit", *([f"{path}.scale_input_d"] if scaled else []))
 
 
 def timing_evidence(device: DeviceModel, name: str) -> Level:
@@ -184,19 +186,19 @@ def timing_evidence(device: DeviceModel, name: str) -> Level:
     instructions.
     """
     instruction(device, name)
-    own = entry(device, name)
-    key = ("times", str(own))  # no number of a device file stands below "times"
-    known = device._levels.get(key)
-    if known is None:
-        others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != own)
-        bits = (f"instructions.{own}.unit", f"instructions.{own}.scale_input_d")
+    entry_name = entry(device, name)
+    key = ("times", str(entry_name))  # no number of a device file stands below "times"
+    level = device._levels.get(key)
+    if level is None:
+        others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != entry_name)
+        bits = (f"instructions.{entry_name}.unit", f"instructions.{entry_name}.scale_input_d")
         aside = ("dot_units.", "library.", "vector.specials.", *bits, *others)
-        found = [about.evidence for path, about in device.evidence.items() if not path.startswith(aside)]
-        known = device._levels[key] = _weakest(found, (name,))
-    return known
+        levels = [about.evidence for path, about in device.evidence.items() if not path.startswith(aside)]
+        level = device._levels[key] = _weakest(levels, (name,))
+    return level
 
 
-def _weakest(found: list[Level], asked: tuple[str, ...]) -> Level:
-    if not found:
-        raise KeyError(f"no number under {', '.join(asked)}")
-    return max(found, key=list(Level).index)
+def _weakest(levels: list[Level], prefixes: tuple[str, ...]) -> Level:
+    if not levels:
+        raise KeyError(f"no number under {', '.join(prefixes)}")
+    return max(levels, key=list(Level).index)

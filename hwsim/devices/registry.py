@@ -55,8 +55,8 @@ def shipped() -> list[str]:
 
 def replaced() -> dict[str, Content]:
     """What stands in the place of device files shipped with hwsim, by name: usually nothing."""
-    chosen, own = _first(), list(_files(package_folder()))
-    others = [entry for entry in own if chosen[entry.name].where != entry.where]
+    chosen, shipped = _first(), list(_files(package_folder()))
+    others = [entry for entry in shipped if chosen[entry.name].where != entry.where]
     return {entry.name: chosen[entry.name].read() for entry in others if not _same(chosen[entry.name], entry)}
 
 
@@ -67,8 +67,8 @@ def are_from_package(wanted: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=8)
 def _are_from_package(wanted: tuple[str, ...], _state: tuple[object, ...]) -> bool:
-    chosen, own = _first(), {entry.name: entry.where for entry in _files(package_folder())}
-    return all(name in own and chosen[name].where == own[name] for name in wanted)
+    chosen, shipped = _first(), {entry.name: entry.where for entry in _files(package_folder())}
+    return all(name in shipped and chosen[name].where == shipped[name] for name in wanted)
 
 
 def read(device: str | Path) -> tuple[Content, str]:
@@ -80,8 +80,10 @@ def read(device: str | Path) -> tuple[Content, str]:
         return _text(Path(device)), str(device)
     entries = _first(device)
     if device not in entries:
-        known = sorted(_first())
-        raise UnsupportedError(f"no device '{device}'; known: {', '.join(known) or 'none'}{nearest(device, known)}")
+        device_names = sorted(_first())
+        raise UnsupportedError(
+            f"no device '{device}'; known: {', '.join(device_names) or 'none'}{nearest(device, device_names)}"
+        )
     entry = entries[device]
     return entry.read(), entry.where
 
@@ -91,8 +93,8 @@ def state() -> tuple[object, ...]:
     times: list[object] = [os.getcwd()]  # noqa: PTH109 (a path object costs as much as the rest)
     for folder in (*_listed(), str(package_folder())):
         try:
-            found = os.stat(folder)  # noqa: PTH116 (so here)
-            times += (folder, found.st_mtime_ns, found.st_ino)
+            status = os.stat(folder)  # noqa: PTH116 (so here)
+            times += (folder, status.st_mtime_ns, status.st_ino)
         except OSError:
             times += (folder, 0)
     return tuple(times)
@@ -118,10 +120,10 @@ def _first(only: str | None = None) -> dict[str, DeviceEntry]:
     return chosen
 
 
-def _same(one: DeviceEntry, other: DeviceEntry) -> bool:
+def _same(left: DeviceEntry, right: DeviceEntry) -> bool:
     """Whether two entries are identical, as ./configs/devices of a checkout and the package are."""
     try:
-        return one.read() == other.read()
+        return left.read() == right.read()
     except InputError:
         return False
 
@@ -172,13 +174,13 @@ def _plugins() -> Iterator[DeviceEntry]:
         where = f"plugin {point.value}"
         try:
             loaded = point.load()
-            given = loaded() if callable(loaded) else loaded
-            if isinstance(given, Mapping):
-                yield DeviceEntry(point.name, where, lambda given=given: given)  # type: ignore[misc]
-            elif isinstance(given, str | Path):
-                yield DeviceEntry(point.name, str(given), partial(_text, Path(given)))
+            plugin = loaded() if callable(loaded) else loaded
+            if isinstance(plugin, Mapping):
+                yield DeviceEntry(point.name, where, lambda plugin=plugin: plugin)  # type: ignore[misc]
+            elif isinstance(plugin, str | Path):
+                yield DeviceEntry(point.name, str(plugin), partial(_text, Path(plugin)))
             else:
-                raise TypeError(f"gives {type(given).__name__}; needs a mapping, a path, or a callable of one")
+                raise TypeError(f"gives {type(plugin).__name__}; needs a mapping, a path, or a callable of one")
         except Exception as error:  # one broken plugin must not hide the others
             warnings.warn(f"device plugin '{point.name}' ({point.value}) is left out: {error}", stacklevel=2)
 

@@ -15,13 +15,13 @@ NAME = re.compile(r"^name: .*$", re.MULTILINE)
 
 def templates() -> dict[str, str]:
     """The first sentence of each template, by name."""
-    found = {}
+    texts = {}
     for file in places.package_folder("templates").iterdir():
         name, _, suffix = file.name.partition(".")
         if suffix == "yaml":
             text = places.text_of(file, "template").removeprefix("# ")
-            found[name] = text.partition(". ")[0].replace("\n# ", " ")
-    return dict(sorted(found.items()))
+            texts[name] = text.partition(". ")[0].replace("\n# ", " ")
+    return dict(sorted(texts.items()))
 
 
 def new_device_file(path: str | Path, template: str = DEFAULT) -> Path:
@@ -30,9 +30,9 @@ def new_device_file(path: str | Path, template: str = DEFAULT) -> Path:
     Raises InputError for an unknown template, a suffix that is not .yaml or .yml, a file that exists or cannot be
     written.
     """
-    target, known = Path(path), templates()
-    if template not in known:
-        raise InputError(f"template {template!r}; allowed: {', '.join(known)}{nearest(template, list(known))}")
+    target, names = Path(path), templates()
+    if template not in names:
+        raise InputError(f"template {template!r}; allowed: {', '.join(names)}{nearest(template, list(names))}")
     if target.suffix not in (".yaml", ".yml"):
         raise InputError(f"{target}: the file's name must end in .yaml or .yml")
     if target.exists():

@@ -42,23 +42,23 @@ def at_clock(device: Device, mhz: float) -> Device:
     """
     mhz = checked_clock(mhz)
     with _lock:
-        known = device._clocked
-        made = known.pop(mhz, None)
-        if made is None:  # these values are valid beside whatever else a device has: no field is checked against them
-            made = device.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
-            made._asked_mhz = mhz
+        cache = device._clocked
+        clocked = cache.pop(mhz, None)
+        if clocked is None:  # these values are valid beside all others of a device: no field is checked against them
+            clocked = device.model_copy(update={"clock_mhz": mhz, "sustained_clock_mhz": {}, "power_limit": None})
+            clocked._asked_mhz = mhz
             for name in ("_resolved", "_fitted", "_variants", "_specs", "_levels"):  # the clock has no part in them
-                made.__dict__[name] = getattr(device, name)
-        known[mhz] = made
-        while len(known) > CLOCKS:
-            del known[next(iter(known))]
-    return made
+                clocked.__dict__[name] = getattr(device, name)
+        cache[mhz] = clocked
+        while len(cache) > CLOCKS:
+            del cache[next(iter(cache))]
+    return clocked
 
 
 def sustained_clock(device: Device, format: str) -> float:
     """The clock, MHz, under continuous matrix multiplication with operands of `format`."""
-    given = device.sustained_clock_mhz
-    return given.get(format, given.get("default", device.clock_mhz))
+    clocks = device.sustained_clock_mhz
+    return clocks.get(format, clocks.get("default", device.clock_mhz))
 
 
 def limited_clock(device: Device, format: str, busy_ms: float) -> float:
@@ -84,9 +84,9 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
                 raise InputError(f"{device.name} has no '{path}'")
             block, rest = block[key], rest[len(key) + 1 :]
         block[rest] = float(value) if isinstance(value, Fraction) else value  # JSON has no fractions
-    made = Device.model_validate_json(to_json(tree))  # strict: of JSON, lists serve for tuples
-    made._evidence.update(device.evidence)
-    made._citations.update(device.citations)
-    made._sha256 = hashlib.sha256(made.canonical().encode()).hexdigest()
-    made._asked_mhz = device.asked_mhz
-    return made
+    changed_device = Device.model_validate_json(to_json(tree))  # strict: of JSON, lists serve for tuples
+    changed_device._evidence.update(device.evidence)
+    changed_device._citations.update(device.citations)
+    changed_device._sha256 = hashlib.sha256(changed_device.canonical().encode()).hexdigest()
+    changed_device._asked_mhz = device.asked_mhz
+    return changed_device

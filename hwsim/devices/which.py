@@ -100,18 +100,18 @@ def which(
         if value is not None and value not in allowed:
             raise InputError(f"{what} {value!r}; allowed: {', '.join(allowed)}{nearest(value, list(allowed))}")
     wanted = {"c": accumulate, "d": result, "model": model, "rounding": rounding, "terms": terms}
-    found = []
+    rows = []
     for name in [name for name, _ in names()] if devices is None else devices:
-        for one in _instructions(load(name), bits, bits_b):
-            drops = one.fraction_bits is not None and least_fraction_bits is not None
+        for matching in _instructions(load(name), bits, bits_b):
+            drops = matching.fraction_bits is not None and least_fraction_bits is not None
             if (
-                all(value is None or getattr(one, field) == value for field, value in wanted.items())
-                and not (drops and (one.fraction_bits or 0) < (least_fraction_bits or 0))
-                and (one.scale_input_d or not scale_input_d)
-                and (one.is_timed or not timing)
+                all(value is None or getattr(matching, field) == value for field, value in wanted.items())
+                and not (drops and (matching.fraction_bits or 0) < (least_fraction_bits or 0))
+                and (matching.scale_input_d or not scale_input_d)
+                and (matching.is_timed or not timing)
             ):
-                found.append(one)
-    return found
+                rows.append(matching)
+    return rows
 
 
 def _fraction_bits(unit: Any, result: str) -> int | None:

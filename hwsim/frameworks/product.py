@@ -37,8 +37,8 @@ def multiplied(chosen: PassSettings, a: Array, b: Array, *, gradient: str = "", 
     factor = more.pop("alpha", 1.0)
     threads = worker_count(more.get("threads") or arguments.get("threads"))
     left, right, exponents = scaled_operands(chosen, a, b, gradient, threads)
-    found, ready = chosen.repeated.product(left, right, arguments, more, gradient, exponents)
-    values = found.astype(np.float32, copy=False)  # nobody else's
+    result, ready = chosen.repeated.product(left, right, arguments, more, gradient, exponents)
+    values = result.astype(np.float32, copy=False)  # nobody else's
     product = times_power(values, -sum(exponents), out=values, threads=threads)
     return (product if factor == 1 else product * np.float32(factor)), ready
 
@@ -63,6 +63,6 @@ def _formats(chosen: PassSettings, gradient: str) -> Mapping[str, Any]:
     assert chosen.arguments is not None
     if chosen.gradient_format is None or not gradient:
         return chosen.arguments
-    own = chosen.arguments["format"]
-    first, second = (chosen.gradient_format, own) if gradient == "a" else (own, chosen.gradient_format)
+    own_format = chosen.arguments["format"]
+    first, second = (chosen.gradient_format, own_format) if gradient == "a" else (own_format, chosen.gradient_format)
     return {**chosen.arguments, "format": first, "format_b": second}

@@ -61,19 +61,26 @@ class Repeated:
         objects than before, what is ready is made anew. exponents: of powers of two by which a and b, finite fp32
         arrays, are multiplied first (0: any arrays). Raises as `hwsim.run`.
         """
-        known = self.fixed.get(variant)
-        if known is None or len(known) != len(fixed) or any(known.get(x, self) is not fixed[x] for x in fixed):
+        former = self.fixed.get(variant)
+        if (
+            former is None
+            or len(former) != len(fixed)
+            or any(former.get(name, self) is not fixed[name] for name in fixed)
+        ):
             self.fixed[variant] = dict(fixed)
-            if known is not None:
+            if former is not None:
                 self.ready.clear()
         c, bias = (varying[name] if name in varying else fixed.get(name) for name in ("c", "bias"))
-        said = repr([x for x in varying.items() if x[0] not in ("c", "bias")])  # tells 0.0 from -0.0
-        kind = (variant, a.shape, a.dtype, b.shape, b.dtype, c is None, bias is None, said)
+        varying_key = repr([item for item in varying.items() if item[0] not in ("c", "bias")])  # tells 0.0 from -0.0
+        kind = (variant, a.shape, a.dtype, b.shape, b.dtype, c is None, bias is None, varying_key)
         ready = self.ready.get(kind)
         if ready is not None and ready.product is not None:
             return ready.product(a, b, c, bias, exponents), ready
         keep_freed_pages()
-        a, b = (times_power(x, own) if own else x for x, own in zip((a, b), exponents, strict=True))
+        a, b = (
+            times_power(operand, exponent) if exponent else operand
+            for operand, exponent in zip((a, b), exponents, strict=True)
+        )
         result, product = prepared(a, b, **{**fixed, **varying})  # threads may be in both
         assert result.c is not None
         ready = Ready(product, result.cycles, result.seconds, result.gemm)

@@ -99,47 +99,47 @@ def settings_of(arguments: Mapping[str, Any], modules: Mapping[str, Given] | Non
     """
     base = _by_stage(arguments, "")
     patterns = []
-    for pattern, given in (modules or {}).items():
+    for pattern, module_options in (modules or {}).items():
         where = f"modules[{pattern!r}]"
-        if given is None or given == PLAIN:
-            own: dict[PassName, PassSettings] = dict.fromkeys(STAGES, PassSettings(None))
+        if module_options is None or module_options == PLAIN:
+            by_stage: dict[PassName, PassSettings] = dict.fromkeys(STAGES, PassSettings(None))
         else:
-            own = _by_stage(_mapping(given, where), where)
-        patterns.append((pattern, own))
+            by_stage = _by_stage(_mapping(module_options, where), where)
+        patterns.append((pattern, by_stage))
     return Settings(base, tuple(patterns))
 
 
-def _mapping(given: Given, where: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: got {given!r}; allowed: a mapping of arguments of hwsim.run, or {PLAIN!r}")
-    return given
+def _mapping(value: Given, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: got {value!r}; allowed: a mapping of arguments of hwsim.run, or {PLAIN!r}")
+    return value
 
 
 def _by_stage(arguments: Mapping[str, Any], where: str) -> dict[PassName, PassSettings]:
     common = {name: value for name, value in arguments.items() if name not in STAGES}
-    found: dict[PassName, PassSettings] = {}
+    settings: dict[PassName, PassSettings] = {}
     for stage in STAGES:
-        given = arguments.get(stage)
-        if given == PLAIN:
-            found[stage] = PassSettings(None)
+        stage_options = arguments.get(stage)
+        if stage_options == PLAIN:
+            settings[stage] = PassSettings(None)
             continue
-        own = {} if given is None else _mapping(given, stage)
-        found[stage] = _of_pass({**common, **own}, f"{where} {stage}".strip())
-    return found
+        overrides = {} if stage_options is None else _mapping(stage_options, stage)
+        settings[stage] = _of_pass({**common, **overrides}, f"{where} {stage}".strip())
+    return settings
 
 
-def _of_pass(given: Mapping[str, Any], where: str) -> PassSettings:
-    taken = [name for name in TAKEN if name in given]
-    if taken:
-        raise InputError(f"{where}: {', '.join(taken)}: each product has its own; leave it out")
-    full = {name: value for name, value in given.items() if value is not None and name not in OWN}
+def _of_pass(arguments: Mapping[str, Any], where: str) -> PassSettings:
+    reserved = [name for name in TAKEN if name in arguments]
+    if reserved:
+        raise InputError(f"{where}: {', '.join(reserved)}: each product has its own; leave it out")
+    full = {name: value for name, value in arguments.items() if value is not None and name not in OWN}
     full["device"] = load(full.get("device", DEFAULT_DEVICE))
     scheme = full.get("scheme", DEFAULT_SCHEME)
-    full["scheme"] = made = scheme_of(scheme) if isinstance(scheme, str) else scheme
-    assert isinstance(made, Scheme)
-    sort_by_owner({name: value for name, value in full.items() if name not in ("device", "scheme")}, made)
-    full |= {**made.values, "scheme": made.bare}
-    scale, gradient = given.get("scale"), given.get("gradient_format")
+    full["scheme"] = scheme_object = scheme_of(scheme) if isinstance(scheme, str) else scheme
+    assert isinstance(scheme_object, Scheme)
+    sort_by_owner({name: value for name, value in full.items() if name not in ("device", "scheme")}, scheme_object)
+    full |= {**scheme_object.values, "scheme": scheme_object.bare}
+    scale, gradient = arguments.get("scale"), arguments.get("gradient_format")
     if scale not in (None, POWER_OF_TWO):
         raise InputError(
             f"{where}: scale={scale!r}; allowed: None, {POWER_OF_TWO!r}{nearest(str(scale), [POWER_OF_TWO])}"

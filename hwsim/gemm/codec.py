@@ -42,23 +42,23 @@ def encode(value: Any) -> Any:
     while type(inner := getattr(value, first, None)) is kind:
         outer.append(value)
         value = inner
-    found: dict[str, Any] = {KIND: kind.__name__, **_given(value, of_kind)}
-    rest = [_given(one, of_kind[1:]) for one in outer[::-1]]
+    written: dict[str, Any] = {KIND: kind.__name__, **_given(value, of_kind)}
+    rest = [_given(link, of_kind[1:]) for link in outer[::-1]]
     if len(rest) > LONG:
-        return found | {THEN: rest}
-    for one in rest:
-        found = {KIND: kind.__name__, first: found} | one
-    return found
+        return written | {THEN: rest}
+    for link in rest:
+        written = {KIND: kind.__name__, first: written} | link
+    return written
 
 
 def _given(value: Any, entries: Iterable[dataclasses.Field[Any]]) -> dict[str, Any]:
     """By name, what these fields have other than their defaults."""
-    found = {}
+    written = {}
     for entry in entries:
         item = getattr(value, entry.name)
         if not _is_default(entry, item):
-            found[entry.name] = item if type(item) is int else encode(item)
-    return found
+            written[entry.name] = item if type(item) is int else encode(item)
+    return written
 
 
 @functools.cache
@@ -78,7 +78,9 @@ def decode(
     Raises InputError, which names the place, for an unknown class, field or kind of data, and for values that the
     class itself refuses.
     """
-    return _decode(_without(data, former or {}, where), {one.__name__: one for one in classes}, where)
+    return _decode(
+        _without(data, former or {}, where), {record_class.__name__: record_class for record_class in classes}, where
+    )
 
 
 def _without(data: Any, former: Mapping[str, Mapping[str, object]], where: str) -> Any:
@@ -97,21 +99,21 @@ def _without(data: Any, former: Mapping[str, Mapping[str, object]], where: str) 
     return {name: _without(item, former, f"{where}.{name}") for name, item in data.items() if name not in gone}
 
 
-def _decode(data: Any, known: dict[str, type], where: str) -> Any:
+def _decode(data: Any, classes: dict[str, type], where: str) -> Any:
     if isinstance(data, list):
-        return tuple(_decode(item, known, f"{where}[{index}]") for index, item in enumerate(data))
+        return tuple(_decode(item, classes, f"{where}[{index}]") for index, item in enumerate(data))
     if not isinstance(data, dict):
         return data
     kind = data.get(KIND)
     if kind == "float" and isinstance(data.get("value"), str) and data["value"] in _SPECIAL:
         return _SPECIAL[data["value"]]
-    if not isinstance(kind, str) or kind not in known:
-        raise InputError(f"{where}: {KIND} = {_short(kind)}; allowed: {', '.join(sorted(known))}")
+    if not isinstance(kind, str) or kind not in classes:
+        raise InputError(f"{where}: {KIND} = {_short(kind)}; allowed: {', '.join(sorted(classes))}")
     if THEN in data:
-        return _chained(data, known, where)
-    record = known[kind]
+        return _chained(data, classes, where)
+    record = classes[kind]
     fields = {entry.name: entry for entry in dataclasses.fields(record)}
-    given = {}
+    values = {}
     for name, value in data.items():
         if name == KIND:
             continue
@@ -119,36 +121,36 @@ def _decode(data: Any, known: dict[str, type], where: str) -> Any:
             raise InputError(
                 f"{where}: {kind} has no {name!r}; it has {', '.join(fields)}{nearest(name, list(fields))}"
             )
-        given[name] = _decode(value, known, f"{where}.{name}")
+        values[name] = _decode(value, classes, f"{where}.{name}")
     missing = [
         name
         for name, entry in fields.items()
-        if name not in given and entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING
+        if name not in values and entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING
     ]
     if missing:
         raise InputError(f"{where}: {kind} lacks {', '.join(missing)}")
     hints = get_type_hints(record)
-    for name, value in given.items():
+    for name, value in values.items():
         if not _fits(value, hints[name]):
             shown = getattr(hints[name], "__name__", str(hints[name])) if isinstance(hints[name], type) else hints[name]
             raise InputError(f"{where}.{name}: {type(value).__name__} {_short(value)}; allowed: {shown}")
-    return record(**given)
+    return record(**values)
 
 
-def _chained(data: dict[str, Any], known: dict[str, type], where: str) -> Any:
+def _chained(data: dict[str, Any], classes: dict[str, type], where: str) -> Any:
     """The outermost value of a long chain."""
     rest = data[THEN]
-    if not isinstance(rest, list) or not all(isinstance(one, dict) for one in rest):
+    if not isinstance(rest, list) or not all(isinstance(link, dict) for link in rest):
         raise InputError(f"{where}.{THEN}: allowed: a list of fields")
-    record = known[data[KIND]]
+    record = classes[data[KIND]]
     first = fields_of(record)[0].name
-    value = _decode({name: one for name, one in data.items() if name != THEN}, known, where)
-    for index, one in enumerate(rest):
+    value = _decode({name: field_value for name, field_value in data.items() if name != THEN}, classes, where)
+    for index, link in enumerate(rest):
         place = f"{where}.{THEN}[{index}]"
-        for name in one:
+        for name in link:
             if name not in {entry.name for entry in fields_of(record)[1:]}:
                 raise InputError(f"{place}: {data[KIND]} has no {name!r} here")
-        more = {name: _decode(item, known, f"{place}.{name}") for name, item in one.items()}
+        more = {name: _decode(item, classes, f"{place}.{name}") for name, item in link.items()}
         hints = get_type_hints(record)
         if {entry.name for entry in fields_of(record)[1:]} - set(more) or not all(
             _fits(item, hints[name]) for name, item in more.items()
@@ -162,9 +164,9 @@ def _fits(value: Any, hint: Any) -> bool:
     """Whether a value has an annotated type: scalars, literals, unions, tuples and classes."""
     origin, of = get_origin(hint), get_args(hint)
     if origin is Literal:
-        return any(type(value) is type(one) and value == one for one in of)
+        return any(type(value) is type(allowed) and value == allowed for allowed in of)
     if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in of)
+        return any(_fits(value, part) for part in of)
     if origin is tuple:
         if not isinstance(value, tuple):
             return False

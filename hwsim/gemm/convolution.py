@@ -89,9 +89,9 @@ def conv_shape(
     stride, padding (zeros on each side), dilation: of height and width, or one number for both.
     Raises InputError for shapes that do not fit together.
     """
-    for name, given in (("x", x), ("w", w)):
-        if len(given) != NCHW or min(given) < 1:
-            raise InputError(f"{name} has shape {given}; allowed: four dimensions of at least 1, NCHW and OCRS")
+    for name, sizes in (("x", x), ("w", w)):
+        if len(sizes) != NCHW or min(sizes) < 1:
+            raise InputError(f"{name} has shape {sizes}; allowed: four dimensions of at least 1, NCHW and OCRS")
     steps, edges, gaps = _pair("stride", stride, 1), _pair("padding", padding, 0), _pair("dilation", dilation, 1)
     if isinstance(groups, bool) or not isinstance(groups, numbers.Integral) or groups < 1:
         raise InputError(f"groups = {groups!r}; allowed: an integer of at least 1")
@@ -125,34 +125,34 @@ def conv_of(sizes: Mapping[str, Any]) -> ConvShape:
     """
     if not isinstance(sizes, Mapping):
         raise InputError(f"conv = {sizes!r}; allowed: a mapping of {', '.join((*REQUIRED, *WITH_DEFAULTS))}")
-    known = (*REQUIRED, *WITH_DEFAULTS)
+    names = (*REQUIRED, *WITH_DEFAULTS)
     for name in sizes:
-        if name not in known:
-            raise InputError(f"conv has no {name!r}; it has {', '.join(known)}{nearest(str(name), known)}")
+        if name not in names:
+            raise InputError(f"conv has no {name!r}; it has {', '.join(names)}{nearest(str(name), names)}")
     missing = [name for name in REQUIRED if name not in sizes]
     if missing:
         raise InputError(f"conv lacks {', '.join(missing)}")
-    given = {**WITH_DEFAULTS, **sizes}
+    values = {**WITH_DEFAULTS, **sizes}
     plain = (*REQUIRED, "batch", "groups")
     for name in plain:
-        size = given[name]
+        size = values[name]
         if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
             raise InputError(f"conv: {name} = {size!r}; allowed: an integer of at least 1")
     batch, channels, height, width, filters, r, s, groups = (
-        int(given[name]) for name in ("batch", "channels", "height", "width", "filters", "r", "s", "groups")
+        int(values[name]) for name in ("batch", "channels", "height", "width", "filters", "r", "s", "groups")
     )
     return conv_shape(
         (batch, channels, height, width),
         (filters, max(1, channels // groups), r, s),
-        stride=given["stride"],
-        padding=given["padding"],
-        dilation=given["dilation"],
+        stride=values["stride"],
+        padding=values["padding"],
+        dilation=values["dilation"],
         groups=groups,
     )
 
 
-def _pair(name: str, given: IntPair, least: int) -> tuple[int, int]:
-    pair = tuple(given) if isinstance(given, tuple | list) else (given, given)
+def _pair(name: str, value: IntPair, least: int) -> tuple[int, int]:
+    pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(pair) != 2 or any(isinstance(v, bool) or not isinstance(v, numbers.Integral) or v < least for v in pair):
-        raise InputError(f"{name} = {given!r}; allowed: an integer of at least {least}, or two of them")
+        raise InputError(f"{name} = {value!r}; allowed: an integer of at least {least}, or two of them")
     return int(pair[0]), int(pair[1])

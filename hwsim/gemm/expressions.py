@@ -33,17 +33,17 @@ def sequential_form(expression: Expression) -> list[JoinStep] | None:
         if not isinstance(expression, Sum) or exponent:
             return None
         leaf, rest, order = expression.right, expression.left, "c"
-        own = _leaf(leaf)
-        if own is None:
+        scaled_term = _leaf(leaf)
+        if scaled_term is None:
             leaf, rest, order = rest, leaf, "value"
-            own = _leaf(leaf)
-        if own is None:
+            scaled_term = _leaf(leaf)
+        if scaled_term is None:
             return None
         scale = 0
         while isinstance(rest, Scaled) and _leaf(rest) is None:
             scale += rest.exponent
             rest = rest.value
-        steps.append(JoinStep(own[0], own[1], scale, order))
+        steps.append(JoinStep(scaled_term[0], scaled_term[1], scale, order))
         expression = rest
 
 
@@ -63,16 +63,16 @@ def scaled(value: Expression, exponent: int) -> Expression:
 
 def parts_of(expression: Expression) -> list[Expression]:
     """All nodes of an expression."""
-    found: list[Expression] = []
+    parts: list[Expression] = []
     left = [expression]
     while left:
         part = left.pop()
-        found.append(part)
+        parts.append(part)
         if isinstance(part, Sum):
             left += [part.right, part.left]
         elif isinstance(part, Scaled):
             left.append(part.value)
-    return found
+    return parts
 
 
 def has_integer_parts(expression: Expression) -> bool:

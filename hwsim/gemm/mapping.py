@@ -58,9 +58,9 @@ class KernelMapping:
 
     def setting(self, name: str) -> Scalar:
         """The value of one entry of `settings`. Raises KeyError where there is none of that name."""
-        for one in self.settings:
-            if one.name == name:
-                return one.value
+        for setting in self.settings:
+            if setting.name == name:
+                return setting.value
         raise KeyError(name)
 
 

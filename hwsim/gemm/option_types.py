@@ -190,10 +190,10 @@ def _parse_mapping(text: str) -> Any:
         return {}
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
+            parsed = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"KEY=VALUE with commas between, or a JSON object (no JSON: {error})") from None
-        return dict(found)
+        return dict(parsed)
     plain: dict[str, Any] = {}
     for pair in text.split(","):
         key, equals, value = (part.strip() for part in pair.partition("="))
@@ -292,16 +292,16 @@ class Option:
         if self.choices:
             return ", ".join(self.choices)
         if self.type is WHOLE or self.type is NUMBER:
-            said = "an integer" if self.type is WHOLE else "a number"
+            kind = "an integer" if self.type is WHOLE else "a number"
             if self.least is not None and self.most is not None:
-                said += f" of at least {_plain(self.least)} and at most {_plain(self.most)}"
+                kind += f" of at least {_plain(self.least)} and at most {_plain(self.most)}"
             elif self.least is not None:
-                said += f" of at least {_plain(self.least)}"
+                kind += f" of at least {_plain(self.least)}"
         elif self.type is TRUTH:
-            said = "true, false"
+            kind = "true, false"
         else:
-            said = "a name" if self.type is TEXT else self.type.metavar
-        return ", or ".join((said, *(repr(word) for word in self.words)))
+            kind = "a name" if self.type is TEXT else self.type.metavar
+        return ", or ".join((kind, *(repr(word) for word in self.words)))
 
     def read(self, text: str) -> Any:
         """Parse a command line's text; text that is no value of the type is returned as it is, for `check` to refuse.
@@ -326,19 +326,19 @@ class Option:
             return value
         before = f"{where}: " if where else ""
         try:
-            found = self.type.check(value)
+            value_read = self.type.check(value)
         except (ValueError, TypeError) as error:
-            own = str(error) if self.type.name in OWN_MESSAGE else self.allowed
-            raise InputError(f"{before}{self.name} = {value!r}; allowed: {own}") from None
-        if isinstance(found, int | float) and not isinstance(found, bool):
-            is_low = self.least is not None and not found >= self.least
-            is_high = self.most is not None and not found <= self.most
+            allowed = str(error) if self.type.name in OWN_MESSAGE else self.allowed
+            raise InputError(f"{before}{self.name} = {value!r}; allowed: {allowed}") from None
+        if isinstance(value_read, int | float) and not isinstance(value_read, bool):
+            is_low = self.least is not None and not value_read >= self.least
+            is_high = self.most is not None and not value_read <= self.most
             if is_low or is_high:
                 raise InputError(f"{before}{self.name} = {value!r}; allowed: {self.allowed}")
-        if self.choices and found not in self.choices:
-            near = nearest(str(found), self.choices)
+        if self.choices and value_read not in self.choices:
+            near = nearest(str(value_read), self.choices)
             raise InputError(f"{before}{self.name} = {value!r}; allowed: {self.allowed}{near}")
-        return found
+        return value_read
 
 
 def keyed_tile(value: Any, order: tuple[str, ...]) -> Tile | None:
@@ -361,27 +361,27 @@ def keyed_tile(value: Any, order: tuple[str, ...]) -> Tile | None:
 
 def by_name(options: Iterable[Option]) -> dict[str, Option]:
     """The options as a mapping by name, in order. Raises ValueError where two have one name."""
-    found: dict[str, Option] = {}
+    options_by_name: dict[str, Option] = {}
     for option in options:
-        if option.name in found:
+        if option.name in options_by_name:
             raise ValueError(f"option {option.name!r} is declared twice")
-        found[option.name] = option
-    return found
+        options_by_name[option.name] = option
+    return options_by_name
 
 
-def checked(options: Iterable[Option], given: Mapping[str, object], where: str) -> dict[str, Any]:
+def checked(options: Iterable[Option], values: Mapping[str, object], where: str) -> dict[str, Any]:
     """Values of all options, validated: those given (text is parsed first), and defaults for the others.
 
     Raises InputError, also for unknown names.
     """
-    known = by_name(options)
-    for name in given:
-        if name not in known:
+    declared = by_name(options)
+    for name in values:
+        if name not in declared:
             raise InputError(
-                f"{where} has no option {name!r}; it has {', '.join(known) or 'none'}{nearest(name, list(known))}"
+                f"{where} has no option {name!r}; it has {', '.join(declared) or 'none'}{nearest(name, list(declared))}"
             )
-    read = {name: known[name].read(value) if isinstance(value, str) else value for name, value in given.items()}
-    return {name: option.check(read.get(name), where) for name, option in known.items()}
+    read = {name: declared[name].read(value) if isinstance(value, str) else value for name, value in values.items()}
+    return {name: option.check(read.get(name), where) for name, option in declared.items()}
 
 
 def _plain(number: float) -> str:

@@ -96,7 +96,9 @@ class Gemm:
             ("problem", self.problem),
             ("digest", self.digest),
         ]
-        rows = [(one.name, one.value, one.by, one.evidence, one.why) for one in self.decisions]
+        rows = [
+            (decision.name, decision.value, decision.by, decision.evidence, decision.why) for decision in self.decisions
+        ]
         return card("hwsim resolved GEMM", pairs, ("decision", "value", "by", "evidence", "why"), rows)
 
     @property
@@ -127,7 +129,7 @@ class Gemm:
 
     def decided(self, name: str) -> Decision | None:
         """The decision of that name, or None."""
-        return next((one for one in self.decisions if one.name == name), None)
+        return next((decision for decision in self.decisions if decision.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data, ready for JSON; `from_dict` reads it. Fields at their defaults are left out."""
@@ -140,24 +142,24 @@ class Gemm:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     @staticmethod
-    def from_dict(given: Mapping[str, Any]) -> Gemm:
+    def from_dict(document: Mapping[str, Any]) -> Gemm:
         """The record that `to_dict` wrote.
 
         Raises InputError for another schema, unknown or missing fields, a digest that is not the data's, and parts that
         do not fit together.
         """
-        if not isinstance(given, Mapping) or given.get("schema") != SCHEMA:
-            found = given.get("schema") if isinstance(given, Mapping) else type(given).__name__
-            raise InputError(f"gemm record: schema = {found!r}; allowed: {SCHEMA!r}")
-        said = given.get("digest")
-        data = {name: value for name, value in given.items() if name not in ("schema", "digest")}
+        if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
+            schema = document.get("schema") if isinstance(document, Mapping) else type(document).__name__
+            raise InputError(f"gemm record: schema = {schema!r}; allowed: {SCHEMA!r}")
+        written_digest = document.get("digest")
+        data = {name: value for name, value in document.items() if name not in ("schema", "digest")}
         try:
             record = codec.decode(data, CLASSES, "gemm record", NEVER_COMPUTED)
         except RecursionError:
             raise InputError("gemm record: nested deeper than any that hwsim writes") from None
         if not isinstance(record, Gemm):
             raise InputError(f"gemm record: got a {type(record).__name__}; allowed: a Gemm")
-        if said is not None and said != record.digest:
+        if written_digest is not None and written_digest != record.digest:
             raise InputError(
                 "gemm record: its digest is not that of its data; leave `digest` out of a file edited by hand"
             )

@@ -148,8 +148,8 @@ def _check_sum(written: Chain | Reduction, k: int, where: str) -> None:
     while left:
         node = left.pop()
         if isinstance(node, Chain):
-            for one in node.ranges:
-                _check_range(one, k, where)
+            for part in node.ranges:
+                _check_range(part, k, where)
             continue
         _some(node.parts, where, "parts")
         if isinstance(node.order, tuple) and sorted(node.order) != list(range(len(node.parts))):
@@ -161,9 +161,9 @@ def _check_sum(written: Chain | Reduction, k: int, where: str) -> None:
         left += node.parts
 
 
-def _check_range(one: Range, extent: int, where: str) -> None:
-    if one.stop > extent:
-        raise InputError(f"{where}: a range to {one.stop}; allowed: at most {extent}")
+def _check_range(part: Range, extent: int, where: str) -> None:
+    if part.stop > extent:
+        raise InputError(f"{where}: a range to {part.stop}; allowed: at most {extent}")
 
 
 def check_mapping(mapping: GemmMapping, terms: int, where: str) -> None:
@@ -193,7 +193,7 @@ def _check_kernel(kernel: KernelMapping, terms: int, where: str) -> None:
 
 def check_settings(settings: Sequence[Setting], where: str) -> None:
     """Each name once."""
-    names = [one.name for one in settings]
+    names = [setting.name for setting in settings]
     for index, name in enumerate(names):
         if name in names[:index]:
             raise InputError(f"{where}[{index}]: {name} is there twice; allowed: once")
@@ -211,15 +211,17 @@ def _count(value: int, where: str) -> None:
 def _between(value: int, least: int, most: int, where: str) -> int:
     if not least <= value <= most:
         shown = value if abs(value) <= 1 << 64 else f"{value:.0e}" if abs(value) < 10**300 else "a longer number"
-        said = f"at least {least}" if value < least else f"at most {most}"
-        raise InputError(f"{where} = {shown}; allowed: {said}")
+        allowed = f"at least {least}" if value < least else f"at most {most}"
+        raise InputError(f"{where} = {shown}; allowed: {allowed}")
     return value
 
 
 def _choice(value: str, allowed: Iterable[str], where: str) -> None:
     names = tuple(allowed)
     if value not in names:
-        raise InputError(f"{where} = {value!r}; allowed: {', '.join(repr(x) for x in names)}{nearest(value, names)}")
+        raise InputError(
+            f"{where} = {value!r}; allowed: {', '.join(repr(name) for name in names)}{nearest(value, names)}"
+        )
 
 
 def check_format(name: str, where: str) -> None:

@@ -83,9 +83,9 @@ class Epilogue:
         return {entry.name: getattr(self, entry.name) for entry in codec.fields_of(Epilogue)}
 
     @staticmethod
-    def from_dict(given: Mapping[str, Any]) -> Epilogue:
+    def from_dict(data: Mapping[str, Any]) -> Epilogue:
         """The epilogue that `to_dict` wrote. Raises InputError for unknown keys and values that are not allowed."""
-        return Epilogue(**_known("epilogue", given, Epilogue))
+        return Epilogue(**_known("epilogue", data, Epilogue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,17 +258,23 @@ class Schedule:
         return plain | listed | {"epilogue": self.epilogue.to_dict()} | {x: y for x, y in written.items() if y}
 
     @staticmethod
-    def from_dict(given: Mapping[str, Any]) -> Schedule:
+    def from_dict(data: Mapping[str, Any]) -> Schedule:
         """The schedule that `to_dict` wrote; missing keys take their defaults.
 
         Raises InputError for unknown keys and values that are not allowed.
         """
-        known = _known("schedule", given, Schedule)
-        written = {x: codec.decode(known.pop(x), SUMS, f"schedule.{x}") for x in ("sum", "regions") if x in known}
-        known = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()} | written
-        if isinstance(known.get("epilogue"), Mapping):
-            known["epilogue"] = Epilogue.from_dict(known["epilogue"])
-        return Schedule(**known)
+        entries = _known("schedule", data, Schedule)
+        written = {
+            name: codec.decode(entries.pop(name), SUMS, f"schedule.{name}")
+            for name in ("sum", "regions")
+            if name in entries
+        }
+        entries = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()
+        } | written
+        if isinstance(entries.get("epilogue"), Mapping):
+            entries["epilogue"] = Epilogue.from_dict(entries["epilogue"])
+        return Schedule(**entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,23 +297,23 @@ class KPartition:
         return KPartition(tuple(prefixes))
 
 
-def schedule_of(given: Schedule | Mapping[str, Any] | None) -> Schedule:
+def schedule_of(value: Schedule | Mapping[str, Any] | None) -> Schedule:
     """A Schedule from a schedule, its mapping form, or None (the default). Raises InputError for anything else."""
-    if given is None:
+    if value is None:
         return Schedule()
-    if isinstance(given, Schedule):
-        return given
-    if isinstance(given, Mapping):
-        return Schedule.from_dict(given)
-    raise InputError(f"schedule: got {type(given).__name__}; allowed: a Schedule, or a mapping with its fields")
+    if isinstance(value, Schedule):
+        return value
+    if isinstance(value, Mapping):
+        return Schedule.from_dict(value)
+    raise InputError(f"schedule: got {type(value).__name__}; allowed: a Schedule, or a mapping with its fields")
 
 
-def _known(what: str, given: Mapping[str, Any], record: type[Any]) -> dict[str, Any]:
+def _known(what: str, values: Mapping[str, Any], record: type[Any]) -> dict[str, Any]:
     allowed = [entry.name for entry in dataclasses.fields(record)]
-    for key in given:
+    for key in values:
         if key not in allowed:
             raise InputError(f"{what}: unknown key {key!r}; allowed: {', '.join(allowed)}{nearest(str(key), allowed)}")
-    return dict(given)
+    return dict(values)
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -93,8 +93,8 @@ class Reduction:
         for name, allowed in _ALLOWED.items():
             value = getattr(self, name)
             if value not in allowed and not (name == "order" and isinstance(value, tuple)):
-                said = ", ".join(str(x) for x in allowed if x is not None)
-                raise InputError(f"schedule: {name} = {value!r} of a reduction; allowed: {said}")
+                choices = ", ".join(str(choice) for choice in allowed if choice is not None)
+                raise InputError(f"schedule: {name} = {value!r} of a reduction; allowed: {choices}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ ArrayShape = tuple[int, ...]
 def draw(name: str, rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """Operands from the distribution of that name. Raises InputError for an unknown one."""
     if name not in DISTRIBUTIONS:
-        known = tuple(DISTRIBUTIONS)
-        raise InputError(f"{name!r} is not a distribution; allowed: {', '.join(known)}{nearest(name, known)}")
+        names = tuple(DISTRIBUTIONS)
+        raise InputError(f"{name!r} is not a distribution; allowed: {', '.join(names)}{nearest(name, names)}")
     return DISTRIBUTIONS[name](rng, instruction, cases)
 
 
@@ -42,13 +42,13 @@ def finite(fmt: Format, codes: UnsignedCodes) -> UnsignedCodes:
     """The codes with every infinity and NaN replaced by a large finite number of its sign (FNUZ: by zero)."""
     if fmt.nan == "none":
         return codes
-    one = codes.dtype.type
+    scalar = codes.dtype.type
     if fmt.nan == "minus_zero":
-        return np.where(codes == one(1 << fmt.magnitude_bits), one(0), codes)
-    mask = one((1 << fmt.magnitude_bits) - 1)
-    special = ((codes >> one(fmt.ignored_bits)) & mask) > one(fmt.largest_magnitude)
+        return np.where(codes == scalar(1 << fmt.magnitude_bits), scalar(0), codes)
+    mask = scalar((1 << fmt.magnitude_bits) - 1)
+    special = ((codes >> scalar(fmt.ignored_bits)) & mask) > scalar(fmt.largest_magnitude)
     lowest = fmt.fraction_bits if fmt.has_infinity else 0
-    cleared = codes & ~one(1 << lowest + fmt.ignored_bits)
+    cleared = codes & ~scalar(1 << lowest + fmt.ignored_bits)
     return np.where(special, cleared, codes)
 
 
@@ -88,7 +88,8 @@ def _each(
     draw_one: Callable[[np.random.Generator, Format, ArrayShape], UnsignedCodes],
 ) -> CodeTriple:
     a, b, c = (
-        draw_one(rng, fmt, instruction.shape(x, cases)) for x, fmt in zip("abc", _formats(instruction), strict=True)
+        draw_one(rng, fmt, instruction.shape(operand, cases))
+        for operand, fmt in zip("abc", _formats(instruction), strict=True)
     )
     return a, b, c
 
@@ -137,13 +138,13 @@ def spread(rng: np.random.Generator, instruction: Instruction, cases: int) -> Co
     fa, fb, fc = _formats(instruction)
 
     def operand(fmt: Format, shape: ArrayShape) -> UnsignedCodes:
-        one = code_dtype(fmt).type
+        scalar = code_dtype(fmt).type
         if fmt.is_integer:
-            powers: UnsignedCodes = one(1) << rng.integers(0, fmt.bits, shape, np.uint8).astype(one)
+            powers: UnsignedCodes = scalar(1) << rng.integers(0, fmt.bits, shape, np.uint8).astype(scalar)
             return powers
         codes = fields(rng, fmt, shape, max(fmt.bias - 15, 1), fmt.bias + 15)
         power = rng.integers(0, 2, shape, np.uint8).astype(bool)
-        return np.where(power, codes & ~one((1 << fmt.fraction_bits + fmt.ignored_bits) - 1), codes)
+        return np.where(power, codes & ~scalar((1 << fmt.fraction_bits + fmt.ignored_bits) - 1), codes)
 
     shape_c = instruction.shape("c", cases)
     c = operand(fc, shape_c) if fc.is_integer else fields(rng, fc, shape_c, max(fc.bias - 30, 1), fc.bias + 30)
@@ -176,10 +177,10 @@ def cancel(rng: np.random.Generator, instruction: Instruction, cases: int) -> Co
 
 def _negated(fmt: Format, codes: UnsignedCodes) -> UnsignedCodes:
     """Codes of the negated values; integers by two's complement (unsigned ones wrap), FNUZ zeros unchanged."""
-    one = codes.dtype.type
+    scalar = codes.dtype.type
     if fmt.is_integer:
-        return (~codes + one(1)) & one((1 << fmt.bits) - 1)
-    sign = one(1 << fmt.magnitude_bits + fmt.ignored_bits)
+        return (~codes + scalar(1)) & scalar((1 << fmt.bits) - 1)
+    sign = scalar(1 << fmt.magnitude_bits + fmt.ignored_bits)
     if fmt.nan == "minus_zero":
         return np.where(codes == 0, codes, codes ^ sign)
     return codes ^ sign
@@ -190,8 +191,8 @@ def subnormal(rng: np.random.Generator, instruction: Instruction, cases: int) ->
     fa, fb, fc = _formats(instruction)
     if fa.is_integer:
         return tuple(
-            integers(rng, fmt, instruction.shape(x, cases), -1, 1)  # type: ignore[return-value]
-            for x, fmt in zip("abc", (fa, fb, fc), strict=True)
+            integers(rng, fmt, instruction.shape(operand, cases), -1, 1)  # type: ignore[return-value]
+            for operand, fmt in zip("abc", (fa, fb, fc), strict=True)
         )
     fd = format_of(instruction.d)
     a = fields(rng, fa, instruction.shape("a", cases), 0, 2)
@@ -211,11 +212,11 @@ def huge(rng: np.random.Generator, instruction: Instruction, cases: int) -> Code
     if fa.is_integer:
         a, b = (
             np.where(
-                random_bits(rng, fmt, instruction.shape(x, cases)) & 1 == 1,
+                random_bits(rng, fmt, instruction.shape(operand, cases)) & 1 == 1,
                 code_dtype(fmt).type(fmt.largest_code()),
                 code_dtype(fmt).type(fmt.largest_code(1) if fmt.signed else 0),
             )
-            for x, fmt in (("a", fa), ("b", fb))
+            for operand, fmt in (("a", fa), ("b", fb))
         )
         near = integers(rng, fc, instruction.shape("c", cases), -1 << 20, 1 << 20)
         return a, b, near ^ code_dtype(fc).type(1 << fc.fraction_bits)

@@ -74,13 +74,13 @@ class GoldenSet:
     scales: Mapping[str, UnsignedCodes] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        shapes = {x: array.shape for x in "abcd" if (array := getattr(self, x)) is not None}
+        shapes = {name: array.shape for name in "abcd" if (array := getattr(self, name)) is not None}
         where = f"set {self.key}"
         if any(len(shape) != 3 for shape in shapes.values()):
             raise InputError(f"{where}: arrays of three dimensions are needed; got {shapes}")
         (cases, m, k), n = self.a.shape, self.b.shape[1]
         wanted = {"a": (cases, m, k), "b": (cases, n, k), "c": (cases, m, n), "d": (cases, m, n)}
-        if any(shape != wanted[x] for x, shape in shapes.items()):
+        if any(shape != wanted[name] for name, shape in shapes.items()):
             raise InputError(f"{where}: a (cases, M, K), b (cases, N, K), c, d (cases, M, N) are needed; got {shapes}")
         if 0 in (cases, m, n, k):
             raise InputError(f"{where}: zero cases prove nothing; got {shapes}")
@@ -100,15 +100,15 @@ class GoldenSet:
 
     def element(self, case: int, row: int, column: int) -> dict[str, Any]:
         """Codes of one output element's operands: lists a and b, c, and its scales (scale_a, scale_b, scale_d)."""
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "a": self.a[case, row].tolist(),
             "b": self.b[case, column].tolist(),
             "c": int(self.c[case, row, column]),
         }
         for name, array in self.scales.items():
             place = {"scale_a": (case, row), "scale_b": (case, column)}.get(name, ())
-            found[name] = array[place].tolist()
-        return found
+            record[name] = array[place].tolist()
+        return record
 
 
 def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
@@ -125,16 +125,18 @@ def write_sets(path: Path, sets: Iterable[GoldenSet], meta: Meta) -> int:
             raise InputError(f"{path}: set {golden.key} has no results; only origin 'operands' may lack them")
         if f"{golden.key}/a" in arrays:
             raise InputError(f"{path}: two sets are called {golden.key}")
-        own = {x: getattr(golden, x) for x in (*OPERANDS, "d") if getattr(golden, x) is not None} | {**golden.scales}
-        arrays |= {f"{golden.key}/{x}": array for x, array in own.items()}
-        size += sum(array.nbytes + HEADER_BYTES for array in own.values())
+        arrays_of_set = {
+            name: getattr(golden, name) for name in (*OPERANDS, "d") if getattr(golden, name) is not None
+        } | {**golden.scales}
+        arrays |= {f"{golden.key}/{name}": array for name, array in arrays_of_set.items()}
+        size += sum(array.nbytes + HEADER_BYTES for array in arrays_of_set.values())
         if size > LIMIT:
             raise InputError(f"{path}: more than {LIMIT:,} bytes of arrays; write fewer cases or several files")
         total += golden.results
     if not total:
         raise InputError(f"{path}: nothing to write")
-    said = asdict(meta) | {DIGEST: digest(arrays)}
-    arrays[META] = np.frombuffer(json.dumps(said, sort_keys=True).encode(), np.uint8)
+    meta_record = asdict(meta) | {DIGEST: digest(arrays)}
+    arrays[META] = np.frombuffer(json.dumps(meta_record, sort_keys=True).encode(), np.uint8)
     make_folder(path.parent)
     write_npz(path, arrays)
     return total
@@ -158,11 +160,11 @@ def read_meta(path: Path) -> Meta | None:
         raise InputError(f"{path}: its meta is no JSON: {error}") from None
     if isinstance(data, dict):
         data.pop(DIGEST, None)
-    known = {entry.name for entry in fields(Meta)}
+    names = {entry.name for entry in fields(Meta)}
     is_text = isinstance(data, dict) and all(isinstance(value, str) for value in data.values())
-    if not is_text or "origin" not in data or set(data) - known:
+    if not is_text or "origin" not in data or set(data) - names:
         raise InputError(
-            f"{path}: its meta must be an object of texts with origin, and of {', '.join(sorted(known))}; "
+            f"{path}: its meta must be an object of texts with origin, and of {', '.join(sorted(names))}; "
             f"got {str(data)[:400]}"
         )
     try:
@@ -175,7 +177,8 @@ def keys(path: Path) -> list[str]:
     """The key INSTRUCTION/SET of every set of an archive, sorted."""
     with open_archive(path) as archive:
         files = set(archive.files)
-        return [key for key in _keys(files) if any(f"{key}/{x}" in files for x in OPERANDS)]  # not schemes' results
+        # not schemes' results
+        return [key for key in _keys(files) if any(f"{key}/{name}" in files for name in OPERANDS)]
 
 
 def is_of_sets(path: Path) -> bool:
@@ -208,12 +211,14 @@ def read_sets(path: Path, only: str = "") -> Iterator[GoldenSet]:
             if only not in key:
                 continue
             instruction, _, name = key.partition("/")
-            missing = [x for x in OPERANDS if f"{key}/{x}" not in archive.files]
+            missing = [name for name in OPERANDS if f"{key}/{name}" not in archive.files]
             if missing:
                 raise InputError(f"{path}: set {key} lacks {', '.join(missing)}")
-            a, b, c, d = (archive[f"{key}/{x}"] if f"{key}/{x}" in archive.files else None for x in (*OPERANDS, "d"))
+            a, b, c, d = (
+                archive[f"{key}/{name}"] if f"{key}/{name}" in archive.files else None for name in (*OPERANDS, "d")
+            )
             assert a is not None and b is not None and c is not None
-            scales = {x: archive[f"{key}/{x}"] for x in SCALES if f"{key}/{x}" in archive.files}
+            scales = {name: archive[f"{key}/{name}"] for name in SCALES if f"{key}/{name}" in archive.files}
             try:
                 golden = GoldenSet(
                     instruction=instruction, name=name, a=a, b=b, c=c, d=d, scales=MappingProxyType(scales)

@@ -63,10 +63,14 @@ def parse(name: str) -> Instruction:
         if match is None:
             continue
         parts = match.groupdict()
-        formats = {x: PTX_FORMATS.get(parts.get(x) or parts["d"]) for x in "abcd"}
+        formats = {operand: PTX_FORMATS.get(parts.get(operand) or parts["d"]) for operand in "abcd"}
         if None not in formats.values():
             return Instruction(
-                name, int(parts["m"]), int(parts["n"]), int(parts["k"]), **{x: str(f) for x, f in formats.items()}
+                name,
+                int(parts["m"]),
+                int(parts["n"]),
+                int(parts["k"]),
+                **{operand: str(f) for operand, f in formats.items()},
             )
     raise InputError(
         f"{name!r} is not an instruction that can be taken apart; allowed: mma.mMnNkK.D.A.B.C, wmma.mMnNkK.D.A.B.C, "

@@ -179,7 +179,10 @@ class Recorder:
     def _compare_sizes(self, name: str, instruction: Instruction) -> None:
         sizes = (ctypes.c_int64 * 8)()
         self._library.record_shape(self._index[name], sizes)
-        bytes_of = {x: int(np.prod(instruction.shape(x, 1))) * instruction.dtype(x).itemsize for x in "abcd"}
+        bytes_of = {
+            operand: int(np.prod(instruction.shape(operand, 1))) * instruction.dtype(operand).itemsize
+            for operand in "abcd"
+        }
         if list(sizes)[:7] != [instruction.m, instruction.n, instruction.k, *bytes_of.values()]:
             raise UnsupportedError(f"the recorder's {name} takes {list(sizes)[:7]}; its name says otherwise")
 
@@ -192,10 +195,10 @@ class Recorder:
     def find(self, name: str) -> Instruction:
         """The instruction of this name. Raises UnsupportedError, with the nearest name, for one that was not built."""
         if name not in self.instructions:
-            known = tuple(self.instructions)
+            names = tuple(self.instructions)
             raise UnsupportedError(
-                f"the recorder has no instruction {name!r} for this GPU{nearest(name, known)}; "
-                f"it has: {', '.join(known)}"
+                f"the recorder has no instruction {name!r} for this GPU{nearest(name, names)}; "
+                f"it has: {', '.join(names)}"
             )
         return self.instructions[name]
 
@@ -208,15 +211,16 @@ class Recorder:
         instruction = self.find(name)
         cases = a.shape[0] if a.ndim else 0
         held = []
-        for x, array in zip("abc", (a, b, c), strict=True):
-            wanted = instruction.shape(x, cases)
-            if array.shape != wanted or array.dtype != instruction.dtype(x):
+        for operand, array in zip("abc", (a, b, c), strict=True):
+            wanted = instruction.shape(operand, cases)
+            if array.shape != wanted or array.dtype != instruction.dtype(operand):
                 raise InputError(
-                    f"{name}: {x} must be {wanted} of {instruction.dtype(x)}; got {array.shape} of {array.dtype}"
+                    f"{name}: {operand} must be {wanted} of {instruction.dtype(operand)}; "
+                    f"got {array.shape} of {array.dtype}"
                 )
             held.append(np.ascontiguousarray(array))
         d = np.empty(instruction.shape("d", cases), instruction.dtype("d"))
-        pointers = [x.ctypes.data for x in (*held, d)]
+        pointers = [array.ctypes.data for array in (*held, d)]
         status = self._library.record_run(self._index[name], *pointers, cases, scale_d)
         if status == -1:
             raise UnsupportedError(f"{name}: scale_d {scale_d} is not possible with it")
@@ -229,18 +233,18 @@ class Recorder:
             raise UnsupportedError(f"{what}: CUDA error {status}, {text}")
 
 
-def select(known: Mapping[str, Instruction], wanted: Sequence[str] | None) -> list[Instruction]:
+def select(instructions: Mapping[str, Instruction], wanted: Sequence[str] | None) -> list[Instruction]:
     """Instructions by name or by pattern (* stands for anything), in their order; None: all.
 
     Raises InputError for one that matches nothing.
     """
     if wanted is None:
-        return list(known.values())
+        return list(instructions.values())
     chosen: dict[str, Instruction] = {}
     for pattern in wanted:
         expression = re.compile(".*".join(map(re.escape, pattern.split("*"))))
-        found = {name: entry for name, entry in known.items() if expression.fullmatch(name)}
-        if not found:
-            raise InputError(f"no instruction is called {pattern!r}{nearest(pattern, tuple(known))}")
-        chosen |= found
+        matching = {name: entry for name, entry in instructions.items() if expression.fullmatch(name)}
+        if not matching:
+            raise InputError(f"no instruction is called {pattern!r}{nearest(pattern, tuple(instructions))}")
+        chosen |= matching
     return list(chosen.values())

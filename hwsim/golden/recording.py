@@ -101,17 +101,17 @@ def record(
     return write_sets(out, with_results(sets, recorder.run), meta)
 
 
-def device_name(gpu: str, known: Sequence[str]) -> str:
-    """The longest of `known` that consists of whole words of a GPU's name ("NVIDIA RTX PRO 6000": rtxpro6000).
+def device_name(gpu: str, names: Sequence[str]) -> str:
+    """The longest of `names` that consists of whole words of a GPU's name ("NVIDIA RTX PRO 6000": rtxpro6000).
 
     Raises InputError where there is none.
     """
     words = re.findall(r"[a-z0-9]+", gpu.lower())
     spans = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
-    found = sorted((name for name in known if name in spans), key=len)
-    if not found:
+    matching = sorted((name for name in names if name in spans), key=len)
+    if not matching:
         raise InputError(f"none of hwsim's devices is called like the GPU {gpu!r}; give device=")
-    return found[-1]
+    return matching[-1]
 
 
 def today() -> str:

@@ -74,16 +74,18 @@ class SetComparison:
             (len(self.removed), "sets gone"),
             (len(self.operands_changed), "sets with other operands"),
         ]
-        said = ", ".join(f"{count} {what}" for count, what in counts if count)
-        return f"{head}  {said}{'; replaced' if replaced else ''}{f'{chr(10)}    {self.first}' if self.first else ''}"
+        changes = ", ".join(f"{count} {what}" for count, what in counts if count)
+        return (
+            f"{head}  {changes}{'; replaced' if replaced else ''}{f'{chr(10)}    {self.first}' if self.first else ''}"
+        )
 
 
 def special_codes(fmt: Format) -> UnsignedCodes:
     """Special codes of a format: zeros, ends of the subnormal and normal ranges, infinities, NaNs, one."""
     if fmt.is_integer:
         top = (1 << fmt.fraction_bits) - 1
-        found = [0, 1, 2, top, top + 1 & ((1 << fmt.bits) - 1), (1 << fmt.bits) - 1]
-        return np.array(found, code_dtype(fmt))
+        codes = [0, 1, 2, top, top + 1 & ((1 << fmt.bits) - 1), (1 << fmt.bits) - 1]
+        return np.array(codes, code_dtype(fmt))
     least_normal = 1 << fmt.fraction_bits
     magnitudes = {
         0,
@@ -148,7 +150,8 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
     for index in range(STREWN):
         share = 0.3 if index else 1 / model.k
         a, b, c = (
-            _scattered(rng, format_of(getattr(tile, x)), tile.shape(x, 1), share if x != "c" else 0.3) for x in "abc"
+            _scattered(rng, format_of(getattr(tile, operand)), tile.shape(operand, 1), share if operand != "c" else 0.3)
+            for operand in "abc"
         )
         parts.append((a, b, c))
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(3)]
@@ -224,12 +227,12 @@ def compare(device: Device, sets: list[GoldenSet], path: Path) -> SetComparison:
     )
 
 
-def _same_operands(one: GoldenSet, other: GoldenSet) -> bool:
+def _same_operands(recorded: GoldenSet, shipped_set: GoldenSet) -> bool:
     def arrays(golden: GoldenSet) -> dict[str, Any]:
         return {"a": golden.a, "b": golden.b, "c": golden.c, **golden.scales}
 
-    left, right = arrays(one), arrays(other)
-    return left.keys() == right.keys() and all(np.array_equal(left[x], right[x]) for x in left)
+    left, right = arrays(recorded), arrays(shipped_set)
+    return left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)
 
 
 def write(device: Device, sets: list[GoldenSet], path: Path) -> int:

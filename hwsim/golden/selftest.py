@@ -56,8 +56,8 @@ class RunComparison:
 
     def to_text(self) -> str:
         """One line; where something differs, one more for each."""
-        said = " ".join(f"{name}={value}" for name, value in self.expected.options.items())
-        lines = [f"{'ok' if self.same else 'FAIL':4}  run         {said}"]
+        setting = " ".join(f"{name}={value}" for name, value in self.expected.options.items())
+        lines = [f"{'ok' if self.same else 'FAIL':4}  run         {setting}"]
         pairs = (
             ("SHA-256 of the bits", self.expected.sha256, self.got.sha256),
             ("cycles", self.expected.cycles, self.got.cycles),
@@ -89,7 +89,7 @@ class SelfTest:
     @property
     def same(self) -> bool:
         """Whether nothing differs."""
-        return not self.mismatches and all(one.same for one in self.runs)
+        return not self.mismatches and all(comparison.same for comparison in self.runs)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dumps."""
@@ -99,14 +99,14 @@ class SelfTest:
             "results": self.results,
             "mismatches": self.mismatches,
             "patterns": [report.to_json() for report in self.reports],
-            "runs": [asdict(one) | {"same": one.same} for one in self.runs],
+            "runs": [asdict(comparison) | {"same": comparison.same} for comparison in self.runs],
         }
 
     def to_text(self) -> str:
         """One line for each archive and each run, the first differences, and a line of totals."""
         lines = [line for report in self.reports for line in _report_lines(report)]
-        lines += [one.to_text() for one in self.runs]
-        different = sum(not one.same for one in self.runs)
+        lines += [comparison.to_text() for comparison in self.runs]
+        different = sum(not comparison.same for comparison in self.runs)
         lines.append(
             f"kernel {self.kernel}: {self.mismatches} of {self.results:,} results of matrix instructions differ, "
             f"{different} of {len(self.runs)} runs"
@@ -131,9 +131,11 @@ def shipped_device(name: str) -> str:
 
 def computed_run(options: Mapping[str, Any]) -> PatternRun:
     """The bits and cycles of the GEMM with these options, on operands of `operand`."""
-    given = dict(options)
-    m, n, k = (given.pop(name) for name in ("m", "n", "k"))
-    result = run(operand(m, k, 1), operand(k, n, 2), timing=True, **given | {"device": shipped_device(given["device"])})
+    values = dict(options)
+    m, n, k = (values.pop(name) for name in ("m", "n", "k"))
+    result = run(
+        operand(m, k, 1), operand(k, n, 2), timing=True, **values | {"device": shipped_device(values["device"])}
+    )
     return PatternRun(options, result.result_sha256 or "", result.cycles)
 
 
@@ -141,7 +143,7 @@ def pattern_runs(folder: Path = PATTERNS) -> list[PatternRun]:
     """The GEMMs of a folder of patterns. Raises InputError where the file is missing or damaged."""
     path = folder / RUNS
     try:
-        return [PatternRun(**one) for one in json.loads(path.read_text(encoding="utf-8"))]
+        return [PatternRun(**record) for record in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: cannot read it: {error}; install hwsim again") from None
 
@@ -165,8 +167,8 @@ def selftest(
         reports.append(verify([path], mma or _shipped_mma, first=DESCRIBED))
         next(told)
     comparisons = []
-    for one in runs:
-        comparisons.append(RunComparison(one, compute_run(one.options)))
+    for pattern in runs:
+        comparisons.append(RunComparison(pattern, compute_run(pattern.options)))
         next(told)
     return SelfTest(CPU.variant, tuple(reports), tuple(comparisons))
 

@@ -50,7 +50,7 @@ def mma(
     if (m, n, k) == (model.m, model.n, model.k):
         return chip.mma(name, a, b, c, **scales)
     if m * n == 1 or "scale_a" in scales:  # padding would multiply the work
-        across = {x: s for x, s in scales.items() if x == "scale_d"}
+        across = {name: s for name, s in scales.items() if name == "scale_d"}
         if "scale_a" in scales:
             columns = np.swapaxes(scales["scale_b"], 1, 2)
             across |= {"scale_a": scales["scale_a"][:, :, None, :], "scale_b": columns[:, None, :, :]}
@@ -68,8 +68,8 @@ def _within(tiles: UnsignedCodes, rows: int, columns: int) -> UnsignedCodes:
 
 def gemm(device: str, block: GemmSet) -> UnsignedCodes:
     """The fp32 codes of a whole GEMM by the native scheme: see `hwsim.golden.gemms.verify_gemms`."""
-    known = format_of(block.format)
+    number_format = format_of(block.format)
     options: dict[str, Any] = {} if block.accumulate is None else {"accumulate": block.accumulate}
-    a, b = array_of(block.a, known), array_of(block.bt, known).T
+    a, b = array_of(block.a, number_format), array_of(block.bt, number_format).T
     product: NDArray[Any] = matmul(a, b, device=_device(device), scheme="native", format=block.format, **options)
     return product.view(np.uint32)

@@ -29,7 +29,7 @@ def check_sums(paths: Iterable[Path]) -> None:
         if folder is None:
             continue
         listed, there = read_sums(folder), _archives(folder)
-        wanted = {x for x in {*listed, *there} if (folder / x).is_relative_to(path.absolute())}
+        wanted = {file for file in {*listed, *there} if (folder / file).is_relative_to(path.absolute())}
         problems = [
             f"{name}: {text}"
             for name in sorted(wanted)
@@ -45,15 +45,15 @@ def check_sums(paths: Iterable[Path]) -> None:
 def read_sums(folder: Path) -> dict[str, str]:
     """The list of a folder: SHA-256 by path below the folder. Raises InputError for a file that is no such list."""
     file = folder / NAME
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for number, line in enumerate(read_text(file, "list of golden files").splitlines(), 1):
         entry = LINE.fullmatch(line)
-        if entry is None or entry[2] in found:
+        if entry is None or entry[2] in digests:
             raise InputError(
                 f"{file}:{number}: needs 64 hex digits, two spaces and a path, each path once; got {line!r}"
             )
-        found[entry[2]] = entry[1]
-    return found
+        digests[entry[2]] = entry[1]
+    return digests
 
 
 def write_sums(folder: Path) -> int:

@@ -118,15 +118,15 @@ def golden_files(paths: Iterable[Path]) -> list[Path]:
     A folder's archives of another kind (whole GEMMs) are left out; one that is named itself must fit. Raises
     InputError for a path that is not there.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += [file for file in sorted(path.rglob("*.npz")) if is_third_party(file) or is_of_sets(file)]
+            files += [file for file in sorted(path.rglob("*.npz")) if is_third_party(file) or is_of_sets(file)]
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             raise InputError(f"{path}: no such file or folder")
-    return found
+    return files
 
 
 def all_sets(paths: Iterable[Path], *, device: str = "", only: str = "") -> Iterator[tuple[Path, Meta, GoldenSet]]:
@@ -224,12 +224,12 @@ def describe(path: str, device: str, golden: GoldenSet, got: UnsignedCodes, at: 
     a, b = golden.a[case, row], golden.b[case, column]
     c, expected, computed = int(golden.c[at]), int(golden.d[at]), int(got[at])
     width = golden.d.dtype.itemsize * 8
-    hex_a, hex_b = (tuple(f"0x{int(x):0{2 * array.dtype.itemsize}x}" for x in array) for array in (a, b))
+    hex_a, hex_b = (tuple(f"0x{int(code):0{2 * array.dtype.itemsize}x}" for code in array) for array in (a, b))
     differing = expected ^ computed
     hex_c = f"0x{c:0{2 * golden.c.dtype.itemsize}x}"
     scales = "".join(
-        f" --{name.replace('_', '-')} {','.join(map(hex, x)) if isinstance(x, list) else x}"
-        for name, x in golden.element(case, row, column).items()
+        f" --{name.replace('_', '-')} {','.join(map(hex, value)) if isinstance(value, list) else value}"
+        for name, value in golden.element(case, row, column).items()
         if name in golden.scales
     )
     return Mismatch(

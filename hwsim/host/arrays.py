@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from hwsim.errors import InputError
 
 
-def given_array(name: str, given: Any) -> NDArray[Any]:
+def given_array(name: str, value: Any) -> NDArray[Any]:
     """What a caller handed over as `name`, as an array.
 
     Raises InputError for one with masked elements (numpy.ma), which no product can leave out.
     """
-    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
-        count = int(np.ma.getmaskarray(given).sum())
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        count = int(np.ma.getmaskarray(value).sum())
         raise InputError(
             f"{name} is a masked array with {count} masked element{'s' if count > 1 else ''}, which a product cannot "
             "leave out; give x.filled(0) or other values in their place, or x.data"
         )
-    return np.asarray(given)
+    return np.asarray(value)

@@ -41,7 +41,7 @@ def _kernels(root: Path) -> tuple[list[Path], Path]:
     """
     checkout, modules = root.parent, list((root / "_kernels").rglob("*.so"))
     if (checkout / "kernels_ext").is_dir() and (checkout / "setup.py").is_file():
-        sources = [x for x in (checkout / "kernels_ext").rglob("*") if x.suffix in KERNEL_SOURCES]
+        sources = [file for file in (checkout / "kernels_ext").rglob("*") if file.suffix in KERNEL_SOURCES]
         sources.append(checkout / "setup.py")
         if modules and min(map(_changed_ns, modules)) > max(map(_changed_ns, sources)):  # a build links them all
             return sources, checkout
@@ -57,11 +57,11 @@ def sources_digest() -> str:
     """SHA-256 of hwsim's modules, kernels and data, but for those that no result depends on (APART)."""
     root = Path(errors.__file__).parent
     apart = [root / name for name in APART]
-    own = [x for x in root.rglob("*.py") if not any(x.is_relative_to(y) for y in apart)]
+    product_files = [file for file in root.rglob("*.py") if not any(file.is_relative_to(y) for y in apart)]
     folders = [Path(str(package_folder(kind))) for kind in ("devices", "libraries", "energy")]
-    parts = [digest_of_files(own, root), digest_of_files(*_kernels(root))]
+    parts = [digest_of_files(product_files, root), digest_of_files(*_kernels(root))]
     parts += [
-        digest_of_files((x for x in folder.iterdir() if x.suffix != ".py" and x.is_file()), folder)
+        digest_of_files((file for file in folder.iterdir() if file.suffix != ".py" and file.is_file()), folder)
         for folder in folders
     ]
     return hashlib.sha256("".join(parts).encode()).hexdigest()

@@ -66,9 +66,9 @@ class WorkerGroup:
     ) -> WorkerPool:
         """A pool of `jobs` processes, each of which calls initializer(*initargs) first."""
         begin = (self._listening, self._held, os.getpid(), initializer, initargs)
-        made = WorkerPool(ProcessPoolExecutor(jobs, self._context, initializer=_begin, initargs=begin))
-        self._pools.append(made)
-        return made
+        pool = WorkerPool(ProcessPoolExecutor(jobs, self._context, initializer=_begin, initargs=begin))
+        self._pools.append(pool)
+        return pool
 
     def close(self) -> None:
         """End all workers, whatever they do."""
@@ -100,8 +100,8 @@ def _begin(
     initargs: tuple[Any, ...],
 ) -> None:
     """Set up a worker."""
-    for own in (held, *_ALL_HELD):  # this process's copies, without which other ends do not hear of the parent's
-        own.close()
+    for connection in (held, *_ALL_HELD):  # this process's copies, without which other ends do not hear of the parent's
+        connection.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_listen, args=(listening, parent), daemon=True).start()

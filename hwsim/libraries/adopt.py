@@ -50,7 +50,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     m, n = options.region.shape or (m, n)
     of_native = NativeOptions.of(options.of_scheme) if is_plain else NativeOptions()
     epilogue = request.schedule.epilogue
-    asked = GemmCall(
+    gemm_call = GemmCall(
         m=m,
         n=n,
         k=k,
@@ -69,7 +69,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     )
     call = library_call(
         chosen,
-        asked,
+        gemm_call,
         is_at_own_clock=options.machine.clock_mhz is None,
         count=calls.count,
         is_of_a_scheme=not is_plain,
@@ -97,11 +97,11 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
 
 def _check_options(name: str, options: CallOptions, scheme: str) -> None:
     """Raise where options say what the library decides, or ask for what is no call of it."""
-    decided = [one for one, value in options.mapping.values.items() if value is not None and one not in LAYOUTS_OF]
+    decided = [name for name, value in options.mapping.values.items() if value is not None and name not in LAYOUTS_OF]
     decided += ["schedule"] if options.order.schedule is not None else []
     if scheme == PLAIN:
         of_call = NativeOptions.names()
-        decided += [one for one, value in options.of_scheme.items() if one not in of_call and value is not None]
+        decided += [name for name, value in options.of_scheme.items() if name not in of_call and value is not None]
     if options.machine.launch_overhead:
         raise InputError("launch_overhead: a library's seconds are what its kernels take beyond a launch; leave it out")
     if decided:
@@ -115,7 +115,7 @@ def _check_options(name: str, options: CallOptions, scheme: str) -> None:
         "beta": epilogue.beta,
         "output": epilogue.output,
     }
-    added = [one for one, value in around.items() if value is not None]
+    added = [name for name, value in around.items() if value is not None]
     if added and scheme != PLAIN:
         raise UnsupportedError(
             f"library = {name!r}: {', '.join(added)} of scheme {scheme}: which of its calls would add it is not known; "
@@ -125,7 +125,7 @@ def _check_options(name: str, options: CallOptions, scheme: str) -> None:
 
 def library_call(
     chosen: LibraryOnDevice,
-    asked: GemmCall,
+    call: GemmCall,
     *,
     is_at_own_clock: bool = True,
     count: int = 1,
@@ -135,8 +135,8 @@ def library_call(
 
     Raises UnsupportedError where the library has no such call, or its choice is not known.
     """
-    choice = chosen.choose(asked)
-    times = chosen.times(asked, choice) if is_at_own_clock else None
+    choice = chosen.choose(call)
+    times = chosen.times(call, choice) if is_at_own_clock else None
     decisions = _decisions(choice)
     if times is not None:
         text = "the program's, and what else its kernels take"
@@ -144,7 +144,7 @@ def library_call(
     return LibraryCall(
         id=chosen.id,
         choice=choice,
-        layouts=(order_named(asked.a_layout), order_named(asked.b_layout)),
+        layouts=(order_named(call.a_layout), order_named(call.b_layout)),
         times=times,
         decisions=tuple(decisions),
         mapping=_mapping(choice),

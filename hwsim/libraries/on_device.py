@@ -49,9 +49,9 @@ class LibraryOnDevice:
         Raises InputError for values that are not allowed, UnsupportedError where the library refuses the call and where
         its choice is not known.
         """
-        asked = _call(call, fields)
-        choice = self.rules.choose(asked)
-        return replace(choice, order=self.rules.order(asked, choice))
+        wanted_call = _call(call, fields)
+        choice = self.rules.choose(wanted_call)
+        return replace(choice, order=self.rules.order(wanted_call, choice))
 
     def times(self, call: OperationCall, choice: LibraryChoice) -> KernelTimes | None:
         """What the chosen kernel takes; None: what its program takes."""
@@ -72,14 +72,14 @@ class LibraryOnDevice:
         call, fields: as of `choose`, whatever the m. progress: is told the share done. Of each choice tile, cluster and
         the schedule's shape are those of its first m. Raises as `choose`.
         """
-        asked = _call(call, fields if call is not None else {**fields, "m": 1})
-        assert isinstance(asked, GemmCall)
-        by_m = self.rules.choose_each(asked, sizes_m, progress)
+        wanted_call = _call(call, fields if call is not None else {**fields, "m": 1})
+        assert isinstance(wanted_call, GemmCall)
+        by_m = self.rules.choose_each(wanted_call, sizes_m, progress)
         first: dict[int, int] = {}
         for m, place in zip(sizes_m, by_m.which, strict=True):
             first.setdefault(place, int(m))
         choices = [
-            replace(choice, order=self.rules.order(replace(asked, m=first[place]), choice))
+            replace(choice, order=self.rules.order(replace(wanted_call, m=first[place]), choice))
             for place, choice in enumerate(by_m.choices)
         ]
         return by_m._replace(choices=choices)

@@ -88,7 +88,7 @@ class LibraryRules(Protocol):
             choices.append(self.choose(replace(call, m=m)))
             if progress is not None:
                 progress((place + 1) / len(sizes_m))
-        return ChoicesByM(choices, list(range(len(choices))), [one.confidence for one in choices])
+        return ChoicesByM(choices, list(range(len(choices))), [choice.confidence for choice in choices])
 
     def other_calls(self, call: GemmCall) -> list[GemmCall]:
         """For which other calls a user's file has answers for the weight of a call, where it has none for this one."""

@@ -21,20 +21,20 @@ OWN: tuple[LibraryProvider, ...] = (CUBLAS,)
 
 def known_libraries() -> list[str]:
     """The names of all libraries, sorted."""
-    return sorted({*(one.name for one in OWN), *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*(library.name for library in OWN), *(point.name for point in entry_points(group=GROUP))})
 
 
 def library_files() -> tuple[str, ...]:
     """Ends of the names of files of answers that hwsim's libraries read."""
-    return tuple(end for one in OWN for end in one.files)
+    return tuple(end for library in OWN for end in library.files)
 
 
 def rules_of(name: str | Path, request: LibraryRequest) -> LibraryRules:
     """The rules of a library, or of a file of its answers, on a device. Raises UnsupportedError for an unknown name."""
     text = str(name)
-    for one in OWN:
-        if text.endswith(one.files):
-            return one.from_file(Path(name), request)
+    for library in OWN:
+        if text.endswith(library.files):
+            return library.from_file(Path(name), request)
     return provider(text).on(request)
 
 
@@ -42,9 +42,9 @@ def provider(name: str) -> LibraryProvider:
     """The library of that name. Raises UnsupportedError where there is none, ConfigError where a package has no such
     object.
     """
-    for one in OWN:
-        if one.name == name:
-            return one
+    for library in OWN:
+        if library.name == name:
+            return library
     for point in entry_points(group=GROUP):
         if point.name == name:
             return _loaded(point)

@@ -107,7 +107,7 @@ def _termwise(request: Request, library: str) -> dict[str, Any]:
     options: dict[str, Any] = dict(request.scheme_options)
     if options.get("hybrid"):
         raise InputError(f"library = {library!r}: hybrid compares hwsim's own kernels; leave one of them out")
-    if not any(one.name == ACCUMULATION and TERMWISE in one.choices for one in request.scheme.options):
+    if not any(option.name == ACCUMULATION and TERMWISE in option.choices for option in request.scheme.options):
         return options
     if options.get(ACCUMULATION) not in (None, TERMWISE):
         raise InputError(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, packed
 from hwsim.program.forms import FormCache
-from hwsim.program.ir import GlobalTile, Instr, LocalTile
+from hwsim.program.ir import TIMED_AS, GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
 if TYPE_CHECKING:
@@ -298,13 +298,16 @@ def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
 
 def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     vector = scope.device.vector
-    opcode = instr.opcode
-    if vector is None or opcode == "mma" or opcode == "sync" or opcode not in vector.cycles_per_repeat:
-        raise ProgramError(f"{scope.place(index, instr)}: the vector unit of {scope.device.name} has no {opcode}")
+    opcodes = TIMED_AS.get(instr.opcode, (instr.opcode,))
+    known: Mapping[Any, float] = {} if vector is None else vector.cycles_per_repeat
+    if vector is None or not set(opcodes) <= set(known):
+        raise ProgramError(f"{scope.place(index, instr)}: the vector unit of {scope.device.name} has no {instr.opcode}")
     target = instr.writes[0]
     widest = max(scope.bits(tile) for tile in (*instr.writes, *instr.reads))
     repeats = -(-target.rows * target.cols * widest // (8 * vector.repeat_bytes))
-    widens = opcode == "cast" and scope.bits(target) > scope.bits(instr.reads[0])
-    per_repeat = vector.cycles_per_repeat.get("widen" if widens else opcode, vector.cycles_per_repeat[opcode])
-    each = exact(per_repeat)
-    return Cost(instr.repeat * (ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)))
+    widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.reads[0])
+    occupancy = 0
+    for opcode in opcodes:
+        each = exact(known.get("widen" if widens else opcode, known[opcode]))
+        occupancy += ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
+    return Cost(instr.repeat * occupancy)

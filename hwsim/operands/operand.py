@@ -109,14 +109,14 @@ class Operand:
         return Operand(backend.encode(wide, fmt, "RNE", overflow, nan=nan), name)
 
 
-def operand(name: str, given: Any, *, input_format: str | None = None, format: str | None = None) -> Operand:
+def operand(name: str, array_like: Any, *, input_format: str | None = None, format: str | None = None) -> Operand:
     """Convert what a caller passed for operand `name` ("A", "B") to an Operand: a matrix or a stack, typed or as codes.
 
     input_format: the elements' format; the array is of its dtype, or unsigned and as wide: codes. Without it, an
     unsigned array as wide as the codes of `format` (of 16 bits or fewer) holds codes of that; typed arrays are taken
     as what they are; other integers are rounded to fp32. Raises InputError for anything else.
     """
-    x: Array = given_array(name, given)
+    x: Array = given_array(name, array_like)
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if x.ndim < MATRIX:
@@ -127,9 +127,9 @@ def operand(name: str, given: Any, *, input_format: str | None = None, format: s
         fmt = format_of(format)
         if fmt.bits <= NARROW_BITS and x.dtype == code_dtype(fmt):
             return Operand(_codes(name, x, fmt), format)
-    known = _OF_DTYPE.get(x.dtype)
-    if known is not None:
-        return Operand(codes_of(x, FORMATS[known]), known)
+    number_format = _OF_DTYPE.get(x.dtype)
+    if number_format is not None:
+        return Operand(codes_of(x, FORMATS[number_format]), number_format)
     if x.dtype.kind in "iu":
         return Operand(x.astype(np.float32).view(np.uint32), "fp32")
     raise InputError(f"{name} has dtype {x.dtype}; allowed: {ALLOWED}")
@@ -158,15 +158,16 @@ def selected_indices(name: str, index: Any, size: int) -> slice | Array:
     """
     if isinstance(index, slice):
         return index
-    found = given_array(name, index)
-    if found.ndim == 1 and found.dtype == np.bool_ and found.size == size:
-        return np.nonzero(found)[0]
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        if found.size == 0 and found.ndim == 1:
-            return found.astype(np.intp)
+    indices = given_array(name, index)
+    if indices.ndim == 1 and indices.dtype == np.bool_ and indices.size == size:
+        return np.nonzero(indices)[0]
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        if indices.size == 0 and indices.ndim == 1:
+            return indices.astype(np.intp)
         raise InputError(
-            f"{name}: got {found.dtype} of shape {found.shape}; allowed: a slice, a list of indices, or {size} booleans"
+            f"{name}: got {indices.dtype} of shape {indices.shape}; allowed: a slice, a list of indices, or "
+            f"{size} booleans"
         )
-    if found.size and (int(found.min()) < -size or int(found.max()) >= size):
-        raise InputError(f"{name}: index {found.max() if found.max() >= size else found.min()}; there are {size}")
-    return found.astype(np.intp)
+    if indices.size and (int(indices.min()) < -size or int(indices.max()) >= size):
+        raise InputError(f"{name}: index {indices.max() if indices.max() >= size else indices.min()}; there are {size}")
+    return indices.astype(np.intp)

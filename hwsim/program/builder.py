@@ -301,9 +301,11 @@ def distribute(extent: int, block: int, cores: int) -> list[CoreShare]:
     return shares
 
 
-def blocks_of_share(stream: StreamBuilder, name: str, share: CoreShare, block: int, cores: int) -> Iterator[Span]:
-    """The blocks of `share` in one stream; index and start depend on CORE."""
-    core = variable(CORE)
+def blocks_of_share(
+    stream: StreamBuilder, name: str, share: CoreShare, block: int, cores: int, place: Affine | None = None
+) -> Iterator[Span]:
+    """The blocks of `share` in one stream. place: the number of the core among the `cores`, None: CORE."""
+    core = variable(CORE) if place is None else place
     if share.whole:
         with stream.loop(name, share.whole) as (unique, turn):
             index = turn * cores + core

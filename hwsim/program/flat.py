@@ -54,7 +54,7 @@ INSTR_COLUMNS = (
     "zero_at",
     "scale_exponent",
 )
-OPCODES = ("copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync")
+OPCODES = ("copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync", "fma", "add_row")
 _OPCODE = {name: i for i, name in enumerate(OPCODES)}
 
 

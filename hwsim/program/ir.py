@@ -20,9 +20,18 @@ from hwsim.program.quick import quick
 
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 # Formats of additions and multiplications outside the matrix unit: all tiles of an instruction have one of these.
-LANE_FORMATS = {"add": ("fp32", "int32"), "sub": ("fp32",), "mul": ("fp32",), "scale": ("fp32",)}
+LANE_FORMATS = {
+    "add": ("fp32", "int32"),
+    "sub": ("fp32",),
+    "mul": ("fp32",),
+    "scale": ("fp32",),
+    "fma": ("fp32",),
+    "add_row": ("fp32",),
+}
+# Instructions for which no device file gives a time: the instructions that take as long together.
+TIMED_AS = {"fma": ("scale", "add"), "add_row": ("add",)}
 
-Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync"]
+Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync", "fma", "add_row"]
 
 
 @quick
@@ -213,6 +222,9 @@ class Instr:
             (None: as the device's conversions do)
     add sub mul   writes[0] = reads[0] op reads[1], fp32, nearest even (add also of int32, wrapping)
     scale   writes[0] = reads[0] * scalar, fp32, nearest even
+    fma     writes[0] = reads[0] * scalar + reads[1], fp32, rounded once to nearest even
+    add_row writes[0] = reads[0] + reads[1], where reads[1] is one row, added to each row (a bias); it may lie in
+            global memory, and its load takes no time of its own
     fill    writes[0] = scalar
     sync    nothing but its waits and signals
     multicast: of a copy from global memory, the cores (a cluster) that take it from L2 together, in equal parts, and
@@ -318,8 +330,8 @@ def _collect(body: tuple[StreamItem, ...], found: list[Instr]) -> None:
 class Program:
     """A sequence of kernels over global arrays. The caller fills `inputs` and reads `output`.
 
-    computes: whether execution gives the plan's bits; False: the program stands for the work and its time alone. gemm:
-    the record that it was made from, if any.
+    computes: whether execution gives the plan's bits; False: the program stands for the work and its time alone.
+    time_alone: why it does not, where that is known. gemm: the record that it was made from, if any.
     """
 
     arrays: tuple[GlobalArray, ...]
@@ -327,6 +339,7 @@ class Program:
     inputs: tuple[str, ...]
     output: str
     computes: bool = True
+    time_alone: str = ""
     gemm: Gemm | None = field(default=None, compare=False, repr=False)
 
     @property

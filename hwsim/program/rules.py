@@ -9,10 +9,22 @@ from __future__ import annotations
 from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
 from hwsim.program.bounds import Bounds, Interval
-from hwsim.program.ir import LANE_FORMATS, Affine, AnyTile, GlobalTile, Instr, LocalTile
+from hwsim.program.ir import LANE_FORMATS, TIMED_AS, Affine, AnyTile, GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import GM, Scope, mma_shape
 
-_READS = {"copy": 1, "mma": 2, "cast": 1, "add": 2, "sub": 2, "mul": 2, "scale": 1, "fill": 0, "sync": 0}
+_READS = {
+    "copy": 1,
+    "mma": 2,
+    "cast": 1,
+    "add": 2,
+    "sub": 2,
+    "mul": 2,
+    "scale": 1,
+    "fill": 0,
+    "sync": 0,
+    "fma": 2,
+    "add_row": 2,
+}
 
 
 class _Anywhere(Bounds):
@@ -200,17 +212,19 @@ class Rules:
                 raise self._fail(f"moves {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
             return
         instr, vector = self.instr, self.scope.device.vector
-        if vector is None or instr.opcode not in vector.cycles_per_repeat or instr.engine != vector.engine:
+        timed = TIMED_AS.get(instr.opcode, (instr.opcode,))
+        if vector is None or not set(timed) <= set(vector.cycles_per_repeat) or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
         target = instr.writes[0]
         for tile in (*instr.writes, *instr.reads):
             memory = self.scope.memory(tile)
-            if memory != vector.memory:
+            is_row = instr.opcode == "add_row" and tile is instr.reads[1]
+            if memory != vector.memory and not (is_row and memory == GM):
                 raise self._fail(
                     f"a tile lies in {'global memory' if memory == GM else memory}; "
                     f"the vector unit works on {vector.memory}"
                 )
-            if (tile.rows, tile.cols) != (target.rows, target.cols):
+            if (tile.rows, tile.cols) != (1 if is_row else target.rows, target.cols):
                 raise self._fail(f"tiles of {tile.rows} x {tile.cols} and {target.rows} x {target.cols} elements")
             form, first = self.scope.format(tile), self.scope.format(target)
             allowed = LANE_FORMATS.get(instr.opcode, (form,))

@@ -114,11 +114,11 @@ def _scales(
 
 def number(fmt: str, code: int) -> ExplainRecord:
     """A code with its exact value: hexadecimal floating point (integers: decimal), significand and place, decimal."""
-    known = format_of(fmt)
-    value = decode(known, code)
-    record = {"code": code_text(code, known.bits)}
+    number_format = format_of(fmt)
+    value = decode(number_format, code)
+    record = {"code": code_text(code, number_format.bits)}
     record |= _value(value.kind, value.sign, value.significand, value.exponent)
-    return record | {"hex": record["decimal"]} if known.is_integer else record
+    return record | {"hex": record["decimal"]} if number_format.is_integer else record
 
 
 def _value(kind: str, sign: int, significand: int, last_place: int) -> ExplainRecord:

@@ -17,7 +17,7 @@ def card(
     if rows:
         names = "".join(f"<th>{escape(name)}</th>" for name in head)
         body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_shown(x))}</td>" for x in row) + "</tr>" for row in rows[:MOST_ROWS]
+            "<tr>" + "".join(f"<td>{escape(_shown(cell))}</td>" for cell in row) + "</tr>" for row in rows[:MOST_ROWS]
         )
         html += f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
         if len(rows) > MOST_ROWS:

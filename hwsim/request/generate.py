@@ -53,9 +53,9 @@ def run_options() -> str:
     lines = [head, "", "class RunOptions(TypedDict, total=False):"]
     lines.append('    """Every option of `hwsim.run` that hwsim, its schemes or its dataflows declare."""')
     for name, entries in declared_by_name().items():
-        own = [of_own for entry in entries if (of_own := _of_own(entry)).owners]
-        if own and name not in BESIDE:
-            lines += ["", *_comment(own), f"    {name}: {_annotation([entry.option for entry in own])}"]
+        of_owners = [of_own for entry in entries if (of_own := _of_own(entry)).owners]
+        if of_owners and name not in BESIDE:
+            lines += ["", *_comment(of_owners), f"    {name}: {_annotation([entry.option for entry in of_owners])}"]
     return "\n".join(lines) + "\n"
 
 
@@ -84,8 +84,8 @@ def record_name(kind: str) -> str:
 
 def _of_own(entry: Declared) -> Declared:
     """The declaration with hwsim's own owners alone."""
-    known = {*OWN, *registry.OWN, *families.shipped(), *(scheme.name for scheme in OWN_SCHEMES)}
-    return replace(entry, owners=tuple(owner for owner in entry.owners if owner in known))
+    owners = {*OWN, *registry.OWN, *families.shipped(), *(scheme.name for scheme in OWN_SCHEMES)}
+    return replace(entry, owners=tuple(owner for owner in entry.owners if owner in owners))
 
 
 def _annotation(options: list[Option]) -> str:

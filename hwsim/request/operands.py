@@ -64,17 +64,17 @@ def operands_of(a: Array | None, b: Array | None, options: CallOptions, scheme: 
         return _of_convolution(problem.conv, a, options)
     left = right = None
     lead: tuple[int, ...] = ()
-    asked = {"m": problem.m, "n": problem.n, "k": problem.k}
+    sizes_asked = {"m": problem.m, "n": problem.n, "k": problem.k}
     if a is not None and b is not None:
         left, right = (
             operand(name, x, input_format=problem.input_format, format=options.scheme.format)
             for name, x in (("A", a), ("B", b))
         )
         left, right = to_common_format(left, right)
-        sizes = _sizes_of(left, right, asked)
+        sizes = _sizes_of(left, right, sizes_asked)
         lead = _common(left, right)
     else:
-        sizes = {name: DEFAULT_SIZE if size is None else size for name, size in asked.items()}
+        sizes = {name: DEFAULT_SIZE if size is None else size for name, size in sizes_asked.items()}
     is_drawn = left is None and is_exact
     if is_exact:
         _check_memory(sizes, math.prod(lead), options, is_drawn)
@@ -86,7 +86,7 @@ def operands_of(a: Array | None, b: Array | None, options: CallOptions, scheme: 
     return ProductOperands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)
 
 
-def _sizes_of(left: Operand, right: Operand, asked: Mapping[str, int | None]) -> dict[str, int]:
+def _sizes_of(left: Operand, right: Operand, sizes_asked: Mapping[str, int | None]) -> dict[str, int]:
     """The sizes of the product of two matrices. Raises InputError where others are asked for."""
     if left.shape[1] != right.shape[0]:
         raise InputError(
@@ -95,8 +95,8 @@ def _sizes_of(left: Operand, right: Operand, asked: Mapping[str, int | None]) ->
         )
     sizes = {"m": left.shape[0], "n": right.shape[1], "k": left.shape[1]}
     for name, size in sizes.items():
-        if asked[name] is not None and asked[name] != size:
-            raise InputError(f"{name} = {asked[name]}, but the matrices give {name} = {size}; leave it out")
+        if sizes_asked[name] is not None and sizes_asked[name] != size:
+            raise InputError(f"{name} = {sizes_asked[name]}, but the matrices give {name} = {size}; leave it out")
     if min(sizes.values()) < 1:
         empty = min(sizes, key=lambda name: sizes[name])
         raise InputError(f"{empty} = 0; allowed: an integer of at least 1")

@@ -110,14 +110,16 @@ def by_instruction(request: Request) -> Request:
     return replace(request, format=spec.a)
 
 
-def rounded_first(request: Request, asked: str | None, operands: ProductOperands) -> tuple[Request, ProductOperands]:
+def rounded_first(
+    request: Request, input_format: str | None, operands: ProductOperands
+) -> tuple[Request, ProductOperands]:
     """Operands in the format asked for, where the kernel multiplies wider ones and would not round them.
 
     Not tf32, which kernels of FP32 take as it is in memory: FP32.
     """
-    if asked in (None, request.format, "tf32") or request.scheme.name != DEFAULT_SCHEME:
+    if input_format in (None, request.format, "tf32") or request.scheme.name != DEFAULT_SCHEME:
         return request, operands
-    if operands.left is None or operands.left.format == asked:
+    if operands.left is None or operands.left.format == input_format:
         return request, operands
-    problem = replace(request.problem, input_format=str(asked))
-    return replace(request, problem=problem), operands.converted(str(asked))
+    problem = replace(request.problem, input_format=str(input_format))
+    return replace(request, problem=problem), operands.converted(str(input_format))

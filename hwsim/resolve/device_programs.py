@@ -31,7 +31,7 @@ def without_program(device: Device) -> dict[str, str]:
         dataflow(device)
     except UnsupportedError:
         return {}
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for fmt, name in device.native.items():
         if instruction(device, name).timing is None:
             continue
@@ -39,8 +39,8 @@ def without_program(device: Device) -> dict[str, str]:
         try:
             resolve(Request(device, scheme_of("native"), problem, fmt, exact=False))
         except HwsimError as error:
-            found[fmt] = str(error)
-    return found
+            reasons[fmt] = str(error)
+    return reasons
 
 
 def check_programs(device: Device) -> None:

@@ -37,8 +37,8 @@ def of_numerics(chip: Device, gemm: Gemm, unit: str) -> Level:
         scaled = any(stage.scale_exponent for term in plan.terms for stage in term.stages)
         pairs = {(plan.a_pieces[i].format, plan.b_pieces[j].format) for term in plan.terms for i, j in term.products}
         names = {instruction_taking(chip, a, b, wanted) for a, b in pairs}
-        own = plan is gemm.single and not isinstance(gemm.plan, Mixed)
-        names = {unit if own and name == gemm.unit else name for name in names}
+        is_whole = plan is gemm.single and not isinstance(gemm.plan, Mixed)
+        names = {unit if is_whole and name == gemm.unit else name for name in names}
         levels += [numerics_evidence(chip, name, scaled=scaled) for name in names]
     return max(levels, key=list(Level).index)
 
@@ -89,8 +89,8 @@ def _is_default(chip: Device, plan: Plan, schedule: Schedule, seen: InOrderModel
     if group is not None and (group != seen.promoted_k or plan.products > 1):
         return False
     if schedule.instruction is not None:
-        used, own = find(chip, schedule.instruction), find(chip, chip.native[fmt])
-        if used is None or own is None or any(getattr(used, key) != getattr(own, key) for key in ARITHMETIC):
+        used, native = find(chip, schedule.instruction), find(chip, chip.native[fmt])
+        if used is None or native is None or any(getattr(used, key) != getattr(native, key) for key in ARITHMETIC):
             return False
     apart: dict[str, Any] = {"instruction": None, "slice_multiple": None, "promotion_k": None, "epilogue": Epilogue()}
     return dataclasses.replace(schedule, **apart) == Schedule()

@@ -50,13 +50,15 @@ def record_of(
     if beta and not problem.has_c:
         raise InputError(f"beta = {beta:g} needs a C; give c, or beta = 0")
     epilogue = dataclasses.replace(full.epilogue, output_format=output, beta=float(beta))
-    made = dataclasses.replace(plan, plans=(*plan.plans[:-1], complete)) if isinstance(plan, Mixed) else complete
+    complete_plan = (
+        dataclasses.replace(plan, plans=(*plan.plans[:-1], complete)) if isinstance(plan, Mixed) else complete
+    )
     return Gemm(
         device=DeviceId(device.name, device.sha256, device.asked_mhz),
         problem=problem,
         scheme=plan.scheme,
         scheme_options=scheme_options,
-        plan=made,
+        plan=complete_plan,
         unit=unit,
         output=output,
         schedule=dataclasses.replace(full, epilogue=epilogue),
@@ -67,9 +69,9 @@ def check_mixed(device: Device, mixed: Mixed) -> None:
     """Raise UnsupportedError where one of the plans does not run, or its result format differs from the others'."""
     for plan in mixed.plans:
         unit = defaults.first_unit(plan, defaults.resolved(Schedule(), plan, device), device)
-        given = defaults.with_result_formats(plan, dot_spec(device, unit)).output_format
-        if given != plan.output_format:
+        output_format = defaults.with_result_formats(plan, dot_spec(device, unit)).output_format
+        if output_format != plan.output_format:
             raise UnsupportedError(
-                f"scheme {mixed.scheme}: its blocks are added in {plan.output_format}; {plan.scheme} gives {given} by "
-                f"{unit} of {device.name}"
+                f"scheme {mixed.scheme}: its blocks are added in {plan.output_format}; {plan.scheme} gives "
+                f"{output_format} by {unit} of {device.name}"
             )

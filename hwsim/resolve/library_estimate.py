@@ -49,12 +49,12 @@ class DataflowEstimator:
     _tile: Callable[[GemmCall, int, str | None], EstimatedTile] = field(init=False)
 
     def __post_init__(self) -> None:
-        own = library_of(self.chip)
-        groups = () if own is None else own.kernels.values()
+        library = library_of(self.chip)
+        groups = () if library is None else library.kernels.values()
         sides = [side for group in groups for row in group.rows.values() for side in row.tile]
-        found: dict[str, Any] = {"step": math.gcd(*sides) or 1}
-        found |= {"_slices": lru_cache(CACHED)(self._best_slices), "_tile": lru_cache(CACHED)(self._best_tile)}
-        for name, value in found.items():
+        attributes: dict[str, Any] = {"step": math.gcd(*sides) or 1}
+        attributes |= {"_slices": lru_cache(CACHED)(self._best_slices), "_tile": lru_cache(CACHED)(self._best_tile)}
+        for name, value in attributes.items():
             object.__setattr__(self, name, value)
 
     def slices(self, call: GemmCall, instruction: str | None) -> int:
@@ -68,15 +68,15 @@ class DataflowEstimator:
     def _best_slices(self, call: GemmCall, instruction: str | None) -> int:
         record = self._record(call, instruction)
         self._check(record)
-        found = dataflow(self.chip).split_k(record, self.chip, {})
-        return 1 if found is None else found.slices
+        best = dataflow(self.chip).split_k(record, self.chip, {})
+        return 1 if best is None else best.slices
 
     def _best_tile(self, call: GemmCall, slices: int, instruction: str | None) -> EstimatedTile:
         record = self._record(call, instruction)
         self._check(record)
-        made = self._mapped(record, slices)
-        assert made.mapping is not None
-        kernel = made.mapping.kernels[0]
+        record_with_mapping = self._mapped(record, slices)
+        assert record_with_mapping.mapping is not None
+        kernel = record_with_mapping.mapping.kernels[0]
         return EstimatedTile(kernel.tile.m, kernel.tile.n, kernel.tile.k, kernel.stages)
 
     def _mapped(self, record: Gemm, slices: int) -> Gemm:

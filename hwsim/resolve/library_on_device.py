@@ -54,15 +54,15 @@ def library(
     return LibraryOnDevice(rules_of(name, request))
 
 
-def _same_device(given: LibraryOnDevice, chip: Device) -> LibraryOnDevice:
+def _same_device(library: LibraryOnDevice, chip: Device) -> LibraryOnDevice:
     """The library, if it is on this chip."""
     seen = None if chip.library is None else chip.library.observations
-    if given.device not in (chip.name, seen) or given.cores != chip.cores:
+    if library.device not in (chip.name, seen) or library.cores != chip.cores:
         raise InputError(
-            f"library = {given}: the device is {chip.name} ({chip.cores} cores); give "
-            f"hwsim.library({given.id.name!r}, device=...) of that device, or the name"
+            f"library = {library}: the device is {chip.name} ({chip.cores} cores); give "
+            f"hwsim.library({library.id.name!r}, device=...) of that device, or the name"
         )
-    return given
+    return library
 
 
 def _estimator(chip: Device) -> Estimator:

@@ -40,14 +40,14 @@ def checked_options(device: Device, options: Mapping[str, Any]) -> dict[str, Any
     Raises InputError for one that the family has not, UnsupportedError for a family without a dataflow.
     """
     flow = dataflow(device)
-    given = {name: value for name, value in options.items() if value is not None}
-    known = ", ".join(option.name for option in flow.options)
+    values = {name: value for name, value in options.items() if value is not None}
+    allowed = ", ".join(option.name for option in flow.options)
     names = {option.name for option in flow.options}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in names:
-            raise InputError(f"{name} = {value}: programs of family {device.family} have {known}")
-    found = checked(flow.options, given, "")
-    return {name: found[name] for name in given}
+            raise InputError(f"{name} = {value}: programs of family {device.family} have {allowed}")
+    values_checked = checked(flow.options, values, "")
+    return {name: values_checked[name] for name in values}
 
 
 def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
@@ -55,7 +55,7 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
     Raises InputError for options that do not fit, UnsupportedError for a plan that no program of the family supports.
     """
-    given = checked_options(device, options)
+    values = checked_options(device, options)
     flow = dataflow(device)
     if gemm.single.products > MOST_PRODUCTS:
         raise UnsupportedError(
@@ -65,18 +65,18 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         raise UnsupportedError(f"the {flow.name} dataflow has no programs of convolutions")
     if gemm.problem.image is not None and isinstance(gemm.plan, Mixed):
         raise UnsupportedError(f"scheme {gemm.scheme}: convolutions have no blocks with plans of their own")
-    gemm = _laid_out(gemm, given)
-    slices = given.pop("split_k", None)
+    gemm = _laid_out(gemm, values)
+    slices = values.pop("split_k", None)
     if isinstance(gemm.plan, Mixed):
         if slices not in (None, 1):
             raise InputError(f"scheme {gemm.scheme}: split_k = {slices}; its blocks are not cut along K")
         return replace(
-            mixed.mapped(flow, with_parts(_without_stack(gemm, flow), device), device, given), problem=gemm.problem
+            mixed.mapped(flow, with_parts(_without_stack(gemm, flow), device), device, values), problem=gemm.problem
         )
     if slices is not None:
-        gemm = _cut(gemm, device, slices, given)
-    made = flow.map(_without_stack(gemm, flow), device, given)
-    return replace(made, problem=gemm.problem)
+        gemm = _cut(gemm, device, slices, values)
+    gemm_with_mapping = flow.map(_without_stack(gemm, flow), device, values)
+    return replace(gemm_with_mapping, problem=gemm.problem)
 
 
 def _without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
@@ -86,26 +86,26 @@ def _without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
     return replace(gemm, problem=replace(gemm.problem, lead=()))
 
 
-def _laid_out(gemm: Gemm, given: dict[str, Any]) -> Gemm:
+def _laid_out(gemm: Gemm, values: dict[str, Any]) -> Gemm:
     """The record with the requested storage orders."""
-    orders = {name: given.pop(name) for name in ("a_layout", "b_layout") if given.get(name) is not None}
+    orders = {name: values.pop(name) for name in ("a_layout", "b_layout") if values.get(name) is not None}
     if not orders:
         return gemm
     a_layout: StorageOrder = orders.get("a_layout", gemm.problem.a_layout)
     b_layout: StorageOrder = orders.get("b_layout", gemm.problem.b_layout)
-    made = tuple([Decision(name, value, "user") for name, value in orders.items()])
+    decisions = tuple([Decision(name, value, "user") for name, value in orders.items()])
     problem = replace(gemm.problem, a_layout=a_layout, b_layout=b_layout)
-    return replace(gemm, problem=problem, decisions=gemm.decisions + made)
+    return replace(gemm, problem=problem, decisions=gemm.decisions + decisions)
 
 
-def _cut(gemm: Gemm, device: Device, slices: int | str, given: Mapping[str, Any]) -> Gemm:
+def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any]) -> Gemm:
     """The record with split-K into this number of slices ("auto": the number with the least estimated time)."""
     schedule = gemm.schedule
-    said = schedule.split_k != 1 or schedule.slice_k is not None
-    if said and slices != schedule.split_k:
+    is_split = schedule.split_k != 1 or schedule.slice_k is not None
+    if is_split and slices != schedule.split_k:
         raise InputError(f"split_k = {slices!r}, but the schedule says how K is cut; leave one out")
     if slices == AUTO:
-        best = dataflow(device).split_k(gemm, device, given)
+        best = dataflow(device).split_k(gemm, device, values)
         count = 1 if best is None else best.slices
         share = 1.0 if best is None else best.share
         decision = Decision(
@@ -131,26 +131,34 @@ def program_of(gemm: Gemm, device: Device) -> Program:
     MOST_INSTRUCTIONS, or on one core than MOST_ON_A_CORE.
     """
     flow = dataflow(device)
-    one = _without_stack(gemm, flow)
-    m, n, k = one.problem.sizes
-    lines = {"m": m * one.problem.matrices, "n": n, "k": k}
+    of_one_matrix = _without_stack(gemm, flow)
+    m, n, k = of_one_matrix.problem.sizes
+    lines = {"m": m * of_one_matrix.problem.matrices, "n": n, "k": k}
     for name, size in lines.items():
         if size > MOST_LINES:
-            stack = f" times {one.problem.matrices:,} matrices" if name == "m" and one.problem.lead else ""
+            stack = (
+                f" times {of_one_matrix.problem.matrices:,} matrices"
+                if name == "m" and of_one_matrix.problem.lead
+                else ""
+            )
             raise UnsupportedError(f"{name} = {size:,}{stack}: programs have at most {MOST_LINES:,}; {INSTEAD}")
-    made = mixed.lowered(flow, one, device) if isinstance(gemm.plan, Mixed) else flow.lower(one, device)
-    count = executed(made)
-    for found, most, where in (
+    program = (
+        mixed.lowered(flow, of_one_matrix, device)
+        if isinstance(gemm.plan, Mixed)
+        else flow.lower(of_one_matrix, device)
+    )
+    count = executed(program)
+    for number, most, where in (
         (count.total, MOST_INSTRUCTIONS, ""),
         (count.longest, MOST_ON_A_CORE, " on one core"),
     ):
-        if found > most:
+        if number > most:
             raise UnsupportedError(
-                f"m, n, k = {m:,}, {n:,}, {k:,}: the program executes {found:,} instructions{where}; "
+                f"m, n, k = {m:,}, {n:,}, {k:,}: the program executes {number:,} instructions{where}; "
                 f"programs of at most {most:,} are timed; {INSTEAD}"
             )
-    check(made, device)
-    return replace(made, gemm=gemm)
+    check(program, device)
+    return replace(program, gemm=gemm)
 
 
 def facts_of(gemm: Gemm, device: Device) -> dict[str, Any]:

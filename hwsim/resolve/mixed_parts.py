@@ -29,20 +29,20 @@ def with_parts(gemm: Gemm, device: Device) -> Gemm:
     assert isinstance(plan, Mixed)
     whole = one_for_all(plan)
     if whole is not None:
-        depths = [problem.k if one is whole else 0 for one in plan.plans]
+        depths = [problem.k if part_plan is whole else 0 for part_plan in plan.plans]
     else:
         depths = depths_of(block_counts_of(plan).shares, problem.k)
-    used = [(one, depth) for one, depth in zip(plan.plans, depths, strict=True) if depth]
+    used = [(part_plan, depth) for part_plan, depth in zip(plan.plans, depths, strict=True) if depth]
     parts = list(counters(plan, device, problem.sizes)) if classifies_blocks(plan) else []
-    for index, (one, depth) in enumerate(used):
+    for index, (part_plan, depth) in enumerate(used):
         is_first, is_last = index == 0, index + 1 == len(used)
         epilogue = Epilogue() if not is_last else gemm.epilogue
         if not is_last:
             epilogue = replace(epilogue, alpha=1.0, output_format=None)
         has_c = problem.has_c or not is_first
         epilogue = replace(epilogue, beta=gemm.epilogue.beta if is_first else 1.0)
-        own = replace(problem, k=depth, has_c=has_c, bias=problem.bias if is_last else None)
-        parts.append(record_of(one, device, own, Schedule(epilogue=epilogue)))
+        part_problem = replace(problem, k=depth, has_c=has_c, bias=problem.bias if is_last else None)
+        parts.append(record_of(part_plan, device, part_problem, Schedule(epilogue=epilogue)))
     return replace(gemm, parts=tuple(parts))
 
 
@@ -56,11 +56,11 @@ def counters(plan: Mixed, device: Device, sizes: tuple[int, int, int]) -> list[G
 
 def depths_of(shares: Sequence[float], k: int) -> list[int]:
     """K of each plan's kernels: its share of K in whole granules, at least one where the plan has any block."""
-    found = [0] * len(shares)
+    depths = [0] * len(shares)
     left = k
     used = [p for p, share in enumerate(shares) if share]
     for p in used[:0:-1]:  # the first plan takes what the others leave
-        found[p] = min(left, max(GRANULE, round(shares[p] * k / GRANULE) * GRANULE))
-        left -= found[p]
-    found[used[0]] = max(left, min(GRANULE, k))
-    return found
+        depths[p] = min(left, max(GRANULE, round(shares[p] * k / GRANULE) * GRANULE))
+        left -= depths[p]
+    depths[used[0]] = max(left, min(GRANULE, k))
+    return depths

@@ -61,29 +61,32 @@ def _own_plan(
             f"device {chip.name} has no native {complete['format']!r} matrix unit; it has {', '.join(chip.native)}"
             f"{nearest(complete['format'], list(chip.native))}"
         )
-    own = complete.get("format") if has_format else None
-    taken = next((x for x in (input_format, "fp32") if x in (own, *scheme.input_formats)), scheme.input_formats[0])
+    own_format = complete.get("format") if has_format else None
+    operand_format = next(
+        (name for name in (input_format, "fp32") if name in (own_format, *scheme.input_formats)),
+        scheme.input_formats[0],
+    )
     if scheme.survey is not None and operands is not None:
         a, b = operands
         complete = scheme.survey(a.values(), b.values(), complete)
-    known = dataclasses.replace(problem, input_format=taken)
+    problem_as_taken = dataclasses.replace(problem, input_format=operand_format)
     name = scheme.alternatives
     if name is None or complete[name] is not None:
-        made = scheme.plan(complete, known)
-        if isinstance(made, Mixed):
-            made, said = surveyed(chip, made, (problem.m, problem.n, problem.k), operands)
-            complete |= said
-        return Planned(complete, made)
+        own_plan = scheme.plan(complete, problem_as_taken)
+        if isinstance(own_plan, Mixed):
+            own_plan, facts = surveyed(chip, own_plan, (problem.m, problem.n, problem.k), operands)
+            complete |= facts
+        return Planned(complete, own_plan)
     refused: dict[str, str] = {}
     for choice in next(option.choices for option in scheme.options if option.name == name):
         chosen_options = complete | {name: choice}
-        plan = scheme.plan(chosen_options, known)
+        plan = scheme.plan(chosen_options, problem_as_taken)
         reason = carries(chip, plan)
         if reason is None:
             return Planned(chosen_options, plan, refused)
         refused[choice] = reason
     reasons = list(dict.fromkeys(refused.values()))
-    told = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={x}: {why}" for x, why in refused.items())
+    told = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={choice}: {why}" for choice, why in refused.items())
     raise UnsupportedError(f"scheme {scheme.name} cannot run on device {chip.name}: {told}")
 
 

@@ -159,8 +159,8 @@ def _one_product(request: Request, call: LibraryCall) -> Resolved:
             library=call,
         )
     )
-    taken = call.format if call.format in (alone.format, *native.SCHEME.input_formats) else "fp32"
-    plan = native_plan(str(alone.format), taken)
+    operand_format = call.format if call.format in (alone.format, *native.SCHEME.input_formats) else "fp32"
+    plan = native_plan(str(alone.format), operand_format)
     return _by_library(alone, call, Planned({"format": alone.format}, plan))
 
 
@@ -180,9 +180,9 @@ def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:
     """The record with its mapping, its decisions and, where there is one, its program."""
     device = request.device
     gemm, no_program = _mapped(request, gemm)
-    asked = [name for name, value in request.mapping.items() if value is not None]
-    if no_program and asked and gemm.mapping is None:
-        raise InputError(f"{', '.join(asked)}: for a device's program, and there is none here ({no_program})")
+    names = [name for name, value in request.mapping.items() if value is not None]
+    if no_program and names and gemm.mapping is None:
+        raise InputError(f"{', '.join(names)}: for a device's program, and there is none here ({no_program})")
     if no_program and not request.exact:
         raise UnsupportedError(f"nothing to do: {no_program}, and bits were not asked for")
     if request.library is not None:
@@ -217,11 +217,16 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
         if not request.exact:
             raise
         return gemm, f"{error}: bits only"
-    asked = request.timing or request.functional or not request.exact or any(x is not None for x in options.values())
-    if not asked and not flow.features.k_group:
+    is_asked = (
+        request.timing
+        or request.functional
+        or not request.exact
+        or any(value is not None for value in options.values())
+    )
+    if not is_asked and not flow.features.k_group:
         return gemm, NOT_ASKED
     try:
-        return mapped(gemm, device, options), "" if asked else NOT_ASKED
+        return mapped(gemm, device, options), "" if is_asked else NOT_ASKED
     except UnsupportedError as error:
         if not request.exact:
             raise
@@ -248,8 +253,8 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     unit = gemm.unit if gemm.mapping is None else gemm.mapping.kernels[0].instruction
     of_mapping = {decision.name: decision for decision in gemm.decisions}
     is_asked = request.schedule.instruction is not None or request.mapping.get(INSTRUCTION.name)
-    asked: By = "user" if is_asked else "device"
-    by: By = of_mapping["instruction"].by if "instruction" in of_mapping else asked
+    instruction_by: By = "user" if is_asked else "device"
+    by: By = of_mapping["instruction"].by if "instruction" in of_mapping else instruction_by
     if request.library is not None and request.schedule.instruction is not None:  # that of the library's kernel
         by = "library"
     numerics = str(evidence.of_numerics(device, gemm, unit))
@@ -273,10 +278,13 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
         of_library = request.library.decisions
         names = {decision.name for decision in of_library}
         decisions = [*(decision for decision in decisions if decision.name not in names), *of_library]
-    taken = {decision.name for decision in decisions}
-    rest = [decision for decision in gemm.decisions if decision.name not in taken]
+    names_above = {decision.name for decision in decisions}
+    rest = [decision for decision in gemm.decisions if decision.name not in names_above]
     if request.library is not None:  # that of the library's kernel
-        rest = [replace(one, by="library") if one.name in request.library.mapping else one for one in rest]
+        rest = [
+            replace(decision, by="library") if decision.name in request.library.mapping else decision
+            for decision in rest
+        ]
     return (*decisions, *rest)
 
 

@@ -17,15 +17,20 @@ def check_scheme_options(gemm: Gemm, scheme: Scheme) -> None:
 
     scheme: the one that the record names. A record of native fp32 may hold the options of a scheme with `hybrid`.
     """
-    names = [one.name for one in gemm.scheme_options]
-    owner = next((one for one in _owners(scheme, names) if [x.name for x in one.options] == names), scheme)
+    names = [setting.name for setting in gemm.scheme_options]
+    owner = next(
+        (candidate for candidate in _owners(scheme, names) if [option.name for option in candidate.options] == names),
+        scheme,
+    )
     declared = {option.name: option for option in owner.options}
     where = f"gemm record: scheme {gemm.scheme}"
-    for one in gemm.scheme_options:
-        if one.name not in declared:
+    for setting in gemm.scheme_options:
+        if setting.name not in declared:
             has = ", ".join(declared) or "none"
-            raise InputError(f"{where} has no option {one.name!r}; it has {has}{nearest(one.name, list(declared))}")
-        declared[one.name].check(one.value, where)
+            raise InputError(
+                f"{where} has no option {setting.name!r}; it has {has}{nearest(setting.name, list(declared))}"
+            )
+        declared[setting.name].check(setting.value, where)
     missing = [name for name in declared if name not in names]
     if missing:
         raise InputError(f"{where}: scheme_options lack {', '.join(missing)}; a record holds all of them")

@@ -29,25 +29,25 @@ OWN = (
 
 def schemes() -> dict[str, Scheme]:
     """All schemes by name; a broken plug-in causes a warning and is left out."""
-    found = {scheme.name: scheme for scheme in OWN}
+    by_name = {scheme.name: scheme for scheme in OWN}
     for entry in sorted(entry_points(group="hwsim.schemes"), key=lambda e: e.name):
         try:
             scheme = entry.load()
-            found.setdefault(scheme.name, scheme)
+            by_name.setdefault(scheme.name, scheme)
         except Exception as error:  # a plug-in may fail in any way
             warnings.warn(f"scheme plug-in {entry.name} ({entry.value}) is left out: {error}", stacklevel=2)
-    return found
+    return by_name
 
 
 def scheme_of(name: str) -> Scheme:
     """The scheme called `name`. Raises InputError with a list of all schemes for an unknown name."""
-    own = next((scheme for scheme in OWN if scheme.name == name), None)
-    if own is not None:  # without a look for plug-ins
-        return own
-    found = schemes()
-    if name not in found:
-        raise InputError(f"no scheme {name!r}; there are {', '.join(sorted(found))}{nearest(name, list(found))}")
-    return found[name]
+    built_in = next((scheme for scheme in OWN if scheme.name == name), None)
+    if built_in is not None:  # without a look for plug-ins
+        return built_in
+    by_name = schemes()
+    if name not in by_name:
+        raise InputError(f"no scheme {name!r}; there are {', '.join(sorted(by_name))}{nearest(name, list(by_name))}")
+    return by_name[name]
 
 
 __all__ = ["Notice", "Option", "Scheme", "scheme_of", "schemes"]

@@ -67,8 +67,10 @@ def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
     largest = float(top.significand) * 2.0**top.exponent
     with np.errstate(invalid="ignore"):  # signalling NaNs, which count as none
         count = sum(int((np.isfinite(x) & (np.abs(x.astype(np.float64)) > largest)).sum()) for x in (a, b))
-    found = [Notice("operand_overflow", count, f"{count} elements are beyond the range of {fmt.name}")] if count else []
-    return special_notices(a, b) + found
+    overflows = (
+        [Notice("operand_overflow", count, f"{count} elements are beyond the range of {fmt.name}")] if count else []
+    )
+    return special_notices(a, b) + overflows
 
 
 SCHEME = Scheme(

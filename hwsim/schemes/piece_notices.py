@@ -16,8 +16,8 @@ FP16_UNDERFLOW = 2.0**-25  # rounds to zero, nearest even
 def finite_magnitudes(a: Array, b: Array) -> Array:
     """Magnitudes of the finite non-zero elements of both operands."""
     x = np.concatenate([np.ravel(a), np.ravel(b)])
-    found: Array = np.abs(x[np.isfinite(x) & (x != 0)])
-    return found
+    magnitudes: Array = np.abs(x[np.isfinite(x) & (x != 0)])
+    return magnitudes
 
 
 def counted(*counts: tuple[str, int, str]) -> list[Notice]:

@@ -70,19 +70,21 @@ class Scheme:
         """Whether the scheme's option `format` may be any native format, and defaults to the device's choice."""
         return any(option.name == "format" and option.default is None for option in self.options)
 
-    def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
+    def complete(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Validated options with defaults. Raises InputError with a list of the options for an unknown one."""
-        return checked(self.options, given, f"scheme {self.name}")
+        return checked(self.options, values, f"scheme {self.name}")
 
 
 def special_notices(a: Array, b: Array) -> list[Notice]:
     """Notices with the counts of NaNs and infinities in the operands."""
-    found = []
+    notices = []
     for code, test, what in (("nan_input", np.isnan, "NaN"), ("infinite_input", np.isinf, "infinite")):
         count = sum(int(test(x).sum()) for x in (a, b))
         if count:
-            found.append(Notice(code, count, f"{count} {what} elements in A and B: the device's rules for them apply"))
-    return found
+            notices.append(
+                Notice(code, count, f"{count} {what} elements in A and B: the device's rules for them apply")
+            )
+    return notices
 
 
 K_GROUP = Option(

@@ -38,8 +38,8 @@ def eq11(device: Device, plan: Plan, m: int, n: int, k: int) -> dict[str, int]:
     nearest = min({tile[0] for tile in tiles}, key=lambda b_m: abs(b_m - best_m))
 
     def moved(tile: tuple[int, int, int]) -> tuple[int, float]:
-        found = traffic(limits, Tiling(*tile, n_fused(limits, *tile)), m, n, k)
-        return -tile[1] * tile[2], found.a_read + found.b_read + found.c_read_write
+        bytes_moved = traffic(limits, Tiling(*tile, n_fused(limits, *tile)), m, n, k)
+        return -tile[1] * tile[2], bytes_moved.a_read + bytes_moved.b_read + bytes_moved.c_read_write
 
     b_m, b_k, b_n = min((tile for tile in tiles if tile[0] == nearest), key=moved)
     return {"m": b_m, "k": b_k, "n": b_n}
@@ -86,10 +86,14 @@ def tlp(
     """
     if not _has_chooser(device, "tlp"):
         raise UnsupportedError(f"--chooser tlp: its model counts threads; {device.name} is {device.family}")
-    found = [(tile, parallelism(device, tile, m, n)) for tile in tiles if is_legal(tile)]
-    if not found:
+    candidates = [(tile, parallelism(device, tile, m, n)) for tile in tiles if is_legal(tile)]
+    if not candidates:
         raise UnsupportedError(f"--chooser tlp: no tile of the search is legal on {device.name}")
-    busy = [(tile, one) for tile, one in found if math.ceil(m / tile["m"]) * math.ceil(n / tile["n"]) >= device.cores]
+    busy = [
+        (tile, parallel)
+        for tile, parallel in candidates
+        if math.ceil(m / tile["m"]) * math.ceil(n / tile["n"]) >= device.cores
+    ]
     if busy:
         return max(busy, key=lambda pair: (pair[1].per_byte, -pair[1].work, -abs(pair[0]["k"] - TABLE_2_K)))[0]
-    return max(found, key=lambda pair: (pair[1].threads, pair[1].per_byte, -abs(pair[0]["k"] - TABLE_2_K)))[0]
+    return max(candidates, key=lambda pair: (pair[1].threads, pair[1].per_byte, -abs(pair[0]["k"] - TABLE_2_K)))[0]

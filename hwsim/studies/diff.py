@@ -171,7 +171,7 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON once infinities and NaNs among the values are replaced."""
-        plain = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "where"}
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "where"}
         plain["first"] = tuple(asdict(place) for place in self.first)
         plain |= {name: None if plain[name] is None else asdict(plain[name]) for name in ("worst", "step", "errors")}
         return {"schema": "hwsim.diff/1"} | plain | {"share": self.share}
@@ -229,11 +229,11 @@ class Difference:
                 )
             both = (("left", s.left_steps, s.right_steps), ("right", s.right_steps, s.left_steps))
             for name, steps, others in both:
-                unlike = [x for x in steps if not x.is_as_in(others)]
+                unlike = [step for step in steps if not step.is_as_in(others)]
                 lines += [
-                    f"  {name:5} term {x.term}, k = {x.k_start} to {x.k_stop - 1}: {x.c} ({x.c_value:.9g}) becomes "
-                    f"{x.d} ({x.d_value:.9g})\n    {x.command}"
-                    for x in unlike[:SHOWN]
+                    f"  {name:5} term {step.term}, k = {step.k_start} to {step.k_stop - 1}: "
+                    f"{step.c} ({step.c_value:.9g}) becomes {step.d} ({step.d_value:.9g})\n    {step.command}"
+                    for step in unlike[:SHOWN]
                 ]
                 if not steps:
                     lines.append(f"  {name:5} no instruction has these K alone (written-out sums, scaled terms)")
@@ -267,10 +267,11 @@ def diff(
     """
     threads = worker_count(threads)
     sides = [_side_of(a, b, setting, input_format) for setting in (left, right)]
-    (one, x, y), (other, u, v) = sides
-    if one.gemm.output != other.gemm.output:
+    (left_side, x, y), (right_side, u, v) = sides
+    if left_side.gemm.output != right_side.gemm.output:
         raise InputError(
-            f"diff: the results are {one.gemm.output} and {other.gemm.output}; give both settings one output format"
+            f"diff: the results are {left_side.gemm.output} and {right_side.gemm.output}; give both "
+            "settings one output format"
         )
     (m, k), n = x.shape, y.shape[1]
     row_index, col_index = _indices("rows", rows, m), _indices("cols", cols, n)
@@ -283,34 +284,34 @@ def diff(
 
         p, q = subset(p, rows=rows), subset(q, cols=cols)
         codes.append(side.product(p, q, threads=threads, progress=report))
-    found = _Compared(codes[0], codes[1], one.gemm.output, row_index, col_index)
-    worst = found.worst()
+    compared = _Compared(codes[0], codes[1], left_side.gemm.output, row_index, col_index)
+    worst = compared.worst()
     where = element if element is not None else (worst.row, worst.column) if worst is not None else None
     step = errors = None
-    if where is not None and not any(not side.by_rows for side in (one, other)):
+    if where is not None and not any(not side.by_rows for side in (left_side, right_side)):
         i, j = where
         for name, index, size in (("row", i, m), ("column", j, n)):
             if not 0 <= index < size:
                 raise InputError(f"diff: element's {name} is {index}; allowed: 0 to {size - 1}")
-        step = first_step((one, x, y), (other, u, v), i, j)
-        errors = _errors((one, x, y), (other, u, v), i, j)
+        step = first_step((left_side, x, y), (right_side, u, v), i, j)
+        errors = _errors((left_side, x, y), (right_side, u, v), i, j)
     return Difference(
-        left=left.label or _label(one),
-        right=right.label or _label(other),
+        left=left.label or _label(left_side),
+        right=right.label or _label(right_side),
         m=m,
         n=n,
         k=k,
-        output=one.gemm.output,
+        output=left_side.gemm.output,
         elements=codes[0].size,
-        differing=found.differing,
-        special=found.special,
-        largest_ulps=found.largest_ulps,
-        mean_ulps=found.mean_ulps,
-        largest_relative=found.largest_relative,
-        first=found.places(first),
+        differing=compared.differing,
+        special=compared.special,
+        largest_ulps=compared.largest_ulps,
+        mean_ulps=compared.mean_ulps,
+        largest_relative=compared.largest_relative,
+        first=compared.places(first),
         worst=worst,
         step=step,
-        schedules=(one.schedule.to_dict(), other.schedule.to_dict()),
+        schedules=(left_side.schedule.to_dict(), right_side.schedule.to_dict()),
         errors=errors,
         where=_blocks(codes[0] != codes[1]),
     )
@@ -350,7 +351,7 @@ def first_step(left: Sided, right: Sided, row: int, column: int) -> Divergence |
         pieces = side.pieces(subset(a, rows=[row]), subset(b, cols=[column]))
         sums.append(_Running(side, *pieces))
     stops = [*range(step, k, step), k]
-    values = [(one := sums[0].at(end), sums[1].at(end), one == sums[1].at(end)) for end in stops]
+    values = [(value := sums[0].at(end), sums[1].at(end), value == sums[1].at(end)) for end in stops]
     at = next((i for i, (_, _, same) in enumerate(values) if not same), None)
     if at is None:
         return None
@@ -411,17 +412,19 @@ class _Compared:
         self.rows, self.cols = rows, cols
         self.at = np.argwhere(left != right)
         index = tuple(self.at.T)
-        one, other = (Operand(np.atleast_2d(x[index]), output).values()[0].astype(np.float64) for x in (left, right))
-        self.values = (one, other)
-        self.finite = np.isfinite(one) & np.isfinite(other)
+        left_values, right_values = (
+            Operand(np.atleast_2d(x[index]), output).values()[0].astype(np.float64) for x in (left, right)
+        )
+        self.values = (left_values, right_values)
+        self.finite = np.isfinite(left_values) & np.isfinite(right_values)
         self.ulps: Array = np.abs(_ordered(left[index], output) - _ordered(right[index], output))
         with np.errstate(all="ignore"):
-            self.relative = np.abs(one - other) / np.maximum(np.abs(one), np.abs(other))
+            self.relative = np.abs(left_values - right_values) / np.maximum(np.abs(left_values), np.abs(right_values))
         self.differing = len(self.at)
         self.special = int(self.differing - self.finite.sum())
-        known = self.ulps[self.finite]
-        self.largest_ulps = int(max(known)) if known.size else 0
-        self.mean_ulps = float(np.mean(known.astype(np.float64))) if known.size else 0.0
+        finite_ulps = self.ulps[self.finite]
+        self.largest_ulps = int(max(finite_ulps)) if finite_ulps.size else 0
+        self.mean_ulps = float(np.mean(finite_ulps.astype(np.float64))) if finite_ulps.size else 0.0
         usable = self.relative[self.finite & np.isfinite(self.relative)]
         self.largest_relative = float(usable.max()) if usable.size else 0.0
 
@@ -439,13 +442,13 @@ class _Compared:
 
     def _place(self, i: int) -> ElementDifference:
         row, column = (int(x) for x in self.at[i])
-        one, other = (int(x[row, column]) for x in self.codes)
+        left_code, right_code = (int(x[row, column]) for x in self.codes)
         finite, relative = bool(self.finite[i]), float(self.relative[i])
         return ElementDifference(
             row=int(self.rows[row]),
             column=int(self.cols[column]),
-            left_code=_hex(one, self.output),
-            right_code=_hex(other, self.output),
+            left_code=_hex(left_code, self.output),
+            right_code=_hex(right_code, self.output),
             left=float(self.values[0][i]),
             right=float(self.values[1][i]),
             ulps=int(self.ulps[i]) if finite else None,
@@ -464,8 +467,12 @@ def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tupl
             "A's columns must equal B's rows"
         )
     if setting.gemm is not None:
-        taken = setting.gemm.problem.input_format  # kernels that multiply wider operands do not round them
-        return Evaluator(setting.gemm, load(setting.device)), left.converted(taken), right.converted(taken)
+        operand_format = setting.gemm.problem.input_format  # kernels that multiply wider operands do not round them
+        return (
+            Evaluator(setting.gemm, load(setting.device)),
+            left.converted(operand_format),
+            right.converted(operand_format),
+        )
     side = prepare(
         load(setting.device),
         scheme,
@@ -487,8 +494,8 @@ def _indices(name: str, index: Any, size: int) -> Array:
 def _label(side: Evaluator) -> str:
     plain, schedule = Schedule().to_dict(), side.schedule.to_dict()
     skipped = ("instruction", "slice_multiple", "epilogue")
-    said = [f"{name}={schedule[name]}" for name in plain if name not in skipped and schedule[name] != plain[name]]
-    return ", ".join([f"{side.device.name} {side.plan.scheme}", side.gemm.unit, *said])
+    settings = [f"{name}={schedule[name]}" for name in plain if name not in skipped and schedule[name] != plain[name]]
+    return ", ".join([f"{side.device.name} {side.plan.scheme}", side.gemm.unit, *settings])
 
 
 def _side(place: ElementDifference) -> str:

@@ -52,7 +52,7 @@ class UnitStep:
     def is_as_in(self, others: tuple[UnitStep, ...]) -> bool:
         """Whether the other side did the same: the same K of the same term, from one code to one code."""
         mine = (self.term, self.slice, self.k_start, self.k_stop, self.c, self.d)
-        return any(mine == (x.term, x.slice, x.k_start, x.k_stop, x.c, x.d) for x in others)
+        return any(mine == (step.term, step.slice, step.k_start, step.k_stop, step.c, step.d) for step in others)
 
     @property
     def command(self) -> str:
@@ -73,7 +73,7 @@ def unit_steps(side: Evaluator, a: Pieces, b: Pieces, k_first: int, k_end: int) 
     backend, instructions = side.backend, instructions_of(plan, side.device, schedule.instruction)
     pieces = instructions.taken("a", a, backend), instructions.taken("b", b, backend)
     chains = Chains(instructions, backend)
-    found: list[UnitStep] = []
+    steps: list[UnitStep] = []
     for number, runs in enumerate(schedule.k_partition(a.shape[1]).slices):
         for index, term in enumerate(plan.terms):
             if len(term.stages) > 1 or term.stages[0].scale_exponent:
@@ -86,11 +86,11 @@ def unit_steps(side: Evaluator, a: Pieces, b: Pieces, k_first: int, k_end: int) 
                     row, column = pieces[0].codes[i][0, start:stop], pieces[1].codes[j][start:stop, 0]
                     name = instructions.of((i, j)).name
                     step = _step(side, name, (index, number, start, stop), row, column, code)
-                    found.append(step)
+                    steps.append(step)
                     code = int(step.d, 16)
-                if len(found) >= MOST:
-                    return tuple(found[:MOST])
-    return tuple(found)
+                if len(steps) >= MOST:
+                    return tuple(steps[:MOST])
+    return tuple(steps)
 
 
 def exact_sum(a: Operand, b: Operand, k: int) -> Fraction | None:

@@ -120,14 +120,14 @@ def batch_classes(
     for size, (label, choice, sure) in zip(sizes, each, strict=True):
         members.setdefault(label, []).append((int(size), choice, sure))
     classes = []
-    for label, found in members.items():
+    for label, choices in members.items():
         kernels: dict[tuple[str, int], LibraryChoice] = {}
-        for _, choice, _ in found:
+        for _, choice, _ in choices:
             kernels.setdefault((choice.family, choice.split_k), choice)
-        own, confidences = tuple(size for size, *_ in found), tuple(sure for *_, sure in found)
-        has_equal_rows = all(_has_equal_rows(choice.schedule) for _, choice, _ in found)
-        classes.append(BatchClass(label, tuple(kernels.values()), own, confidences, has_equal_rows))
-    return sorted(classes, key=lambda one: -len(one.sizes_m))
+        sizes_of_class, confidences = tuple(size for size, *_ in choices), tuple(sure for *_, sure in choices)
+        has_equal_rows = all(_has_equal_rows(choice.schedule) for _, choice, _ in choices)
+        classes.append(BatchClass(label, tuple(kernels.values()), sizes_of_class, confidences, has_equal_rows))
+    return sorted(classes, key=lambda batch_class: -len(batch_class.sizes_m))
 
 
 def _has_equal_rows(schedule: Schedule) -> bool:
@@ -205,8 +205,11 @@ def _by_columns(schedule: Schedule, tree: Label, step: int, promoted: int | None
         return tree
     runs: list[tuple[int, Label]] = []  # where each begins
     at = 0
-    for start, stop, own in [*sorted(cuts, key=lambda cut: cut[:2]), (schedule.shape[1], schedule.shape[1], tree)]:
-        for begin, end, order in ((at, start, tree), (start, stop, own)):
+    for start, stop, order_of_cut in [
+        *sorted(cuts, key=lambda cut: cut[:2]),
+        (schedule.shape[1], schedule.shape[1], tree),
+    ]:
+        for begin, end, order in ((at, start, tree), (start, stop, order_of_cut)):
             if begin < end and (not runs or runs[-1][1] != order):
                 runs.append((begin, order))
         at = stop

@@ -59,7 +59,7 @@ class MeasuredComparison:
     @property
     def pairs(self) -> list[tuple[float, float]]:
         """(measured, simulated) seconds of the kernels that have both."""
-        timed = ((one.measured.seconds, one.simulated_seconds) for one in self.kernels)
+        timed = ((kernel.measured.seconds, kernel.simulated_seconds) for kernel in self.kernels)
         return [(measured, simulated) for measured, simulated in timed if simulated is not None]
 
     @property
@@ -109,31 +109,31 @@ def compare_measured(
     UnsupportedError where no kernel has a simulated time.
     """
     chip = load(device)
-    given = options if library is None else {**options, "library": library}
+    common = options if library is None else {**options, "library": library}
     unknown: dict[str, int] = {}
-    known: list[tuple[MeasuredKernel, dict[str, Any]]] = []
+    with_gemm: list[tuple[MeasuredKernel, dict[str, Any]]] = []
     for row in rows:
         if not (math.isfinite(row.seconds) and row.seconds > 0):
             raise InputError(f"{_place(row)}: duration {row.seconds!r} s; allowed: a number above 0")
         if row.gemm is None:
             unknown[row.name] = unknown.get(row.name, 0) + 1
         else:
-            known.append((row, {**given, **row.gemm}))
-    if not known:
+            with_gemm.append((row, {**common, **row.gemm}))
+    if not with_gemm:
         raise InputError(_nothing_known(unknown))
     times: dict[str, tuple[float | None, str]] = {}
     compared = []
-    for number, (row, gemm) in enumerate(known, 1):
+    for number, (row, gemm) in enumerate(with_gemm, 1):
         key = repr(sorted(gemm.items(), key=lambda item: item[0]))
         if key not in times:
             times[key] = _simulated(row, chip, gemm)
         compared.append(ComparedKernel(row, *times[key]))
         if progress is not None:
-            progress(number / len(known))
-    found = MeasuredComparison(chip.name, library, tuple(compared), unknown)
-    if not found.pairs:
-        raise UnsupportedError(f"no kernel has a simulated time: {_place(known[0][0])}: {compared[0].refused}")
-    return found
+            progress(number / len(with_gemm))
+    comparison = MeasuredComparison(chip.name, library, tuple(compared), unknown)
+    if not comparison.pairs:
+        raise UnsupportedError(f"no kernel has a simulated time: {_place(with_gemm[0][0])}: {compared[0].refused}")
+    return comparison
 
 
 def _simulated(row: MeasuredKernel, chip: Device, gemm: Mapping[str, Any]) -> tuple[float | None, str]:

@@ -75,11 +75,11 @@ def tune(
     """
     chip, beside = load(device), None
     if library is not None:
-        given = options if format is None else {**options, "format": format}
-        beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **given)
+        call_options = options if format is None else {**options, "format": format}
+        beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **call_options)
     problem = Problem("fp32" if format is None else format, m, n, k)
     planned = plan_for(chip, scheme_of(scheme), problem, format, options)
-    found = searched.tune(
+    landscape = searched.tune(
         chip,
         planned.plan,
         (m, n, k),
@@ -89,7 +89,7 @@ def tune(
         budget=budget,
         progress=progress,
     )
-    return replace(found, library=beside)
+    return replace(landscape, library=beside)
 
 
 def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, **call: Any) -> LibraryKernel:
@@ -127,10 +127,15 @@ def _by_record(a: Any, b: Any, side: Variant) -> Variant:
     """The variant, by its record where a library's kernel computes it."""
     if side.library is None or side.gemm is not None:
         return side
-    asked: dict[str, Any] = {"device": side.device, "scheme": side.scheme, "format": side.format, "output": side.output}
+    settings: dict[str, Any] = {
+        "device": side.device,
+        "scheme": side.scheme,
+        "format": side.format,
+        "output": side.output,
+    }
     # the record is of the whole product, whatever part of it is computed
     part: dict[str, Any] = {"rows": slice(0, 1), "cols": slice(0, 1), "timing": False}
-    result = run(a, b, library=side.library, schedule=side.schedule, **asked, **part, **side.options)
+    result = run(a, b, library=side.library, schedule=side.schedule, **settings, **part, **side.options)
     return replace(side, gemm=result.gemm)
 
 
@@ -170,21 +175,21 @@ def explain(
     )
     if len(start) != 1:
         raise InputError(f"explain: c has {len(start)} elements; allowed: one accumulator")
-    scales = [None if x is None else [int(one) for one in np.ravel(x)] for x in (scale_a, scale_b)]
+    scales = [None if x is None else [int(scale) for scale in np.ravel(x)] for x in (scale_a, scale_b)]
     return explained.explain(
         chip, instruction, row, column, start[0], scale_a=scales[0], scale_b=scales[1], scale_d=scale_d
     )
 
 
-def _codes(name: str, given: Any, fmt: str) -> list[int]:
-    known = format_of(fmt)
-    array = np.ravel(given_array(f"explain: {name}", given))
-    if array.dtype == array_dtype(known) and array.dtype != code_dtype(known):
-        array = codes_of(array, known)
+def _codes(name: str, values: Any, fmt: str) -> list[int]:
+    number_format = format_of(fmt)
+    array = np.ravel(given_array(f"explain: {name}", values))
+    if array.dtype == array_dtype(number_format) and array.dtype != code_dtype(number_format):
+        array = codes_of(array, number_format)
     if array.dtype.kind not in "iu" or (array.astype(object) < 0).any() or (array.astype(object) >= 1 << 64).any():
         raise InputError(
-            f"explain: {name} is {fmt}; allowed: an array of {array_dtype(known)}, or codes as unsigned integers; got "
-            f"{np.asarray(given).dtype}"
+            f"explain: {name} is {fmt}; allowed: an array of {array_dtype(number_format)}, or codes as unsigned "
+            f"integers; got {np.asarray(values).dtype}"
         )
     return [int(x) for x in array.tolist()]
 

@@ -68,7 +68,7 @@ def sensitivity(
     unit = "" if program.gemm is None else str(facts_of(program.gemm, device)["unit"])
     now = under_load(program, device, unit)[1].cycles
     ranges = list(_ranges(program, device))
-    found = []
+    influences = []
     for index, (path, value, low, high, from_span) in enumerate(ranges):
         cycles: list[int | None] = []
         refused = ""
@@ -79,7 +79,7 @@ def sensitivity(
                 cycles.append(None)
                 refused = str(error).splitlines()[0]
         level = str(device.evidence[path].evidence)
-        found.append(
+        influences.append(
             Influence(
                 path=path,
                 value=value,
@@ -95,7 +95,7 @@ def sensitivity(
         )
         if progress is not None:
             progress((index + 1) / len(ranges))
-    return sorted(found, key=lambda one: (-one.moved, one.path))
+    return sorted(influences, key=lambda influence: (-influence.moved, influence.path))
 
 
 def range_of(device: Device, path: str) -> tuple[float, float, float, bool] | None:
@@ -121,9 +121,9 @@ def _ranges(program: Program, device: Device) -> Iterator[tuple[str, float, floa
     for path in device.evidence:
         if not _is_within(path, [*PARTS, *timed]) or _is_within(path, ASIDE):
             continue
-        found = range_of(device, path)
-        if found is not None:
-            yield path, *found
+        span = range_of(device, path)
+        if span is not None:
+            yield path, *span
 
 
 def _is_within(path: str, parts: list[str] | tuple[str, ...]) -> bool:

@@ -85,48 +85,48 @@ def sweep(
     if scheduler is not None and jobs is not None:
         raise InputError("jobs: processes of this machine; the cluster of scheduler has its own workers: leave one out")
     workers = worker_count(jobs)
-    asked = read_study(study)
+    sweep_study = read_study(study)
     journal = SweepJournal(journal_folder() if cache else None)
-    table = _table(asked, scheduler or workers, journal, progress)
+    table = _table(sweep_study, scheduler or workers, journal, progress)
     if path is not None:
         write_table(path, table.columns, table.rows)
     return table
 
 
 def _table(
-    asked: SweepStudy, where: str | int, journal: SweepJournal, progress: Callable[[float], None] | None
+    study: SweepStudy, where: str | int, journal: SweepJournal, progress: Callable[[float], None] | None
 ) -> SweepTable:
     """The table of a study. where: a number of processes, or the address of a scheduler."""
-    for scheme in asked.schemes:
+    for scheme in study.schemes:
         if scheme != AUTO:
             scheme_of(scheme)  # a wrong name is no row, but an error
-    points = list(asked.points())
-    digests = {name: device_digest(name) for name, _ in asked.devices}
-    known = {key: row for digest in dict.fromkeys(digests.values()) for key, row in journal.read(digest).items()}
-    keys = [key_of(point, asked.exact, digests[point.device]) for point in points]
+    points = list(study.points())
+    digests = {name: device_digest(name) for name, _ in study.devices}
+    rows_by_key = {key: row for digest in dict.fromkeys(digests.values()) for key, row in journal.read(digest).items()}
+    keys = [key_of(point, study.exact, digests[point.device]) for point in points]
     tasks: dict[str, SweepTask] = {}
     for key, point in zip(keys, points, strict=True):
-        if key not in known and key not in tasks:
-            tasks[key] = SweepTask(point, key, digests[point.device], asked.exact)
-    cached = sum(key in known for key in keys)
+        if key not in rows_by_key and key not in tasks:
+            tasks[key] = SweepTask(point, key, digests[point.device], study.exact)
+    cached = sum(key in rows_by_key for key in keys)
     todo = tuple(tasks.values())
     try:
-        found = rows_on_cluster(todo, journal, where) if isinstance(where, str) else rows_of(todo, journal, where)
-        for done, (key, row) in enumerate(found if tasks else (), 1):
-            known[key] = row
+        new_rows = rows_on_cluster(todo, journal, where) if isinstance(where, str) else rows_of(todo, journal, where)
+        for done, (key, row) in enumerate(new_rows if tasks else (), 1):
+            rows_by_key[key] = row
             if progress is not None:
                 progress(done / len(tasks))
     finally:
         journal.close()
-    results = (*RESULTS[:-1], *(ERRORS if asked.exact else ()), RESULTS[-1])
-    parameters = asked.parameters
+    results = (*RESULTS[:-1], *(ERRORS if study.exact else ()), RESULTS[-1])
+    parameters = study.parameters
     rows = tuple(
-        _parameters(point, parameters) | {name: known[key].get(name) for name in results}
+        _parameters(point, parameters) | {name: rows_by_key[key].get(name) for name in results}
         for key, point in zip(keys, points, strict=True)
     )
-    return SweepTable(asked.title, (*parameters, *results), rows, len(tasks), cached)
+    return SweepTable(study.title, (*parameters, *results), rows, len(tasks), cached)
 
 
 def _parameters(point: SweepPoint, names: list[str]) -> dict[str, Any]:
-    given = {**point.options, "device": point.device, "scheme": point.scheme, "shape": point.shape or None}
-    return {name: given.get(name) for name in names}
+    values = {**point.options, "device": point.device, "scheme": point.scheme, "shape": point.shape or None}
+    return {name: values.get(name) for name in names}

@@ -32,9 +32,9 @@ def rows_on_cluster(tasks: Sequence[SweepTask], journal: SweepJournal, address: 
     try:
         client = dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"scheduler {address}: it does not answer ({said}); give the address that dask-scheduler prints, as "
+            f"scheduler {address}: it does not answer ({reason}); give the address that dask-scheduler prints, as "
             "tcp://host:8786"
         ) from error
     with client, client.as_current():
@@ -44,8 +44,8 @@ def rows_on_cluster(tasks: Sequence[SweepTask], journal: SweepJournal, address: 
         futures = client.map(_batch, batches, pure=False)
         places = {task.key: task.device for task in tasks}
         try:
-            for _, found in dask.as_completed(futures, with_results=True):
-                for key, row in found:
+            for _, pairs in dask.as_completed(futures, with_results=True):
+                for key, row in pairs:
                     journal.append(places[key], key, row)
                     yield key, row
         except (dask.KilledWorker, dask.CancelledError, dask.comm.CommClosedError) as error:
@@ -59,11 +59,11 @@ def rows_on_cluster(tasks: Sequence[SweepTask], journal: SweepJournal, address: 
 
 def _checked(client: Any, address: str) -> int:
     """The number of threads of the cluster, whose workers have this hwsim."""
-    found: dict[str, str] = client.run(_digest)
-    if not found:
+    digests: dict[str, str] = client.run(_digest)
+    if not digests:
         raise InputError(f"scheduler {address}: it has no workers; start some with dask worker {address}")
-    own = sources_digest()
-    others = sorted(worker for worker, digest in found.items() if digest != own)
+    local_digest = sources_digest()
+    others = sorted(worker for worker, digest in digests.items() if digest != local_digest)
     if others:
         raise UnsupportedError(f"another hwsim on {', '.join(others)}; install this one there: its results may differ")
     return max(1, sum(int(threads) for threads in client.nthreads().values()))

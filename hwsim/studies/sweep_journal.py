@@ -41,8 +41,8 @@ def key_of(point: SweepPoint, exact: bool, device: str) -> str:
     library = options.get("library")
     if isinstance(library, str) and Path(library).is_file():
         options["library"] = hashlib.sha256(read_bytes(Path(library), "library file")).hexdigest()
-    asked = [device, point.device, point.scheme, sorted(options.items()), exact]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    identity = [device, point.device, point.scheme, sorted(options.items()), exact]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 class SweepJournal:
@@ -63,7 +63,7 @@ class SweepJournal:
         path = self.path(device)
         if path is None or not path.exists():
             return {}
-        found: dict[str, dict[str, Any]] = {}
+        rows_by_key: dict[str, dict[str, Any]] = {}
         altered: set[str] = set()
         try:
             lines = path.read_bytes().split(b"\n")
@@ -79,13 +79,13 @@ class SweepJournal:
                 continue
             row = entry.get("row")
             if isinstance(row, dict) and entry == _line(key, row):
-                found[key] = row
+                rows_by_key[key] = row
             else:
                 altered.add(key)
-        if count := len(altered - set(found)):
+        if count := len(altered - set(rows_by_key)):
             rows = f"{count} row{'s are' if count > 1 else ' is'}"
             warnings.warn(f"{path}: {rows} not as written, and left out; their points are computed again", stacklevel=2)
-        return found
+        return rows_by_key
 
     def append(self, device: str, key: str, row: Mapping[str, Any]) -> None:
         """Append one row; the write is one call, so that processes can share a file."""
@@ -110,5 +110,5 @@ class SweepJournal:
 
 def _line(key: Any, row: Any) -> dict[str, Any]:
     """A line of the file: key and row, with the SHA-256 of both."""
-    said = json.dumps([key, row], sort_keys=True).encode()
-    return {"key": key, "row": row, "sha256": hashlib.sha256(said).hexdigest()}
+    content = json.dumps([key, row], sort_keys=True).encode()
+    return {"key": key, "row": row, "sha256": hashlib.sha256(content).hexdigest()}

@@ -44,21 +44,21 @@ def row_of(task: SweepTask, threads: int | None = None) -> Row:
     names = (*RESULTS, *ERRORS) if task.exact else RESULTS
     row: Row = dict.fromkeys(names)
     try:
-        found = run(device=point.device, scheme=point.scheme, exact=task.exact, threads=threads, **dict(point.options))
-        errors = found.error if task.exact else None
+        result = run(device=point.device, scheme=point.scheme, exact=task.exact, threads=threads, **dict(point.options))
+        errors = result.error if task.exact else None
     except HwsimError as error:
         return row | {"refused": " ".join(str(error).split())}
-    roofline = found.roofline
+    roofline = result.roofline
     row |= {
-        "chosen_scheme": found.scheme,
-        "cycles": found.cycles,
-        "seconds": found.seconds,
-        "tflops": found.tflops,
-        "peak_fraction": found.peak_fraction,
+        "chosen_scheme": result.scheme,
+        "cycles": result.cycles,
+        "seconds": result.seconds,
+        "tflops": result.tflops,
+        "peak_fraction": result.peak_fraction,
         "bound": None if roofline is None else roofline.bound,
-        "numerics_evidence": found.evidence.get("numerics"),
-        "timing_note": found.timing_note or None,
-        "timing_evidence": None if found.seconds is None else found.evidence.get("timing"),
+        "numerics_evidence": result.evidence.get("numerics"),
+        "timing_note": result.timing_note or None,
+        "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),
     }
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
 
@@ -80,8 +80,8 @@ def rows_of(tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int) -> Ite
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 waiting |= {pool.submit(_work, batch) for batch in islice(batches, len(done))}
-                for one in done:
-                    yield from one.result()
+                for future in done:
+                    yield from future.result()
     except BrokenProcessPool as error:
         raise UnsupportedError(
             "a process of the sweep was killed, as for want of memory; finished points are in the journal: "
@@ -100,9 +100,9 @@ def _begin(folder: Path | None) -> None:
 
 
 def _work(tasks: Sequence[SweepTask]) -> list[tuple[str, Row]]:
-    found = []
+    rows = []
     for task in tasks:
         row = row_of(task, 1)
         _WorkerJournal.journal.append(task.device, task.key, row)
-        found.append((task.key, row))
-    return found
+        rows.append((task.key, row))
+    return rows

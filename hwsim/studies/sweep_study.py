@@ -76,11 +76,11 @@ def read_study(study: str | Path | Mapping[str, Any]) -> SweepStudy:
         text = read_text(Path(study), "study")
         tree, problems = parse(text, str(study))
     reader = _Reader(list(problems), Path() if isinstance(study, Mapping) else Path(study).parent)
-    found = reader.study(tree)
+    sweep_study = reader.study(tree)
     if reader.problems:
-        ordered = sorted(set(reader.problems), key=lambda one: (one.mark, one.path, one.text))
+        ordered = sorted(set(reader.problems), key=lambda problem: (problem.mark, problem.path, problem.text))
         raise ConfigError([str(problem) for problem in ordered], "study")
-    return found
+    return sweep_study
 
 
 class _Reader:
@@ -166,7 +166,7 @@ class _Reader:
         self, entries: Mapping[str, Node], shapes: list[tuple[str, Node]]
     ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
         grid = {
-            size: [self._whole(x, path, 1) for path, x in self._list(entries, size)] or list(DEFAULT_SIZES)
+            size: [self._whole(node, path, 1) for path, node in self._list(entries, size)] or list(DEFAULT_SIZES)
             for size in SIZES
         }
         workload = entries.get("workload")
@@ -201,18 +201,21 @@ class _Reader:
             self._refuse(entries["partial"].mark, "workload.partial", f"got {partial!r}; needs true or false")
             return ()
         try:
-            found: Workload = onnx_workload(path, dimensions) if kind == "onnx" else scalesim_workload(path)
+            workload: Workload = onnx_workload(path, dimensions) if kind == "onnx" else scalesim_workload(path)
         except InputError as error:
             self._refuse(node.mark, "workload", str(error))
             return ()
-        for name, reason in () if partial else found.refused:
+        for name, reason in () if partial else workload.refused:
             text = f"node {name} cannot be a shape: {reason}; partial: true leaves such nodes out"
             self._refuse(node.mark, "workload", text)
-        if not found.layers:
+        if not workload.layers:
             self._refuse(node.mark, "workload", f"{path} has no layer that is a product of matrices")
         return tuple(
-            (x.name if x.count == 1 else f"{x.name} (x {x.count})", {"m": x.m, "n": x.n, "k": x.k})
-            for x in merged(found.layers)
+            (
+                layer.name if layer.count == 1 else f"{layer.name} (x {layer.count})",
+                {"m": layer.m, "n": layer.n, "k": layer.k},
+            )
+            for layer in merged(workload.layers)
         )
 
     def _shape(self, node: Node, path: str) -> tuple[str, Mapping[str, Any]]:
@@ -221,23 +224,23 @@ class _Reader:
                 self._refuse(node.mark, path, "needs three sizes, [m, n, k]")
                 return "", {}
             sizes = zip(SIZES, node.value, strict=True)
-            return "", {size: self._whole(one, f"{path}.{size}", 1) for size, one in sizes}
+            return "", {size: self._whole(size_node, f"{path}.{size}", 1) for size, size_node in sizes}
         entries = self._mapping(node, path, ("name", *SIZES, *self.options))
         missing = [size for size in SIZES if size not in entries]
         if missing and "conv" not in entries:
             self._refuse(node.mark, path, f"missing {', '.join(missing)}")
         name = self._text(entries.pop("name"), f"{path}.name") if "name" in entries else ""
-        found = {size: self._whole(entries.pop(size), f"{path}.{size}", 1) for size in SIZES if size in entries}
-        return name, found | {key: self._value(key, child, f"{path}.{key}") for key, child in entries.items()}
+        shape_sizes = {size: self._whole(entries.pop(size), f"{path}.{size}", 1) for size in SIZES if size in entries}
+        return name, shape_sizes | {key: self._value(key, child, f"{path}.{key}") for key, child in entries.items()}
 
     def _axes(self, node: Node | None) -> dict[str, tuple[Any, ...]]:
         if node is None:
             return {}
-        found = {}
+        axes = {}
         for key in (entries := self._mapping(node, "options", tuple(self.options))):
             values = self._list(entries, key)
-            found[key] = tuple(self._value(key, child, f"options.{path}") for path, child in values)
-        return found
+            axes[key] = tuple(self._value(key, child, f"options.{path}") for path, child in values)
+        return axes
 
     def _value(self, name: str, node: Node, path: str) -> Any:
         """An option's value; those that hwsim.request.declarations declares are checked here, the others by the run."""

@@ -48,10 +48,10 @@ class TunedPoint:
 
     def row(self) -> dict[str, Any]:
         """The point as a flat mapping, for a table: tile sizes by name, then the other facts, then the numbers."""
-        given = {**self.options, **{name: self.facts[name] for name in self.shown if name in self.facts}}
-        tile = given.pop("tile", None) or {}
+        values = {**self.options, **{name: self.facts[name] for name in self.shown if name in self.facts}}
+        tile = values.pop("tile", None) or {}
         sides = {f"tile_{side}": tile.get(side) for side in ("m", "n", "k")}
-        rest = {name: given[name] for name in (*self.shown, *self.options) if name in given}
+        rest = {name: values[name] for name in (*self.shown, *self.options) if name in values}
         numbers = {name: getattr(self, name) for name in ("cycles", "seconds", "tflops", "hbm_bytes", "refused")}
         return sides | rest | numbers
 
@@ -176,33 +176,33 @@ class _Search:
 
     def time(self, options: Mapping[str, Any], is_extra: bool = False) -> TunedPoint:
         """Time one configuration and return its point; is_extra: also beyond the budget."""
-        given = {name: value for name, value in options.items() if value is not None}
-        key = repr(sorted(given.items(), key=lambda item: item[0]))
+        values = {name: value for name, value in options.items() if value is not None}
+        key = repr(sorted(values.items(), key=lambda item: item[0]))
         if key in self.points:
             return self.points[key]
         if self.timed >= self.budget and not is_extra:
             self.complete = False
-            return TunedPoint(given, refused="not timed: the budget is spent")
-        point = self._timed(given)
+            return TunedPoint(values, refused="not timed: the budget is spent")
+        point = self._timed(values)
         self.points[key] = point
         if point.cycles is not None:
             self.timed += 1
         return point
 
-    def _timed(self, given: dict[str, Any]) -> TunedPoint:
+    def _timed(self, values: dict[str, Any]) -> TunedPoint:
         try:
-            found: PlanCost = cost(self.plan, self.chip, self.sizes, given)
+            plan_cost: PlanCost = cost(self.plan, self.chip, self.sizes, values)
         except HwsimError as error:
-            return TunedPoint(given, refused=str(error), shown=self.shown)
+            return TunedPoint(values, refused=str(error), shown=self.shown)
         m, n, k = self.sizes
         return TunedPoint(
-            options=given,
-            cycles=found.cycles,
-            seconds=found.seconds,
-            tflops=2 * m * n * k / found.seconds / 1e12,
-            hbm_bytes=found.hbm_bytes,
+            options=values,
+            cycles=plan_cost.cycles,
+            seconds=plan_cost.seconds,
+            tflops=2 * m * n * k / plan_cost.seconds / 1e12,
+            hbm_bytes=plan_cost.hbm_bytes,
             refused="",
-            facts=dict(found.facts),
+            facts=dict(plan_cost.facts),
             shown=self.shown,
         )
 
@@ -224,18 +224,18 @@ class _Search:
             ]
             self._all(combinations, 0.0, 1.0)
             return
-        found = self._all([{"tile": tile} for tile in space.tiles], 0.0, 0.7)
-        starts = sorted((x for x in found if x.cycles is not None), key=self.order)[:STARTS]
+        points = self._all([{"tile": tile} for tile in space.tiles], 0.0, 0.7)
+        starts = sorted((point for point in points if point.cycles is not None), key=self.order)[:STARTS]
         for index, start in enumerate(starts):
             self._climb(start, space)
             self._report(0.7 + 0.3 * (index + 1) / len(starts))
 
     def _all(self, options: Sequence[dict[str, Any]], low: float, high: float) -> list[TunedPoint]:
-        found = []
-        for index, given in enumerate(options):
-            found.append(self.time(given))
+        points = []
+        for index, values in enumerate(options):
+            points.append(self.time(values))
             self._report(low + (high - low) * (index + 1) / len(options))
-        return found
+        return points
 
     def _climb(self, point: TunedPoint, space: _Space) -> None:
         """Coordinate search: one option at a time, the best value of each, until a whole round changes nothing."""
@@ -243,7 +243,9 @@ class _Search:
             before = point
             for name, values in space.others.items():
                 tried = [self.time({**point.options, name: value}) for value in values]
-                point = min([point, *(x for x in tried if x.cycles is not None)], key=self.order)
+                point = min(
+                    [point, *(candidate for candidate in tried if candidate.cycles is not None)], key=self.order
+                )
             if point is before:
                 return
 

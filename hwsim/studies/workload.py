@@ -74,22 +74,22 @@ def workload(path: str | Path, *, dimensions: Mapping[str, int] | None = None, m
     if path.suffix.lower() not in (".csv", ".onnx"):
         raise InputError(f"workload {path}: got the ending {path.suffix!r}; needs .csv (SCALE-Sim) or .onnx")
     if path.suffix.lower() == ".onnx":
-        found = onnx_workload(path, dimensions or {})
+        products_read = onnx_workload(path, dimensions or {})
     elif dimensions:
         raise InputError(f"workload {path}: a topology CSV has no symbolic dimensions; leave 'dimensions' out")
     else:
-        found = scalesim_workload(path)
-    return replace(found, layers=merged(found.layers)) if merge else found
+        products_read = scalesim_workload(path)
+    return replace(products_read, layers=merged(products_read.layers)) if merge else products_read
 
 
 def merged(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """Layers of equal sizes as one: the name of the first, the sum of the counts, the order of the first ones."""
-    found: dict[tuple[int, int, int], Layer] = {}
+    by_sizes: dict[tuple[int, int, int], Layer] = {}
     for layer in layers:
         sizes = (layer.m, layer.n, layer.k)
-        first = found.get(sizes)
-        found[sizes] = layer if first is None else replace(first, count=first.count + layer.count)
-    return tuple(found.values())
+        first = by_sizes.get(sizes)
+        by_sizes[sizes] = layer if first is None else replace(first, count=first.count + layer.count)
+    return tuple(by_sizes.values())
 
 
 def onnx_workload(path: Path, dimensions: Mapping[str, int]) -> Workload:

@@ -40,10 +40,12 @@ def onnx_products(path: Path, dimensions: Mapping[str, int]) -> tuple[list[Produ
         graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception as error:  # onnx's InferenceError
         raise InputError(f"workload {path}: shapes that do not fit: {error}") from error
-    shapes = {one.name: tuple(one.dims) for one in graph.initializer}
-    for one in (*graph.input, *graph.value_info, *graph.output):
-        if one.type.tensor_type.HasField("shape"):
-            shapes.setdefault(one.name, tuple(x.dim_value for x in one.type.tensor_type.shape.dim))
+    shapes = {initializer.name: tuple(initializer.dims) for initializer in graph.initializer}
+    for tensor in (*graph.input, *graph.value_info, *graph.output):
+        if tensor.type.tensor_type.HasField("shape"):
+            shapes.setdefault(
+                tensor.name, tuple(dimension.dim_value for dimension in tensor.type.tensor_type.shape.dim)
+            )
     products: list[Product] = []
     refused = []
     for number, node in enumerate(graph.node):
@@ -67,31 +69,33 @@ def _set_dimensions(path: Path, graph: Any, dimensions: Mapping[str, int]) -> No
     for name, size in dimensions.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise InputError(f"workload {path}: dimension {name!r} is {size!r}; needs an integer of at least 1")
-    inputs = [x for one in graph.input for x in one.type.tensor_type.shape.dim]
-    others = [x for one in (*graph.value_info, *graph.output) for x in one.type.tensor_type.shape.dim]
-    known = sorted({x.dim_param for x in inputs if x.dim_param})
-    missing = [name for name in known if name not in dimensions]
+    inputs = [dimension for tensor in graph.input for dimension in tensor.type.tensor_type.shape.dim]
+    others = [
+        dimension for tensor in (*graph.value_info, *graph.output) for dimension in tensor.type.tensor_type.shape.dim
+    ]
+    names = sorted({dimension.dim_param for dimension in inputs if dimension.dim_param})
+    missing = [name for name in names if name not in dimensions]
     if missing:
-        given = ", ".join(f'"{name}": 1' for name in missing)
+        example = ", ".join(f'"{name}": 1' for name in missing)
         raise InputError(
-            f"workload {path}: no size for the symbolic dimensions {', '.join(missing)}; give dimensions={{{given}}}"
+            f"workload {path}: no size for the symbolic dimensions {', '.join(missing)}; give dimensions={{{example}}}"
         )
-    unknown = [name for name in dimensions if name not in known]
+    unknown = [name for name in dimensions if name not in names]
     if unknown:
         raise InputError(
             f"workload {path}: the model's inputs have no dimension {', '.join(unknown)}; "
-            f"they have {', '.join(known) or 'no symbolic ones'}"
+            f"they have {', '.join(names) or 'no symbolic ones'}"
         )
-    for x in (*inputs, *others):
-        if x.dim_param in dimensions:
-            x.dim_value = dimensions[x.dim_param]
-        elif x.dim_param:
-            x.ClearField("dim_param")
+    for dimension in (*inputs, *others):
+        if dimension.dim_param in dimensions:
+            dimension.dim_value = dimensions[dimension.dim_param]
+        elif dimension.dim_param:
+            dimension.ClearField("dim_param")
 
 
 def _sizes(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int, int, int]:
     """m, n, k, count."""
-    attributes = {one.name: one.i for one in node.attribute}
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
     if node.op_type in CONVOLUTIONS:
         weights, out = _shape(node.input[CONVOLUTIONS[node.op_type]], shapes), _shape(node.output[0], shapes)
         groups = attributes.get("group", 1)
@@ -111,7 +115,7 @@ def _sizes(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int, 
 
 
 def _shape(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    found = shapes.get(name)
-    if not found or 0 in found:
+    sizes = shapes.get(name)
+    if not sizes or 0 in sizes:
         raise _NoSizesError(f"the shape of {name!r} is not known from the file; give the model's inputs fixed shapes")
-    return found
+    return sizes

@@ -118,9 +118,11 @@ def events(trace: TraceRows, progress: Callable[[float], Any] | None = None) -> 
         tiles = np.array(part.tiles(), object)
         flows = seen.flows(part.rows)
         for core in present:
-            own = part.rows["core"] == core
-            yield from cores[core].slices(part.rows[own], tiles[own].tolist(), [x[own].tolist() for x in flows])
-            cores[core].note(part.rows[own])
+            of_core = part.rows["core"] == core
+            yield from cores[core].slices(
+                part.rows[of_core], tiles[of_core].tolist(), [flow[of_core].tolist() for flow in flows]
+            )
+            cores[core].note(part.rows[of_core])
         for here in cores.values():
             yield from here.points(seen.earliest[number + 1])
 
@@ -149,10 +151,10 @@ class _Survey:
                 self.cores.setdefault(core, set()).add(count)
             self.engines |= set(np.unique(rows[["core", "engine"]]).tolist())
             for key in np.unique(rows[["core", "kernel"]]).tolist():
-                own = rows[(rows["core"] == key[0]) & (rows["kernel"] == key[1])]
+                own_rows = rows[(rows["core"] == key[0]) & (rows["kernel"] == key[1])]
                 first, end, count = self.kernels.get(key, (NEVER, 0, 0))
-                span = min(first, int(own["issue"].min())), max(end, int(own["end"].max()))
-                self.kernels[key] = *span, count + len(own)
+                span = min(first, int(own_rows["issue"].min())), max(end, int(own_rows["end"].max()))
+                self.kernels[key] = *span, count + len(own_rows)
             earliest.append(int(rows["start"].min()))
             self.first, last = min(self.first, int(rows["number"].min())), max(last, int(rows["number"].max()))
         if last < 0:
@@ -174,11 +176,11 @@ class _Survey:
 
     def flows(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Of each row the flow that leaves and the one that comes in; 0: none. A flow is its signaller's number + 1."""
-        found = []
+        flow_numbers = []
         for name in ("number", "signaller"):
-            known = self.both[self._places(rows[name], len(self.both))]
-            found.append(np.where(known, rows[name] + 1, 0))
-        return found[0], found[1]
+            is_flow = self.both[self._places(rows[name], len(self.both))]
+            flow_numbers.append(np.where(is_flow, rows[name] + 1, 0))
+        return flow_numbers[0], flow_numbers[1]
 
 
 class _CoreEvents:
@@ -252,10 +254,10 @@ class _CoreEvents:
             self._change(BANDWIDTH, "GB/s", start, end, rate)
         for kernel, instr in np.unique(rows[["kernel", "instr"]]).tolist():
             for buffer, change in self.trace.fills.get((kernel, instr), ()):
-                own = rows[(rows["kernel"] == kernel) & (rows["instr"] == instr)]
+                instr_rows = rows[(rows["kernel"] == kernel) & (rows["instr"] == instr)]
                 level = self.levels.setdefault((f"buffer {buffer}", "slots"), RunningLevel())
-                times = own["start" if change > 0 else "end"].astype(np.int64)
-                level.add(times, np.full(len(own), float(change)))
+                times = instr_rows["start" if change > 0 else "end"].astype(np.int64)
+                level.add(times, np.full(len(instr_rows), float(change)))
 
     def _change(
         self, name: str, unit: str, start: NDArray[np.int64], end: NDArray[np.int64], amount: NDArray[np.float64]

@@ -64,18 +64,18 @@ def _us(cycles: int) -> str:
     return f"{cycles // 1000}.{cycles % 1000:03d}"
 
 
-def _slice(one: Slice) -> str:
+def _slice(piece: Slice) -> str:
     return (
-        f'{{"ph":"X","pid":{one.pid},"tid":{one.track},"name":{json.dumps(one.name)},"ts":{_us(one.start)},'
-        f'"dur":{_us(one.end - one.start)},"args":{json.dumps(one.values, separators=(",", ":"))}}}'
+        f'{{"ph":"X","pid":{piece.pid},"tid":{piece.track},"name":{json.dumps(piece.name)},"ts":{_us(piece.start)},'
+        f'"dur":{_us(piece.end - piece.start)},"args":{json.dumps(piece.values, separators=(",", ":"))}}}'
     )
 
 
-def _flow(one: Slice, phase: str, number: int, time: int) -> str:
+def _flow(piece: Slice, phase: str, number: int, time: int) -> str:
     """The event that a flow begins ("s") or finishes ("f") with; it belongs to the slice around it."""
     around = ',"bp":"e"' if phase == "f" else ""
     return (
-        f'{{"ph":"{phase}","cat":"flow","name":"signal","id":{number},"pid":{one.pid},"tid":{one.track},'
+        f'{{"ph":"{phase}","cat":"flow","name":"signal","id":{number},"pid":{piece.pid},"tid":{piece.track},'
         f'"ts":{_us(time)}{around}}}'
     )
 

@@ -120,14 +120,14 @@ class _Packets:
         head = _number(SEQUENCE, 1) + _number(SEQUENCE_FLAGS, flags)
         _packet(out, head + _message(TRACK_DESCRIPTOR, _number(UUID, uuid) + about))
 
-    def _slice(self, out: bytearray, one: Slice) -> None:
-        track = self.tracks.get(one.track)
+    def _slice(self, out: bytearray, piece: Slice) -> None:
+        track = self.tracks.get(piece.track)
         if track is None:
-            uuid = _number(TRACK_UUID, one.track)
-            track = self.tracks[one.track] = _BEGIN + uuid, _STATE + _message(TRACK_EVENT, _END + uuid)
+            uuid = _number(TRACK_UUID, piece.track)
+            track = self.tracks[piece.track] = _BEGIN + uuid, _STATE + _message(TRACK_EVENT, _END + uuid)
         event = bytearray(track[0])
-        event += self.events.get(one.name) or self._known(self.events, EVENT_NAMES, NAME_IID, one.name)
-        for name, value in one.values.items():
+        event += self.events.get(piece.name) or self._known(self.events, EVENT_NAMES, NAME_IID, piece.name)
+        for name, value in piece.values.items():
             note = self.annotations.get(name) or self._known(self.annotations, ANNOTATION_NAMES, ANNOTATION_NAME, name)
             if isinstance(value, int):
                 note += _INTEGER + varint(value)
@@ -138,25 +138,25 @@ class _Packets:
             else:
                 note += _message(TEXT, value.encode())
             event += _ANNOTATION + varint(len(note)) + note
-        if one.flow:
-            event += _FLOW + _PACK_FIXED(one.flow)
-        if one.arrives:
-            event += _LAST_FLOW + _PACK_FIXED(one.arrives)
+        if piece.flow:
+            event += _FLOW + _PACK_FIXED(piece.flow)
+        if piece.arrives:
+            event += _LAST_FLOW + _PACK_FIXED(piece.arrives)
         begin = _EVENT + varint(len(event)) + event
         if self.fresh:
             begin = _message(INTERNED, bytes(self.fresh)) + begin
             self.fresh.clear()
-        _packet(out, _AT + varint(one.start) + _STATE + begin)
-        _packet(out, _AT + varint(one.end) + track[1])
+        _packet(out, _AT + varint(piece.start) + _STATE + begin)
+        _packet(out, _AT + varint(piece.end) + track[1])
 
     def _known(self, table: dict[str, bytes], kind: int, field: int, text: str) -> bytes:
         """The field that names `text` by its number, which it is given here the first time."""
-        found = table.get(text)
-        if found is None:
+        reference = table.get(text)
+        if reference is None:
             number = len(table) + 1
             self.fresh += _message(kind, _number(IID, number) + _message(CONTENT, text.encode()))
-            found = table[text] = _number(field, number)
-        return found
+            reference = table[text] = _number(field, number)
+        return reference
 
 
 def _packet(out: bytearray, content: bytes) -> None:

@@ -58,7 +58,8 @@ def by_evaluator(flow, gemm, a, b):
 @BOTH
 def test_they_are_dataflows(flow):
     assert isinstance(flow, Dataflow) and flow.name == CHIPS[flow.name].family
-    assert flow.split_k(unmapped(flow, (64, 64, 64)), CHIPS[flow.name], {}) is None
+    best = flow.split_k(unmapped(flow, (64, 64, 64)), CHIPS[flow.name], {})
+    assert best is None if flow is SEPARATED else best.slices == 1
 
 
 @BOTH
@@ -164,11 +165,10 @@ def test_every_choice_says_who_made_it():
 
 
 CARRIED_BY_NEITHER = [
-    (Schedule(slice_k=32), "slice_k"),
-    (Schedule(split_k=2), "split_k"),
-    (Schedule(split_k=2, merge_order="descending"), "split_k, merge_order"),
-    (Schedule(split_k=2, merge_into="output"), "split_k, merge_into"),
-    (Schedule(split_k=2, partial_format="fp16", merge_format="fp64"), "split_k, partial_format, merge_format"),
+    (Schedule(slice_k=32, merge_order="descending"), "merge_order"),
+    (Schedule(split_k=2, merge_order="descending"), "merge_order"),
+    (Schedule(split_k=2, merge_into="output"), "merge_into"),
+    (Schedule(split_k=2, partial_format="fp16", merge_format="fp64"), "partial_format, merge_format"),
     (Schedule(k_permutation=(1, 0)), "k_permutation"),
     (Schedule(remainder="first", tile_k=16), "remainder"),
     (Schedule(operand_rounding="RZ"), "operand_rounding"),
@@ -183,6 +183,14 @@ def test_what_no_program_carries_of_a_schedule_is_named(flow, schedule, names):
     gemm = unmapped(flow, (64, 64, 64), "native", schedule, format="fp16")
     with pytest.raises(UnsupportedError, match=f"programs of family {flow.name} carry no .*{names}"):
         flow.map(gemm, CHIPS[flow.name], {})
+
+
+@pytest.mark.parametrize(("schedule", "name"), [(Schedule(split_k=2), "split_k"), (Schedule(slice_k=32), "slice_k")])
+def test_slices_of_k_are_for_the_coupled_flow_alone(schedule, name):
+    gemm = unmapped(SEPARATED, (64, 64, 64), "native", schedule, format="fp16")
+    COUPLED.map(unmapped(COUPLED, (64, 64, 64), "native", schedule, format="fp16"), CHIPS[COUPLED.name], {})
+    with pytest.raises(UnsupportedError, match=f"programs of family davinci_separated carry no {name}"):
+        SEPARATED.map(gemm, CHIPS[SEPARATED.name], {})
 
 
 @BOTH

@@ -178,7 +178,7 @@ def test_every_plan_has_the_evaluators_bits(device, scheme, options):
         return
     got, expected, program = both(device, plan, sizes, cut)
     assert np.array_equal(got, expected)
-    assert program.computes == (not plan.clamp)
+    assert program.computes
     assert timing.run(program, load(device)).cycles > 0
 
 
@@ -419,7 +419,7 @@ def test_c_and_bias_cost_time(device):
 
     plain, with_c = cycles(), cycles(c=True, beta=0.5)
     assert plain < with_c <= cycles(c=True, beta=0.5, bias=True, output="fp32")
-    assert not lower(plan, chip, *sizes, {"c": True}).computes
+    assert lower(plan, chip, *sizes, {"c": True}).computes
 
 
 @pytest.mark.parametrize(

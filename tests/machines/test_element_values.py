@@ -54,10 +54,12 @@ def codes_of(values: CodedValue | tuple[CodedValue, ...]) -> np.ndarray:
     return np.array([x.code for x in listed], code_dtype(format_of(listed[0].format)))
 
 
-def check_chain(steps: tuple[ElementStep, ...], device: Any) -> None:
-    """Each matrix instruction gives what the device's instruction gives; each operand is what an earlier step left."""
+def check_chain(steps: tuple[ElementStep, ...], device: Any, added: tuple[CodedValue, ...] = ()) -> None:
+    """Each matrix instruction gives what the device's instruction gives; each operand is what an earlier step left, or
+    an element of C or the bias (`added`).
+    """
     left: dict[tuple[Any, ...], CodedValue] = {}
-    results = set()
+    results = set(added)
     for step in steps:
         is_global = "[" not in step.place
         where = (step.place,) if is_global else (step.kernel, step.core, step.place)
@@ -89,6 +91,44 @@ def test_the_steps_lead_to_the_element(device: str, options: dict[str, Any], siz
         assert steps[-1].after.code == result.codes[place]
         check_chain(steps, chip)
     assert result.executed["mma"] > 0
+
+
+@pytest.mark.parametrize(
+    ("device", "options"),
+    [
+        ("h200", {"format": "fp16"}),
+        ("a100", {"scheme": "tf32x3"}),
+        ("b200", {"scheme": "bf16x9"}),
+        ("mi300x", {"scheme": "sgemm-cube"}),
+    ],
+)
+def test_c_and_bias(device: str, options: dict[str, Any]) -> None:
+    m, n, k = 37, 29, 83
+    a, b, _ = operands(m, n, k, None)
+    rng = np.random.default_rng(8)
+    c, bias = rng.standard_normal((m, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
+    chip = hwsim.device(device)
+    for more in ({"c": c, "alpha": 0.75, "beta": -1.25}, {"bias": bias}, {"c": c, "bias": bias}, {}):
+        given = {**options, **more}
+        result = hwsim.run(a, b, given.pop("c", None), device=device, values=[(0, 0), (30, 20)], timing=False, **given)
+        plain = hwsim.run(a, b, more.get("c"), device=device, timing=False, **given)
+        assert result.result_sha256 == plain.result_sha256
+        for (row, col), steps in result.values.items():
+            assert steps[-1].after.code == result.codes[row, col]
+            added = [more[name][at] for name, at in (("c", (row, col)), ("bias", col)) if name in more]
+            check_chain(steps, chip, tuple(CodedValue("fp32", int(x.view(np.uint32))) for x in added))
+
+
+@pytest.mark.parametrize("scheme", ["native", "bf16x9"])
+def test_places_in_a_stack_that_one_program_computes(scheme: str) -> None:
+    rng = np.random.default_rng(9)
+    a, b = (rng.standard_normal((2, 3, *shape)).astype(np.float32) for shape in ((20, 40), (40, 24)))
+    asked = [(1, 2), (0, 0, 1, 2), (1, 0, 19, 23), (1, 2, 0, 7)]
+    result = hwsim.run(a, b, device="b200", scheme=scheme, values=asked, timing=False)
+    ends = [steps[-1].after.code for steps in result.values.values()]
+    assert ends == [result.codes[at] for at in ((0, 0, 1, 2), *asked[1:])]
+    for steps in result.values.values():
+        check_chain(steps, hwsim.device("b200"))
 
 
 def test_the_operands_are_the_row_and_the_column_in_order_of_k() -> None:
@@ -166,7 +206,7 @@ def test_options_that_forbid_a_program(options: dict[str, Any], said: str) -> No
 
 
 def test_where_no_program_gives_the_bits() -> None:
-    with pytest.raises(hwsim.UnsupportedError, match="values: no program gives these bits"):
+    with pytest.raises(hwsim.UnsupportedError, match="values: a program computes all of C"):
         hwsim.run(m=16, n=16, k=16, device="h200", values=[(0, 0)], rows=[0])
 
 

@@ -1,7 +1,8 @@
 """The dataflow of coupled DaVinci cores (Ascend 910A): cube, vector unit and all buffers are in one core.
 
-Algorithm 1 of SGEMM-cube (arXiv 2507.23387): block rows of A are distributed over the cores; groups of N_fused blocks
-of A stay in L1 while B is streamed through L1, L0A and L0B, single- or double-buffered; a finished block of C goes
+Algorithm 1 of SGEMM-cube (arXiv 2507.23387) on each core of a grid: block rows of A are dealt over its rows, block
+columns of B over its columns (the paper's grid has one column), slices of K over layers. Groups of N_fused blocks of A
+stay in L1 while B is streamed through L1, L0A and L0B, single- or double-buffered; a finished block of C goes
 through UB to global memory by read, add, write. Each group is accumulated in L0C from zero and added to C by the vector
 unit.
 """
@@ -12,14 +13,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
-from hwsim.dataflows.davinci.coupled_mapping import mapped
+from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
+from hwsim.dataflows.davinci.slice_sum import sliced_combine_pass
 from hwsim.dataflows.elementwise import (
     WORD_BITS,
     Pass,
-    combine_pass,
     lower_pass,
     placeholder_pass,
     zero_pass,
@@ -31,6 +33,7 @@ from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_e
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
+from hwsim.gemm.plan import TermValue
 from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ class CoupledDataflow:
         Raises InputError for a blocking that exceeds the core's memories, UnsupportedError for what its programs do not
         support.
         """
-        plan = check_carried(gemm, NAME, epilogue=False, layouts=False)
+        plan = check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
         core = CoupledPlan.of(plan, gemm.unit, device)
         return mapped(gemm, core, device, options, NAME, self.tile_order)
 
@@ -69,14 +72,15 @@ class CoupledDataflow:
         kernel, plan = _kernel_of(gemm), plan_of(gemm)
         refuse_epilogue(gemm, NAME)
         core = CoupledPlan.of(plan, kernel.instruction, device)
-        return _program(gemm, core, _tiling(kernel), device, _convert_a(kernel) == IN_KERNEL)
+        return _program(gemm, core, kernel, device)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
-        """Always None: split-K is not supported."""
-        return None
+        """The best number of slices of K by estimate. A run without split-K gets no advice."""
+        plan = check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
+        return best_split_k(gemm, CoupledPlan.of(plan, gemm.unit, device), device, options, self.tile_order)
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
-        """The mapping as results show it: tile, n_fused, buffering, k_group (K accumulated from zero) and unit."""
+        """The mapping as results show it: tile, n_fused, buffering, k_group (K accumulated from zero), unit, grid."""
         kernel = _kernel_of(gemm)
         tiling, is_joined = _tiling(kernel), plan_of(gemm).join == "group"
         return {
@@ -85,6 +89,7 @@ class CoupledDataflow:
             "buffering": buffering_of(kernel.stages),
             "k_group": tiling.promotion_interval(gemm.schedule.promotion_k, is_joined),
             "unit": kernel.instruction,
+            **_grid_facts(kernel),
         } | ({"convert_a": IN_KERNEL} if _convert_a(kernel) == IN_KERNEL else {})
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
@@ -98,7 +103,8 @@ COUPLED = CoupledDataflow()
 
 
 def _kernel_of(gemm: Gemm) -> KernelMapping:
-    return mapping_of(gemm, NAME, (declared.N_FUSED,), (declared.CONVERT_A,)).kernels[0]
+    possible = declared.CONVERT_A, declared.GRID_ROWS, declared.GRID_COLS
+    return mapping_of(gemm, NAME, (declared.N_FUSED,), possible).kernels[0]
 
 
 def _tiling(kernel: KernelMapping) -> Tiling:
@@ -111,15 +117,34 @@ def _convert_a(kernel: KernelMapping) -> str:
     return str(next((one.value for one in kernel.settings if one.name == declared.CONVERT_A.name), BEFORE))
 
 
-def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, converts_a: bool) -> Program:
-    """The kernels in order. converts_a: the GEMM kernel splits A, so A's pieces are in no array."""
+def _grid_facts(kernel: KernelMapping) -> dict[str, Any]:
+    """The grid of cores as results show it; nothing for records without one."""
+    found = {one.name: one.value for one in kernel.settings}
+    names = declared.GRID_ROWS.name, declared.GRID_COLS.name
+    return {"grid": [found[name] for name in names]} if names[0] in found else {}
+
+
+def _grid(kernel: KernelMapping, slices: int, cores: int) -> CoreGrid:
+    """The grid of cores; block rows of A over all cores where the record names none. slices: of K."""
+    if not _grid_facts(kernel):
+        return CoreGrid.algorithm_1(cores)
+    return CoreGrid.given(
+        (whole(kernel, declared.GRID_ROWS.name), whole(kernel, declared.GRID_COLS.name)), slices, cores
+    )
+
+
+def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Device) -> Program:
+    """The kernels in order. Where the GEMM kernel splits A, A's pieces are in no array."""
     plan, (m, n, k) = core.plan, gemm.problem.sizes
+    tiling, converts_a = _tiling(kernel), _convert_a(kernel) == IN_KERNEL
+    lengths = gemm.schedule.slice_lengths(k)
     operands = [OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)]
     output = GlobalArray("C", m, n, gemm.output)
     targets = [output]
-    if not core.is_single and not core.is_joined:
-        targets = [GlobalArray(f"T{i + 1}", m, n, core.sum_format) for i in range(len(plan.terms))]
-    joins = [] if targets[0] is output else [_join(core, targets, output)]
+    if len(lengths) > 1 or not (core.is_single or core.is_joined):
+        count = 1 if core.is_joined else len(plan.terms)
+        targets = [GlobalArray(f"T{i + 1}", m * len(lengths), n, core.sum_format) for i in range(count)]
+    joins = [] if targets[0] is output else [_join(core, targets, output, len(lengths))]
     promotion_interval = tiling.promotion_interval(gemm.schedule.promotion_k, core.is_joined)
     if converts_a:
         core.check_conversion()
@@ -136,6 +161,8 @@ def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, conv
             b=operands[1].pieces,
             targets=targets,
             sizes=(m, n, k),
+            grid=_grid(kernel, len(lengths), device.cores),
+            slice_lengths=lengths,
         ).kernel()
     )
     kernels += [lower_pass(work, device) for work in joins]
@@ -153,12 +180,14 @@ def _program(gemm: Gemm, core: CoupledPlan, tiling: Tiling, device: Device, conv
     )
 
 
-def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray) -> Pass:
-    """The pass that combines the terms to C, or a placeholder with the same work."""
+def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray, slices: int) -> Pass:
+    """The pass that adds the slices of each term and combines the terms to C, or a placeholder with the same work."""
     if not core.placeholder_ops:
-        return combine_pass("combine", core.plan.combine, terms, output)
+        combine = TermValue(0) if core.is_joined else core.plan.combine
+        return sliced_combine_pass("combine", combine, terms, output, slices)
     words = 2 if format_of(output.format).bits > WORD_BITS or core.plan.arithmetic == "exact" else 1
-    return placeholder_pass("combine", terms, [output], core.placeholder_ops, words)
+    count = core.placeholder_ops + len(terms) * (slices - 1)
+    return placeholder_pass("combine", terms, [output], count, words)
 
 
 def _computes(core: CoupledPlan, is_split: bool) -> bool:

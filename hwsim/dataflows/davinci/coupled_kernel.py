@@ -1,8 +1,8 @@
 """The GEMM kernel of a coupled DaVinci core: A stationary in L1, B streamed, C accumulated in global memory through UB.
 
-Block rows of A are distributed cyclically over the cores. L0C is released as soon as the vector unit has copied it out,
-UB's one block of C (Eq. 10) when it is stored. The block of C still delays the cube: MTE2 works in order, so the next
-blocks of B wait behind the read of C.
+Blocks of C, and slices of K, are dealt over a grid of cores (core_grid). L0C is released as soon as the vector unit has
+copied it out, UB's one block of C (Eq. 10) when it is stored. The block of C still delays the cube: MTE2 works in
+order, so the next blocks of B wait behind the read of C.
 
 A is read from global memory as pieces in the unit's format, or, as Algorithm 1 has it, as it was given: then the vector
 unit splits its blocks in UB, and MTE3 puts the pieces into L1, once per group of blocks.
@@ -10,14 +10,15 @@ unit splits its blocks in UB, and MTE3 puts the pieces into L1, once per group o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hwsim.dataflows.davinci.core_grid import CoreGrid, GridShare, KSlice
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
-from hwsim.program.builder import CoreShare, KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
+from hwsim.program.builder import CoreShare, KernelBuilder, Span, StreamBuilder, blocks_of_share
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
 class ColumnBlock:
     """One block of C (a block row and a block column), for one group of blocks of A in L1.
 
-    terms: those accumulated at the same time. group: K of the blocks of A. is_first: the core uses this A for the first
-    time, and loads it; is_last: the A is released after this block of C.
+    terms: those accumulated at the same time. part: the slice of K. group: K of the blocks of A. is_first: the core
+    uses this A for the first time, and loads it; is_last: the A is released after this block of C.
     """
 
     terms: list[int]
+    part: KSlice
     row: Span
     group: Span
     col: Span
@@ -59,8 +61,9 @@ class CoupledKernel:
     """Writes the GEMM kernel for all terms of a plan.
 
     a: arrays of its pieces by number, or the array of A itself, whose blocks this kernel splits. b: arrays of its
-    pieces. targets: of each term, or of C where terms are combined after every step of K.
-    promotion_interval: K that is accumulated from zero, where they are.
+    pieces. targets: of each term, or of C where terms are combined after every step of K; slice i of K has the rows
+    from i m on. promotion_interval: K that is accumulated from zero, where they are. grid: of cores. slice_lengths: of
+    the slices of K, in order.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class CoupledKernel:
         b: Mapping[int, GlobalArray],
         targets: list[GlobalArray],
         sizes: tuple[int, int, int],
+        grid: CoreGrid,
+        slice_lengths: Sequence[int],
     ) -> None:
         self.core, self.plan, self.tiling, self.promotion_interval, self.device = (
             core,
@@ -82,6 +87,7 @@ class CoupledKernel:
             device,
         )
         self.a, self.b, self.targets, self.sizes = a, b, targets, sizes
+        self.grid, self.slice_lengths = grid, slice_lengths
         memory = vector_of(device).memory
         self.mte2 = link_engine(device, "GM", "L1")
         self.mte1_a = link_engine(device, "L1", "L0A")
@@ -132,32 +138,41 @@ class CoupledKernel:
 
     def kernel(self) -> Kernel:
         """The complete kernel, for all cores."""
-        for share in distribute(self.sizes[0], self.tiling.b_m, self.device.cores):
+        t, (m, n, _) = self.tiling, self.sizes
+        for share in self.grid.shares(m, n, (t.b_m, t.b_n), self.slice_lengths):
             stream = StreamBuilder("main")
             self._core(stream, share)
             self.builder.group(share.first, share.count, stream)
         return self.builder.finish()
 
-    def _core(self, s: StreamBuilder, share: CoreShare) -> None:
-        """The stream of one core: every sweep of terms over its block rows of A."""
-        t, (_, n, k) = self.tiling, self.sizes
+    def _core(self, s: StreamBuilder, share: GridShare) -> None:
+        """The stream of one core: every sweep of terms over its slices of K and its block rows of A."""
+        t, grid = self.tiling, self.grid
+        place, col_place = grid.place(s)
+        columns = list(_peeled(share.cols))
         for terms in self.core.k_sweeps:
-            for row in blocks_of_share(s, "row", share, t.b_m, self.device.cores):
-                for group in s.blocks("group", k, t.n_fused * t.b_k):
-                    columns = list(_peeled(n, t.b_n))
-                    for i, (start, count, width) in enumerate(columns):
-                        is_last = i == len(columns) - 1
-                        with s.loop("column", count) as (_, j):
-                            col = Span(j, j * t.b_n + start, width, None, is_last)
-                            self._column(s, ColumnBlock(terms, row, group, col, i == 0, is_last))
-                    s.advance("A.base", -(-group.size // t.b_k) * self.core.resident)
+            for part in share.slices:
+                for row in blocks_of_share(s, "row", share.rows, t.b_m, grid.rows, place):
+                    for group in s.blocks("group", part.length, t.n_fused * t.b_k):
+                        for i, (first, count, rest) in enumerate(columns):
+                            is_last = i == len(columns) - 1
+                            with s.loop("column", count) as (_, j):
+                                index = j * grid.cols + first * grid.cols + col_place
+                                col = Span(index, index * t.b_n, rest or t.b_n, None, is_last)
+                                at = ColumnBlock(
+                                    terms, part=part, row=row, group=group, col=col, is_first=i == 0, is_last=is_last
+                                )
+                                self._column(s, at)
+                        s.advance("A.base", -(-group.size // t.b_k) * self.core.resident)
 
     def _column(self, s: StreamBuilder, at: ColumnBlock) -> None:
         """Emit one block of C for one group of A blocks."""
         is_joined, count = self.core.is_joined, len(at.terms)
         target = self.targets[0 if is_joined else at.terms[0]]
         c_tile = LocalTile(self.c.name, at.row.size, at.col.size, target.format)
-        c_global = GlobalTile(target.name, at.row.start, at.col.start, at.row.size, at.col.size)
+        c_global = GlobalTile(
+            target.name, at.row.start + at.part.number * self.sizes[0], at.col.start, at.row.size, at.col.size
+        )
         if is_joined:
             self._load_c(s, c_tile, c_global)
             s.emit(self.vector, "sync", waits=[self.c.full])
@@ -179,7 +194,7 @@ class CoupledKernel:
         """The `DepthBlock` of a block of K within a run of K of a group of blocks of A."""
         before = run.index * (self.promotion_interval // self.tiling.b_k) if self.core.is_joined else Affine()
         slot = (block.index + before) * len(self.core.a_pieces(at.terms))
-        return DepthBlock(at, block.size, at.group.start + run.start + block.start, slot, block.zero_at)
+        return DepthBlock(at, block.size, at.group.start + run.start + block.start + at.part.start, slot, block.zero_at)
 
     def _load_c(self, s: StreamBuilder, c_tile: LocalTile, c_global: GlobalTile) -> None:
         s.emit(self.load_c, "copy", c_tile, [c_global], [self.c.free], [self.c.full], label="C")
@@ -325,11 +340,13 @@ class CoupledKernel:
         ops.signal(replace(self.l0c.free, count=count))
 
 
-def _peeled(extent: int, block: int) -> Iterator[tuple[int, int, int]]:
-    """(start, blocks, elements of each) of an extent, with the first and the last block separate."""
-    starts = list(range(0, extent, block))
-    yield 0, 1, min(block, extent)
-    if len(starts) > 2:
-        yield block, len(starts) - 2, block
-    if len(starts) > 1:
-        yield starts[-1], 1, extent - starts[-1]
+def _peeled(share: CoreShare) -> Iterator[tuple[int, int, int]]:
+    """(first block, blocks, elements of a partial one or 0) of a core's block columns, with the first and the last
+    separate.
+    """
+    blocks = share.whole + bool(share.rest)
+    yield 0, 1, share.rest if blocks == 1 else 0
+    if blocks > 2:
+        yield 1, blocks - 2, 0
+    if blocks > 1:
+        yield blocks - 1, 1, share.rest

@@ -1,20 +1,25 @@
-"""Chooses the blocking of a GEMM on a coupled DaVinci core: tile, blocks of A in L1, buffers, K per accumulation.
+"""Chooses the mapping of a GEMM on coupled DaVinci cores: grid, tile, blocks of A in L1, buffers, K per accumulation.
 
-It fills in the record's mapping and, where the plan leaves it open, the schedule's `promotion_k`.
+It fills in the record's mapping and, where the plan leaves it open, the schedule's `promotion_k`. That is the K of the
+tile which Algorithm 1 takes by estimate, whatever the grid, so that dealing changes no bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
+from hwsim.dataflows.davinci.core_grid import CoreGrid
+from hwsim.dataflows.davinci.coupled_estimate import Candidates, CoupledEstimate, grids, slice_sum_cycles
+from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check, choose, legal, n_fused
 from hwsim.dataflows.options import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
+from hwsim.dataflows.protocol import SplitK
 from hwsim.dataflows.records import decision, tile_text
 from hwsim.devices import dot_spec
 from hwsim.errors import InputError
@@ -22,6 +27,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
+from hwsim.gemm.schedule import SLICE_MULTIPLE
 from hwsim.numerics.units import IntegerUnit
 
 if TYPE_CHECKING:
@@ -38,15 +44,16 @@ def mapped(
     """
     schedule = gemm.schedule
     buffering = options.get("buffering") or DEFAULT_BUFFERING
-    tile = _tile(core, gemm, device, keyed_tile(options.get("tile"), order))
-    fused = _blocks_of_a(core, tile, schedule.promotion_k, options.get("n_fused"))
+    blocking = _blocking(core, gemm, device, options, order)
+    tile, fused, grid = blocking.tile, blocking.n_fused, blocking.grid
     tiling = Tiling(tile.m, tile.k, tile.n, fused, BUFFERS[buffering])
     convert_a = options.get("convert_a") or BEFORE
     if convert_a == IN_KERNEL:
         core.check_conversion()
     core.scratch_rows(tiling, device, core.conversion_room(tiling, device) if convert_a == IN_KERNEL else 0)
-    promotion_interval = tiling.promotion_interval(schedule.promotion_k, core.is_joined)
-    if schedule.promotion_k is None and (promotion_interval < gemm.problem.k or not _adds_exactly(core, device)):
+    promotion_interval = tiling.promotion_interval(blocking.promotion_k, core.is_joined)
+    longest = max(schedule.slice_lengths(gemm.problem.k))
+    if schedule.promotion_k is None and (promotion_interval < longest or not _adds_exactly(core, device)):
         schedule = replace(schedule, promotion_k=promotion_interval)
     kernel = KernelMapping(
         "gemm",
@@ -55,13 +62,19 @@ def mapped(
         tile,
         stages=tiling.buffers,
         accumulators=core.accumulators,
-        settings=settings_of({"n_fused": fused} | ({"convert_a": convert_a} if convert_a != BEFORE else {})),
+        settings=settings_of(
+            {"n_fused": fused}
+            | ({"convert_a": convert_a} if convert_a != BEFORE else {})
+            | {"grid_rows": grid.rows, "grid_cols": grid.cols}
+        ),
     )
-    fits = "k_group / b_k" if _is_fixed(core, gemm) else "as many blocks of A as L1 holds beside two of B (Eq. 8)"
+    is_fixed = blocking.promotion_k is not None and not core.is_joined
+    fits = "k_group / b_k" if is_fixed else "as many blocks of A as L1 holds beside two of B (Eq. 8)"
     decisions = (
         decision(options, "tile", tile_text(tile, order), "estimate", "the fewest cycles of cube, MTE1 and MTE2"),
         decision(options, "n_fused", fused, "default", fits),
         decision(options, "buffering", buffering, "default"),
+        decision(options, "grid", f"{grid.rows},{grid.cols}", "estimate", "the fewest cycles of cube, MTE1 and MTE2"),
         _interval_decision(core, gemm, promotion_interval),
         *([decision(options, "convert_a", convert_a, "default")] if options.get("convert_a") else []),
     )
@@ -84,11 +97,6 @@ def _adds_exactly(core: CoupledPlan, device: Device) -> bool:
     return is_bounded or vector is None or vector.specials.overflow != "saturate"
 
 
-def _is_fixed(core: CoupledPlan, gemm: Gemm) -> bool:
-    """Whether the promotion interval is given and equals the K of the blocks of A in L1."""
-    return gemm.schedule.promotion_k is not None and not core.is_joined
-
-
 def _interval_decision(core: CoupledPlan, gemm: Gemm, promotion_interval: int) -> Decision:
     if core.plan.k_group is not None:
         return Decision("k_group", str(promotion_interval), "scheme")
@@ -98,18 +106,96 @@ def _interval_decision(core: CoupledPlan, gemm: Gemm, promotion_interval: int) -
     return Decision("k_group", str(promotion_interval), "default", why=why)
 
 
-def _tile(core: CoupledPlan, gemm: Gemm, device: Device, given: Tile | None) -> Tile:
-    """The tile, `given` or the fastest by estimate, checked against the core's memories."""
-    tile = _fastest(core, gemm, device) if given is None else given
-    check(core.limits, (tile.m, tile.k, tile.n), core.accumulators)
-    return tile
+@dataclass(frozen=True, slots=True)
+class GridBlocking:
+    """A tile, the blocks of A in L1, the grid of cores, and the K accumulated from zero (None: see
+    `Tiling.promotion_interval`).
+    """
+
+    tile: Tile
+    n_fused: int
+    grid: CoreGrid
+    promotion_k: int | None
+    cycles: float
 
 
-def _fastest(core: CoupledPlan, gemm: Gemm, device: Device) -> Tile:
-    """The fastest tile by estimate, with b_k a power of two, or a divisor of k_group."""
-    group, limits = gemm.schedule.promotion_k, core.limits
+def _blocking(
+    core: CoupledPlan, gemm: Gemm, device: Device, options: Mapping[str, Any], order: tuple[str, str, str]
+) -> GridBlocking:
+    """The blocking: as the options have it, the rest by estimate.
+
+    Raises InputError for a tile, a grid or a number of blocks of A that does not fit.
+    """
+    lengths = gemm.schedule.slice_lengths(gemm.problem.k)
+    sizes, promotion_k = (gemm.problem.m, gemm.problem.n, max(lengths)), gemm.schedule.promotion_k
+    asked, wanted = keyed_tile(options.get("tile"), order), options.get("n_fused")
+    base = _fastest(core, promotion_k, device, sizes) if asked is None else asked
+    check(core.limits, (base.m, base.k, base.n), core.accumulators)
+    fused = _blocks_of_a(core, base, promotion_k, wanted)
+    if promotion_k is None and not core.is_joined and fused * base.k < sizes[2]:
+        promotion_k = fused * base.k
+    tiles = np.array([(base.m, base.k, base.n)], np.int64)
+    if asked is None and wanted is None:
+        tiles = _candidates(core.limits, core.accumulators, core.is_joined, core.resident, promotion_k)
+    candidates = _fused_candidates(
+        core, tiles, promotion_k, sizes[2], BUFFERS[options.get("buffering") or DEFAULT_BUFFERING]
+    )
+    if asked is not None or wanted is not None:
+        candidates = replace(candidates, fused=np.array([fused], np.int64))
+    given = options.get("grid")
+    among = [CoreGrid.given(given, len(lengths), device.cores)] if given else grids(device.cores, len(lengths))
+    estimate = CoupledEstimate(device, core.unit, core.limits, (sizes[0], sizes[1], sum(lengths)), len(lengths))
+    at, grid, cycles = estimate.best(candidates, among)
+    b_m, b_k, b_n = candidates.tiles[at].tolist()
+    if not given:
+        grid = replace(grid, rows=min(grid.rows, -(-sizes[0] // b_m)), cols=min(grid.cols, -(-sizes[1] // b_n)))
+    return GridBlocking(Tile(b_m, b_n, b_k), int(candidates.fused[at]), grid, promotion_k, cycles)
+
+
+def _fused_candidates(core: CoupledPlan, tiles: Tiles, group: int | None, k: int, buffers: int) -> Candidates:
+    """The tiles with the blocks of A that stay in L1, without those that do not hold all of K where `group` is open."""
+    limits = core.limits
+    b_m, b_k, b_n = tiles.T
+    most = (limits.l1 - 2 * b_k * b_n) // (b_m * b_k * core.resident)
+    if core.is_joined:
+        steps = 1 if group is None else group // b_k
+        fused, fits = np.maximum(steps, most // steps * steps), most >= steps
+    elif group is None:
+        fused, fits = most, most >= -(-k // b_k)
+    else:
+        fused, fits = group // b_k, most >= group // b_k
+    fits &= _has_scratch(core, b_m, b_n)
+    return Candidates(tiles[fits], fused[fits], buffers)
+
+
+def _has_scratch(core: CoupledPlan, b_m: Tiles, b_n: Tiles) -> NDArray[np.bool_]:
+    """Whether UB holds a fractal's rows of each scratch block beside a block of C, of b_m x b_n elements each."""
+    limits = core.limits
+    needed: NDArray[np.bool_] = C_BYTES * b_n * (b_m + core.scratch_blocks * limits.rows) <= limits.ub_bytes
+    return needed
+
+
+def best_split_k(
+    gemm: Gemm, core: CoupledPlan, device: Device, options: Mapping[str, Any], order: tuple[str, str, str]
+) -> SplitK:
+    """The number of slices of K with the least estimated time, a power of two up to the number of cores."""
+    k, multiple = gemm.problem.k, gemm.schedule.slice_multiple or SLICE_MULTIPLE
+    cycles: dict[int, float] = {}
+    count = 1
+    while count <= device.cores and count * multiple <= k:
+        cut = replace(gemm, schedule=replace(gemm.schedule, split_k=count, slice_k=None))
+        summed = slice_sum_cycles(device, gemm.problem.m * gemm.problem.n, count, len(core.plan.terms))
+        cycles[count] = _blocking(core, cut, device, options, order).cycles * len(core.k_sweeps) + summed
+        count *= 2
+    best = min(cycles, key=lambda one: cycles[one])
+    return SplitK(best, cycles[best] / cycles[1], advise_below=0.0)
+
+
+def _fastest(core: CoupledPlan, group: int | None, device: Device, sizes: tuple[int, int, int]) -> Tile:
+    """The fastest tile of Algorithm 1 by estimate, with b_k a power of two, or a divisor of k_group."""
+    limits = core.limits
     tiles = _candidates(limits, core.accumulators, core.is_joined, core.resident, group)
-    blocks = choose(device, core.unit, limits, gemm.problem.sizes, tiles)
+    blocks = choose(device, core.unit, limits, sizes, tiles)
     if blocks is None:
         raise InputError(
             f"k_group = {group}: no block b_k divides it into as many blocks as L1 holds; allowed: multiples of "

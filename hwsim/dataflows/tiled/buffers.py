@@ -183,8 +183,8 @@ class KernelBuffers:
     stage: the barrier of a stage of both operands (not declared where nothing is staged). cta: the gate by which a CTA
     waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
     (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
-    TMEM. out, scratch, c: of the epilogue. staging: results on their way through shared memory. spill: None where all
-    accumulators are in registers. shared: None where no CTAs share tiles.
+    TMEM. out, scratch, addends: of the epilogue. staging: results on their way through shared memory. spill: None where
+    all accumulators are in registers. shared: None where no CTAs share tiles.
     """
 
     every: tuple[RingBuffer, ...]
@@ -199,7 +199,7 @@ class KernelBuffers:
     join_barrier: Barrier | None
     out: RingBuffer | None
     scratch: tuple[RingBuffer, ...]
-    c: RingBuffer | None
+    addends: tuple[RingBuffer, ...]
     staging: RingBuffer | None
     spill: SpillBarriers | None
     shared: SharedSums | None
@@ -333,15 +333,17 @@ class _Allocation:
         join_barrier = self.barrier("join0", 1) if straight else None
         out: RingBuffer | None = None
         scratch: tuple[RingBuffer, ...] = ()
-        c: RingBuffer | None = None
+        addends: tuple[RingBuffer, ...] = ()
         chunk, end = design.chunk_rows * n, kernel.epilogue
         if not design.stores_accumulators:
             wide = chunk * (end.words if end.placeholder_ops else 1)
             out = self.ring("out", family.registers, 2, wide, design.out_format, synced=True)
             count = 0 if end.placeholder_ops else design.epilogue_scratch
             scratch = tuple(self.ring(f"end{i}", family.registers, 1, chunk, "fp32") for i in range(count))
-            if end.c is not None:
-                c = self.ring("c", family.registers, 2, chunk, end.c.format, synced=True)
+            addends = tuple(
+                self.ring(name, family.registers, 2, chunk, matrix.format, synced=True)
+                for name, matrix in zip(("c", "c.in"), end.addends, strict=False)
+            )
         staging: RingBuffer | None = None
         if family.store_shared:
             staged = design.accumulator if design.stores_accumulators else end.target.format
@@ -366,7 +368,7 @@ class _Allocation:
             join_barrier=join_barrier,
             out=out,
             scratch=scratch,
-            c=c,
+            addends=addends,
             staging=staging,
             spill=spill,
             shared=shared,

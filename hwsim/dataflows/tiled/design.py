@@ -331,7 +331,7 @@ class KernelDesign:
         end = self.kernel.epilogue
         if end.placeholder_ops:
             return False
-        untouched = end.alpha == 1 and end.c is None and not end.bias and not any(self.promoted)
+        untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted)
         return untouched and (
             end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator)
         )
@@ -346,7 +346,7 @@ class KernelDesign:
         """The number of fp32 scratch tiles of the epilogue."""
         end = self.kernel.epilogue
         needed = 0 if end.value is None or self.kernel.joined else depth(end.value)
-        if end.c is not None or end.alpha != 1 or end.target.format != "fp32" or needed:
+        if end.addends or end.alpha != 1 or end.target.format != "fp32" or needed:
             return needed + 2
         return 0
 

@@ -84,11 +84,13 @@ class KernelOperand:
 @quick
 @dataclass(frozen=True, slots=True)
 class TileEpilogue:
-    """The epilogue of a tile: target = cast(alpha * value + beta * C), where C is one of the matrices.
+    """The epilogue of a tile: target = cast(alpha * (value + scale * previous) + beta * C + bias).
 
     value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K. placeholder_ops:
     elementwise operations per element of `words` 32-bit words in place of arithmetic that is not fp32 (timing only;
-    value, alpha and beta are then not computed). bias: one more addition. order: which of value and C is the left
+    value, alpha and beta are then not computed). bias: one more addition, of this row, where it has a name. fused: the
+    multiplication that is one instruction with the addition of C, "alpha" or "beta". previous: the sum that a kernel
+    before this one wrote (None: there is none); scale: a power of two; order: which of value and `previous` is the left
     operand of their sum.
     """
 
@@ -98,10 +100,19 @@ class TileEpilogue:
     beta: float = 0.0
     c: MatrixRef | None = None
     bias: bool = False
+    bias_row: str = ""
+    fused: Literal["", "alpha", "beta"] = ""
     partial: tuple[MatrixRef, ...] = ()
     placeholder_ops: int = 0
     words: int = 1
+    previous: MatrixRef | None = None
+    scale: float = 1.0
     order: Literal["value", "c"] = "value"
+
+    @property
+    def addends(self) -> tuple[MatrixRef, ...]:
+        """The matrices of C's size that are added, in this order."""
+        return tuple([matrix for matrix in (self.previous, self.c) if matrix is not None])
 
 
 @dataclass(frozen=True, slots=True)

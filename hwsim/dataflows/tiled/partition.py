@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.record import Gemm
 
 WHOLE = 1 << 40  # a run of K that no matrix and no tile is as long as: all of a slice, in one
+BIAS = "bias"  # the array of the bias, one row
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 
 
@@ -122,25 +123,22 @@ class Partition:
         return 0 if is_fp32 else max(1, operations(expression))
 
     @property
-    def computes(self) -> bool:
-        """Whether the functional machine computes the plan's values from the program."""
-        plan, problem = self.plan, self.gemm.problem
-        if self.placeholder_ops or plan.clamp or plan.specials != "unit" or plan.split != "round":
-            return False
-        if problem.bias is not None or problem.has_c or (self.gemm.epilogue.alpha != 1 and self.model.d != "fp32"):
-            return False
+    def time_alone(self) -> str:
+        """Why the program computes no bits; empty where it computes them."""
+        plan, problem, end = self.plan, self.gemm.problem, self.gemm.epilogue
+        has_epilogue = end.alpha != 1 or problem.has_c or problem.bias is not None
         is_wide = format_of(plan.input_format).bits > 32
-        return not (is_wide and any(piece.format != plan.input_format for piece in (*plan.a_pieces, *plan.b_pieces)))
-
-    def computes_with(self, parts: Sequence[KernelTerms]) -> bool:
-        """Whether it does with these kernels.
-
-        Where one adds to the C of the previous one, C passes through memory in the output format, and alpha applies in
-        the last kernel only.
-        """
-        chained = any(part.accumulates for part in parts)
-        is_plain = self.gemm.epilogue.alpha == 1 and self.output.format == self.model.d
-        return self.computes and (is_plain or not chained)
+        why = {
+            f"{plan.arithmetic} sums of {self.model.d} results": self.placeholder_ops,
+            f"pieces by {plan.split}": plan.split != "round",
+            f"an epilogue on {self.model.d} results": has_epilogue and self.model.d != "fp32",
+            f"pieces of {plan.input_format} operands": is_wide
+            and any(piece.format != plan.input_format for piece in (*plan.a_pieces, *plan.b_pieces)),
+            "beta = 0 with a C": problem.has_c and not end.beta,
+            "C beside tiles whose K CTAs share": problem.has_c and bool(self.gemm.schedule.regions),
+            "a convolution": problem.image is not None,
+        }
+        return next((reason for reason, is_so in why.items() if is_so), "")
 
     # --- operands ----------------------------------------------------------------------------------------------
 
@@ -264,17 +262,21 @@ class Partition:
     def epilogue(self, part: KernelTerms) -> TileEpilogue:
         """The epilogue of a part, in its own kernel or after the merge of its slices."""
         problem, end = self.gemm.problem, self.gemm.epilogue
-        target = self.output
+        target = self.output if part.final else self.sum_between
         if part.target != "C":
             target = MatrixRef(part.target, self.plan.output_format if self.placeholder_ops else self.model.d)
         # A kernel does its own part of the sum alone.
         own = max(1, operations(part.value)) if self.placeholder_ops else 0
         value = TermValue(0) if self.placeholder_ops else part.value
-        c, beta, alpha, bias = None, 0.0, 1.0, False
-        if part.accumulates:
+        c, beta, alpha, bias, row = None, 0.0, 1.0, False, ""
+        previous, scale = None, 1.0
+        if part.accumulates and self.placeholder_ops:
             c, beta = self.output, 2.0**part.exponent
+        elif part.accumulates:
+            previous, scale = self.sum_between, 2.0**part.exponent
         if part.final:
             alpha, bias = end.alpha, problem.bias is not None
+            row = BIAS if bias else ""
             if problem.has_c:
                 if c is not None and end.beta != 1:
                     bias = True  # one more operation in place of the second addend
@@ -282,8 +284,32 @@ class Partition:
                     assert end.beta is not None
                     c, beta = MatrixRef("C.in", self.output.format), end.beta
         return TileEpilogue(
-            value, target, alpha, beta, c, bias, placeholder_ops=own, words=self.words, order=part.order
+            value,
+            target,
+            alpha,
+            beta,
+            c,
+            bias,
+            row,
+            self._fused(alpha, beta) if c is not None and not own else "",
+            placeholder_ops=own,
+            words=self.words,
+            previous=previous,
+            scale=scale,
+            order=part.order,
         )
+
+    @property
+    def sum_between(self) -> MatrixRef:
+        """The matrix by which a kernel hands its sum to the next one: that of C, where it has the sums' format."""
+        is_like = self.output.format == self.model.d or bool(self.placeholder_ops)
+        return self.output if is_like else MatrixRef("C.sum", self.model.d)
+
+    def _fused(self, alpha: float, beta: float) -> Literal["", "alpha", "beta"]:
+        """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says)."""
+        if self.is_sliced:
+            return "beta" if beta != 1 else ""
+        return "alpha" if alpha != 1 else ""
 
     def _partial(self, part: KernelTerms, name: str) -> TileEpilogue:
         """The matrix of partial results of slices, for a merge kernel."""

@@ -20,7 +20,7 @@ from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
-from hwsim.dataflows.tiled.partition import KernelTerms, Partition, piece_name
+from hwsim.dataflows.tiled.partition import BIAS, KernelTerms, Partition, piece_name
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.dataflows.tiled.storage import recorded_orders
@@ -69,7 +69,10 @@ class ProgramWriter:
         self._declare(partition.output)
         inputs = [self._operand(side) for side in range(2)]
         if self.gemm.problem.has_c:
-            self._declare(MatrixRef("C.in", partition.output.format))
+            inputs.append(self._declare(MatrixRef("C.in", partition.output.format)).name)
+        if self.gemm.problem.bias is not None:
+            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, "fp32")
+            inputs.append(BIAS)
         terms = [kernel.terms for kernel in self.mapping.kernels]
         parts = partition.of(terms)
         if [part.terms for part in parts] != terms:
@@ -81,8 +84,8 @@ class ProgramWriter:
         if parts[0].target != "C":
             self._combine()
         arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
-        computes = partition.computes_with(parts) and self.gemm.problem.image is None
-        return Program(arrays, kernels, tuple(inputs), "C", computes=computes)
+        why = partition.time_alone
+        return Program(arrays, kernels, tuple(inputs), "C", computes=not why, time_alone=why)
 
     def _local(self, parts: Sequence[KernelTerms]) -> None:
         """Declare the local memory of kernels that spill."""
@@ -196,13 +199,13 @@ class ProgramWriter:
     def _merge(self, part: KernelTerms, kernel: GemmKernel) -> None:
         """The merge of slices in order, with the epilogue that a kernel without split-K has."""
         epilogue = self.partition.epilogue(part)
-        c = None if epilogue.c is None else self._declare(epilogue.c)
+        addends = [self._declare(matrix) for matrix in epilogue.addends]
         target = self._declare(epilogue.target)
         self._pass(
             reduction_pass(
                 f"merge_{kernel.name}",
                 [self.arrays[matrix.name] for matrix in kernel.epilogue.partial],
-                c,
+                addends,
                 target,
                 epilogue,
                 len(self.lengths),

@@ -19,10 +19,54 @@ if TYPE_CHECKING:
     from hwsim.program.ir import GlobalArray, LocalTile
 
 
+def add_previous(
+    ops: VectorOps,
+    epilogue: TileEpilogue,
+    target: LocalTile,
+    value: LocalTile,
+    previous: LocalTile,
+    scratch: LocalTile,
+    label: str = "",
+) -> None:
+    """Emit target = value + scale * previous. scratch: of fp32; may be the target."""
+    if epilogue.scale != 1:
+        ops.op("scale", scratch, previous, scalar=epilogue.scale, label=label)
+        previous = scratch
+    pair = (value, previous) if epilogue.order == "value" else (previous, value)
+    ops.op("add", target, *pair, label=label)
+
+
+def add_c(
+    ops: VectorOps,
+    epilogue: TileEpilogue,
+    target: LocalTile,
+    value: LocalTile,
+    c: LocalTile,
+    scratch: LocalTile,
+    label: str = "",
+) -> None:
+    """Emit target = value + beta * C, or with the multiplication that is fused with the addition. scratch: of fp32; may
+    be the target.
+    """
+    if c.format != "fp32":
+        ops.op("cast", scratch, c, label=label)
+        c = scratch
+    if epilogue.fused == "beta":
+        ops.op("fma", target, c, value, scalar=epilogue.beta, label=label)
+        return
+    if epilogue.beta != 1:
+        ops.op("scale", scratch, c, scalar=epilogue.beta, label=label)
+        c = scratch
+    if epilogue.fused == "alpha":
+        ops.op("fma", target, value, c, scalar=epilogue.alpha, label=label)
+    else:
+        ops.op("add", target, value, c, label=label)
+
+
 def reduction_pass(
     name: str,
     partial: Sequence[GlobalArray],
-    c: GlobalArray | None,
+    addends: Sequence[GlobalArray],
     target: GlobalArray,
     epilogue: TileEpilogue,
     slices: int,
@@ -33,11 +77,10 @@ def reduction_pass(
 ) -> Pass:
     """The pass that adds slices in ascending order and then applies the epilogue that a kernel without split-K has.
 
-    Each array of `partial` holds `slices` matrices of C's height, one below another. epilogue: to apply; c, target: its
-    matrices. joined: the terms are combined already. placeholder: the arithmetic is not that of the fp32 lanes:
-    additions of elements of `words` words are timed instead.
+    Each array of `partial` holds `slices` matrices of C's height, one below another. epilogue: to apply; addends,
+    target: its matrices. joined: the terms are combined already. placeholder: the arithmetic is not that of the fp32
+    lanes: additions of elements of `words` words are timed instead.
     """
-    addends = () if c is None else (c,)
     reads = (*(array for array in partial for _ in range(slices)), *addends)
     offsets = (*(i * target.rows for _ in partial for i in range(slices)), *(0 for _ in addends))
     expression: Expression = TermValue(0) if joined or epilogue.value is None else epilogue.value
@@ -58,19 +101,15 @@ def reduction_pass(
         scratch = temps[len(partial) :]
         evaluate(ops, expression, values, scratch[0], scratch[2:])
         value = scratch[0]
-        if epilogue.alpha != 1:
+        added = ins[len(partial) * slices : len(reads)]
+        if epilogue.previous is not None:
+            add_previous(ops, epilogue, value, value, added[0], scratch[1])
+        if epilogue.alpha != 1 and epilogue.fused != "alpha":
             ops.op("scale", value, value, scalar=epilogue.alpha)
-        if c is not None:
-            other = ins[-1]
-            if c.format != "fp32":
-                ops.op("cast", scratch[1], other)
-                other = scratch[1]
-            if epilogue.beta != 1:
-                ops.op("scale", scratch[1], other, scalar=epilogue.beta)
-                other = scratch[1]
-            ops.op("add", value, *((value, other) if epilogue.order == "value" else (other, value)))
+        if epilogue.c is not None:
+            add_c(ops, epilogue, value, value, added[-1], scratch[1])
         if epilogue.bias:
-            ops.op("add", value, value, value)
+            ops.op("add_row", value, value, ins[-1])
         ops.op("copy" if outs[0].format == "fp32" else "cast", outs[0], value)
 
     temporaries = ("fp64",) if placeholder else ("fp32",) * (len(partial) + 2 + depth(expression))
@@ -82,4 +121,5 @@ def reduction_pass(
         body=placeholders if placeholder else body,
         shape=None,
         offsets=offsets,
+        row=epilogue.bias_row,
     )

@@ -22,10 +22,11 @@ from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
 from hwsim.dataflows.tiled.model import MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
 from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue
+from hwsim.dataflows.tiled.split_k_reduction import add_c, add_previous
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.gemm.plan import TermValue
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import GlobalTile, LocalTile, Sync
+from hwsim.program.ir import Affine, GlobalTile, LocalTile, Sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,17 @@ class ElementwiseEpilogue:
     store: ResultStore
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
-        """Emit the loads of C, from global memory to registers."""
-        context, ring, c = self.context, self.context.buffers.c, self.context.design.kernel.epilogue.c
-        if ring is None or c is None:
+        """Emit the loads of C and of a previous sum, from global memory to registers."""
+        context, rings = self.context, self.context.buffers.addends
+        if not rings:
             return
         engine = context.engine("GM", context.registers)
         for start, rows in chunks(place.m, context.design.chunk_rows):
-            tile = GlobalTile(c.name, context.rows_of(place, 0) + place.row + start, place.col, rows, place.n)
-            s.emit(engine, "copy", ring.push(rows, place.n), [tile], [ring.free], [ring.full], label="C")
-            ring.pushed(s)
+            for ring, matrix in zip(rings, context.design.kernel.epilogue.addends, strict=True):
+                row = context.rows_of(place, 0) + place.row + start
+                tile = GlobalTile(matrix.name, row, place.col, rows, place.n)
+                s.emit(engine, "copy", ring.push(rows, place.n), [tile], [ring.free], [ring.full], label="C")
+                ring.pushed(s)
 
     def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         design, out, in_registers = self.context.design, self.context.buffers.out, self.context.design.in_registers
@@ -153,20 +156,21 @@ class ElementwiseEpilogue:
         self, s: StreamBuilder, ops: VectorOps, place: WorkTile, values: dict[int, LocalTile], term: int, rows: RowChunk
     ) -> None:
         """Emit the elementwise operations from the terms' values to some rows of the result."""
-        epilogue, ring, out = self.context.design.kernel.epilogue, self.context.buffers.c, self.context.buffers.out
+        epilogue, buffers = self.context.design.kernel.epilogue, self.context.buffers
+        rings, out = buffers.addends, buffers.out
         assert out is not None
         target = out.push(rows.count, place.n)
-        c = ring.pop(rows.count, place.n) if ring is not None else None
-        if ring is not None:
-            ops.wait(ring.full)
+        addends = [ring.pop(rows.count, place.n) for ring in rings]
+        ops.wait(*(ring.full for ring in rings))
         if epilogue.placeholder_ops:
             wide = replace(target, cols=place.n * epilogue.words)
-            for _ in range(epilogue.placeholder_ops + (c is not None) + epilogue.bias):
+            for _ in range(epilogue.placeholder_ops + len(addends) + epilogue.bias):
                 ops.op("add", wide, wide, wide, label="C")
         else:
-            self._blend(ops, values, target, c, term, rows, place)
-        if ring is not None:
-            ops.signal(ring.free)
+            self._blend(ops, values, target, addends, term, rows, place)
+        if rings:
+            ops.signal(*(ring.free for ring in rings))
+        for ring in rings:
             ring.popped(s)
 
     def _blend(
@@ -174,16 +178,24 @@ class ElementwiseEpilogue:
         ops: VectorOps,
         values: dict[int, LocalTile],
         target: LocalTile,
-        c: LocalTile | None,
+        addends: Sequence[LocalTile],
         term: int,
         rows: RowChunk,
         place: WorkTile,
     ) -> None:
-        """Emit target = cast(alpha * value + beta * C + bias)."""
+        """Emit target = cast(alpha * (value + scale * previous) + beta * C + bias)."""
         epilogue = self.context.design.kernel.epilogue
         scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
+        is_scaled = epilogue.alpha != 1 and epilogue.fused != "alpha"
         steps = [
-            name for name, on in (("alpha", epilogue.alpha != 1), ("c", c is not None), ("bias", epilogue.bias)) if on
+            name
+            for name, is_needed in (
+                ("previous", epilogue.previous is not None),
+                ("alpha", is_scaled),
+                ("c", epilogue.c is not None),
+                ("bias", epilogue.bias),
+            )
+            if is_needed
         ]
         end = target if target.format == "fp32" or not scratch else scratch[1]
         if self.context.design.kernel.joined:
@@ -199,27 +211,16 @@ class ElementwiseEpilogue:
             into = end if at + 1 == len(steps) else scratch[0]
             if step == "alpha":
                 ops.op("scale", into, value, scalar=epilogue.alpha, label="C")
+            elif step == "previous":
+                add_previous(ops, epilogue, into, value, addends[0], scratch[1], label="C")
             elif step == "c":
-                assert c is not None
-                other = self._scaled_c(ops, c, scratch)
-                pair = (value, other) if epilogue.order == "value" else (other, value)
-                ops.op("add", into, *pair, label="C")
+                add_c(ops, epilogue, into, value, addends[-1], scratch[1], label="C")
             else:
-                ops.op("add", into, value, value, label="C")
+                row = GlobalTile(epilogue.bias_row, Affine(), place.col, 1, place.n)
+                ops.op("add_row", into, value, row, label="C")
             value = into
         if value is not target:
             ops.op("copy" if value.format == target.format else "cast", target, value, label="C")
-
-    def _scaled_c(self, ops: VectorOps, c: LocalTile, scratch: Sequence[LocalTile]) -> LocalTile:
-        """Emit beta * C in fp32."""
-        epilogue, other = self.context.design.kernel.epilogue, c
-        if c.format != "fp32":
-            ops.op("cast", scratch[1], c, label="C")
-            other = scratch[1]
-        if epilogue.beta != 1:
-            ops.op("scale", scratch[1], other, scalar=epilogue.beta, label="C")
-            other = scratch[1]
-        return other
 
 
 def epilogue_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> EpilogueWriter:

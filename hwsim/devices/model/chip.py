@@ -135,10 +135,10 @@ class DeviceModel(StrictRecord):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
         """pydantic's model_copy, without the cached values derived from the original."""
-        made = super().model_copy(update=update, deep=deep)
+        copied = super().model_copy(update=update, deep=deep)
         for name in ("unclocked", "_resolved", "_fitted", "_variants", "_clocked", "_specs", "_levels"):
-            made.__dict__.pop(name, None)
-        return made
+            copied.__dict__.pop(name, None)
+        return copied
 
     def instructions(self) -> list[str]:
         """Names of the matrix instructions, in the file's order.

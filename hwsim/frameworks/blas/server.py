@@ -65,9 +65,13 @@ class BlasRecord:
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         rows = [
-            {"routine": name, "calls": one.calls, "largest_k": one.longest, "host_seconds": one.seconds}
-            | {key: value for key, value in one.engine.report().items() if key in ("macs", "error", "largest_error")}
-            for name, one in sorted(self.routines.items())
+            {"routine": name, "calls": routine.calls, "largest_k": routine.longest, "host_seconds": routine.seconds}
+            | {
+                key: value
+                for key, value in routine.engine.report().items()
+                if key in ("macs", "error", "largest_error")
+            }
+            for name, routine in sorted(self.routines.items())
         ]
         return {"routines": rows, "refused": dict(self.refused)}
 
@@ -164,7 +168,7 @@ class _Connection(socketserver.BaseRequestHandler):
             shapes = [(k, m) if _is_transposed(trans_a) else (m, k), (n, k) if _is_transposed(trans_b) else (k, n)]
             shapes += [(m, n)] if has_c else []
             matrices = [self._matrix(shape, TYPES[kind], by_rows) for shape in shapes]
-            if any(x is None for x in matrices):
+            if any(matrix is None for matrix in matrices):
                 return
             a, b, *c = matrices
             try:
@@ -213,8 +217,8 @@ def _flags(out: Array, matrices: list[Array]) -> int:
     """
     if np.isfinite(out).all():
         return DONE
-    overflows = all(bool(np.isfinite(x).all()) for x in matrices)
-    is_invalid = bool(np.isnan(out).any()) and not any(bool(np.isnan(x).any()) for x in matrices)
+    overflows = all(bool(np.isfinite(matrix).all()) for matrix in matrices)
+    is_invalid = bool(np.isnan(out).any()) and not any(bool(np.isnan(matrix).any()) for matrix in matrices)
     return (OVERFLOWED if overflows else DONE) | (INVALID if is_invalid else DONE)
 
 

@@ -44,8 +44,8 @@ def arguments_of(precision: Any, dtype: str) -> Mapping[str, Any]:
             return ALGORITHMS["F64_F64_F64"]
         return PRECISIONS[name] if dtype in WIDE else {"scheme": "native"}
     if name not in ALGORITHMS:
-        known = [*ALGORITHMS, *PRECISIONS]
+        names = [*ALGORITHMS, *PRECISIONS]
         raise UnsupportedError(
-            f"dot algorithm {name}: no scheme computes it; there are {', '.join(known)}{nearest(name, known)}"
+            f"dot algorithm {name}: no scheme computes it; there are {', '.join(names)}{nearest(name, names)}"
         )
     return ALGORITHMS[name]

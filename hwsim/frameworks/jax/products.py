@@ -155,9 +155,9 @@ def _as_stack(
     x: JaxArray, batch: tuple[int, ...], inner: tuple[int, ...], *, k_last: bool
 ) -> tuple[JaxArray, tuple[int, ...], tuple[int, ...]]:
     """(count, m, k), or (count, k, n), of an operand; the sizes of its batch dimensions and of its own."""
-    own = [i for i in range(x.ndim) if i not in batch and i not in inner]
-    order = [*batch, *own, *inner] if k_last else [*batch, *inner, *own]
-    lead, free = tuple(x.shape[i] for i in batch), tuple(x.shape[i] for i in own)
+    free_axes = [i for i in range(x.ndim) if i not in batch and i not in inner]
+    order = [*batch, *free_axes, *inner] if k_last else [*batch, *inner, *free_axes]
+    lead, free = tuple(x.shape[i] for i in batch), tuple(x.shape[i] for i in free_axes)
     depth = prod(x.shape[i] for i in inner)
     shape = (prod(lead), prod(free), depth) if k_last else (prod(lead), depth, prod(free))
     return jnp.transpose(x, order).reshape(shape), lead, free
@@ -186,8 +186,8 @@ def _backward(
     multiplier: Multiplier, settings: Settings, out: Any, saved: tuple[JaxArray, JaxArray], grad: JaxArray
 ) -> tuple[JaxArray, JaxArray]:
     a, b = saved
-    taken = settings.of("", "forward").arguments or {}
-    if multiplier.by_precision and "accumulate" in taken and a.dtype.itemsize == 1 < grad.dtype.itemsize:
+    arguments = settings.of("", "forward").arguments or {}
+    if multiplier.by_precision and "accumulate" in arguments and a.dtype.itemsize == 1 < grad.dtype.itemsize:
         raise UnsupportedError(
             f"a dot algorithm of 8-bit floats multiplies no gradient of {grad.dtype}: differentiate products of "
             "another algorithm, or give the product a rule of its own (jax.custom_vjp) that casts the gradient"
@@ -255,10 +255,10 @@ def dot_general(**arguments: Any) -> Callable[..., JaxArray]:
             jax.lax.dot_general, dimension_numbers=dimension_numbers, preferred_element_type=preferred_element_type
         )
         out = jax.eval_shape(checked, a, b).dtype  # JAX says what does not fit
-        made = multiplier.dot_general(a, b, dimension_numbers, precision, out)
-        if made is None:
+        result = multiplier.dot_general(a, b, dimension_numbers, precision, out)
+        if result is None:
             raise UnsupportedError(f"hwsim.jax.dot_general: {a.dtype} by {b.dtype}; it multiplies real floats and int8")
-        return made
+        return result
 
     function.record = multiplier.record  # type: ignore[attr-defined]
     return function

@@ -36,19 +36,19 @@ class Emulated:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         flat, tree = jax.tree.flatten((args, kwargs))
-        is_traced = [isinstance(x, jax.Array) or hasattr(x, "dtype") for x in flat]
+        is_traced = [isinstance(leaf, jax.Array) or hasattr(leaf, "dtype") for leaf in flat]
         shapes: list[Any] = []
 
         def on_arrays(*arrays: Any) -> Any:
             rest = iter(arrays)
-            given = [next(rest) if traced else x for x, traced in zip(flat, is_traced, strict=True)]
-            own, named = jax.tree.unflatten(tree, given)
-            out = self.function(*own, **named)
+            merged = [next(rest) if traced else leaf for leaf, traced in zip(flat, is_traced, strict=True)]
+            positional, named = jax.tree.unflatten(tree, merged)
+            out = self.function(*positional, **named)
             leaves, structure = jax.tree.flatten(out)
             shapes.append(structure)
             return leaves
 
-        arrays = [x for x, traced in zip(flat, is_traced, strict=True) if traced]
+        arrays = [leaf for leaf, traced in zip(flat, is_traced, strict=True) if traced]
         closed = jax.make_jaxpr(on_arrays)(*arrays)
         return jax.tree.unflatten(shapes[-1], self._evaluate(closed.jaxpr, closed.consts, arrays))
 
@@ -57,16 +57,16 @@ class Emulated:
         return self.record.text()
 
     def _evaluate(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> JaxValues:
-        known: dict[Any, Any] = {}
+        env: dict[Any, Any] = {}
 
         def read(variable: Any) -> Any:
-            return variable.val if isinstance(variable, Literal) else known[variable]
+            return variable.val if isinstance(variable, Literal) else env[variable]
 
-        known.update(zip(jaxpr.constvars, consts, strict=True))
-        known.update(zip(jaxpr.invars, args, strict=True))
+        env.update(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
         for equation in jaxpr.eqns:
             values = self._equation(equation, [read(variable) for variable in equation.invars])
-            known.update(zip(equation.outvars, values, strict=True))
+            env.update(zip(equation.outvars, values, strict=True))
         return [read(variable) for variable in jaxpr.outvars]
 
     def _equation(self, equation: Any, values: JaxValues) -> JaxValues:
@@ -74,9 +74,9 @@ class Emulated:
         if primitive is primitives.dot_general_p:
             lhs, rhs = values
             out = equation.outvars[0].aval.dtype
-            made = self.multiplier.dot_general(lhs, rhs, params["dimension_numbers"], params["precision"], out)
-            if made is not None:
-                return [made]
+            result = self.multiplier.dot_general(lhs, rhs, params["dimension_numbers"], params["precision"], out)
+            if result is not None:
+                return [result]
             self._count(f"dot_general of {values[0].dtype}")
         elif primitive.name in NOT_CAUGHT:
             self._count(primitive.name)
@@ -130,7 +130,9 @@ class Emulated:
         first, second = values[:of_condition], values[of_condition : of_condition + of_body]
         condition, body = self._as_function(params["cond_jaxpr"]), self._as_function(params["body_jaxpr"])
         start = values[of_condition + of_body :]
-        return list(jax.lax.while_loop(lambda x: condition(*first, *x)[0], lambda x: body(*second, *x), start))
+        return list(
+            jax.lax.while_loop(lambda carry: condition(*first, *carry)[0], lambda carry: body(*second, *carry), start)
+        )
 
 
 def _scanned(params: dict[str, Any], values: JaxValues) -> tuple[JaxValues, JaxValues, JaxValues]:
@@ -148,7 +150,7 @@ def _called(equation: Any) -> Jaxpr | ClosedJaxpr | None:
     """
     if equation.primitive.name in ELSEWHERE:
         return None
-    inner = [x for x in equation.params.values() if isinstance(x, (Jaxpr, ClosedJaxpr))]
+    inner = [parameter for parameter in equation.params.values() if isinstance(parameter, (Jaxpr, ClosedJaxpr))]
     if len(inner) != 1:
         return None
     jaxpr = _jaxprs(inner[0])[0]
@@ -158,7 +160,10 @@ def _called(equation: Any) -> Jaxpr | ClosedJaxpr | None:
 
 def _kinds(variables: Any) -> list[Any]:
     """Shape and dtype of each variable; of what has none, as a reference to memory, all that JAX says of it."""
-    return [(x.aval.shape, x.aval.dtype) if isinstance(x.aval, jax.core.ShapedArray) else x.aval for x in variables]
+    return [
+        (variable.aval.shape, variable.aval.dtype) if isinstance(variable.aval, jax.core.ShapedArray) else variable.aval
+        for variable in variables
+    ]
 
 
 def _jaxprs(value: Any) -> list[Jaxpr]:
@@ -166,7 +171,7 @@ def _jaxprs(value: Any) -> list[Jaxpr]:
         return [value.jaxpr]
     if isinstance(value, Jaxpr):
         return [value]
-    return [x for one in value for x in _jaxprs(one)] if isinstance(value, (tuple, list)) else []
+    return [jaxpr for item in value for jaxpr in _jaxprs(item)] if isinstance(value, (tuple, list)) else []
 
 
 def _has_products(equation: Any) -> bool:

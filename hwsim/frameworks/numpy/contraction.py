@@ -37,14 +37,14 @@ def tensordot(a: Array, b: Array, axes: Any, multiply: Multiply) -> Array:
         count = int(axes)
         left, right = list(range(a.ndim - count, a.ndim)), list(range(count))
     else:
-        left, right = ([int(x) for x in np.atleast_1d(side)] for side in axes)
-    left, right = [x % a.ndim for x in left], [x % b.ndim for x in right]
-    if [a.shape[x] for x in left] != [b.shape[x] for x in right]:
+        left, right = ([int(axis) for axis in np.atleast_1d(side)] for side in axes)
+    left, right = [axis % a.ndim for axis in left], [axis % b.ndim for axis in right]
+    if [a.shape[axis] for axis in left] != [b.shape[axis] for axis in right]:
         raise ValueError(f"tensordot: axes {axes} of shapes {a.shape} and {b.shape} do not fit")
-    keep_a = [x for x in range(a.ndim) if x not in left]
-    keep_b = [x for x in range(b.ndim) if x not in right]
-    depth = prod([a.shape[x] for x in left])
-    rows, columns = [a.shape[x] for x in keep_a], [b.shape[x] for x in keep_b]
+    keep_a = [axis for axis in range(a.ndim) if axis not in left]
+    keep_b = [axis for axis in range(b.ndim) if axis not in right]
+    depth = prod([a.shape[axis] for axis in left])
+    rows, columns = [a.shape[axis] for axis in keep_a], [b.shape[axis] for axis in keep_b]
     product = multiply(
         a.transpose(keep_a + left).reshape(prod(rows), depth), b.transpose(right + keep_b).reshape(depth, prod(columns))
     )
@@ -74,7 +74,7 @@ def einsum(terms: Sequence[str], output: str, operands: Sequence[Array], multipl
     have: list[tuple[str, Array]] = list(zip(terms, operands, strict=True))
     steps = [tuple(range(len(operands)))]
     if len(operands) > PAIR:
-        shaped = [np.broadcast_to(np.float32(0), tuple(x.shape)) for x in operands]
+        shaped = [np.broadcast_to(np.float32(0), tuple(operand.shape)) for operand in operands]
         path = np.einsum_path(",".join(terms) + "->" + output, *shaped, optimize="greedy")[0][1:]
         steps = [tuple(step) for step in path]
     for step in steps:

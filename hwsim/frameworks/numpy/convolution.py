@@ -97,12 +97,12 @@ def conv2d(
         raise InputError(f"bias has shape {shift.shape}; allowed: ({shape.filters},)")
     parts = []
     for group in range(shape.groups):
-        own = slice(group * n, (group + 1) * n)
+        filters_of_group = slice(group * n, (group + 1) * n)
         part = matmul(
             im2col(images, shape, group),
-            filters[own].reshape(n, k).T,
-            None if start is None else np.moveaxis(start[:, own], 1, -1).reshape(-1, n),
-            bias=None if shift is None else shift[own],
+            filters[filters_of_group].reshape(n, k).T,
+            None if start is None else np.moveaxis(start[:, filters_of_group], 1, -1).reshape(-1, n),
+            bias=None if shift is None else shift[filters_of_group],
             **arguments,
         )
         parts.append(part)

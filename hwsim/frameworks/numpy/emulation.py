@@ -32,7 +32,9 @@ Plain = NDArray[Any]
 CAUGHT = ("matmul", "dot", "tensordot", "einsum")
 SAMPLED_ROWS = 8  # of each product, compared with fp64
 # Floating-point dtypes of ml_dtypes: bfloat16, and formats of fewer bits. Their kind is "V", or not.
-SHORT = frozenset(array_dtype(x) for x in FORMATS.values() if not x.is_integer and array_dtype(x).isbuiltin != 1)
+SHORT = frozenset(
+    array_dtype(fmt) for fmt in FORMATS.values() if not fmt.is_integer and array_dtype(fmt).isbuiltin != 1
+)
 
 
 @dataclass
@@ -75,8 +77,10 @@ class Engine:
         """
         if self._busy:
             return False
-        arrays = [given_array("an operand", x) for x in operands]
-        return all(x.ndim and x.size and _is_float(x.dtype) and x.dtype.itemsize <= 16 for x in arrays)
+        arrays = [given_array("an operand", operand) for operand in operands]
+        return all(
+            array.ndim and array.size and _is_float(array.dtype) and array.dtype.itemsize <= 16 for array in arrays
+        )
 
     @in_default_environment  # complex products and narrower dtypes are NumPy's arithmetic
     def multiply(self, a: Plain, b: Plain) -> Plain:
@@ -98,10 +102,10 @@ class Engine:
     def _real(self, a: Plain, b: Plain) -> Plain:
         self._busy = True
         try:
-            found, ready = self._repeated.product(a, b, self.arguments, {"timing": self.timing})
+            result, ready = self._repeated.product(a, b, self.arguments, {"timing": self.timing})
         finally:
             self._busy = False
-        product: Plain = found.astype(_kind(a, b))
+        product: Plain = result.astype(_kind(a, b))
         self.calls += 1
         self.macs += a.size * b.shape[1]
         if self.timing:  # a library's kernel may have seconds and no cycles
@@ -171,7 +175,7 @@ class Engine:
         if parsed is None or set(rest) - {"optimize"}:
             self.passed += not self._busy
             return plain(*operands, out=out, **rest) if out is not None else plain(*operands, **rest)
-        arrays = [_plain(x) for x in operands[1:]]
+        arrays = [_plain(operand) for operand in operands[1:]]
         return _stored(contraction.einsum(*parsed, arrays, self.multiply, plain), out)
 
 
@@ -210,7 +214,8 @@ def emulate(*, measure: bool = True, timing: bool = False, **arguments: Any) -> 
     """Context manager: inside it np.matmul, np.dot, np.tensordot and np.einsum run on a simulated device.
 
     Yields the `Engine`, which counts. Only calls through the np module are redirected. `a @ b` and `a.dot(b)` of plain
-    arrays are not (see `Array`), nor are products inside NumPy's compiled code. Blocks may be nested; the innermost one applies. Not for several threads
+    arrays are not (see `Array`), nor are products inside NumPy's compiled code. Blocks may be nested; the innermost one
+    applies. Not for several threads
     at a time. Raises what `hwsim.run` raises, immediately for an unknown device or scheme.
 
     Args:
@@ -243,9 +248,9 @@ def new_engine(arguments: dict[str, Any], measure: bool = True, timing: bool = F
     """An engine for these arguments of `hwsim.run`. Raises InputError for arguments that each product has of its own,
     and what loading a device or a scheme raises.
     """
-    taken = {"a", "b", "c", "m", "n", "k", "exact", "timing", "rows", "cols"} & set(arguments)
-    if taken:
-        raise InputError(f"{', '.join(sorted(taken))}: each product has its own; leave it out")
+    reserved = {"a", "b", "c", "m", "n", "k", "exact", "timing", "rows", "cols"} & set(arguments)
+    if reserved:
+        raise InputError(f"{', '.join(sorted(reserved))}: each product has its own; leave it out")
     full = dict(arguments)
     full["device"] = load(full.get("device", DEFAULT_DEVICE))
     if isinstance(full.get("scheme", DEFAULT_SCHEME), str):
@@ -267,9 +272,9 @@ class Array(np.ndarray[Any, Any]):
         cls, x: Any, *, engine: Engine | None = None, measure: bool = True, timing: bool = False, **arguments: Any
     ) -> Array:
         """A view of `x` with the given engine, or with a new one made from `arguments`."""
-        made: Array = given_array("x", x).view(cls)
-        made.engine = engine if engine is not None else new_engine(arguments, measure, timing)
-        return made
+        array: Array = given_array("x", x).view(cls)
+        array.engine = engine if engine is not None else new_engine(arguments, measure, timing)
+        return array
 
     def __array_finalize__(self, source: Any) -> None:
         self.engine = getattr(source, "engine", None)
@@ -301,7 +306,9 @@ class Array(np.ndarray[Any, Any]):
 
 
 def _of(operands: Any) -> Engine | None:
-    return next((x.engine for x in operands if isinstance(x, Array) and x.engine is not None), None)
+    return next(
+        (operand.engine for operand in operands if isinstance(operand, Array) and operand.engine is not None), None
+    )
 
 
 def _wrapped(value: Any, engine: Engine | None) -> Any:

@@ -79,8 +79,8 @@ def _convolved(
     out = tuple((size + lo + hi - d * (r - 1) - 1) // s + 1 for size, r, s, (lo, hi), d in sizes)
     columns = _columns(x, spatial, around, window, out)
     weights = w.reshape(groups, w.shape[0] // groups, -1).mT
-    own = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
-    product = _stacked(columns, weights, own, place)  # (groups, N * pixels, O / groups)
+    group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
+    product = _stacked(columns, weights, group_bias, place)  # (groups, N * pixels, O / groups)
     image = product.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
     return image.movedim(-1, 1).contiguous()
 
@@ -95,9 +95,9 @@ def _columns(
     """One row per output pixel: (groups, N * pixels, C / groups * window)."""
     flat = [side for pair in reversed(around) for side in pair]
     full = torch.nn.functional.pad(x, flat)
-    lead, own = full.stride()[:2], full.stride()[2:]
-    step = [y * s for y, s in zip(own, window.stride, strict=True)]
-    gap = [y * d for y, d in zip(own, window.dilation, strict=True)]
+    lead, strides = full.stride()[:2], full.stride()[2:]
+    step = [y * s for y, s in zip(strides, window.stride, strict=True)]
+    gap = [y * d for y, d in zip(strides, window.dilation, strict=True)]
     count = x.shape[1] // window.groups
     windows = full.as_strided(
         (window.groups, x.shape[0], *out, count, *spatial),

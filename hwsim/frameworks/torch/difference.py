@@ -96,12 +96,12 @@ class Parting:
             f"element {list(self.element)}: {self.values[0]!r} and {self.values[1]!r}"
         )
         lines.append(f"{'layer':<32} {'operation':<18} {'differing':>12} {'largest difference':>20}")
-        for one in self.steps[self.first :]:
+        for row in self.steps[self.first :]:
             total = 1
-            for size in one.shape:
+            for size in row.shape:
                 total *= size
-            share = f"{one.differing / total:.1%}" if total else "-"
-            lines.append(f"{one.layer or '-':<32} {one.operation:<18} {share:>12} {one.largest_difference:>20.2e}")
+            share = f"{row.differing / total:.1%}" if total else "-"
+            lines.append(f"{row.layer or '-':<32} {row.operation:<18} {share:>12} {row.largest_difference:>20.2e}")
         return "\n".join(lines)
 
 
@@ -126,7 +126,7 @@ def diff(
     Raises:
         InputError: the two runs have unlike products; and as `emulate`.
     """
-    given = [{"device": side} if isinstance(side, str) else dict(side) for side in (left, right)]
+    settings_of_sides = [{"device": side} if isinstance(side, str) else dict(side) for side in (left, right)]
     runs: list[list[tuple[Place, torch.Tensor]]] = [[], []]
     records: list[list[Gemm]] = [[], []]
     operands: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -134,7 +134,7 @@ def diff(
     inputs = x if isinstance(x, tuple) else (x,)
     state = torch.get_rng_state()
     parted: int | None = None
-    for index, arguments in enumerate(given):
+    for index, arguments in enumerate(settings_of_sides):
         torch.set_rng_state(state)
 
         def observe(place: Place, a: Any, b: Any, out: Any, record: Gemm, index: int = index) -> None:
@@ -157,27 +157,30 @@ def diff(
             f"the two runs have unlike products: {len(names[0])} and {len(names[1])}; is the model random?"
         )
     steps = tuple(
-        Step(place.layer, place.operation, place.stage, tuple(one.shape), *_compared(one, other))
-        for (place, one), (_, other) in zip(*runs, strict=True)
+        Step(place.layer, place.operation, place.stage, tuple(left_out.shape), *_compared(left_out, right_out))
+        for (place, left_out), (_, right_out) in zip(*runs, strict=True)
     )
     if parted is None:
         return Parting((sides[0], sides[1]), steps)
-    place, one = runs[0][parted]
-    other = runs[1][parted][1]
-    element = tuple(int(i) for i in _differs(one, other).nonzero()[0])
-    chosen = [own.of(place.layer, place.stage) for own in settings]
-    taken = [_taken(own, *operands[0], element) for own in chosen]  # no product before parted: these are equal
+    place, left_out = runs[0][parted]
+    right_out = runs[1][parted][1]
+    element = tuple(int(i) for i in _differs(left_out, right_out).nonzero()[0])
+    chosen = [side_settings.of(place.layer, place.stage) for side_settings in settings]
+    # no product before parted: these are equal
+    operand_pairs = [_taken(side_settings, *operands[0], element) for side_settings in chosen]
     pair = records[0][parted], records[1][parted]
     return Parting(
         sides=(sides[0], sides[1]),
         steps=steps,
         first=parted,
         element=element,
-        values=(float(one[element]), float(other[element])),
-        row=taken[0][0],
-        column=taken[0][1],
-        refused=_refusal(pair, taken),
-        records=_variants(pair, [(own.arguments or {})["device"] for own in chosen], element, one.dtype),
+        values=(float(left_out[element]), float(right_out[element])),
+        row=operand_pairs[0][0],
+        column=operand_pairs[0][1],
+        refused=_refusal(pair, operand_pairs),
+        records=_variants(
+            pair, [(side_settings.arguments or {})["device"] for side_settings in chosen], element, left_out.dtype
+        ),
     )
 
 
@@ -188,16 +191,21 @@ def _taken(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, element: tupl
     if chosen.scale is not None:
         left, right, exponents = scaled_operands(chosen, left, right, "")
     parts = left[tuple(lead)][row : row + 1], right[tuple(lead)][:, column : column + 1]
-    first, second = (times_power(x, own) if own else x for x, own in zip(parts, exponents, strict=True))
+    first, second = (
+        times_power(part, exponent) if exponent else part for part, exponent in zip(parts, exponents, strict=True)
+    )
     return np.ascontiguousarray(first), np.ascontiguousarray(second)
 
 
-def _refusal(records: tuple[Gemm, Gemm], taken: list[tuple[Array, Array]]) -> str:
+def _refusal(records: tuple[Gemm, Gemm], operand_pairs: list[tuple[Array, Array]]) -> str:
     """Why one row and one column do not show where the element parts; empty where they do."""
     mixed = [record.scheme for record in records if isinstance(record.plan, Mixed)]
     if mixed:
         return f"what scheme {mixed[0]} does to a row follows from the whole matrices; no element has sums of its own"
-    if any(one.dtype != other.dtype or one.tobytes() != other.tobytes() for one, other in zip(*taken, strict=True)):
+    if any(
+        first.dtype != second.dtype or first.tobytes() != second.tobytes()
+        for first, second in zip(*operand_pairs, strict=True)
+    ):
         return (
             "the two sides multiply their operands by unlike powers of two first; compare settings with one format and "
             "scale"
@@ -209,9 +217,9 @@ def _variants(
     records: tuple[Gemm, Gemm], devices: list[Device], element: tuple[int, ...], dtype: torch.dtype
 ) -> tuple[hwsim.Variant, ...]:
     """The sums of one element as both records fix them, without alpha, C, bias and the rounding to the output."""
-    own = {record.single.output_format for record in records}
-    output = (own.pop() if len(own) == 1 else None) or format_name(dtype)
-    found = []
+    formats = {record.single.output_format for record in records}
+    output = (formats.pop() if len(formats) == 1 else None) or format_name(dtype)
+    variants = []
     for record, device in zip(records, devices, strict=True):
         schedule = Evaluator(record, device).schedule_at(*element[-2:])
         ending = replace(schedule.epilogue, alpha=1.0, beta=0.0, contraction=None, output_format=output)
@@ -223,21 +231,21 @@ def _variants(
             mapping=None,
             parts=(),
         )
-        found.append(hwsim.Variant(device, record.scheme, gemm=bare))
-    return tuple(found)
+        variants.append(hwsim.Variant(device, record.scheme, gemm=bare))
+    return tuple(variants)
 
 
-def _differs(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _differs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Where two tensors of one dtype differ in bits."""
-    integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
-    return one.contiguous().view(integer) != other.contiguous().view(integer)
+    integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[left.element_size()]
+    return left.contiguous().view(integer) != right.contiguous().view(integer)
 
 
-def _compared(one: torch.Tensor, other: torch.Tensor) -> tuple[int, float]:
-    count = int(_differs(one, other).sum())
+def _compared(left: torch.Tensor, right: torch.Tensor) -> tuple[int, float]:
+    count = int(_differs(left, right).sum())
     if not count:
         return 0, 0.0
-    x, y = one.double(), other.double()
+    x, y = left.double(), right.double()
     largest = float(torch.maximum(x.abs(), y.abs()).nan_to_num().max())
     return count, float((x - y).abs().nan_to_num().max()) / largest if largest else 0.0
 

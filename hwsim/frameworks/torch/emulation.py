@@ -34,9 +34,9 @@ from hwsim.frameworks.torch.uncaught import multiplies, runs_products
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
 #: {function: the same, or what another library has wrapped: PyTorch's own, which asks whether somebody overrides it}
 BACKWARD: dict[Any, Any] = {
-    one: inspect.unwrap(function)
+    form: inspect.unwrap(function)
     for function in (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
-    for one in (function, inspect.unwrap(function))
+    for form in (function, inspect.unwrap(function))
 }
 _NOBODY = {"has_torch_function": lambda _: False, "has_torch_function_unary": lambda _: False}
 CHECKPOINT = (
@@ -57,9 +57,9 @@ def _backward_of(func: Any) -> Any:
 def _unasked(function: FunctionType) -> FunctionType:
     """The same function without its question whether somebody overrides it."""
     namespace = {**function.__globals__, **_NOBODY}
-    made = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    rebuilt = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
+    rebuilt.__kwdefaults__ = function.__kwdefaults__
+    return rebuilt
 
 
 class Emulation:
@@ -92,28 +92,28 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
-        own = _backward_of(func)
-        if own is not None and all(x in PLAIN_TENSORS for x in types):  # a subclass may override it
+        keywords = kwargs or {}
+        backward = _backward_of(func)
+        if backward is not None and all(kind in PLAIN_TENSORS for kind in types):  # a subclass may override it
             with self:
-                return _unasked(own)(*args, **given)
+                return _unasked(backward)(*args, **keywords)
         if func is torch.utils.checkpoint.checkpoint:  # called by torch.compile only
             torch._dynamo.graph_break(msg=CHECKPOINT)
         function = FUNCTIONS.get(func)
         if function is None:
-            return func(*args, **given)
-        made = self._replaced(func, function, args, given)
-        return func(*args, **given) if made is None else made
+            return func(*args, **keywords)
+        result = self._replaced(func, function, args, keywords)
+        return func(*args, **keywords) if result is None else result
 
-    def _replaced(self, func: Any, function: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
+    def _replaced(self, func: Any, function: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """What hwsim's function gives, with the operands that autocast would give to PyTorch's."""
         caller = Caller(self.key, self.names.current, *self._pass())
-        device = None if func in UNCAST else is_on(*args, *given.values())
+        device = None if func in UNCAST else is_on(*args, *keywords.values())
         if device is None:
-            return function(caller, *args, **given)
-        args, given = cast(args, given, device)
+            return function(caller, *args, **keywords)
+        args, keywords = cast(args, keywords, device)
         with torch.autocast(device, enabled=False):
-            return function(caller, *args, **given)
+            return function(caller, *args, **keywords)
 
     def _pass(self) -> tuple[PassName, str]:
         """The pass of a function's products: during `backward` a gradient's, unless a checkpoint recomputes."""
@@ -161,17 +161,17 @@ class _Operators(TorchDispatchMode):
             if kind.runs and runs_products(func, args):
                 self.record.not_caught[func.name()] += 1
             return func(*args, **(kwargs or {}))
-        given, made = kwargs or {}, None
+        keywords, result = kwargs or {}, None
         if func is CONVOLUTION_BACKWARD:
-            made = self._convolution_backward(*args)
+            result = self._convolution_backward(*args)
         elif kind.function is not None:
-            made = kind.function(Caller(self.key, self.names.current, *_stage(func, args)), *args, **given)
-        if made is not None:
-            return made
+            result = kind.function(Caller(self.key, self.names.current, *_stage(func, args)), *args, **keywords)
+        if result is not None:
+            return result
         if kind.multiplies and not (args and isinstance(args[0], torch._subclasses.FakeTensor)):
             space = "" if func.namespace == "aten" else f"{func.namespace}::"
             self.record.not_caught[f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"] += 1
-        return func(*args, **given)
+        return func(*args, **keywords)
 
     def _convolution_backward(self, *args: Any) -> Any:
         dy, x, w, _, stride, padding, dilation, is_transposed, _, groups, wanted = args
@@ -220,8 +220,8 @@ def _shares(x: Any, y: Any) -> bool:
 
 
 def _dtypes(args: tuple[Any, ...]) -> str:
-    found = next((x.dtype for x in args if isinstance(x, torch.Tensor)), None)
-    return str(found).removeprefix("torch.")
+    dtype = next((argument.dtype for argument in args if isinstance(argument, torch.Tensor)), None)
+    return str(dtype).removeprefix("torch.")
 
 
 @contextlib.contextmanager

@@ -46,12 +46,12 @@ def takes(*tensors: Any) -> bool:
     """Whether these are dense tensors of one dtype that hwsim multiplies (no integers: `_int_mm` alone takes these)."""
     first = tensors[0]
     return all(
-        isinstance(x, Tensor)
-        and x.layout == torch.strided
-        and x.is_floating_point()
-        and is_known(x)
-        and x.dtype == first.dtype
-        for x in tensors
+        isinstance(tensor, Tensor)
+        and tensor.layout == torch.strided
+        and tensor.is_floating_point()
+        and is_known(tensor)
+        and tensor.dtype == first.dtype
+        for tensor in tensors
     )
 
 
@@ -62,8 +62,10 @@ def _multiplies(a: Tensor, b: Tensor, dim: int = MATRIX) -> bool:
 
 def _spreads(c: Tensor, *shape: Any) -> bool:
     """Whether c broadcasts to `shape`."""
-    own = tuple(c.shape)
-    return len(own) <= len(shape) and all(x in (1, y) for x, y in zip(own, shape[len(shape) - len(own) :], strict=True))
+    sizes = tuple(c.shape)
+    return len(sizes) <= len(shape) and all(
+        x in (1, y) for x, y in zip(sizes, shape[len(shape) - len(sizes) :], strict=True)
+    )
 
 
 def _sums_in(out_dtype: torch.dtype | None, a: Tensor) -> bool:
@@ -123,19 +125,19 @@ def _matmul(caller: Caller, a: Tensor, b: Tensor, operation: str) -> Tensor | No
     if left.shape[-1] != right.shape[-2]:
         return None  # PyTorch says what is wrong
     if left.dim() == right.dim() == MATRIX:
-        made = caller.product(left, right, None, operation)
+        result = caller.product(left, right, None, operation)
     elif right.dim() == MATRIX:
-        made = caller.product(_rows(left), right, None, operation).reshape(*left.shape[:-1], right.shape[-1])
+        result = caller.product(_rows(left), right, None, operation).reshape(*left.shape[:-1], right.shape[-1])
     else:
         lead = left.shape[:-2]
         if right.shape[:-2] != lead:
             lead = torch.broadcast_shapes(lead, right.shape[:-2])
             left, right = left.expand(*lead, *left.shape[-2:]), right.expand(*lead, *right.shape[-2:])
-        made = caller.product(_stack(left), _stack(right), None, operation)
-        made = made if len(lead) == 1 else made.reshape(*lead, *made.shape[-2:])
+        result = caller.product(_stack(left), _stack(right), None, operation)
+        result = result if len(lead) == 1 else result.reshape(*lead, *result.shape[-2:])
     if a.dim() == 1:
-        made = made.squeeze(-2)
-    return made.squeeze(-1) if b.dim() == 1 else made
+        result = result.squeeze(-2)
+    return result.squeeze(-1) if b.dim() == 1 else result
 
 
 def addmm(
@@ -186,7 +188,7 @@ def _is_added(c: Tensor, a: Tensor, out_dtype: torch.dtype | None, shape: tuple[
 
 
 def _are_real(*factors: Any) -> bool:
-    return not any(isinstance(x, complex) for x in factors)
+    return not any(isinstance(factor, complex) for factor in factors)
 
 
 def mv(caller: Caller, input: Tensor, vec: Tensor, *, out: Any = None) -> Tensor | None:
@@ -235,17 +237,17 @@ def tensordot(caller: Caller, a: Tensor, b: Tensor, dims: Any = 2, out: Any = No
     if [a.shape[i] for i in left] != [b.shape[i] for i in right]:
         return None
     high, wide = [a.shape[i] for i in rows], [b.shape[i] for i in columns]
-    one = a.permute(rows + left).reshape(math.prod(high), depth)
-    other = b.permute(right + columns).reshape(depth, math.prod(wide))
-    return caller.product(one, other, None, "tensordot").reshape([*high, *wide])
+    left_matrix = a.permute(rows + left).reshape(math.prod(high), depth)
+    right_matrix = b.permute(right + columns).reshape(depth, math.prod(wide))
+    return caller.product(left_matrix, right_matrix, None, "tensordot").reshape([*high, *wide])
 
 
-def _dimensions(given: Any, x: Tensor) -> list[int] | None:
+def _dimensions(dims: Any, x: Tensor) -> list[int] | None:
     """Dimensions of x, none twice, as numbers from 0; None where these are none."""
-    if not isinstance(given, (list, tuple)) or not all(-x.dim() <= i < x.dim() for i in given):
+    if not isinstance(dims, (list, tuple)) or not all(-x.dim() <= i < x.dim() for i in dims):
         return None
-    own = [i % x.dim() for i in given]
-    return own if len(set(own)) == len(own) else None
+    positive = [i % x.dim() for i in dims]
+    return positive if len(set(positive)) == len(positive) else None
 
 
 def einsum(caller: Caller, equation: Any, *operands: Any) -> Tensor | None:
@@ -262,11 +264,11 @@ def einsum(caller: Caller, equation: Any, *operands: Any) -> Tensor | None:
         lead = a.shape[:-2]
         if not lead:
             return caller.product(a, b, None, "einsum")
-        made = caller.product(_stack(a), _stack(b), None, "einsum")
-        return made.reshape(*lead, *made.shape[-2:])
+        result = caller.product(_stack(a), _stack(b), None, "einsum")
+        return result.reshape(*lead, *result.shape[-2:])
 
-    made: Any = contraction.einsum(*parsed, operands, multiply, torch.einsum)
-    return made
+    result: Any = contraction.einsum(*parsed, operands, multiply, torch.einsum)
+    return result
 
 
 def _fit(terms: list[str], operands: tuple[Tensor, ...]) -> bool:
@@ -289,10 +291,10 @@ def linear(caller: Caller, input: Tensor, weight: Tensor, bias: Tensor | None = 
     if bias is not None and weight.dim() == MATRIX and bias.shape != weight.shape[:1]:
         return None
     if weight.dim() == 1:
-        made = _matmul(caller, input, weight, "linear")
-        return made if bias is None or made is None else made + bias
-    made = caller.product(_rows(input), weight.t(), bias, "linear")
-    return made.reshape(*input.shape[:-1], weight.shape[0])
+        result = _matmul(caller, input, weight, "linear")
+        return result if bias is None or result is None else result + bias
+    result = caller.product(_rows(input), weight.t(), bias, "linear")
+    return result.reshape(*input.shape[:-1], weight.shape[0])
 
 
 def attention(
@@ -377,10 +379,10 @@ def scaled_mm(
         return None
     dtype = out_dtype or input.dtype
     product = caller.product(input, mat2, None, "_scaled_mm", dtype=torch.float32)
-    made = product * (scale_a * scale_b)
+    scaled = product * (scale_a * scale_b)
     if bias is not None:
-        made = made + bias.float()
-    return made.to(dtype)
+        scaled = scaled + bias.float()
+    return scaled.to(dtype)
 
 
 def scaled_mm_v2(
@@ -462,7 +464,7 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
             if any(step != 1 for step in steps) or not gaps:
                 return None
             reach = [d * (r - 1) for d, r in zip(gaps, weight.shape[2:], strict=True)]
-            image = F.pad(image, [side for x in reversed(reach) for side in (x // 2, x - x // 2)])
+            image = F.pad(image, [side for size in reversed(reach) for side in (size // 2, size - size // 2)])
             around = [0] * count
         elif isinstance(padding, str):
             return None
@@ -476,10 +478,10 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
         sizes = zip(image.shape[2:], weight.shape[2:], around, gaps, strict=True)
         if any(size + 2 * p < d * (r - 1) + 1 for size, r, p, d in sizes):
             return None
-        made: Tensor = operators.call(
+        image_out: Tensor = operators.call(
             "convolution", image, weight, bias, steps, around, gaps, groups, caller.key, caller.layer, "forward"
         )
-        return made.squeeze(0) if is_single else made
+        return image_out.squeeze(0) if is_single else image_out
 
     return conv
 
@@ -516,12 +518,12 @@ def conv_transpose(count: int) -> Callable[..., Tensor | None]:
         if any(size < 1 for size in out):
             return None
         size = [image.shape[0], weight.shape[1] * groups, *out]
-        made: Tensor = operators.call(
+        image_out: Tensor = operators.call(
             "convolution_input", image, weight, size, steps, around, gaps, groups, caller.key, caller.layer, "forward"
         )
         if bias is not None:
-            made = made + bias.reshape(-1, *(1 for _ in out))
-        return made.squeeze(0) if is_single else made
+            image_out = image_out + bias.reshape(-1, *(1 for _ in out))
+        return image_out.squeeze(0) if is_single else image_out
 
     return conv
 
@@ -548,19 +550,23 @@ def general_convolution(
 def _with_pytorch_s_arguments(function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
     """The function, which leaves calls with other arguments than it has (old signatures, new ones) to PyTorch."""
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    names = tuple(x.name for x in parameters)
-    by_place = tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD)
-    needed = tuple(x.name for x in parameters if x.kind is x.POSITIONAL_OR_KEYWORD and x.default is x.empty)
-    if any(x.kind is x.VAR_POSITIONAL for x in parameters):
+    names = tuple(parameter.name for parameter in parameters)
+    by_place = tuple(parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
+    needed = tuple(
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
+    )
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return function
 
-    def call(caller: Caller, *args: Any, **given: Any) -> Tensor | None:
+    def call(caller: Caller, *args: Any, **keywords: Any) -> Tensor | None:
         placed = by_place[: len(args)]
-        if len(placed) < len(args) or any(name not in names or name in placed for name in given):
+        if len(placed) < len(args) or any(name not in names or name in placed for name in keywords):
             return None
-        if any(name not in given for name in needed[len(args) :]):
+        if any(name not in keywords for name in needed[len(args) :]):
             return None
-        return function(caller, *args, **given)
+        return function(caller, *args, **keywords)
 
     return call
 
@@ -592,15 +598,15 @@ _STANDING_IN: dict[Any, Callable[..., Tensor | None]] = {
     torch._scaled_mm: scaled_mm,
     torch._int_mm: int_mm,
     torch.convolution: general_convolution,
-    **{x: convolution(1) for x in (F.conv1d, torch.conv1d)},
-    **{x: convolution(2) for x in (F.conv2d, torch.conv2d)},
-    **{x: convolution(3) for x in (F.conv3d, torch.conv3d)},
-    **{x: conv_transpose(1) for x in (F.conv_transpose1d, torch.conv_transpose1d)},
-    **{x: conv_transpose(2) for x in (F.conv_transpose2d, torch.conv_transpose2d)},
-    **{x: conv_transpose(3) for x in (F.conv_transpose3d, torch.conv_transpose3d)},
+    **{original: convolution(1) for original in (F.conv1d, torch.conv1d)},
+    **{original: convolution(2) for original in (F.conv2d, torch.conv2d)},
+    **{original: convolution(3) for original in (F.conv3d, torch.conv3d)},
+    **{original: conv_transpose(1) for original in (F.conv_transpose1d, torch.conv_transpose1d)},
+    **{original: conv_transpose(2) for original in (F.conv_transpose2d, torch.conv_transpose2d)},
+    **{original: conv_transpose(3) for original in (F.conv_transpose3d, torch.conv_transpose3d)},
 }
 #: {PyTorch's function: what stands in for it}
-FUNCTIONS = {given: _with_pytorch_s_arguments(function) for given, function in _STANDING_IN.items()}
+FUNCTIONS = {original: _with_pytorch_s_arguments(function) for original, function in _STANDING_IN.items()}
 
 #: Functions whose operands autocast leaves alone.
 UNCAST = frozenset({torch.mv, Tensor.mv, torch.dot, Tensor.dot, torch._scaled_mm, torch._int_mm})

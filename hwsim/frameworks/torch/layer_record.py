@@ -81,12 +81,12 @@ class LayerRecord:
 
     def add(self, other: LayerRecord) -> None:
         """Add the products of another record."""
-        for one in fields(self):
-            own, more = getattr(self, one.name), getattr(other, one.name)
-            if isinstance(own, RunningError):
-                own.merge(more)
+        for entry in fields(self):
+            value, more = getattr(self, entry.name), getattr(other, entry.name)
+            if isinstance(value, RunningError):
+                value.merge(more)
             else:
-                setattr(self, one.name, own + more)
+                setattr(self, entry.name, value + more)
 
 
 class Record:
@@ -156,9 +156,9 @@ class Record:
         if not norm:
             return
         error = _norm((got - exact)[is_finite & has_value]) / norm
-        own = _norm((plain - exact)[is_finite & torch.isfinite(plain)]) / norm
+        plain_error = _norm((plain - exact)[is_finite & torch.isfinite(plain)]) / norm
         entry.errors.add(error)
-        entry.plain_errors.add(own)
+        entry.plain_errors.add(plain_error)
         both = has_value & torch.isfinite(plain)
         size = _norm(plain[both])
         if size:
@@ -189,14 +189,16 @@ class Record:
         named = [*self.layers.items(), (("all", "", ""), self.total())]
         for (layer, operation, stage), entry in named:
             row = [layer or "-", operation, stage, str(entry.calls), f"{entry.macs / 1e6:.1f}"]
-            row += ["-" if x is None else f"{x:.2e}" for x in (entry.error, entry.plain_error, entry.distance)]
+            row += [
+                "-" if error is None else f"{error:.2e}" for error in (entry.error, entry.plain_error, entry.distance)
+            ]
             row += [str(entry.overflows), *([str(entry.cycles), f"{entry.seconds * 1e3:.3f}"] if self.timing else [])]
             rows.append(row)
         widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
         is_text = (True, True, True, *(False for _ in titles[3:]))
         lines = [
             "  ".join(
-                x.ljust(w) if left else x.rjust(w) for x, w, left in zip(row, widths, is_text, strict=True)
+                cell.ljust(w) if left else cell.rjust(w) for cell, w, left in zip(row, widths, is_text, strict=True)
             ).rstrip()
             for row in rows
         ]

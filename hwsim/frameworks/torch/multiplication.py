@@ -45,24 +45,24 @@ def activate(settings: Settings, record: Record) -> None:
 def activated(settings: Settings, record: Record) -> Iterator[None]:
     """Inside, products of this thread under these settings go to `record`."""
     activate(settings, record)
-    own = _ENTERED.of.setdefault(settings.key, [])
-    own.append((settings, record))
+    entered = _ENTERED.of.setdefault(settings.key, [])
+    entered.append((settings, record))
     try:
         yield
     finally:
-        own.pop()
+        entered.pop()
 
 
 def active(key: str) -> tuple[Settings, Record]:
     """The settings of a key and their record. Raises InputError for a key that this process does not know."""
     entered = _ENTERED.of.get(key)
-    found = entered[-1] if entered else _ACTIVE.get(key)
-    if found is None:
+    current = entered[-1] if entered else _ACTIVE.get(key)
+    if current is None:
         raise InputError(
             f"a compiled graph or module names hwsim settings {key} that this process has not made: enter "
             "hwsim.torch.emulate, or call hwsim.torch.swap, with the same arguments first"
         )
-    return found
+    return current
 
 
 def multiply(

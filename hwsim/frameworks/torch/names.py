@@ -27,10 +27,10 @@ class Names:
         self.stack: list[str] = []
         self.known: dict[int, str] = {}
         self.roots: list[torch.nn.Module] = []  # kept, so that no other module gets the id of one of theirs
-        own = torch.nn.modules.module
+        module_hooks = torch.nn.modules.module
         self.handles = (
-            own.register_module_forward_pre_hook(self.enter),
-            own.register_module_forward_hook(self.leave, always_call=True),
+            module_hooks.register_module_forward_pre_hook(self.enter),
+            module_hooks.register_module_forward_hook(self.leave, always_call=True),
         )
 
     @property
@@ -61,11 +61,11 @@ class Names:
 
     def hook(self) -> None:
         """Give the hooks back that `unhook` took, in the places that they had: torch.compile looks at these."""
-        own = torch.nn.modules.module
+        module_hooks = torch.nn.modules.module
         before, after = (handle.id for handle in self.handles)
-        own._global_forward_pre_hooks[before] = self.enter
-        own._global_forward_hooks[after] = self.leave
-        own._global_forward_hooks_always_called[after] = True
+        module_hooks._global_forward_pre_hooks[before] = self.enter
+        module_hooks._global_forward_hooks[after] = self.leave
+        module_hooks._global_forward_hooks_always_called[after] = True
 
     def unhook(self) -> None:
         """Take the hooks away, and forget all names."""

@@ -65,9 +65,9 @@ def product(
     """alpha a b + beta c by the settings of `key`. a (m, k) or (count, m, k), b alike; c: (n,) or broadcast to it."""
     rest = (float(alpha), float(beta), dtype or a.dtype, key, layer, stage, operation, gradient)
     if _is_alone(a, b, c):
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (a, b, c)):
-            made: torch.Tensor = _Differentiable.apply(a, b, c, *rest)
-            return made
+        if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (a, b, c)):
+            result: torch.Tensor = _Differentiable.apply(a, b, c, *rest)
+            return result
         with torch._C._DisableTorchDispatch():  # what the record measures is not caught
             return _product(a, b, c, *rest)
     return call("product", a, b, c, *rest)
@@ -78,16 +78,19 @@ def call(name: str, *arguments: Any) -> torch.Tensor:
     if torch.compiler.is_dynamo_compiling() and _is_differentiated():
         torch._dynamo.graph_break(msg=DIFFERENTIATED)
     function = FUNCTIONS[name].apply if _is_transformed() else getattr(torch.ops.hwsim, name)
-    made = function(*arguments)
-    assert isinstance(made, torch.Tensor)
-    return made
+    result = function(*arguments)
+    assert isinstance(result, torch.Tensor)
+    return result
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # asked while the call is traced
 def _is_differentiated() -> bool:
     """Whether torch.func differentiates what is compiled: a registered operator has no tangents there."""
     kinds = torch._C._functorch.TransformType
-    return any(x.key() in (kinds.Grad, kinds.Jvp) for x in torch._C._functorch.get_interpreter_stack() or ())
+    return any(
+        interpreter.key() in (kinds.Grad, kinds.Jvp)
+        for interpreter in torch._C._functorch.get_interpreter_stack() or ()
+    )
 
 
 def _is_transformed() -> bool:
@@ -106,10 +109,10 @@ def _is_alone(*tensors: torch.Tensor | None) -> bool:
 
     PyTorch's dispatcher, which calls Python for each of these, takes as long as a product of 100 x 100 x 100.
     """
-    given = [x for x in tensors if x is not None]
-    if any(type(x) not in PLAIN_TENSORS for x in given) or torch.compiler.is_compiling():
+    present = [tensor for tensor in tensors if tensor is not None]
+    if any(type(tensor) not in PLAIN_TENSORS for tensor in present) or torch.compiler.is_compiling():
         return False
-    if _is_transformed() or any(x.is_meta or _is_batched_gradient(x) for x in given):
+    if _is_transformed() or any(tensor.is_meta or _is_batched_gradient(tensor) for tensor in present):
         return False
     modes = torch._C._len_torch_dispatch_stack()
     return modes == 0 or (modes == 1 and getattr(torch._C._get_dispatch_stack_at(0), "is_of_hwsim", False))
@@ -134,8 +137,8 @@ def _product(
 def _product_shape(a: Any, b: Any, c: Any, alpha: Any, beta: Any, dtype: torch.dtype, *_: Any) -> torch.Tensor:
     torch._check(a.dim() == b.dim() and a.dim() in (2, 3), lambda: "hwsim::product: two matrices, or two stacks")
     torch._check(a.shape[-1] == b.shape[-2], lambda: f"hwsim::product: {tuple(a.shape)} by {tuple(b.shape)}")
-    made: torch.Tensor = a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=dtype)
-    return made
+    result: torch.Tensor = a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=dtype)
+    return result
 
 
 def _product_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -181,9 +184,9 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
         with torch._C._DisableTorchDispatch():
-            made = _product(*inputs)
-        _product_context(ctx, inputs, made)
-        return made
+            result = _product(*inputs)
+        _product_context(ctx, inputs, result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -231,8 +234,8 @@ def _forward(x: Any, w: Any, bias: Any, *rest: Any) -> torch.Tensor:
 
 
 def _forward_shape(x: Any, w: Any, bias: Any, *rest: Any) -> torch.Tensor:
-    made: torch.Tensor = x.new_empty(convolutions.Window(*rest[:4]).out_shape(x.shape, w.shape))
-    return made
+    result: torch.Tensor = x.new_empty(convolutions.Window(*rest[:4]).out_shape(x.shape, w.shape))
+    return result
 
 
 def _input(dy: Any, w: Any, size: Any, *rest: Any) -> torch.Tensor:
@@ -249,8 +252,8 @@ def _weight(dy: Any, x: Any, size: Any, *rest: Any) -> torch.Tensor:
 
 
 def _sized(dy: Any, _: Any, size: Any, *rest: Any) -> torch.Tensor:
-    made: torch.Tensor = dy.new_empty(size)
-    return made
+    result: torch.Tensor = dy.new_empty(size)
+    return result
 
 
 def _forward_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -371,10 +374,10 @@ def _tangent(name: str, inputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> t
             of_output = getattr(torch.ops.hwsim, name)(first.to("meta"), second.to("meta"), None, *rest)
             added = added.to(of_output.dtype).expand(of_output.shape)
         parts.append(added)
-    made = parts[0]
+    total = parts[0]
     for part in parts[1:]:
-        made = made + part
-    return made
+        total = total + part
+    return total
 
 
 def _function(name: str, context: Any, gradients: Any, batched: Any) -> type[torch.autograd.Function]:
@@ -386,22 +389,22 @@ def _function(name: str, context: Any, gradients: Any, batched: Any) -> type[tor
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         context(ctx, inputs, output)
         ctx.set_materialize_grads(False)
-        ctx.inputs = [None if isinstance(x, torch.Tensor) else x for x in inputs]
-        ctx.save_for_forward(*(x if isinstance(x, torch.Tensor) else None for x in inputs[:3]))
+        ctx.inputs = [None if isinstance(value, torch.Tensor) else value for value in inputs]
+        ctx.save_for_forward(*(value if isinstance(value, torch.Tensor) else None for value in inputs[:3]))
 
     def backward(ctx: Any, grad: Any) -> Any:
         return (None,) * len(ctx.inputs) if grad is None else gradients(ctx, grad)
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        given = [x if y is None else y for x, y in zip(ctx.inputs[:3], ctx.saved_tensors, strict=True)]
-        return _tangent(name, (*given, *ctx.inputs[3:]), tangents)
+        inputs = [x if y is None else y for x, y in zip(ctx.inputs[:3], ctx.saved_tensors, strict=True)]
+        return _tangent(name, (*inputs, *ctx.inputs[3:]), tangents)
 
     def vmap(info: Any, dims: Any, *inputs: Any) -> Any:
         return batched(partial(call, name), info, dims, *inputs)
 
     members = {"forward": forward, "setup_context": setup_context, "backward": backward, "jvp": jvp, "vmap": vmap}
     return type(
-        f"_{name}", (torch.autograd.Function,), {own: staticmethod(function) for own, function in members.items()}
+        f"_{name}", (torch.autograd.Function,), {member: staticmethod(function) for member, function in members.items()}
     )
 
 

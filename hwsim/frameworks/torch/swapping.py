@@ -99,12 +99,12 @@ def unswap(model: nn.Module) -> None:
             module.__dict__.pop("forward", None)
 
 
-def _computed(kind: type[nn.Module], caller: Caller, module: nn.Module, *args: Any, **given: Any) -> torch.Tensor:
+def _computed(kind: type[nn.Module], caller: Caller, module: nn.Module, *args: Any, **keywords: Any) -> torch.Tensor:
     """The forward of a swapped module of class `kind`: of this module's copies and pickles too."""
-    made = MODULES[kind](module, caller, *args, **given)
-    if made is not None:
-        return made
-    plain: torch.Tensor = kind.forward(module, *args, **given)
+    result = MODULES[kind](module, caller, *args, **keywords)
+    if result is not None:
+        return result
+    plain: torch.Tensor = kind.forward(module, *args, **keywords)
     return plain
 
 

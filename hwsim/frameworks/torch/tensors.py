@@ -43,8 +43,8 @@ def is_known(tensor: torch.Tensor) -> bool:
 def format_name(dtype: torch.dtype) -> str:
     """hwsim's name of a dtype. Raises UnsupportedError for others."""
     if dtype not in FORMATS:
-        known = ", ".join(str(x).removeprefix("torch.") for x in FORMATS)
-        raise UnsupportedError(f"{dtype}: hwsim.torch multiplies {known}")
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in FORMATS)
+        raise UnsupportedError(f"{dtype}: hwsim.torch multiplies {names}")
     return FORMATS[dtype][0]
 
 
@@ -55,21 +55,21 @@ def array_of(tensor: torch.Tensor) -> Array:
     plain = tensor.detach().cpu().resolve_neg()
     _, dtype = FORMATS[plain.dtype]
     if plain.dtype in _PLAIN:
-        own: Array = plain.numpy()
-        return own
+        values: Array = plain.numpy()
+        return values
     codes: Array = plain.view(_AS_INTEGERS[plain.element_size()]).numpy()
     return codes.view(dtype)
 
 
 def tensor_of(array: Array, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor over the array's memory, converted where `dtype` is another."""
-    own = _OF_NUMPY[array.dtype]
-    if own in _PLAIN:
-        made = torch.from_numpy(array)
+    torch_dtype = _OF_NUMPY[array.dtype]
+    if torch_dtype in _PLAIN:
+        tensor = torch.from_numpy(array)
     else:
         codes = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
-        made = torch.from_numpy(codes).view(own)
-    return made.to(dtype=dtype, device=device)
+        tensor = torch.from_numpy(codes).view(torch_dtype)
+    return tensor.to(dtype=dtype, device=device)
 
 
 def layout(tensor: torch.Tensor) -> str:

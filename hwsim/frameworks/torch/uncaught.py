@@ -49,7 +49,7 @@ def runs_products(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether a higher-order operator (cond, flex_attention) multiplies matrices, as far as its own name, or the names
     in the graphs that it runs, tell.
     """
-    graphs = [x for x in args if isinstance(x, torch.fx.GraphModule)]
+    graphs = [argument for argument in args if isinstance(argument, torch.fx.GraphModule)]
     return _WORDS.search(func.name()) is not None or any(
         _WORDS.search(str(node.target)) for graph in graphs for part in graph.modules() for node in _nodes(part)
     )

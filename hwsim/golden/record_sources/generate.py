@@ -389,18 +389,18 @@ def kernels(arch: str, wgmma_n: list[int]) -> Iterator[CapturedKernel]:
 
 def source(arch: str, wgmma_n: list[int]) -> str:
     """The CUDA source for a target."""
-    found = list(kernels(arch, wgmma_n))
+    listed = list(kernels(arch, wgmma_n))
     parts = [
         "// Written by generate.py; do not edit.\n"
         '#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>\n#include "recorder.cuh"\n'
         "namespace record {\n"
     ]
-    for index, kernel in enumerate(found):
+    for index, kernel in enumerate(listed):
         parts.append(
             f"// {kernel.name}\n__global__ void k{index}(const void* A, const void* B, const void* C, void* D, "
             f"int cases, int scale_d) {{\n{kernel.body}}}\n"
         )
-    rows = "\n".join(kernel.row(index) for index, kernel in enumerate(found))
+    rows = "\n".join(kernel.row(index) for index, kernel in enumerate(listed))
     parts.append(
         f"extern const Instruction table[] = {{\n{rows}\n}};\n"
         "extern const int table_size = sizeof table / sizeof table[0];\n}  // namespace record\n"

@@ -104,52 +104,54 @@ class Extrapolation(NamedTuple):
 ALL_ASKED = Extrapolation()
 
 
-def operand_of(taken: TakenModel, format: str, format_b: str | None) -> str:
+def operand_of(model: TakenModel, format: str, format_b: str | None) -> str:
     """The format whose kernels multiply A of `format` by B of `format_b` (None: the same).
 
     Raises UnsupportedError for pairs that cuBLAS does not multiply.
     """
-    pairs = {(pair.a, pair.b): pair.like for pair in taken.pairs.values()}
-    is_of_two_alone = any(format in pair for pair in pairs) and format not in taken.outputs
+    pairs = {(pair.a, pair.b): pair.like for pair in model.pairs.values()}
+    is_of_two_alone = any(format in pair for pair in pairs) and format not in model.outputs
     if format_b in (None, format) and not is_of_two_alone:
         return format
     like = pairs.get((format, str(format_b)))
     if like is None:
-        known = ", ".join(f"{a} by {b}" for a, b in pairs)
-        raise UnsupportedError(f"cuBLAS multiplies no {format} by {format_b or format}; of two formats it does {known}")
+        pairs_text = ", ".join(f"{a} by {b}" for a, b in pairs)
+        raise UnsupportedError(
+            f"cuBLAS multiplies no {format} by {format_b or format}; of two formats it does {pairs_text}"
+        )
     return like
 
 
-def checked_call(taken: TakenModel, asked: GemmCall) -> CublasGemm:
+def checked_call(model: TakenModel, gemm: GemmCall) -> CublasGemm:
     """The call with its sizes, formats and layouts, of operands of one format. Raises InputError for values that are
     not allowed, and UnsupportedError for what cuBLASLt refuses.
     """
-    format, accumulate = asked.format, asked.accumulate
-    for name, size in (("m", asked.m), ("n", asked.n), ("k", asked.k), ("batch", asked.batch)):
+    format, accumulate = gemm.format, gemm.accumulate
+    for name, size in (("m", gemm.m), ("n", gemm.n), ("k", gemm.k), ("batch", gemm.batch)):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= MOST_SIZE:
             raise InputError(f"{name} = {size!r}; allowed: integers from 1 to {MOST_SIZE}")
-    if not isinstance(format, str) or format not in taken.outputs:
-        known = list(taken.outputs)
-        raise UnsupportedError(f"format {format!r}: not one of {', '.join(known)}{nearest(str(format), known)}")
-    wanted = result_format(format) if asked.output is None else asked.output
-    if wanted not in (allowed := taken.outputs[format]):
+    if not isinstance(format, str) or format not in model.outputs:
+        formats = list(model.outputs)
+        raise UnsupportedError(f"format {format!r}: not one of {', '.join(formats)}{nearest(str(format), formats)}")
+    wanted = result_format(format) if gemm.output is None else gemm.output
+    if wanted not in (allowed := model.outputs[format]):
         raise UnsupportedError(f"{format} operands give {', '.join(allowed)} in cuBLAS; got {wanted}")
     is_known = accumulate is None or (isinstance(accumulate, str) and accumulate in ACCUMULATES)
     if not is_known or (accumulate == "promoted" and format != "e4m3"):
         raise InputError(f"accumulate = {accumulate!r}; allowed: fast, promoted (e4m3 alone)")
-    for name, layout in (("a_layout", asked.a_layout), ("b_layout", asked.b_layout)):
+    for name, layout in (("a_layout", gemm.a_layout), ("b_layout", gemm.b_layout)):
         if not isinstance(layout, str) or layout not in LAYOUTS:
             raise InputError(f"{name} = {layout!r}; allowed: rows, columns")
     call = CublasGemm(
-        m=int(asked.m),
-        n=int(asked.n),
-        k=int(asked.k),
+        m=int(gemm.m),
+        n=int(gemm.n),
+        k=int(gemm.k),
         operand=format,
         output=wanted,
-        a_layout=asked.a_layout,
-        b_layout=asked.b_layout,
+        a_layout=gemm.a_layout,
+        b_layout=gemm.b_layout,
     )
-    if reason := _refused(taken, call, accumulate):
+    if reason := _refused(model, call, accumulate):
         raise UnsupportedError(f"cuBLASLt refuses {format} {call.m} x {call.n} x {call.k}: {reason}")
     return call
 
@@ -159,19 +161,19 @@ def is_fast(call: CublasGemm, accumulate: str | None) -> bool | None:
     return None if call.operand != "e4m3" else accumulate != "promoted"
 
 
-def check_mixed(taken: TakenModel, call: CublasGemm, format: str, format_b: str | None) -> None:
+def check_mixed(model: TakenModel, call: CublasGemm, format: str, format_b: str | None) -> None:
     """Raise UnsupportedError where cuBLASLt refuses a product of two formats that it takes of one."""
-    row_bytes = next(rule.row_bytes for rule in taken.pairs.values() if (rule.a, rule.b) == (format, format_b))
+    row_bytes = next(rule.row_bytes for rule in model.pairs.values() if (rule.a, rule.b) == (format, format_b))
     if reason := _not_whole(call, row_bytes):
         sizes = f"{call.m} x {call.n} x {call.k}"
         raise UnsupportedError(f"cuBLASLt refuses {format} by {format_b}, {sizes}: {reason}")
 
 
-def _refused(taken: TakenModel, call: CublasGemm, accumulate: str | None) -> str:
+def _refused(model: TakenModel, call: CublasGemm, accumulate: str | None) -> str:
     """Why cuBLASLt refuses a GEMM; "": it takes it."""
-    if call.operand in taken.k_major and (call.a_layout, call.b_layout) != ("rows", "columns"):
+    if call.operand in model.k_major and (call.a_layout, call.b_layout) != ("rows", "columns"):
         return "8-bit operands are K-major: a_layout rows, b_layout columns"
-    rule = next((rule for rule in taken.whole_rows.values() if _is_for(rule, call, accumulate)), None)
+    rule = next((rule for rule in model.whole_rows.values() if _is_for(rule, call, accumulate)), None)
     return "" if rule is None else _not_whole(call, rule.row_bytes, rule.of_result)
 
 

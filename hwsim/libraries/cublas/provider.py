@@ -42,26 +42,26 @@ class Cublas(LibraryProvider):
     def on(self, request: LibraryRequest) -> CublasRules:
         """A version on a device: asked there, or by hwsim's estimate among the kernels of the device's library file."""
         _check_workspace(request)
-        known, device = version_of(request.version), request.device
+        version, device = version_of(request.version), request.device
         # Files that ship say so, and they extend one another alone: no need to read them, which takes longer than the
         # rest.
-        if isinstance(device, str) and device in known.devices and are_from_package(known.devices):
-            return CublasRules(known, device, request.workspace_bytes)
+        if isinstance(device, str) and device in version.devices and are_from_package(version.devices):
+            return CublasRules(version, device, request.workspace_bytes)
         chip = load(device)
         seen = observed_as(chip)
-        if known.devices.get(seen) == chip.cores:
-            return CublasRules(known, seen, request.workspace_bytes, chip_name=chip.name)
-        calls = calls_on(chip, known.library, known.version)
+        if version.devices.get(seen) == chip.cores:
+            return CublasRules(version, seen, request.workspace_bytes, chip_name=chip.name)
+        calls = calls_on(chip, version.library, version.version)
         if calls is None or request.estimator is None:
-            asked = ", ".join(f"{name} ({count} SMs)" for name, count in known.devices.items())
+            devices = ", ".join(f"{name} ({count} SMs)" for name, count in version.devices.items())
             raise UnsupportedError(
-                f"{self.name} {known.version}: its choices on {chip.name} ({chip.cores} cores) are not known; they are "
-                f"on {asked}, and can be estimated where the device's library file says what {self.name} runs; leave "
-                "library out, or record them on such a GPU (hwsim library record)"
+                f"{self.name} {version.version}: its choices on {chip.name} ({chip.cores} cores) are not known; they "
+                f"are on {devices}, and can be estimated where the device's library file says what {self.name} runs; "
+                "leave library out, or record them on such a GPU (hwsim library record)"
             )
-        estimates = self._estimates(chip, calls, known, request.estimator)
+        estimates = self._estimates(chip, calls, version, request.estimator)
         return CublasRules(
-            known, chip.name, request.workspace_bytes, estimates=estimates, generation=estimates.generation
+            version, chip.name, request.workspace_bytes, estimates=estimates, generation=estimates.generation
         )
 
     def from_file(self, path: Path, request: LibraryRequest) -> CublasRules:
@@ -85,20 +85,20 @@ class Cublas(LibraryProvider):
                 f"{path}: answers for {there}; the device is {chip.name} ({chip.cores} cores); record them on that "
                 "GPU, or name another device"
             )
-        known, generation = version_on(answers.version, seen, chip.cores), generation_of(chip, answers.library)
+        version, generation = version_on(answers.version, seen, chip.cores), generation_of(chip, answers.library)
         return CublasRules(
-            known, seen, request.workspace_bytes, answers=answers, generation=generation, chip_name=chip.name
+            version, seen, request.workspace_bytes, answers=answers, generation=generation, chip_name=chip.name
         )
 
     def _estimates(
-        self, chip: Device, calls: CallsModel, known: Version, estimator: Callable[[Device], Estimator]
+        self, chip: Device, calls: CallsModel, version: Version, estimator: Callable[[Device], Estimator]
     ) -> Estimates:
         """Those of a version's calls on a device."""
-        key = (id(chip), calls.version, known.shares)  # the estimates keep the device alive
+        key = (id(chip), calls.version, version.shares)  # the estimates keep the device alive
         with self._lock:
             if key not in self._recent:
                 generation = generation_of(chip, calls.library)
-                self._recent[key] = Estimates(chip, calls, generation, estimator(chip), known)
+                self._recent[key] = Estimates(chip, calls, generation, estimator(chip), version)
                 while len(self._recent) > MOST_RECENT:
                     self._recent.popitem(last=False)
             self._recent.move_to_end(key)

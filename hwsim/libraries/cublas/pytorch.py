@@ -31,10 +31,10 @@ def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: 
     Raises UnsupportedError for a bias of operands that it takes none for.
     """
     n, k = sizes
-    known = framework_of(*FRAMEWORK)
+    framework = framework_of(*FRAMEWORK)
     rule = next(
         call
-        for call in known.calls.values()
+        for call in framework.calls.values()
         if (not call.operands or format in call.operands)
         and call.bias in (None, has_bias)
         and n >= call.least_n
@@ -42,7 +42,7 @@ def pytorch_call(sizes: tuple[int, int], *, format: str, output: str, has_bias: 
     )
     if has_bias and rule.no_bias:
         raise UnsupportedError(f"{format} with a bias: {rule.no_bias}; leave the bias out")
-    is_narrow = format in known.reductions.narrow and output in known.reductions.narrow
+    is_narrow = format in framework.reductions.narrow and output in framework.reductions.narrow
     return PytorchCall(Preference(rule.workspace_bytes, "compute" if is_narrow else "any"), rule.function == LT)
 
 

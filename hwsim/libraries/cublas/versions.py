@@ -112,17 +112,17 @@ def _version(file: FileRecord[LibraryVersion]) -> Version:
 def version_of(version: str | None) -> Version:
     """A version; None: the newest one on which its rules were found. Raises UnsupportedError where there is none."""
     if version is None:
-        return next((known for known in versions() if known.has_rules), versions()[0])
-    fits = [known for known in versions() if known.version == version]
+        return next((entry for entry in versions() if entry.has_rules), versions()[0])
+    fits = [entry for entry in versions() if entry.version == version]
     if not fits:
-        names = ", ".join(repr(known.version) for known in versions())
+        names = ", ".join(repr(entry.version) for entry in versions())
         raise UnsupportedError(f"{LIBRARY}: no version {version!r}; there is {names}")
     return fits[0]
 
 
 def version_on(version: str, device: str, cores: int) -> Version:
     """The version that was asked on a chip, or where none was, one without answers. device: as of `observed_as`."""
-    fits = [known for known in versions() if known.version == version and known.devices.get(device) == cores]
+    fits = [entry for entry in versions() if entry.version == version and entry.devices.get(device) == cores]
     return fits[0] if fits else version_of(None).without_answers(version)
 
 

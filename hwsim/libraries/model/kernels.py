@@ -209,7 +209,7 @@ class Library(StrictRecord):
     def level(self, path: str) -> Level:
         """The weakest evidence level of the numbers at or below a dotted path. Raises KeyError where there are none."""
         if path not in self._levels:
-            below = [x.evidence for at, x in self.evidence.items() if at == path or at.startswith(f"{path}.")]
+            below = [about.evidence for at, about in self.evidence.items() if at == path or at.startswith(f"{path}.")]
             if not below:
                 raise KeyError(f"no number under {path}")
             self._levels[path] = max(below, key=list(Level).index)

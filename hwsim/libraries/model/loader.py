@@ -45,9 +45,9 @@ def load(library: str | Path | Mapping[str, Any] | Library) -> Library:
 
 @functools.cache
 def _shipped(name: str) -> Library:
-    known = names()
-    if name not in known:
-        raise UnsupportedError(f"no library '{name}'; known: {', '.join(known) or 'none'}{nearest(name, known)}")
+    shipped = names()
+    if name not in shipped:
+        raise UnsupportedError(f"no library '{name}'; known: {', '.join(shipped) or 'none'}{nearest(name, shipped)}")
     file = places.package_folder("libraries") / f"{name}{SUFFIX}"
     return _built(*parse(places.text_of(file, "library"), str(file)))
 

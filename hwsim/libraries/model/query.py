@@ -33,9 +33,9 @@ def observed(device: Device) -> ObservationModel | None:
     key = (device.library.name, device.library.observations)
     if key not in device._observed:
         library, (_, wanted) = load(key[0]), key
-        at, known = f"device {device.name}: library.observations", sorted(library.observations)
-        if wanted not in known:
-            allowed = f"{', '.join(known) or 'none'}{nearest(wanted, known)}"
+        at, entry_names = f"device {device.name}: library.observations", sorted(library.observations)
+        if wanted not in entry_names:
+            allowed = f"{', '.join(entry_names) or 'none'}{nearest(wanted, entry_names)}"
             raise ConfigError([f"{at}: '{wanted}' is not in {library.name}; allowed: {allowed}"])
         seen = library.observations[wanted]
         if problems := [f"{at}: {wanted} of {library.name}: {text}" for text in _unfit(device, seen)]:

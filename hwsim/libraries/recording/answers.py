@@ -67,9 +67,9 @@ def version_name(number: int) -> str:
     """
     major, minor, patch = number // 10000, number // 100 % 100, number % 100
     if major not in MAJORS:
-        known = " and ".join(map(str, MAJORS))
+        versions = " and ".join(map(str, MAJORS))
         raise UnsupportedError(
-            f"cuBLASLt {number}: its C interface is known here for versions {known}; install a PyTorch with CUDA of "
+            f"cuBLASLt {number}: its C interface is known here for versions {versions}; install a PyTorch with CUDA of "
             "such a version, or name its libcublasLt.so in HWSIM_CUBLASLT"
         )
     return f"{major}.{minor}.{patch}" if patch else f"{major}.{minor}"
@@ -85,14 +85,14 @@ def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = No
         spans.setdefault(shape.form, []).append((shape.m, shape.m))
     for sweep in wanted.sweeps:
         spans.setdefault(sweep.form, []).append((sweep.first, sweep.last))
-    asked = 0
+    questions = 0
     by_kind: dict[CallKind, dict[tuple[int, int], Runs]] = {}
     for done, (form, ranges) in enumerate(spans.items()):
         kind, put = form.call_kind, form.asked
 
         def ask(m: int, form: GemmForm = form, kind: CallKind = kind, put: Kind = put) -> Recorded:
-            nonlocal asked
-            asked += 1
+            nonlocal questions
+            questions += 1
             a_columns, b_columns = form.a_layout == "columns", form.b_layout == "columns"
             answer = heuristic.ask(
                 put,
@@ -114,7 +114,7 @@ def ask_all(heuristic: Heuristic, wanted: Wanted, progress: Progress | None = No
         for shape in wanted.shapes
         if _at(by_kind[shape.form.call_kind][shape.form.n, shape.form.k], shape.m) == REFUSED_ID
     )
-    return Answers(by_kind, asked, refused)
+    return Answers(by_kind, questions, refused)
 
 
 def recorded(answer: LtAnswer) -> Recorded:
@@ -150,9 +150,9 @@ def _along(spans: Iterable[tuple[int, int]], ask: Callable[[int], Recorded]) -> 
     return along
 
 
-def _at(own: Runs, m: int) -> int | None:
+def _at(runs: Runs, m: int) -> int | None:
     """The algorithm's id at m."""
-    answer = [answer for first, answer in own if first <= m][-1]
+    answer = [answer for first, answer in runs if first <= m][-1]
     return None if answer is None else answer[0]
 
 

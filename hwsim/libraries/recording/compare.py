@@ -116,7 +116,7 @@ def sample(wanted: Wanted, answers: Answers, count: int, seed: int) -> tuple[Gem
         key = pool[shapes[place]]
         seen[key] = seen.get(key, 0) + 1
         ranked.append((seen[key], len(ranked), shapes[place]))
-    return tuple(shape for *_, shape in sorted(ranked, key=lambda one: one[:2])[:count])
+    return tuple(shape for *_, shape in sorted(ranked, key=lambda row: row[:2])[:count])
 
 
 def _add(pool: dict[GemmShape, tuple[str, int]], shape: GemmShape, answer: Recorded | None) -> None:
@@ -192,7 +192,7 @@ def _row(shape: GemmShape, block: GemmBlock, ran: Ran, device: Device, path: Pat
         shape,
         kernel=kernel.value,
         split_k=int(split_k.value),
-        known=ORDER_UNKNOWN not in {one["code"] for one in computed.warnings},
+        known=ORDER_UNKNOWN not in {warning["code"] for warning in computed.warnings},
         results=of_gpu.size,
         differing=len(places),
         first=first,

@@ -57,7 +57,9 @@ def read_kernel_map(path: Path) -> KernelMap:
             except re.error as error:
                 problems.append(FileProblem(tree.keys[pattern], pattern, f"not a regular expression: {error}"))
     if problems:
-        raise ConfigError([str(problem) for problem in sorted(problems, key=lambda one: one.mark)], "kernel map")
+        raise ConfigError(
+            [str(problem) for problem in sorted(problems, key=lambda problem: problem.mark)], "kernel map"
+        )
     return KernelMap(tuple(entries))
 
 

@@ -80,9 +80,9 @@ class PytorchGemms:
         """
         torch, out = self.torch, self.dtype(output)
         if fast is not None:
-            one = torch.ones((), device="cuda")
+            unit_scale = torch.ones((), device="cuda")
             return lambda: torch._scaled_mm(
-                a, b, scale_a=one, scale_b=one, bias=bias, out_dtype=out, use_fast_accum=fast
+                a, b, scale_a=unit_scale, scale_b=unit_scale, bias=bias, out_dtype=out, use_fast_accum=fast
             )
         if operand == "int8":
             return lambda: torch._int_mm(a, b)

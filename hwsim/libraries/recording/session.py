@@ -82,7 +82,9 @@ def record(
         )
     asking = ASKING if machine.runner is not None else 1.0
     try:
-        answers = ask_all(machine.heuristic, wanted, None if progress is None else lambda x: progress(asking * x))
+        answers = ask_all(
+            machine.heuristic, wanted, None if progress is None else lambda share: progress(asking * share)
+        )
     except RuntimeError as error:
         raise UnsupportedError(
             f"cuBLASLt gave an error in place of an answer ({error}); {out} is not written; run it again, and look at "
@@ -113,7 +115,7 @@ def record(
     )
 
 
-def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) -> list[str]:
+def _notes(device: Device, gpu: GpuFacts, version: str, device_names: Sequence[str]) -> list[str]:
     notes = []
     if not has_seen_rules(LibraryId(LIBRARY, version), observed_as(device), device.cores):
         notes.append(
@@ -121,7 +123,7 @@ def _notes(device: Device, gpu: GpuFacts, version: str, known: Sequence[str]) ->
             "what a sample says, which is run where --no-run is left out"
         )
     try:
-        called = device_name(gpu.name, known)
+        called = device_name(gpu.name, device_names)
     except InputError:
         return notes
     if called not in (device.name, observed_as(device)):

@@ -126,7 +126,7 @@ def form_of(
     that are not allowed, UnsupportedError for what cuBLASLt refuses and for a bias that PyTorch's call does not take.
     """
     own_output = pytorch_output(format) if output is None else output
-    asked = GemmCall(
+    gemm_call = GemmCall(
         m=m,
         n=n,
         k=k,
@@ -136,7 +136,7 @@ def form_of(
         a_layout=a_layout,
         b_layout=b_layout,
     )
-    call = checked_call(calls_taken(), asked)
+    call = checked_call(calls_taken(), gemm_call)
     pytorch_call((n, k), format=format, output=call.output, has_bias=bias)
     if bias and call.output not in (allowed := biased_outputs(format)):
         raise UnsupportedError(
@@ -200,7 +200,7 @@ def _shape(where: str, head: list[str], row: list[str]) -> GemmShape:
     formats = calls_taken().outputs
     allowed: dict[str, tuple[str, ...]] = {
         "format": tuple(formats),
-        "output": tuple(sorted({x for some in formats.values() for x in some})),
+        "output": tuple(sorted({name for some in formats.values() for name in some})),
         "accumulate": ACCUMULATES,
         "bias": tuple(TRUTHS),
         "a_layout": LAYOUTS,
@@ -252,13 +252,13 @@ def wanted(
     for text in gemms:
         sizes = sizes_in("--gemm", text, "MxNxK")
         with _said_of(f"--gemm {text}"):
-            shapes += [GemmShape(sizes[0], form_of(*sizes, **given)) for given in each]
+            shapes += [GemmShape(sizes[0], form_of(*sizes, **form)) for form in each]
     sweeps: list[WeightSweep] = []
     for text in weights:
         n, k = sizes_in("--weight", text, "NxK")
         first, last = swept(m)
         with _said_of(f"--weight {text}"):
-            sweeps += [WeightSweep(form_of(first, n, k, **given), first, last) for given in each]
+            sweeps += [WeightSweep(form_of(first, n, k, **form), first, last) for form in each]
     if not (shapes or sweeps):
         raise InputError("nothing to record; give --shapes FILE.csv, --gemm MxNxK or --weight NxK")
     return Wanted(tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(sweeps)))

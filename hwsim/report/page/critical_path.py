@@ -58,8 +58,8 @@ def critical_path(rows: NDArray[Any]) -> list[CriticalStep]:
 
 def _before_on_engine(rows: NDArray[Any]) -> NDArray[np.int64]:
     """For each row, the row before it on its engine; -1 for the first."""
-    found = np.full(len(rows), -1, np.int64)
+    before = np.full(len(rows), -1, np.int64)
     order = np.lexsort((rows["start"], rows["engine"]))
     same = rows["engine"][order][1:] == rows["engine"][order][:-1]
-    found[order[1:][same]] = order[:-1][same]
-    return found
+    before[order[1:][same]] = order[:-1][same]
+    return before

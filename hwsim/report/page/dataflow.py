@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GLOBAL, FAR = "GM", "HBM"
 COLUMN, ROW, BOX, MARGIN = 250, 120, (104, 46), 30
 LETTER, LINE = 7.4, 17  # of labels, in units of the drawing
-ELEMENTWISE = ("cast", "add", "sub", "mul", "scale")
+ELEMENTWISE = ("cast", "add", "sub", "mul", "scale", "fma", "add_row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ def dataflow_svg(program: Program, device: Device, traffic_bytes: Mapping[str, i
     }
     lift = MARGIN + ROW / 2 - min((y for _, y in places.values()), default=0.0)
     places = {node: (x, y + lift) for node, (x, y) in places.items()}
-    taken: list[tuple[float, float, float]] = []
-    arrows = [_arrow(flow, places, taken) for flow in flows]
+    labels: list[tuple[float, float, float]] = []
+    arrows = [_arrow(flow, places, labels) for flow in flows]
     capacity = {name: data(memory.capacity_bytes) for name, memory in device.memories.items()}
     capacity[GLOBAL] = "global, L2" if device.l2 is not None else "global"
     boxes = [_box(node, *place, capacity.get(node, ""), node in engines) for node, place in places.items()]
     width = 2 * MARGIN + max((x for x, _ in places.values()), default=0.0) + BOX[0]
-    deepest = max([y for _, y in places.values()] + [y for _, y, _ in taken], default=0.0)
+    deepest = max([y for _, y in places.values()] + [y for _, y, _ in labels], default=0.0)
     height = deepest + BOX[1] / 2 + MARGIN
     mark = (
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
@@ -73,11 +73,16 @@ def dataflow_svg(program: Program, device: Device, traffic_bytes: Mapping[str, i
 
 def _computing(program: Program) -> tuple[set[str], list[Flow]]:
     """The engines that compute, and their operands' and results' ways."""
-    found: dict[Flow, None] = {}
+    flows: dict[Flow, None] = {}
     engines = set()
     for kernel in program.kernels:
         memories = {buffer.name: buffer.memory for buffer in kernel.buffers}
-        for instr in (x for group in kernel.groups for stream in group.streams for x in _instructions(stream.body)):
+        for instr in (
+            instruction
+            for group in kernel.groups
+            for stream in group.streams
+            for instruction in _instructions(stream.body)
+        ):
             if instr.opcode != "mma" and instr.opcode not in ELEMENTWISE:
                 continue
             engines.add(instr.engine)
@@ -85,9 +90,9 @@ def _computing(program: Program) -> tuple[set[str], list[Flow]]:
                 {GLOBAL if isinstance(tile, GlobalTile) else memories[tile.buffer] for tile in tiles}
                 for tiles in (instr.reads, instr.writes)
             ]
-            found |= dict.fromkeys(Flow(memory, instr.engine) for memory in sorted(at[0]))
-            found |= dict.fromkeys(Flow(instr.engine, memory) for memory in sorted(at[1]))
-    return engines, list(found)
+            flows |= dict.fromkeys(Flow(memory, instr.engine) for memory in sorted(at[0]))
+            flows |= dict.fromkeys(Flow(instr.engine, memory) for memory in sorted(at[1]))
+    return engines, list(flows)
 
 
 def _instructions(body: Sequence[StreamItem]) -> Iterator[Instr]:
@@ -114,7 +119,7 @@ def _columns(flows: Sequence[Flow]) -> list[list[str]]:
 
 
 def _arrow(
-    flow: Flow, places: Mapping[str, tuple[float, float]], taken: list[tuple[float, float, float]]
+    flow: Flow, places: Mapping[str, tuple[float, float]], labels: list[tuple[float, float, float]]
 ) -> tuple[str, str]:
     """Line and label of an arrow: above the direct way to the right, below it to the left."""
     (x, y), (to_x, to_y) = (places[node] for node in (flow.source, flow.target))
@@ -137,14 +142,14 @@ def _arrow(
     style = "" if flow.label else ' stroke-dasharray="5 4"'
     line = f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="1.6" marker-end="url(#tip)"{style}/>'
     if not flow.label:
-        taken.append((middle[0], middle[1], 0.0))
+        labels.append((middle[0], middle[1], 0.0))
         return line, ""
     width = LETTER * len(flow.label)
     left = max(middle[0], width / 2 + 4)
     height = middle[1]
-    while any(abs(left - other) < (width + wide) / 2 and abs(height - at) < LINE for other, at, wide in taken):
+    while any(abs(left - other) < (width + wide) / 2 and abs(height - at) < LINE for other, at, wide in labels):
         height += 4
-    taken.append((left, height, width))
+    labels.append((left, height, width))
     text = (
         f'<text x="{left:.1f}" y="{height:.1f}" text-anchor="middle" dominant-baseline="middle" fill="currentColor" '
         f'style="paint-order:stroke;stroke:var(--back);stroke-width:5px">{escape(flow.label)}</text>'

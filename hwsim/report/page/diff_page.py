@@ -12,43 +12,46 @@ if TYPE_CHECKING:
     from hwsim.studies.diff import Difference, ElementDifference
 
 
-def diff_page(found: Difference) -> Page:
+def diff_page(difference: Difference) -> Page:
     """The page of a comparison."""
-    m, n, k = (count(size) for size in (found.m, found.n, found.k))
+    m, n, k = (count(size) for size in (difference.m, difference.n, difference.k))
     facts = [
-        ("left", found.left),
-        ("right", found.right),
-        ("shape", f"C[{m} x {n}], K = {k}, {found.output}"),
-        ("elements that differ", f"{count(found.differing)} of {count(found.elements)} ({percent(found.share)})"),
-        ("largest difference", f"{count(found.largest_ulps)} ulp; relative {found.largest_relative:.3g}"),
-        ("mean of those that differ", f"{found.mean_ulps:.3g} ulp"),
-        ("with an infinity or NaN", count(found.special)),
+        ("left", difference.left),
+        ("right", difference.right),
+        ("shape", f"C[{m} x {n}], K = {k}, {difference.output}"),
+        (
+            "elements that differ",
+            f"{count(difference.differing)} of {count(difference.elements)} ({percent(difference.share)})",
+        ),
+        ("largest difference", f"{count(difference.largest_ulps)} ulp; relative {difference.largest_relative:.3g}"),
+        ("mean of those that differ", f"{difference.mean_ulps:.3g} ulp"),
+        ("with an infinity or NaN", count(difference.special)),
     ]
-    listed = [("worst", found.worst)] if found.worst is not None else []
+    listed = [("worst", difference.worst)] if difference.worst is not None else []
     return Page(
         f"Difference: {m} x {n} x {k}",
         [
             PageSection("Summary", "The two ways, and how far apart they are.", [Facts(facts)]),
-            PageSection("Map", "The share of elements that differ, block by block.", _map(found)),
+            PageSection("Map", "The share of elements that differ, block by block.", _map(difference)),
             PageSection(
                 "First k",
                 "Where the partial sums of one element differ for the first time.",
-                _first_k(found),
+                _first_k(difference),
             ),
             PageSection(
                 "Elements",
                 "The worst one, and the first ones by row and column.",
-                [_elements([*listed, *(("", place) for place in found.first)])] if found.differing else [],
+                [_elements([*listed, *(("", place) for place in difference.first)])] if difference.differing else [],
             ),
         ],
     )
 
 
-def _map(found: Difference) -> list[Part]:
-    if not found.differing:
+def _map(difference: Difference) -> list[Part]:
+    if not difference.differing:
         return []
-    shares = 100 * found.where.counts / found.where.sizes
-    down, across = found.where.spans
+    shares = 100 * difference.where.counts / difference.where.sizes
+    down, across = difference.where.spans
     heat: dict[str, Any] = {
         "type": "heatmap",
         "z": shares.tolist(),
@@ -63,8 +66,8 @@ def _map(found: Difference) -> list[Part]:
     return [Plot(look, 480, "map of the elements that differ")]
 
 
-def _first_k(found: Difference) -> list[Part]:
-    step = found.step
+def _first_k(difference: Difference) -> list[Part]:
+    step = difference.step
     if step is None:
         return []
     before = "both from zero" if step.last_equal is None else f"both {step.last_equal}"
@@ -78,17 +81,23 @@ def _first_k(found: Difference) -> list[Part]:
     ]
     if step.exact is not None:
         facts.insert(3, ("exactly", f"{step.exact:.9g}"))
-    if found.errors is not None and found.errors.exact is not None:
-        left, right = (_error(x) for x in (found.errors.left, found.errors.right))
-        facts.append(("over all of K", f"exactly {found.errors.exact:.9g}; left{left}, right{right}"))
+    if difference.errors is not None and difference.errors.exact is not None:
+        left, right = (_error(error) for error in (difference.errors.left, difference.errors.right))
+        facts.append(("over all of K", f"exactly {difference.errors.exact:.9g}; left{left}, right{right}"))
     sides = (("left", step.left_steps, step.right_steps), ("right", step.right_steps, step.left_steps))
     rows = [
-        (name, str(x.term), f"{x.k_start} to {x.k_stop - 1}", f"{x.c} ({x.c_value:.9g})", f"{x.d} ({x.d_value:.9g})")
+        (
+            name,
+            str(step.term),
+            f"{step.k_start} to {step.k_stop - 1}",
+            f"{step.c} ({step.c_value:.9g})",
+            f"{step.d} ({step.d_value:.9g})",
+        )
         for name, steps, others in sides
-        for x in steps
-        if not x.is_as_in(others)
+        for step in steps
+        if not step.is_as_in(others)
     ]
-    commands = [x.command for _, steps, others in sides for x in steps if not x.is_as_in(others)]
+    commands = [step.command for _, steps, others in sides for step in steps if not step.is_as_in(others)]
     parts: list[Part] = [Facts(facts)]
     if rows:
         parts += [
@@ -107,16 +116,16 @@ def _elements(listed: list[tuple[str, ElementDifference]]) -> Table:
     rows = [
         (
             name,
-            count(x.row),
-            count(x.column),
-            x.left_code,
-            f"{x.left:.9g}",
-            x.right_code,
-            f"{x.right:.9g}",
-            "" if x.ulps is None else count(x.ulps),
-            "" if x.relative is None else f"{x.relative:.3g}",
+            count(place.row),
+            count(place.column),
+            place.left_code,
+            f"{place.left:.9g}",
+            place.right_code,
+            f"{place.right:.9g}",
+            "" if place.ulps is None else count(place.ulps),
+            "" if place.relative is None else f"{place.relative:.3g}",
         )
-        for name, x in listed
+        for name, place in listed
     ]
     head = ("", "row", "column", "left code", "left", "right code", "right", "ulp", "relative")
     return Table(head, rows, right=(1, 2, 4, 6, 7, 8))

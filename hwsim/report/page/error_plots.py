@@ -18,16 +18,16 @@ PLAIN = 1024  # edges from here on are shown as powers
 LEAST = 0.05  # per cent that has a digit
 
 
-def error_parts(found: ErrorMap) -> list[Part]:
+def error_parts(error_map: ErrorMap) -> list[Part]:
     """The histogram in units in the last place, the map of blocks, and what they leave out."""
-    if not found.ulps.size:
+    if not error_map.ulps.size:
         return [Text("No element of C and of the exact product is finite: there is no error to show.")]
     edges = [0.0, *(2.0**power for power in range(FIRST, MOST + 1)), math.inf]
-    numbers = [int((found.ulps == 0).sum())]
-    numbers += [int(((found.ulps > low) & (found.ulps <= high)).sum()) for low, high in pairwise(edges)]
+    numbers = [int((error_map.ulps == 0).sum())]
+    numbers += [int(((error_map.ulps > low) & (error_map.ulps <= high)).sum()) for low, high in pairwise(edges)]
     names = ["0", *(f"≤ {_power(edge)}" for edge in edges[1:-1]), f"> {_power(edges[-2])}"]
     last = max(number for number, amount in enumerate(numbers) if amount) + 1
-    shares = [100 * number / found.ulps.size for number in numbers[:last]]
+    shares = [100 * number / error_map.ulps.size for number in numbers[:last]]
     texts = [
         f"{share:.1f}" if share >= LEAST else "< 0.1" if number else ""
         for share, number in zip(shares, numbers, strict=False)
@@ -39,19 +39,19 @@ def error_parts(found: ErrorMap) -> list[Part]:
         axis("elements of C (%)", range=[0, max(shares) * 1.15]),
     )
     parts: list[Part] = [Plot(look, 340, "histogram of the error in units in the last place")]
-    middle, most = np.median(found.ulps), found.ulps.max()
-    says = f"{plural(found.ulps.size, 'element')}; median {middle:.3g} ulp, largest {most:.4g} ulp."
-    if found.undefined:
-        share = percent(found.undefined / (found.undefined + found.ulps.size))
-        says += f" {count(found.undefined)} ({share}) are left out: infinite or NaN, in C or exactly."
-    if found.spans[0] * found.blocks.shape[0] > found.rows * 2:
-        says += f" Of each matrix {plural(found.rows, 'row')}, evenly spaced, were compared."
-    rows, columns = found.blocks.shape
+    middle, most = np.median(error_map.ulps), error_map.ulps.max()
+    says = f"{plural(error_map.ulps.size, 'element')}; median {middle:.3g} ulp, largest {most:.4g} ulp."
+    if error_map.undefined:
+        share = percent(error_map.undefined / (error_map.undefined + error_map.ulps.size))
+        says += f" {count(error_map.undefined)} ({share}) are left out: infinite or NaN, in C or exactly."
+    if error_map.spans[0] * error_map.blocks.shape[0] > error_map.rows * 2:
+        says += f" Of each matrix {plural(error_map.rows, 'row')}, evenly spaced, were compared."
+    rows, columns = error_map.blocks.shape
     heat = {
         "type": "heatmap",
-        "z": [[None if not math.isfinite(x) else x for x in row] for row in found.blocks.tolist()],
-        "x": [(column + 0.5) * found.spans[1] for column in range(columns)],
-        "y": [(row + 0.5) * found.spans[0] for row in range(rows)],
+        "z": [[None if not math.isfinite(error) else error for error in row] for row in error_map.blocks.tolist()],
+        "x": [(column + 0.5) * error_map.spans[1] for column in range(columns)],
+        "y": [(row + 0.5) * error_map.spans[0] for row in range(rows)],
         "colorscale": "Cividis",
         "colorbar": {
             "title": {"text": "error / RMS of C", "side": "right"},
@@ -62,7 +62,7 @@ def error_parts(found: ErrorMap) -> list[Part]:
     }
     look = figure([heat], axis("column of C"), axis("row of C", autorange="reversed"))
     parts += [Text(says), Plot(look, 480, "map of the error over C")]
-    size = f"{count(found.spans[0])} x {count(found.spans[1])}"
+    size = f"{count(error_map.spans[0])} x {count(error_map.spans[1])}"
     parts.append(
         Text(
             f"A cell is a block of {size} elements: the root mean square of its error, over that of the whole exact "

@@ -18,15 +18,15 @@ def invariance_page(title: str, text: str, classes: Sequence[Mapping[str, Any]])
     rows = [
         (
             str(number),
-            count(one["count"]),
-            f"{count(one['m'][0][0])} to {count(one['m'][-1][1])}",
-            "; ".join(f"{x['kernel']}, {x['split_k']} slices of K" for x in one["kernels"]),
-            "known" if one["known"] else "not known",
-            "yes" if one["equal_rows"] else "no",
-            f"{one['confidence']:.2f}",
-            f"{one['least_confidence']:.2f}",
+            count(entry["count"]),
+            f"{count(entry['m'][0][0])} to {count(entry['m'][-1][1])}",
+            "; ".join(f"{choice['kernel']}, {choice['split_k']} slices of K" for choice in entry["kernels"]),
+            "known" if entry["known"] else "not known",
+            "yes" if entry["equal_rows"] else "no",
+            f"{entry['confidence']:.2f}",
+            f"{entry['least_confidence']:.2f}",
         )
-        for number, one in enumerate(classes, 1)
+        for number, entry in enumerate(classes, 1)
     ]
     head = (
         *("class", "values of m", "m from, to", "kernels", "order of summation", "all rows alike"),
@@ -47,17 +47,17 @@ def invariance_page(title: str, text: str, classes: Sequence[Mapping[str, Any]])
 def _lines(classes: Sequence[Mapping[str, Any]]) -> list[Part]:
     traces = []
     drawn = 0
-    for number, one in enumerate(classes, 1):
-        runs = one["m"][: max(MOST_RUNS - drawn, 0)]
+    for number, entry in enumerate(classes, 1):
+        runs = entry["m"][: max(MOST_RUNS - drawn, 0)]
         drawn += len(runs)
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": f"class {number}",
-                "x": [x for first, last in runs for x in (first, last, None)],
+                "x": [m for first, last in runs for m in (first, last, None)],
                 "y": [y for _ in runs for y in (str(number), str(number), None)],
-                "line": {"width": 5, "color": PALETTE[(number - 1) % len(PALETTE)] if one["known"] else OTHER},
+                "line": {"width": 5, "color": PALETTE[(number - 1) % len(PALETTE)] if entry["known"] else OTHER},
                 "marker": {"size": 5},
                 "hovertemplate": f"class {number}: m = %{{x}}<extra></extra>",
             }

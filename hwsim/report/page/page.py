@@ -59,10 +59,10 @@ class Table:
     def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
         """The part as HTML."""
         kinds = ["number" if column in self.right else "text" for column in range(len(self.head))]
-        head = "".join(f'<th class="{kind}">{escape(x)}</th>' for kind, x in zip(kinds, self.head, strict=True))
+        head = "".join(f'<th class="{kind}">{escape(title)}</th>' for kind, title in zip(kinds, self.head, strict=True))
         body = "".join(
             "<tr>"
-            + "".join(f'<td class="{kind}">{escape(x)}</td>' for kind, x in zip(kinds, row, strict=True))
+            + "".join(f'<td class="{kind}">{escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))
             + "</tr>"
             for row in self.rows
         )
@@ -144,12 +144,15 @@ class Page:
             return name
 
         shown = [section for section in self.sections if section.parts]
-        items = "".join(f'<li><a href="#{_anchor(x.title)}">{escape(x.title)}</a></li>' for x in shown)
+        items = "".join(
+            f'<li><a href="#{_anchor(section.title)}">{escape(section.title)}</a></li>' for section in shown
+        )
         body = "".join(
-            f'<section id="{_anchor(x.title)}"><h2>{escape(x.title)}</h2><p class="about">{escape(x.about)}</p>'
-            + "".join(part.html(draw) for part in x.parts)
+            f'<section id="{_anchor(section.title)}"><h2>{escape(section.title)}</h2>'
+            f'<p class="about">{escape(section.about)}</p>'
+            + "".join(part.html(draw) for part in section.parts)
             + "</section>"
-            for x in shown
+            for section in shown
         )
         data = json.dumps(figures, allow_nan=False).replace("</", "<\\/")
         library = f"<script>{plot_library()}</script>" if figures else ""
@@ -192,4 +195,4 @@ def plot_library() -> str:
 
 
 def _anchor(title: str) -> str:
-    return "".join(x if x.isalnum() else "-" for x in title.lower())
+    return "".join(letter if letter.isalnum() else "-" for letter in title.lower())

@@ -45,7 +45,10 @@ def _summary(result: Result) -> PageSection:
         ("scheme", result.scheme),
         ("shape", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}]"),
         ("operands", _operands(result)),
-        ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items() if name != "choice")),
+        (
+            "options",
+            ", ".join(f"{name} {value(setting)}" for name, setting in result.options.items() if name != "choice"),
+        ),
     ]
     pairs += time_facts(result)
     if result.error is not None:
@@ -58,7 +61,7 @@ def _summary(result: Result) -> PageSection:
             for name, words in ERROR_NAMES.items()
         ]
     pairs += [(f"evidence: {what}", str(level)) for what, level in result.evidence.items() if level]
-    pairs += [(f"warning: {x['code']}", x["message"]) for x in result.warnings]
+    pairs += [(f"warning: {warning['code']}", warning["message"]) for warning in result.warnings]
     return PageSection("Summary", "What was run, and what came out.", [Facts(pairs)])
 
 
@@ -69,11 +72,11 @@ def _operands(result: Result) -> str:
 
 
 def _errors(result: Result) -> PageSection:
-    found = result.error_map
+    error_map = result.error_map
     return PageSection(
         "Error",
         "Each element of C against the exact product: how large the errors are, and where.",
-        [] if found is None else error_parts(found),
+        [] if error_map is None else error_parts(error_map),
     )
 
 
@@ -149,11 +152,13 @@ def _stacked(
 def _phases(result: Result) -> PageSection:
     total = result.cycles or 1
     rows = [
-        (x["name"], count(x["cycles"]), duration(x["seconds"]), percent(x["cycles"] / total)) for x in result.phases
+        (phase["name"], count(phase["cycles"]), duration(phase["seconds"]), percent(phase["cycles"] / total))
+        for phase in result.phases
     ]
     table = Table(("kernel", "cycles", "time", "share"), rows, right=(1, 2, 3))
     tiles = [
-        (x["kernel"], *(count(x[name]) for name in ("tiles", "cores", "idle_cores", "waves"))) for x in result.occupancy
+        (kernel["kernel"], *(count(kernel[name]) for name in ("tiles", "cores", "idle_cores", "waves")))
+        for kernel in result.occupancy
     ]
     parts: list[Part] = [table] if rows else []
     if tiles:
@@ -211,7 +216,10 @@ def _critical(result: Result) -> PageSection:
 
 
 def _decisions(result: Result) -> PageSection:
-    rows = [(x.name, str(x.value), x.by, x.evidence, x.why) for x in result.gemm.decisions]
+    rows = [
+        (decision.name, str(decision.value), decision.by, decision.evidence, decision.why)
+        for decision in result.gemm.decisions
+    ]
     return PageSection(
         "Decisions",
         "What fixed bits and cycles, and who decided it on what evidence.",
@@ -259,7 +267,11 @@ def _used_instructions(result: Result, chip: Device) -> set[str]:
     """Names, in the device file, of the matrix instructions used; one of another width has the numbers of its kind."""
     units = {result.gemm.unit} if result.times.program is None else {*result.times.program.units, result.gemm.unit}
     used = {(x.unit, x.a, x.b, x.d, x.engine) for unit in units if (x := find(chip, unit)) is not None}
-    return {name for name, x in chip.matrix_instructions.items() if (x.unit, x.a, x.b, x.d, x.engine) in used}
+    return {
+        name
+        for name, instruction in chip.matrix_instructions.items()
+        if (instruction.unit, instruction.a, instruction.b, instruction.d, instruction.engine) in used
+    }
 
 
 def _record(result: Result) -> PageSection:

@@ -108,17 +108,17 @@ def _chart(trace: TraceRows, rows: NDArray[Any], name: str, start: float, end: f
     engines = [trace.names["engine"][number] for number in np.unique(shown["engine"])][::-1]
     traces = []
     for place, number in enumerate(np.unique(shown["opcode"]).tolist()):
-        own = shown[shown["opcode"] == number]
+        of_opcode = shown[shown["opcode"] == number]
         traces.append(
             {
                 "type": "bar",
                 "orientation": "h",
                 "name": trace.names["opcode"][number],
-                "base": own["start"].tolist(),
-                "x": (own["free"] - own["start"]).tolist(),
-                "y": [trace.names["engine"][engine] for engine in own["engine"].tolist()],
+                "base": of_opcode["start"].tolist(),
+                "x": (of_opcode["free"] - of_opcode["start"]).tolist(),
+                "y": [trace.names["engine"][engine] for engine in of_opcode["engine"].tolist()],
                 "marker": {"color": PALETTE[place % len(PALETTE)], "line": {"width": 0.5, "color": "#888888"}},
-                "customdata": [_hover(trace, row) for row in own],
+                "customdata": [_hover(trace, row) for row in of_opcode],
                 "hovertemplate": "%{customdata}<extra>%{y}</extra>",
             }
         )

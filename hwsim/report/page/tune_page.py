@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 MOST_ROWS = 2000
 
 
-def tune_page(found: Landscape, title: str) -> Page:
+def tune_page(landscape: Landscape, title: str) -> Page:
     """The page of a search. title: scheme, device and shape."""
-    named = named_points(found)
+    named = named_points(landscape)
     timed = sorted(
-        (point for point in found.points if point.cycles is not None),
-        key=lambda point: (point.cycles if found.objective == "cycles" else point.hbm_bytes) or 0,
+        (point for point in landscape.points if point.cycles is not None),
+        key=lambda point: (point.cycles if landscape.objective == "cycles" else point.hbm_bytes) or 0,
     )
-    refused = len(found.points) - len(timed)
+    refused = len(landscape.points) - len(timed)
     says = f"{count(len(timed))} configurations timed, {count(refused)} not legal."
-    says += "" if found.complete else " The search stopped at its budget."
-    what = "cycles" if found.objective == "cycles" else "traffic of HBM"
+    says += "" if landscape.complete else " The search stopped at its budget."
+    what = "cycles" if landscape.objective == "cycles" else "traffic of HBM"
     return Page(
         f"Search: {title}",
         [
@@ -38,19 +38,19 @@ def tune_page(found: Landscape, title: str) -> Page:
                 "Landscape",
                 f"By the tile's m and n: {what} of the best configuration of all, over those of the best one with this "
                 "tile; 100 % is the best.",
-                _landscape(found),
+                _landscape(landscape),
             ),
             PageSection(
                 "Configurations",
                 f"Those timed, best first (at most {count(MOST_ROWS)}).",
-                [_table([(str(i + 1), x) for i, x in enumerate(timed[:MOST_ROWS])], filter=True)],
+                [_table([(str(i + 1), point) for i, point in enumerate(timed[:MOST_ROWS])], filter=True)],
             ),
         ],
     )
 
 
-def _landscape(found: Landscape) -> list[Part]:
-    rows, columns, shares = heat(found)
+def _landscape(landscape: Landscape) -> list[Part]:
+    rows, columns, shares = heat(landscape)
     if len(shares) < 2:
         return []
     cells = [[None if (m, n) not in shares else 100 * shares[m, n] for n in columns] for m in rows]

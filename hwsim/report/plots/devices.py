@@ -26,8 +26,8 @@ def device_bars(devices: Sequence[str], formats: Sequence[str] | None = None) ->
         chip.name: {name: peak for name, native in chip.native.items() if (peak := peak_tflops(chip, native))}
         for chip in chips
     }
-    names = list(formats or dict.fromkeys(name for own in peaks.values() for name in own))
-    names = [name for name in names if any(name in own for own in peaks.values())]
+    names = list(formats or dict.fromkeys(name for of_device in peaks.values() for name in of_device))
+    names = [name for name in names if any(name in of_device for of_device in peaks.values())]
     if not names:
         raise InputError(f"{', '.join(devices)}: no rate of {', '.join(formats or ('any format',))} is known")
     width = 0.8 / len(chips)

@@ -67,11 +67,11 @@ def error_over_exponent(
         points = []
         for at, exponent in enumerate(exponents):
             try:
-                found = run(np.ldexp(a, exponent), b, device=device, scheme=scheme, timing=False, **options).error
+                measures = run(np.ldexp(a, exponent), b, device=device, scheme=scheme, timing=False, **options).error
             except HwsimError as error:
                 refused = error
                 break
-            value = None if found is None else found.get(ERROR)
+            value = None if measures is None else measures.get(ERROR)
             if value is not None and np.isfinite(value) and value > 0:
                 points.append((exponent, float(value)))
             if progress is not None:

@@ -33,14 +33,14 @@ def lines_of(rows: Iterable[PlotRow], x: str, y: str) -> dict[str, list[tuple[fl
             f"no row has both {x} and {y}: were the points refused, or errors (exact: true) not asked for?"
         )
     names = [name for name in TOLD_APART if len({str(row.get(name)) for row in listed}) > 1]
-    found: dict[str, dict[float, list[float]]] = {}
+    values: dict[str, dict[float, list[float]]] = {}
     for row in listed:
         label = ", ".join(str(row[name]) for name in names if row.get(name) is not None) or str(row.get("scheme", ""))
         at = size_of(row) if x == "size" else float(row[x])
-        found.setdefault(label, {}).setdefault(at, []).append(float(row[y]))
+        values.setdefault(label, {}).setdefault(at, []).append(float(row[y]))
     return {
         label: [(at, sum(values) / len(values)) for at, values in sorted(points.items())]
-        for label, points in found.items()
+        for label, points in values.items()
     }
 
 

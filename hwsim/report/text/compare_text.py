@@ -19,11 +19,11 @@ PARTS = ("terms", "fraction_bits", "rounding", "flush_operands", "flush_results"
 
 def compare_devices(devices: Sequence[Device]) -> list[tuple[str, tuple[str, ...]]]:
     """(what, a text for each device), grouped: chip, formats, memories, rates. ABSENT where a device has none."""
-    found = [_facts(device) for device in devices]
-    names = list(dict.fromkeys(name for facts in found for name in facts))
+    facts_of_devices = [_facts(device) for device in devices]
+    names = list(dict.fromkeys(name for facts in facts_of_devices for name in facts))
     order = {group: index for index, group in enumerate(dict.fromkeys(name.partition(":")[0] for name in names))}
     names.sort(key=lambda name: order[name.partition(":")[0]])
-    return [(name, tuple(facts.get(name, ABSENT) for facts in found)) for name in names]
+    return [(name, tuple(facts.get(name, ABSENT) for facts in facts_of_devices)) for name in names]
 
 
 def compare_text(devices: Sequence[Device], *, everything: bool = False) -> str:
@@ -62,7 +62,7 @@ def _of_format(device: Device, native: str) -> dict[str, str]:
     unit: Any = spec.unit
     parts = {part: getattr(unit, part, None) for part in PARTS}
     shown = ", ".join(f"{part} {value}" for part, value in parts.items() if value not in (None, False))
-    found = {
+    facts = {
         "instruction": native,
         "adds": ", ".join([str(unit.model), *([shown] if shown else [])]),
         "result": f"{spec.a} x {spec.b} + {spec.c} -> {spec.d}",
@@ -70,8 +70,8 @@ def _of_format(device: Device, native: str) -> dict[str, str]:
     }
     peak = peak_tflops(device, native)
     if peak is not None:
-        found["peak"] = f"{peak:,.4g} TFLOP/s"
-    return found
+        facts["peak"] = f"{peak:,.4g} TFLOP/s"
+    return facts
 
 
 def peak_tflops(device: Device, name: str) -> float | None:
@@ -85,12 +85,12 @@ def peak_tflops(device: Device, name: str) -> float | None:
 def chip_row(device: Device) -> tuple[str, ...]:
     """A device in one line: title, family, cores, and its fastest floating-point format with the peak."""
     peaks = {name: peak_tflops(device, native) for name, native in device.native.items()}
-    known = {name: peak for name, peak in peaks.items() if peak is not None and not format_of(name).is_integer}
-    best = max(known, key=lambda name: known[name], default=None)
+    float_peaks = {name: peak for name, peak in peaks.items() if peak is not None and not format_of(name).is_integer}
+    best = max(float_peaks, key=lambda name: float_peaks[name], default=None)
     return (
         device.title,
         device.family,
         f"{device.cores:,}",
-        ABSENT if best is None else f"{known[best]:,.4g} TFLOP/s in {best}",
+        ABSENT if best is None else f"{float_peaks[best]:,.4g} TFLOP/s in {best}",
         ", ".join(device.native),
     )

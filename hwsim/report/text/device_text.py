@@ -73,9 +73,18 @@ def sources_text(device: Device) -> str:
 def _instructions(device: Device) -> Iterator[str]:
     yield from ("", "matrix instructions")
     rows = []
-    for name, x in device.matrix_instructions.items():
-        rate = f"{float(x.macs_per_cycle):,g}" if x.timing else "no data"
-        rows.append((name, f"{x.m} x {x.n} x {x.k}", f"{x.a} x {x.b} + {x.c} -> {x.d}", x.engine, x.unit, rate))
+    for name, instruction in device.matrix_instructions.items():
+        rate = f"{float(instruction.macs_per_cycle):,g}" if instruction.timing else "no data"
+        rows.append(
+            (
+                name,
+                f"{instruction.m} x {instruction.n} x {instruction.k}",
+                f"{instruction.a} x {instruction.b} + {instruction.c} -> {instruction.d}",
+                instruction.engine,
+                instruction.unit,
+                rate,
+            )
+        )
     yield from table(rows, ("name", "m x n x k", "formats", "engine", "dot unit", "MAC per cycle"), right=(5,))
 
 
@@ -85,23 +94,27 @@ def _units(device: Device) -> Iterator[str]:
     for name, unit in device.model_dump(mode="json", include={"dot_units"}, exclude_none=True)["dot_units"].items():
         settings = {key: value for key, value in unit.items() if key not in ("model", "specials")}
         rows.append(
-            (name, unit["model"], ", ".join(f"{key} {provenance_text.plain_value(x)}" for key, x in settings.items()))
+            (
+                name,
+                unit["model"],
+                ", ".join(f"{key} {provenance_text.plain_value(setting)}" for key, setting in settings.items()),
+            )
         )
     yield from table(rows)
 
 
 def _memories(device: Device) -> Iterator[str]:
-    rows = [(name, data(x.capacity_bytes), "per core", "", "") for name, x in device.memories.items()]
+    rows = [(name, data(memory.capacity_bytes), "per core", "", "") for name, memory in device.memories.items()]
     rows += [
         (
             name,
-            data(x.capacity_bytes),
+            data(memory.capacity_bytes),
             "shared",
-            f"{x.bytes_per_second / 1e9:,g} GB/s",
-            f"adds {x.latency_ns:g} ns" if x.latency_ns else "",
+            f"{memory.bytes_per_second / 1e9:,g} GB/s",
+            f"adds {memory.latency_ns:g} ns" if memory.latency_ns else "",
         )
-        for name, x in (("L2", device.l2), ("HBM", device.hbm))
-        if x
+        for name, memory in (("L2", device.l2), ("HBM", device.hbm))
+        if memory
     ]
     if rows:
         yield from ("", "memories", *table(rows, right=(1, 3)))
@@ -111,15 +124,15 @@ def _links(device: Device) -> Iterator[str]:
     rows = [
         (
             name,
-            f"{x.source} -> {x.target}",
-            x.engine,
-            f"{x.bytes_per_cycle:,g}",
-            count(x.overhead_cycles),
-            count(x.startup_cycles),
-            data(x.in_flight_bytes) if x.in_flight_bytes else "",
-            f"x {x.conflict_factor:g}" if x.conflict_factor else "",
+            f"{link.source} -> {link.target}",
+            link.engine,
+            f"{link.bytes_per_cycle:,g}",
+            count(link.overhead_cycles),
+            count(link.startup_cycles),
+            data(link.in_flight_bytes) if link.in_flight_bytes else "",
+            f"x {link.conflict_factor:g}" if link.conflict_factor else "",
         )
-        for name, x in device.links.items()
+        for name, link in device.links.items()
     ]
     if rows:
         head = ["name", "from, to", "engine", "bytes per cycle", "overhead cycles", "start-up cycles"]
@@ -131,7 +144,8 @@ def _links(device: Device) -> Iterator[str]:
 
 def _engines(device: Device) -> Iterator[str]:
     rows = [
-        (name, count(x.queue_depth), f"{x.issue_cycles:g}", count(x.sync_cycles)) for name, x in device.engines.items()
+        (name, count(engine.queue_depth), f"{engine.issue_cycles:g}", count(engine.sync_cycles))
+        for name, engine in device.engines.items()
     ]
     if rows:
         yield from (

@@ -46,8 +46,8 @@ def explain_text(record: ExplainRecord) -> str:
 def _heading(record: ExplainRecord) -> list[str]:
     formats, unit = record["formats"], record["unit"]
     scale = f", block scales {formats['scale']}" if formats["scale"] else ""
-    given = record["given_k"]
-    k = f"K = {record['k']}" + (f", of which {given} given (the others +0)" if given < record["k"] else "")
+    given_k = record["given_k"]
+    k = f"K = {record['k']}" + (f", of which {given_k} given (the others +0)" if given_k < record["k"] else "")
     pairs = [
         (
             "instruction",
@@ -124,21 +124,24 @@ def _value(number: ExplainRecord) -> str:
     return f"{number['hex']} {'~' if text.startswith('~') else '='} {text.removeprefix('~')}"
 
 
-def _step(step: ExplainRecord, given: int) -> list[str]:
-    lines = _operands(step, given)
+def _step(step: ExplainRecord, given_k: int) -> list[str]:
+    lines = _operands(step, given_k)
     if step["scales"]:
-        rows = [(str(x["block"]), x["a"]["code"], x["a"]["hex"], x["b"]["code"], x["b"]["hex"]) for x in step["scales"]]
+        rows = [
+            (str(block["block"]), block["a"]["code"], block["a"]["hex"], block["b"]["code"], block["b"]["hex"])
+            for block in step["scales"]
+        ]
         lines += ["  block scales", *table(rows, ("block", "a", "", "b", ""), right=(0,), indent="    ")]
-    lines += MODELS[step["model"]](step, given)
+    lines += MODELS[step["model"]](step, given_k)
     return [*lines, f"  result       {_number(step['result'])}"]
 
 
-def _operands(step: ExplainRecord, given: int) -> list[str]:
+def _operands(step: ExplainRecord, given_k: int) -> list[str]:
     """The operands with their products (for a composite, in its parts), then the accumulator."""
     products: Sequence[ExplainRecord | None] = step.get("products") or [None] * len(step["operands"])
     rows, hidden = [], []
     for operand, product in zip(step["operands"], products, strict=True):
-        if operand["k"] >= given:
+        if operand["k"] >= given_k:
             hidden.append(operand["k"])
             continue
         a, b = operand["a"], operand["b"]
@@ -164,29 +167,29 @@ def _read(operand: ExplainRecord) -> str:
     return f"{operand['hex']} read as {operand['read_as']}" if operand["read_as"] else str(operand["hex"])
 
 
-def _alignment(step: ExplainRecord, given: int) -> list[str]:
-    found = step["alignment"]
-    bits, top = found["fraction_bits"], found["top_exponent"]
-    deciding = ", ".join("c" if name == "c" else f"k = {name}" for name in found["top_terms"])
+def _alignment(step: ExplainRecord, given_k: int) -> list[str]:
+    alignment = step["alignment"]
+    bits, top = alignment["fraction_bits"], alignment["top_exponent"]
+    deciding = ", ".join("c" if name == "c" else f"k = {name}" for name in alignment["top_terms"])
     why = (
         f"of {deciding}"
         if deciding
-        else ("the floor" if top == found["floor_exponent"] else "of a group whose products cancel")
+        else ("the floor" if top == alignment["floor_exponent"] else "of a group whose products cancel")
     )
-    used = [row for row in found["terms"] if row["kept"] is not None]
+    used = [row for row in alignment["terms"] if row["kept"] is not None]
     whole = max([2, *(len(f"{abs(int(row['kept'])) >> bits:b}") for row in used)])
     rows = [
         (row["term"], str(row["exponent"]), str(row["shift"]), binary(int(row["kept"]), bits, whole), _gone(row))
         for row in used
     ]
-    lines = [f"  alignment    largest exponent {top} ({why}); kept down to 2^{found['last_place']}"]
+    lines = [f"  alignment    largest exponent {top} ({why}); kept down to 2^{alignment['last_place']}"]
     if rows:
         lines += table(
             rows, ("term", "exponent", "shift", f"kept, times 2^{top}", "dropped"), right=(0, 1, 2), indent="    "
         )
-    zeros = [row["term"] for row in found["terms"] if row["kept"] is None and row["kind"] == "finite"]
+    zeros = [row["term"] for row in alignment["terms"] if row["kept"] is None and row["kind"] == "finite"]
     if zeros:
-        shown = [name for name in zeros if not name.isdigit() or int(name) < given]
+        shown = [name for name in zeros if not name.isdigit() or int(name) < given_k]
         hidden = len(zeros) - len(shown)
         shown += [f"{hidden} not given"] if hidden else []
         lines.append(f"    zero, taking no part: {', '.join(shown)}")
@@ -230,9 +233,11 @@ def _loss(rounding: ExplainRecord) -> str:
 
 def _why_special(step: ExplainRecord) -> str:
     products = step.get("groups") or step.get("products") or []
-    names = [x.get("k", row["k"]) for x, row in zip(products, step["operands"], strict=False)]
+    names = [product.get("k", row["k"]) for product, row in zip(products, step["operands"], strict=False)]
     odd = [
-        f"product k = {name} is {x['hex']}" for name, x in zip(names, products, strict=False) if x["kind"] != "finite"
+        f"product k = {name} is {product['hex']}"
+        for name, product in zip(names, products, strict=False)
+        if product["kind"] != "finite"
     ]
     accumulator = step["accumulator_term"]
     if accumulator["kind"] != "finite":
@@ -242,37 +247,43 @@ def _why_special(step: ExplainRecord) -> str:
     return "; ".join(odd) or "infinities of both signs met on the way"
 
 
-def _fused(step: ExplainRecord, given: int) -> list[str]:
-    return [*_alignment(step, given), *_sum(step)]
+def _fused(step: ExplainRecord, given_k: int) -> list[str]:
+    return [*_alignment(step, given_k), *_sum(step)]
 
 
-def _block_scaled(step: ExplainRecord, given: int) -> list[str]:
+def _block_scaled(step: ExplainRecord, given_k: int) -> list[str]:
     rows = [
-        (x["k"], x["hex"], x["decimal"], x["exact"] if x["kind"] == "finite" else "", str(x["exponent"]))
-        for x in step["groups"]
+        (
+            group["k"],
+            group["hex"],
+            group["decimal"],
+            group["exact"] if group["kind"] == "finite" else "",
+            str(group["exponent"]),
+        )
+        for group in step["groups"]
     ]
     return [
         "  groups, added exactly and scaled (the exponent is that of the scales)",
         *table(rows, ("k", "sum", "", "significand", "exponent"), right=(4,), indent="    "),
-        *_fused(step, given),
+        *_fused(step, given_k),
     ]
 
 
-def _plain(step: ExplainRecord, given: int) -> list[str]:
+def _plain(step: ExplainRecord, given_k: int) -> list[str]:
     return _sum(step)
 
 
-def _pairwise(step: ExplainRecord, given: int) -> list[str]:
+def _pairwise(step: ExplainRecord, given_k: int) -> list[str]:
     names = ["products rounded", *(f"sums of {2**i}" for i in range(1, len(step["levels"])))]
     rows = [
-        (name, str(i), x["code"], x["hex"], x["decimal"])
+        (name, str(i), total["code"], total["hex"], total["decimal"])
         for name, level in zip(names, step["levels"], strict=True)
-        for i, x in enumerate(level)
+        for i, total in enumerate(level)
     ]
     return ["  tree", *table(rows, indent="    ", right=(1,)), *_sum(step, "root + c")]
 
 
-def _two_level(step: ExplainRecord, given: int) -> list[str]:
+def _two_level(step: ExplainRecord, given_k: int) -> list[str]:
     def line(name: str, number: ExplainRecord, dropped: str | None) -> tuple[str, str, str, str]:
         return name, number["hex"], number["decimal"], "" if dropped is None else f"dropped {dropped}"
 
@@ -296,16 +307,16 @@ def _two_level(step: ExplainRecord, given: int) -> list[str]:
     ]
 
 
-def _integer(step: ExplainRecord, given: int) -> list[str]:
+def _integer(step: ExplainRecord, given_k: int) -> list[str]:
     end = {None: "", "wrap": ", wrapped", "saturate": ", saturated"}[step["overflow"]]
     return [f"  sum, exact   {step['sum']['units']}{end}"]
 
 
-def _composite(step: ExplainRecord, given: int) -> list[str]:
+def _composite(step: ExplainRecord, given_k: int) -> list[str]:
     lines = []
     for index, part in enumerate(step["parts"]):
         lines.append(f"  part {index + 1}, operands as {step['operand_format']}: k = {_span(part)}")
-        lines += [f"  {line}" for line in _step(part, given)]
+        lines += [f"  {line}" for line in _step(part, given_k)]
     lines.append(f"  products     {_number(step['products_sum'])}")
     return [*lines, *_sum(step, "plus c")]
 
@@ -336,7 +347,7 @@ def _chain(record: ExplainRecord) -> list[str]:
             continue
         a, b, result = operand["a"], operand["b"], step["result"]
         form = "decimal" if integer else "hex"
-        left, right = (x["decimal"] if integer else _read(x) for x in (a, b))
+        left, right = (operand["decimal"] if integer else _read(operand) for operand in (a, b))
         total = step["special"] or (step["sum"]["units"] if integer else step["sum"]["hex"])
         lost = (
             {None: "", "wrap": "wraps"}.get(step["overflow"], "saturates")

@@ -47,9 +47,9 @@ def longest(trace: TraceRows) -> tuple[int, int]:
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     for part in trace.blocks(1 << 16):
         for key in np.unique(part.rows[["kernel", "core"]]).tolist():
-            own = part.rows[(part.rows["kernel"] == key[0]) & (part.rows["core"] == key[1])]
+            core_rows = part.rows[(part.rows["kernel"] == key[0]) & (part.rows["core"] == key[1])]
             start, end = spans.get(key, (np.inf, 0.0))
-            spans[key] = min(start, float(own["start"].min())), max(end, float(own["end"].max()))
+            spans[key] = min(start, float(core_rows["start"].min())), max(end, float(core_rows["end"].max()))
     return max(spans, key=lambda key: (spans[key][1] - spans[key][0], -key[0], -key[1]))
 
 
@@ -61,8 +61,8 @@ def _chart(rows: NDArray[Any], engines: tuple[str, ...], name: str, start: float
     cell = (end - start) / columns
     lines = [f"{name}: cycles {start:,.0f} to {end:,.0f}, a cell is {cell:,.{0 if cell >= 100 else 2}f}"]
     for engine in present:
-        own = rows[rows["engine"] == engine]
-        busy = np.diff(_busy_until(own, edges))
+        engine_rows = rows[rows["engine"] == engine]
+        busy = np.diff(_busy_until(engine_rows, edges))
         shares = np.clip(busy / cell, 0.0, 1.0)
         cells = "".join(SHADES[int(np.ceil(share * 4 - 1e-9))] for share in shares)
         lines.append(f"{engines[engine]:<{margin}} |{cells}| {percent(float(shares.mean())):>5}")
@@ -75,5 +75,5 @@ def _busy_until(rows: NDArray[Any], times: NDArray[np.float64]) -> NDArray[np.fl
     before = np.concatenate([[0.0], np.cumsum(spent)])
     index = np.searchsorted(begins, times, side="right")
     inside = np.minimum(times - begins[np.maximum(index - 1, 0)], spent[np.maximum(index - 1, 0)])
-    found: NDArray[np.float64] = np.where(index > 0, before[np.maximum(index - 1, 0)] + inside, 0.0)
-    return found
+    busy: NDArray[np.float64] = np.where(index > 0, before[np.maximum(index - 1, 0)] + inside, 0.0)
+    return busy

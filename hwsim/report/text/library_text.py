@@ -55,11 +55,11 @@ def _kernels(library: Library) -> Iterator[str]:
 
 def _conditions(kernel: KernelModel) -> str:
     """The conditions for the use of a kernel, in words."""
-    found = []
+    conditions = []
     if kernel.max_waves is not None:
-        found.append("one wave" if kernel.max_waves == 1 else f"up to {kernel.max_waves} waves")
+        conditions.append("one wave" if kernel.max_waves == 1 else f"up to {kernel.max_waves} waves")
     if kernel.max_k is not None:
-        found.append(f"K up to {kernel.max_k}")
+        conditions.append(f"K up to {kernel.max_k}")
     if kernel.mn_major is not None:
-        found.append("an MN-major operand" if kernel.mn_major else "K-major operands")
-    return ", ".join(found)
+        conditions.append("an MN-major operand" if kernel.mn_major else "K-major operands")
+    return ", ".join(conditions)

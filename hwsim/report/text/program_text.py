@@ -25,13 +25,13 @@ from hwsim.report.text.words import count, plural, table, value
 from hwsim.resolve.mapping_choice import facts_of
 
 STEP = "  "
-SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
+SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "add_row": "+"}
 
 
 def program_text(program: Program, device: Device) -> str:
     """The whole program, one instruction per line."""
     shown = {} if program.gemm is None else facts_of(program.gemm, device)
-    lines = [f"program on {device.name}: {', '.join(f'{name} {value(x)}' for name, x in shown.items())}"]
+    lines = [f"program on {device.name}: {', '.join(f'{name} {value(setting)}' for name, setting in shown.items())}"]
     roles = dict.fromkeys(program.inputs, "input") | {program.output: "output"}
     rows = [(a.name, f"{count(a.rows)} x {count(a.cols)}", a.format, roles.get(a.name, "")) for a in program.arrays]
     lines += ["arrays in global memory", *table(rows, right=(1,))]
@@ -65,8 +65,8 @@ def _kernel(kernel: Kernel, device: Device) -> Iterator[str]:
             [(name, f"{count(size)} of {count(room[name])} bytes") for name, size in used.items()], indent=2 * STEP
         )
     if kernel.semaphores:
-        own, peers = ([s for s in kernel.semaphores if s.peers is which] for which in (False, True))
-        for of, some in (("", own), (" of peers", peers)):
+        local, peers = ([s for s in kernel.semaphores if s.peers is which] for which in (False, True))
+        for of, some in (("", local), (" of peers", peers)):
             if some:
                 yield STEP + f"semaphores{of} (at the start): " + ", ".join(f"{s.name} {s.initial}" for s in some)
     for group in kernel.groups:
@@ -78,9 +78,9 @@ def _group(group: CoreGroup) -> Iterator[str]:
     yield STEP + (f"core {group.first}" if group.count == 1 else f"cores {group.first} to {last} ({group.count})")
     for stream in group.streams:
         yield f"{2 * STEP}stream {stream.name}"
-        for one in stream.derived:
-            sign = "//" if one.part == "quotient" else "%"
-            yield f"{3 * STEP}{one.name} = ({affine_text(one.of)}) {sign} {count(one.divisor)}"
+        for index in stream.derived:
+            sign = "//" if index.part == "quotient" else "%"
+            yield f"{3 * STEP}{index.name} = ({affine_text(index.of)}) {sign} {count(index.divisor)}"
         yield from _nodes(stream.body, 3)
 
 
@@ -122,6 +122,8 @@ def _action(instr: Instr) -> str:
         what = f"{instr.scalar:g}"
     elif instr.opcode == "scale":
         what = f"{reads[0]} * {instr.scalar:g}"
+    elif instr.opcode == "fma":
+        what = f"{reads[0]} * {instr.scalar:g} + {reads[1]}"
     elif instr.opcode == "cast":
         what = f"{reads[0]} rounded {instr.rounding}"
     else:

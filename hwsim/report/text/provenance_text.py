@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def evidence_text(evidence: Mapping[str, Provenance]) -> str:
     """The number of numbers at each evidence level, best first."""
-    found = Counter(str(about.evidence) for about in evidence.values())
-    shown = ", ".join(f"{found[level]} {level}" for level in LEVELS if found[level])
+    counts = Counter(str(about.evidence) for about in evidence.values())
+    shown = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
     return f"{shown} (of {plural(len(evidence), 'number')})"
 
 
@@ -42,26 +42,26 @@ def provenance_rows(tree: Any, evidence: Mapping[str, Provenance]) -> list[tuple
     """
     rows = []
     for path, about in evidence.items():
-        found = _at(tree, path)
-        if found is ABSENT:
+        value = _at(tree, path)
+        if value is ABSENT:
             continue
         span = f" [{about.span[0]:g} to {about.span[1]:g}]" if about.span else ""
         note = f"; fitted to {about.fitted_to}" if about.fitted_to else ""
         note += f"; {about.note}" if about.note else ""
-        rows.append((path, f"{plain_value(found)}{span}", str(about.evidence), f"{about.source}{note}"))
+        rows.append((path, f"{plain_value(value)}{span}", str(about.evidence), f"{about.source}{note}"))
     return rows
 
 
-def _at(found: Any, path: str) -> Any:
+def _at(node: Any, path: str) -> Any:
     """The value at a dotted path of nested mappings, or ABSENT; keys may contain dots."""
     rest = path
     while rest:
-        keys = [key for key in found or () if rest == key or rest.startswith(f"{key}.")]
+        keys = [key for key in node or () if rest == key or rest.startswith(f"{key}.")]
         if not keys:
             return ABSENT
         key = max(keys, key=len)
-        found, rest = found[key], rest[len(key) + 1 :]
-    return found
+        node, rest = node[key], rest[len(key) + 1 :]
+    return node
 
 
 def plain_value(item: Any) -> str:

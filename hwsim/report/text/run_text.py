@@ -76,7 +76,10 @@ def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
         ),
         ("scheme", result.scheme),
         ("device", f"{result.device}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
-        ("options", ", ".join(f"{name} {value(x)}" for name, x in result.options.items() if name != "choice")),
+        (
+            "options",
+            ", ".join(f"{name} {value(setting)}" for name, setting in result.options.items() if name != "choice"),
+        ),
     ]
     for what, caveats in (
         ("numerics", NUMERICS_CAVEAT),
@@ -100,14 +103,14 @@ def _choice(result: Result) -> list[str]:
         return []
     rows = [
         (
-            x["scheme"] + "".join(f" {name} {item}" for name, item in x["options"].items()),
-            "" if x["error"] is None else f"{x['error']:.1e}",
-            "" if x["cycles"] is None else count(x["cycles"]),
-            "" if x["seconds"] is None else duration(x["seconds"]),
-            x["verdict"],
-            x["detail"],
+            candidate["scheme"] + "".join(f" {name} {item}" for name, item in candidate["options"].items()),
+            "" if candidate["error"] is None else f"{candidate['error']:.1e}",
+            "" if candidate["cycles"] is None else count(candidate["cycles"]),
+            "" if candidate["seconds"] is None else duration(candidate["seconds"]),
+            candidate["verdict"],
+            candidate["detail"],
         )
-        for x in choice["candidates"]
+        for candidate in choice["candidates"]
     ]
     head = ("scheme", "error", "cycles", "time", "", "")
     title = (
@@ -127,13 +130,13 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
             f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
         )
         time = f"{duration(result.seconds)} with recorded times of the library's kernels, {_without(result)}"
-        found = [("cycles", cycles), ("time", time)]
+        facts = [("cycles", cycles), ("time", time)]
     else:
-        found = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
+        facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
     if result.tflops is None:
-        return [*found, ("rate", "none: the kernels take no longer than a launch")]
+        return [*facts, ("rate", "none: the kernels take no longer than a launch")]
     share = f"{_share(result.peak_fraction)} of the scheme's peak"
-    return [*found, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
+    return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
 
 
 def _time(result: Result) -> list[str]:
@@ -141,7 +144,7 @@ def _time(result: Result) -> list[str]:
     if result.cycles is not None:
         useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
         pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
-        pairs += [("tiles" if i == 0 else "", _tiles(x)) for i, x in enumerate(result.occupancy)]
+        pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
     return facts(pairs)
 
 
@@ -153,7 +156,10 @@ def _tiles(x: dict[str, Any]) -> str:
 
 def _decisions(result: Result) -> list[str]:
     """The lines on who decided what."""
-    rows = [(x.name, x.value, x.by, x.evidence, x.why) for x in result.gemm.decisions]
+    rows = [
+        (decision.name, decision.value, decision.by, decision.evidence, decision.why)
+        for decision in result.gemm.decisions
+    ]
     return ["decided", *table(rows, ("what", "", "by", "evidence", "why"))]
 
 
@@ -170,7 +176,8 @@ def _phases(result: Result) -> list[str]:
         return []
     total = result.cycles or 1
     rows = [
-        (x["name"], count(x["cycles"]), duration(x["seconds"]), percent(x["cycles"] / total)) for x in result.phases
+        (phase["name"], count(phase["cycles"]), duration(phase["seconds"]), percent(phase["cycles"] / total))
+        for phase in result.phases
     ]
     return ["phases", *table(rows, ("kernel", "cycles", "time", "share"), right=(1, 2, 3))]
 
@@ -215,7 +222,7 @@ def _traffic(result: Result) -> list[str]:
 def _warnings(result: Result) -> list[str]:
     if not result.warnings:
         return []
-    return ["warnings", *(f"  {x['message']} [{x['code']}]" for x in result.warnings)]
+    return ["warnings", *(f"  {warning['message']} [{warning['code']}]" for warning in result.warnings)]
 
 
 def _hashes(result: Result) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WORTH = 0.0005  # numbers that move the cycles less are counted, not listed
 
 
-def sensitivity_text(found: Sequence[Influence], problem: str, cycles: int) -> str:
+def sensitivity_text(influences: Sequence[Influence], problem: str, cycles: int) -> str:
     """A table of the numbers that change the cycles, and the count of those that do not."""
     lines = facts(
         [
@@ -23,31 +23,31 @@ def sensitivity_text(found: Sequence[Influence], problem: str, cycles: int) -> s
             ("ranges", f"span: between what sources give; assumed: {percent(SPREAD)} less and more, our choice"),
         ]
     )
-    worth = [one for one in found if one.moved >= WORTH or one.refused]
+    worth = [influence for influence in influences if influence.moved >= WORTH or influence.refused]
     rows = [
         (
-            one.path,
-            f"{one.value:g}",
-            f"{one.low:g} to {one.high:g}",
-            "span" if one.from_span else "assumed",
-            one.evidence,
-            _end(one, one.cycles_low),
-            _end(one, one.cycles_high),
-            one.refused,
+            influence.path,
+            f"{influence.value:g}",
+            f"{influence.low:g} to {influence.high:g}",
+            "span" if influence.from_span else "assumed",
+            influence.evidence,
+            _end(influence, influence.cycles_low),
+            _end(influence, influence.cycles_high),
+            influence.refused,
         )
-        for one in worth
+        for influence in worth
     ]
     head = ("number", "value", "range", "", "evidence", "low end", "high end", "")
     lines += ["", *table(rows, head, right=(1, 5, 6))] if rows else []
-    rest = len(found) - len(worth)
+    rest = len(influences) - len(worth)
     if rest:
         lines.append(
             f"{'  ' if rows else ''}{count(rest)} other numbers move the cycles by less than {100 * WORTH:g} %"
         )
-    if not found:
+    if not influences:
         lines.append("no number that this time rests on is assumed, and sources agree")
     return "\n".join(lines)
 
 
-def _end(one: Influence, cycles: int | None) -> str:
-    return "refused" if cycles is None else f"{100 * (cycles - one.cycles) / one.cycles:+.1f} %"
+def _end(influence: Influence, cycles: int | None) -> str:
+    return "refused" if cycles is None else f"{100 * (cycles - influence.cycles) / influence.cycles:+.1f} %"

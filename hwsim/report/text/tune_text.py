@@ -17,61 +17,61 @@ TIME_ERROR = 0.08  # mean |error| of bf16 GEMM times over six chips: lab/docs/cy
 SHADES = " .:-=+*#%@"  # from far above the best to the best
 
 
-def tune_text(found: Landscape, device: str, scheme: str, sizes: tuple[int, int, int]) -> str:
+def tune_text(landscape: Landscape, device: str, scheme: str, sizes: tuple[int, int, int]) -> str:
     """The report of a search."""
     m, n, k = (count(size) for size in sizes)
-    timed = [point for point in found.points if point.cycles is not None]
-    refused = len(found.points) - len(timed)
-    what = "cycles" if found.objective == "cycles" else "HBM traffic"
+    timed = [point for point in landscape.points if point.cycles is not None]
+    refused = len(landscape.points) - len(timed)
+    what = "cycles" if landscape.objective == "cycles" else "HBM traffic"
     looked = f"{plural(len(timed), 'configuration')} timed, {count(refused)} not legal"
-    if not found.complete:
+    if not landscape.complete:
         looked += "; stopped at the budget (--budget)"
     lines = facts(
         [("problem", f"C[{m} x {n}], K = {k}; {scheme} on {device}"), ("searched", f"{looked}; least {what}")]
     )
-    least = min(_value(point, found.objective) for point in timed)
-    rows = [(name, *_cells(point, least, found.objective)) for name, point in named_points(found)]
+    least = min(_value(point, landscape.objective) for point in timed)
+    rows = [(name, *_cells(point, least, landscape.objective)) for name, point in named_points(landscape)]
     lines += [
         "",
         *table(rows, ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best"), right=(2, 3, 4, 5, 6)),
     ]
-    groups = alike(found)
+    groups = alike(landscape)
     if len(groups) > 1:
         listed = [
-            (str(i + 1), *_cells(group[0], least, found.objective), _others(group))
+            (str(i + 1), *_cells(group[0], least, landscape.objective), _others(group))
             for i, group in enumerate(groups[:BEST])
         ]
         head = ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best", "")
         lines += ["", f"the best {len(listed)}", *table(listed, head, right=(0, 2, 3, 4, 5, 6))]
-        near = sum(_value(point, found.objective) <= least * (1 + TIME_ERROR) for point in timed)
+        near = sum(_value(point, landscape.objective) <= least * (1 + TIME_ERROR) for point in timed)
         lines += [
             "",
             f"{count(near)} of {count(len(timed))} configurations are within {100 * TIME_ERROR:.0f} % of the best, the "
             "mean error of simulated times on chips where they were measured: the chip may rank them otherwise",
         ]
-    return "\n".join([*lines, *_heat_text(found)])
+    return "\n".join([*lines, *_heat_text(landscape)])
 
 
-def named_points(found: Landscape) -> list[tuple[str, TunedPoint]]:
+def named_points(landscape: Landscape) -> list[tuple[str, TunedPoint]]:
     """The points that have a name: the best (of a formula alone: its choice, which may not be the best), the default
     and the formulas' choices.
     """
-    least = min(_value(point, found.objective) for point in found.points if point.cycles is not None)
-    first = "best" if _value(found.best, found.objective) == least else "chosen"
-    return [(first, found.best), ("default", found.default), *found.analytic.items()]
+    least = min(_value(point, landscape.objective) for point in landscape.points if point.cycles is not None)
+    first = "best" if _value(landscape.best, landscape.objective) == least else "chosen"
+    return [(first, landscape.best), ("default", landscape.default), *landscape.analytic.items()]
 
 
-def alike(found: Landscape) -> list[list[TunedPoint]]:
+def alike(landscape: Landscape) -> list[list[TunedPoint]]:
     """The points in groups of one tile, slices, instruction and equal value, the best group first; in a group the first
     that was timed leads.
     """
     groups: dict[tuple[object, ...], list[TunedPoint]] = {}
-    for point in found.points:
+    for point in landscape.points:
         if point.cycles is not None:
             row = point.row()
             same = tuple(row.get(name) for name in ("tile_m", "tile_n", "tile_k", "split_k", "unit"))
-            groups.setdefault((*same, _value(point, found.objective)), []).append(point)
-    return sorted(groups.values(), key=lambda group: _value(group[0], found.objective))
+            groups.setdefault((*same, _value(point, landscape.objective)), []).append(point)
+    return sorted(groups.values(), key=lambda group: _value(group[0], landscape.objective))
 
 
 def _others(group: list[TunedPoint]) -> str:
@@ -103,23 +103,23 @@ def _named(point: TunedPoint) -> str:
     return " ".join([f"tile {tile}", *rest])
 
 
-def heat(found: Landscape) -> tuple[list[int], list[int], dict[tuple[int, int], float]]:
+def heat(landscape: Landscape) -> tuple[list[int], list[int], dict[tuple[int, int], float]]:
     """The heat map: (m of tiles, n of tiles, best value / value by (m, n)), which is 1 at the best and smaller
     elsewhere.
     """
     values: dict[tuple[int, int], float] = {}
-    for point in found.points:
+    for point in landscape.points:
         tile = point.facts.get("tile")
         if point.cycles is not None and tile:
             at = (tile["m"], tile["n"])
-            values[at] = min(values.get(at, float("inf")), _value(point, found.objective))
+            values[at] = min(values.get(at, float("inf")), _value(point, landscape.objective))
     least = min(values.values(), default=1.0)
     shares = {at: least / value if value else 1.0 for at, value in values.items()}
     return sorted({m for m, _ in shares}), sorted({n for _, n in shares}), shares
 
 
-def _heat_text(found: Landscape) -> list[str]:
-    rows, columns, shares = heat(found)
+def _heat_text(landscape: Landscape) -> list[str]:
+    rows, columns, shares = heat(landscape)
     if len(shares) < 2:
         return []
     lines = ["", "best over everything else, percent of the best, by the tile's m (down) and n (across)"]
@@ -131,9 +131,9 @@ def _cell(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f}{SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)]}"
 
 
-def tune_csv(found: Landscape) -> str:
+def tune_csv(landscape: Landscape) -> str:
     """Every point as one line of CSV."""
-    rows = [point.row() for point in found.points]
+    rows = [point.row() for point in landscape.points]
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
@@ -146,15 +146,15 @@ def tune_csv(found: Landscape) -> str:
     return out.getvalue()
 
 
-def tune_dict(found: Landscape) -> dict[str, Any]:
+def tune_dict(landscape: Landscape) -> dict[str, Any]:
     """The whole result, ready for JSON."""
     return {
-        "objective": found.objective,
-        "complete": found.complete,
-        "best": found.best.row(),
-        "default": found.default.row(),
-        "analytic": {name: point.row() for name, point in found.analytic.items()},
-        "points": [point.row() for point in found.points],
+        "objective": landscape.objective,
+        "complete": landscape.complete,
+        "best": landscape.best.row(),
+        "default": landscape.default.row(),
+        "analytic": {name: point.row() for name, point in landscape.analytic.items()},
+        "points": [point.row() for point in landscape.points],
     }
 
 
@@ -170,16 +170,16 @@ def plotting() -> Any:
     return pyplot
 
 
-def write_heat(found: Landscape, title: str, file: IO[bytes]) -> None:
+def write_heat(landscape: Landscape, title: str, file: IO[bytes]) -> None:
     """Write the heat map as PNG. Raises UnsupportedError without matplotlib."""
     pyplot = plotting()
-    rows, columns, shares = heat(found)
+    rows, columns, shares = heat(landscape)
     figure, axes = pyplot.subplots(figsize=(1.8 + 0.6 * len(columns), 1.5 + 0.45 * len(rows)), layout="tight")
     grid = [[shares.get((m, n), float("nan")) for n in columns] for m in rows]
     image = axes.imshow(grid, vmin=0, vmax=1, origin="lower", aspect="auto", cmap="viridis")
     axes.set_xticks(range(len(columns)), [str(n) for n in columns])
     axes.set_yticks(range(len(rows)), [str(m) for m in rows])
     axes.set(xlabel="tile n", ylabel="tile m", title=title)
-    figure.colorbar(image, label=f"least {found.objective} / {found.objective}")
+    figure.colorbar(image, label=f"least {landscape.objective} / {landscape.objective}")
     figure.savefig(file, format="png", dpi=150)
     pyplot.close(figure)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 WORTH = 0.0005  # parts that save less are named in one line
 
 
-def what_if_text(found: Sequence[WhatIf]) -> str:
+def what_if_text(gains: Sequence[WhatIf]) -> str:
     """A table of the parts of `what_if` that save time, and the names of the others."""
-    rows = [(one.part, count(one.cycles), percent(one.saved)) for one in found if one.saved >= WORTH]
-    rest = [one.part for one in found if one.saved < WORTH]
+    rows = [(gain.part, count(gain.cycles), percent(gain.saved)) for gain in gains if gain.saved >= WORTH]
+    rest = [gain.part for gain in gains if gain.saved < WORTH]
     lines = ["what to speed up: cycles if this part took no time"]
     lines += table(rows, ("part", "cycles", "saved"), right=(1, 2))
     if rest:
@@ -26,15 +26,17 @@ def what_if_text(found: Sequence[WhatIf]) -> str:
     return "\n".join(lines)
 
 
-def changed_text(found: ChangedNumbers) -> str:
+def changed_text(changed: ChangedNumbers) -> str:
     """Numbers, cycles and time before and after a change of the device's numbers."""
-    rows = [(path, f"{before:,g}", f"{after:,g}", "") for path, (before, after) in found.numbers.items()]
-    (cycles, then), (seconds, later) = found.cycles, found.seconds
+    rows = [(path, f"{before:,g}", f"{after:,g}", "") for path, (before, after) in changed.numbers.items()]
+    (cycles, then), (seconds, later) = changed.cycles, changed.seconds
     rows.append(("cycles", count(cycles), count(then), f"{then / cycles - 1:+.1%}"))
     rows.append(("time", duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
     lines = ["with other numbers of the device", *table(rows, ("", "now", "then", ""), right=(1, 2, 3))]
-    if found.bound is not None:
-        lines.append(f"  then most to gain from: {found.bound.part} ({percent(found.bound.saved)} if it took no time)")
+    if changed.bound is not None:
+        lines.append(
+            f"  then most to gain from: {changed.bound.part} ({percent(changed.bound.saved)} if it took no time)"
+        )
     return "\n".join(lines)
 
 

@@ -15,9 +15,9 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def plural(value: int, one: str) -> str:
+def plural(value: int, noun: str) -> str:
     """A count with its noun: `1 core`, `1,024 cores`."""
-    return f"{count(value)} {one}{'' if value == 1 else 's'}"
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def percent(share: float) -> str:
@@ -44,7 +44,7 @@ def duration(seconds: float) -> str:
 def value(item: object) -> str:
     """A setting as text: mappings as key=value, None in words."""
     if isinstance(item, dict):
-        return " ".join(f"{key}={value(x)}" for key, x in item.items())
+        return " ".join(f"{key}={value(setting)}" for key, setting in item.items())
     if isinstance(item, float):
         return f"{item:,g}"
     return "chosen by hwsim" if item is None else count(item) if isinstance(item, int) else str(item)

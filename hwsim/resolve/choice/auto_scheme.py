@@ -64,7 +64,7 @@ class SchemeChoice:
             "error_target": self.error_target,
             "metric": METRIC,
             "basis": self.basis,
-            "candidates": [asdict(one) for one in self.candidates],
+            "candidates": [asdict(candidate) for candidate in self.candidates],
         }
 
 
@@ -113,15 +113,17 @@ def choose(
     if not able:
         raise UnsupportedError(_none_meets(drafts, chip, error_target))
     first = min(able, key=lambda draft: (_seconds(draft), draft.error))
-    found = [_candidate(draft, first, error_target) for draft in drafts]
-    found.sort(key=lambda one: (one.verdict != TAKEN, one.seconds or math.inf, one.error or math.inf))
+    candidates = [_candidate(draft, first, error_target) for draft in drafts]
+    candidates.sort(
+        key=lambda candidate: (candidate.verdict != TAKEN, candidate.seconds or math.inf, candidate.error or math.inf)
+    )
     basis = "N(0, 1) assumed" if operands is None else "a sample of A and B"
-    return SchemeChoice(found[0], float(error_target), basis, found)
+    return SchemeChoice(candidates[0], float(error_target), basis, candidates)
 
 
 def _combinations(chip: Device, input_format: str) -> list[tuple[Scheme, dict[str, Any]]]:
     """The schemes and options that are tried: each with its defaults, and native with every native format."""
-    found: list[tuple[Scheme, dict[str, Any]]] = []
+    combinations: list[tuple[Scheme, dict[str, Any]]] = []
     whole = format_of(input_format).is_integer
     for scheme in schemes().values():
         integers_only = all(format_of(fmt).is_integer for fmt in scheme.input_formats)
@@ -129,10 +131,10 @@ def _combinations(chip: Device, input_format: str) -> list[tuple[Scheme, dict[st
             continue
         if scheme.takes_native_formats:
             formats = [fmt for fmt in chip.native if format_of(fmt).is_integer <= whole]
-            found += [(scheme, {"format": fmt}) for fmt in formats]
+            combinations += [(scheme, {"format": fmt}) for fmt in formats]
         else:
-            found.append((scheme, {}))
-    return found
+            combinations.append((scheme, {}))
+    return combinations
 
 
 def _foresee(
@@ -180,13 +182,13 @@ def _seconds(draft: _Draft) -> float:
 def _candidate(draft: _Draft, first: _Draft, target: float) -> SchemeCandidate:
     error = None if draft.plan is None else draft.error
     if draft.cost is not None:
-        known = (error, draft.cost.cycles, draft.cost.seconds)
+        costs = (error, draft.cost.cycles, draft.cost.seconds)
         if draft is first:
             return SchemeCandidate(
-                draft.scheme.name, draft.options, TAKEN, *known, "the cheapest that meets the target"
+                draft.scheme.name, draft.options, TAKEN, *costs, "the cheapest that meets the target"
             )
         ratio = draft.cost.seconds / _seconds(first)
-        return SchemeCandidate(draft.scheme.name, draft.options, SLOWER, *known, f"{ratio:.2f} times the time")
+        return SchemeCandidate(draft.scheme.name, draft.options, SLOWER, *costs, f"{ratio:.2f} times the time")
     if draft.plan is None:
         return SchemeCandidate(draft.scheme.name, draft.options, CANNOT, detail=draft.why_not)
     if draft.error > target:

@@ -31,7 +31,7 @@ def faster(chip: Device, planned: Planned, problem: Problem) -> Planned:
         costs = {name: cost(planned.plan, chip, sizes), NATIVE: cost(native, chip, sizes)}
     except UnsupportedError as error:
         raise UnsupportedError(f"scheme {name}: hybrid has no times to choose by: {error}; leave it out") from error
-    taken = min(costs, key=lambda one: costs[one].seconds)
-    said = {"taken": taken, "predicted_us": {one: round(costs[one].seconds * 1e6, 3) for one in costs}}
-    plan = native if taken == NATIVE else planned.plan
-    return dataclasses.replace(planned, plan=plan, options=planned.options | said)
+    cheapest = min(costs, key=lambda name: costs[name].seconds)
+    decision = {"taken": cheapest, "predicted_us": {name: round(costs[name].seconds * 1e6, 3) for name in costs}}
+    plan = native if cheapest == NATIVE else planned.plan
+    return dataclasses.replace(planned, plan=plan, options=planned.options | decision)

@@ -39,16 +39,16 @@ def surveyed(
     plan.
     """
     if operands is not None:
-        found = count_block_products(*types_of_operands(mixed, *operands), len(mixed.plans))
+        blocks = count_block_products(*types_of_operands(mixed, *operands), len(mixed.plans))
     else:
-        found = _assumed(mixed.wide_percent or 0, mixed, sizes)
-    made = dataclasses.replace(mixed, blocks=found.counts)
-    said: dict[str, Any] = {"blocks": {plan.scheme: n for plan, n in zip(mixed.plans, found.counts, strict=True)}}
+        blocks = _assumed(mixed.wide_percent or 0, mixed, sizes)
+    surveyed_plan = dataclasses.replace(mixed, blocks=blocks.counts)
+    facts: dict[str, Any] = {"blocks": {plan.scheme: n for plan, n in zip(mixed.plans, blocks.counts, strict=True)}}
     if mixed.strategy == DECIDE:
-        predicted = predict(chip, made, *sizes, {})
-        made = dataclasses.replace(made, decided=min(predicted, key=lambda name: predicted[name]))
-        said |= {"predicted_us": predicted, "decided": made.decided}
-    return made, said
+        predicted = predict(chip, surveyed_plan, *sizes, {})
+        surveyed_plan = dataclasses.replace(surveyed_plan, decided=min(predicted, key=lambda name: predicted[name]))
+        facts |= {"predicted_us": predicted, "decided": surveyed_plan.decided}
+    return surveyed_plan, facts
 
 
 def _assumed(percent: Any, mixed: Mixed, sizes: tuple[int, int, int]) -> BlockCounts:
@@ -74,17 +74,19 @@ def predict(chip: Device, mixed: Mixed, m: int, n: int, k: int, options: Mapping
         raise UnsupportedError(f"scheme {mixed.scheme}: nothing to decide by: {reason}")
     looking = ProgramSequence(GlobalArray("A", m, k, "fp32"), GlobalArray("B", k, n, "fp32"))
     flow = dataflow(chip)
-    add_block_counting(looking, tuple(flow.map(one, chip, {}) for one in counters(mixed, chip, (m, n, k))), flow, chip)
+    add_block_counting(
+        looking, tuple(flow.map(kernel, chip, {}) for kernel in counters(mixed, chip, (m, n, k))), flow, chip
+    )
     overhead = timing.seconds(timing.run(looking.program(), chip), chip)
     costs = {plan.scheme: _cost(chip, plan, m, n, k, mixed.block[2], options) for plan in mixed.plans}
-    found = {
+    seconds_by_name = {
         short_name(mixed, plan): overhead + costs[plan.scheme](k)
         for number, plan in enumerate(mixed.plans)
         if number >= counted.cheapest_plan
     }
     mixture = zip(mixed.plans, depths_of(counted.shares, k), strict=True)
-    found[HYBRID] = math.fsum([overhead, *(costs[plan.scheme](depth) for plan, depth in mixture if depth)])
-    return {name: round(seconds * 1e6, 3) for name, seconds in found.items()}
+    seconds_by_name[HYBRID] = math.fsum([overhead, *(costs[plan.scheme](depth) for plan, depth in mixture if depth)])
+    return {name: round(seconds * 1e6, 3) for name, seconds in seconds_by_name.items()}
 
 
 def _cost(
@@ -93,7 +95,7 @@ def _cost(
     """Seconds of a plan as a linear function of K, from two samples."""
     most = min(k, SAMPLE * block)
     lengths = sorted({max(1, most // 2), most})
-    times = [cost(plan, chip, (m, n, x), options, warm=0).seconds for x in lengths]
+    times = [cost(plan, chip, (m, n, length), options, warm=0).seconds for length in lengths]
     if len(lengths) == 1:
         return lambda depth: times[0] * depth / lengths[0]
     slope = (times[1] - times[0]) / (lengths[1] - lengths[0])

@@ -161,14 +161,16 @@ def residuals_of(x: Floats, plan: Plan, side: str, source: str, device: Device, 
         return Residuals((size, np.minimum(size, 128.0)), np.where(x >= 32640, 65536.0, 0.0), None)
     if plan.split == "slices":
         return _slices(x, plan, pieces, 1 if side == "a" else 0)
-    taken, stored = format_of(plan.input_format), format_of(source)
-    own = _quantum(size, taken if taken.precision < stored.precision and not stored.is_integer else stored)
+    operand_format, stored = format_of(plan.input_format), format_of(source)
+    quantum = _quantum(
+        size, operand_format if operand_format.precision < stored.precision and not stored.is_integer else stored
+    )
     is_saturating = saturates(device.vector)
     before: list[Floats] = []
     rest, scale = size, 0
-    lost = np.where(_quantum(size, taken) > own, _quantum(size, taken) / 2, 0.0)
-    if taken.precision < stored.precision:  # rounded to the scheme's operands first
-        lost = _quantum(size, taken) / 2
+    lost = np.where(_quantum(size, operand_format) > quantum, _quantum(size, operand_format) / 2, 0.0)
+    if operand_format.precision < stored.precision:  # rounded to the scheme's operands first
+        lost = _quantum(size, operand_format) / 2
     if plan.clamp is False and not is_saturating and top > _largest(pieces[0]) and not pieces[0].overflow:
         lost = np.full_like(size, np.inf)
     for piece in pieces:
@@ -177,7 +179,7 @@ def residuals_of(x: Floats, plan: Plan, side: str, source: str, device: Device, 
             normal = math.ldexp(1.0, format_of(piece.format).min_exponent - scale)
             lost = lost + np.where((rest < normal) | bool(before), np.minimum(rest, normal), 0.0)
         before.append(rest)
-        rest = _residual_after(rest, piece, scale, own, is_saturating)
+        rest = _residual_after(rest, piece, scale, quantum, is_saturating)
     whole = rest + lost
     if pieces[-1].rounding in ("RZ", "RD", "RU") and np.isfinite(whole).all():
         return Residuals(tuple(before), whole, np.copysign(whole / 2, x))
@@ -195,11 +197,11 @@ def _quantum(size: Floats, fmt: Format) -> Floats:
     if fmt.is_integer:
         return np.ones_like(size)
     exponent = np.frexp(size)[1] - 1
-    found: Floats = np.ldexp(1.0, np.maximum(exponent, fmt.min_exponent) - fmt.fraction_bits)
-    return found
+    quantum: Floats = np.ldexp(1.0, np.maximum(exponent, fmt.min_exponent) - fmt.fraction_bits)
+    return quantum
 
 
-def _residual_after(rest: Floats, piece: Piece, scale: int, own: Floats, saturates: bool) -> Floats:
+def _residual_after(rest: Floats, piece: Piece, scale: int, stored_quantum: Floats, saturates: bool) -> Floats:
     """The residual after rounding residuals of at most this size, times 2^scale, to the piece, in units of the
     operand.
     """
@@ -208,7 +210,7 @@ def _residual_after(rest: Floats, piece: Piece, scale: int, own: Floats, saturat
     quantum = _quantum(scaled, fmt)
     error = np.ldexp(quantum if piece.rounding == "RZ" else quantum / 2, -scale)
     # A rest is a multiple of the operand's last place: nothing finer is lost.
-    error = np.where(np.ldexp(quantum, -scale) <= own, 0.0, np.minimum(error, rest))
+    error = np.where(np.ldexp(quantum, -scale) <= stored_quantum, 0.0, np.minimum(error, rest))
     beyond = scaled > _largest(piece)
     holds = saturates or piece.overflow == "saturate" or piece.rounding == "RZ"
     lost = np.maximum(np.ldexp(scaled - _largest(piece), -scale), error) if holds else np.inf
@@ -297,15 +299,15 @@ def _sums(plan: Plan, term: Term, device: Device, sample: Sample, share: float, 
     steps = -(-length // terms) * _large_products(term)
     groups = -(-k // length)
     size = (sample.peak + sample.energy if groups > 1 else max(sample.peak, sample.energy)) * share
-    found: float = (
+    error: float = (
         steps * (step.biased + step.aligned * sample.coherence) * size + math.sqrt(steps) * step.random * size
     )
     digits = DIGITS.get(plan.arithmetic)
     if groups > 1 and digits is not None:
-        found += math.sqrt(groups) * 2.0**-digits * max(sample.peak, sample.energy) * share
+        error += math.sqrt(groups) * 2.0**-digits * max(sample.peak, sample.energy) * share
     if not format_of(spec.d).is_integer:
-        found += math.sqrt(k) * 2.0 ** (format_of(spec.d).min_exponent - format_of(spec.d).fraction_bits)
-    return found
+        error += math.sqrt(k) * 2.0 ** (format_of(spec.d).min_exponent - format_of(spec.d).fraction_bits)
+    return error
 
 
 def _large_products(term: Term) -> int:
@@ -325,7 +327,9 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
     share.
     """
     if isinstance(plan, Mixed):
-        return math.hypot(*(predicted_error(one, device, part, share) for one, part, share in _parts(plan, sample)))
+        return math.hypot(
+            *(predicted_error(plan_of_part, device, part, share) for plan_of_part, part, share in _parts(plan, sample))
+        )
     plan = with_result_formats(plan, dot_spec(device, first_unit(plan, Schedule(), device)))
     a = residuals_of(sample.a, plan, "a", sample.format, device, sample.a_top)
     b = residuals_of(sample.b, plan, "b", sample.format, device, sample.b_top)
@@ -372,7 +376,7 @@ def _parts(mixed: Mixed, sample: Sample) -> list[tuple[Plan, Sample, float]]:
     """Each plan that is needed, with the elements that it handles (the others as 0) and its share of the products."""
     blocks = dict(zip((plan.scheme for plan in mixed.plans), mixed.blocks or (1,) * len(mixed.plans), strict=True))
     total, strategy = sum(blocks.values()), mixed.strategy
-    found = []
+    parts = []
     for number, plan in enumerate(mixed.plans):
         low, high = mixed.ranges[number] if number < len(mixed.ranges) else (0.0, math.inf)
         clipped = [np.where((np.abs(x) >= low) & (np.abs(x) <= high), x, 0.0) for x in (sample.a, sample.b)]
@@ -381,5 +385,5 @@ def _parts(mixed: Mixed, sample: Sample) -> list[tuple[Plan, Sample, float]]:
             return [(plan, sample, 1.0)]
         if blocks[plan.scheme]:
             part = dataclasses.replace(sample, a=clipped[0], b=clipped[1], a_top=tops[0], b_top=tops[1])
-            found.append((plan, part, blocks[plan.scheme] / total))
-    return found
+            parts.append((plan, part, blocks[plan.scheme] / total))
+    return parts

@@ -31,8 +31,8 @@ def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[RunWa
     best = dataflow(device).split_k(gemm, device, options)
     if best is None or best.share > best.advise_below:
         return []
-    said = (
+    message = (
         f'K is in one piece: split_k="auto" takes {best.slices} slices and about {best.share:.0%} of the time (by '
         "estimate); libraries cut K where C has few tiles, and the bits are others then"
     )
-    return [{"code": CODE, "count": best.slices, "message": said}]
+    return [{"code": CODE, "count": best.slices, "message": message}]

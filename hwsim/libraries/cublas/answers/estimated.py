@@ -145,10 +145,10 @@ class Estimates:
     def _share(self, kind: GemmKind) -> float:
         share = shares(self.version.shares).get(kind)
         if share is None or share[1] == 0:
-            known = f"there are fewer than {FEWEST}" if share is None else f"the estimate gives none of {share[0]}"
+            reason = f"there are fewer than {FEWEST}" if share is None else f"the estimate gives none of {share[0]}"
             raise UnsupportedError(
                 f"{self.calls.library} {self.calls.version} on {self.chip.name}: {_text(kind)} cannot be estimated: of "
-                f"its answers to such GEMMs on {chips_text(self.version.devices)} {known}; leave "
+                f"its answers to such GEMMs on {chips_text(self.version.devices)} {reason}; leave "
                 "library out, or record its choices on such a GPU (hwsim library record)"
             )
         return share[1] / share[0]

@@ -128,10 +128,10 @@ class FittedChoices:
         other = [entry for entry in fits if entry.workspace_bytes == told.workspace_bytes]
         best = exact or other
         if not best:
-            known = ", ".join(str(size) for size in sorted({entry.workspace_bytes for entry in fits}))
+            sizes = ", ".join(str(size) for size in sorted({entry.workspace_bytes for entry in fits}))
             raise UnsupportedError(
                 f"no choices for {call.operand} with {told.workspace_bytes} bytes of workspace; known: "
-                f"{known or 'none'}"
+                f"{sizes or 'none'}"
             )
         return best[0]
 

@@ -29,7 +29,7 @@ class NeighbourAnswer(NamedTuple):
 
 
 def near(
-    known: NeighboursModel, sweep: Sweep, operand: str, sizes_m: Sequence[int], n: int, k: int
+    model: NeighboursModel, sweep: Sweep, operand: str, sizes_m: Sequence[int], n: int, k: int
 ) -> list[NeighbourAnswer | None]:
     """For each m the answer for the nearest k of the same n in the same span, on either side of this one.
 
@@ -38,14 +38,14 @@ def near(
     """
     element = ELEMENT_BYTES[operand]
     tile = LINE_BYTES // element
-    span = known.span_tiles * tile
+    span = model.span_tiles * tile
     first = (k - 1) // span * span
-    beside = [one for one in sweep.beside(n, k) if one is not None and first < one <= first + span]
+    beside = [near_k for near_k in sweep.beside(n, k) if near_k is not None and first < near_k <= first + span]
     if not beside or k * element % VECTOR_BYTES:  # rows that nvjet does not load
         return [None] * len(sizes_m)
-    tiles = min(abs(one - k) for one in beside) / tile
-    columns = [sweep.at(sizes_m, n, one) for one in beside]
-    sure = _confidence(known.right, len(beside), tiles)
+    tiles = min(abs(near_k - k) for near_k in beside) / tile
+    columns = [sweep.at(sizes_m, n, near_k) for near_k in beside]
+    sure = _confidence(model.right, len(beside), tiles)
     return [_joined(answers, tiles, sure) for answers in zip(*columns, strict=True)]
 
 
@@ -57,7 +57,7 @@ def _confidence(right: NeighbourSharesModel, neighbours: int, tiles: float) -> f
 
 
 def _joined(answers: Sequence[Recorded | None], tiles: float, confidence: float) -> NeighbourAnswer | None:
-    one = answers[0]
-    if one is None or one[0] != NVJET or any(other != one for other in answers):
+    answer = answers[0]
+    if answer is None or answer[0] != NVJET or any(other != answer for other in answers):
         return None
-    return NeighbourAnswer(one, len(answers), tiles, confidence)
+    return NeighbourAnswer(answer, len(answers), tiles, confidence)

@@ -104,19 +104,19 @@ def store(name: str) -> Store:
         ) from None
     entries = tuple(
         Entry(
-            **{key: one[key] for key in ("name", "operand", "a_layout", "b_layout", "workspace_bytes", "reductions")},
-            **{key: one[key] for key in ("aligned", "fast", "samples", "order_right")},
-            devices=tuple(one["devices"]),
-            batched=one.get("batched", False),
-            biased=one.get("biased", False),
-            order=one["order"],
-            tile=one.get("tile"),
+            **{key: entry[key] for key in ("name", "operand", "a_layout", "b_layout", "workspace_bytes", "reductions")},
+            **{key: entry[key] for key in ("aligned", "fast", "samples", "order_right")},
+            devices=tuple(entry["devices"]),
+            batched=entry.get("batched", False),
+            biased=entry.get("biased", False),
+            order=entry["order"],
+            tile=entry.get("tile"),
         )
-        for one in head["models"]
+        for entry in head["models"]
     )
     vectors = tuple(
-        VectorEntry(one["name"], tuple(one["operands"]), one["order"], one["order_right"])
-        for one in head.get("vectors", ())
+        VectorEntry(entry["name"], tuple(entry["operands"]), entry["order"], entry["order_right"])
+        for entry in head.get("vectors", ())
     )
     tiles, stages, clusters = (_pairs(head["names"][key]) for key in ("tiles", "stages", "clusters"))
     stages[UNDEFINED] = (0, 0)

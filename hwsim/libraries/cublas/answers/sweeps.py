@@ -94,7 +94,7 @@ class Sweep:
         key = (n << 32) + k
         below, above = int(np.searchsorted(self.keys, key)) - 1, int(np.searchsorted(self.keys, key, side="right"))
         keys = [int(self.keys[at]) if 0 <= at < len(self.keys) else -1 for at in (below, above)]
-        low, high = (one & MOST_K if one >> 32 == n else None for one in keys)
+        low, high = (key & MOST_K if key >> 32 == n else None for key in keys)
         return low, high
 
     def at(self, sizes_m: Iterable[int], n: int, k: int) -> list[Recorded | None]:
@@ -222,7 +222,7 @@ def _head(data: bytes) -> _Head:
     for number, entry in enumerate(entries):
         where = f"entries[{number}]"
         devices: Any = entry.get("devices") if isinstance(entry, dict) else None
-        is_list = isinstance(devices, list) and all(isinstance(one, str) for one in devices)
+        is_list = isinstance(devices, list) and all(isinstance(device, str) for device in devices)
         _expect(is_list, f"{where}.devices", "a list of names")
         kinds.append((_kind(entry.get("kind"), f"{where}.kind"), devices))
     return _Head(head["library"], head["version"], head["source"], cores, kinds)

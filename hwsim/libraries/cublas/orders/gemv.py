@@ -54,13 +54,13 @@ class Gemv:
 
     def lanes_by_m(self, call: CublasGemm, slices: int, custom: int) -> int:
         """The lanes per result where their number says how many; 0 where it does not depend on it."""
-        is_by_results = any(one.element_bytes == call.element_bytes for one in self.warp.fewer.values())
+        is_by_results = any(rule.element_bytes == call.element_bytes for rule in self.warp.fewer.values())
         return _warp_lanes(self.warp, call) if custom in self.warp.options and is_by_results else 0
 
 
-def _halving(row: HalvingRow, known: GemvModel) -> SliceSum:
+def _halving(row: HalvingRow, model: GemvModel) -> SliceSum:
     def slice_sum(call: CublasGemm, length: int, start: int, stop: int) -> SumTree:
-        most = known.share_bytes // max(known.least_bytes, call.element_bytes)
+        most = model.share_bytes // max(model.least_bytes, call.element_bytes)
         vector = row.elements or max(1, min(most, math.ceil(length / row.lanes)))
         return Reduction(tuple(lanes(start, stop, row.lanes, vector)), "halving", level="lanes")
 

@@ -67,20 +67,20 @@ def block_width(grid: Grid, at_once: int, swizzle: int) -> int:
 
 def _read(heights: Iterable[int], walked: int, at_once: int, high: int, wide: int) -> int:
     """Rows of A and columns of B that all waves read, in results of C along each side, where blocks are so high."""
-    total = rows = columns = taken = 0  # taken: clusters of this wave so far
+    total = rows = columns = clusters = 0  # clusters: of this wave so far
     for height in heights:
         at, size = 0, height * walked
         while at < size:
-            stop = min(size, at + at_once - taken)
+            stop = min(size, at + at_once - clusters)
             steps = (stop - 1) // height - at // height
             columns = max(columns, steps + 1)
             if steps == 0:
                 rows += stop - at
             else:
                 rows += height if steps > 1 else min(height, height - at % height + (stop - 1) % height + 1)
-            taken, at = taken + stop - at, stop
-            if taken == at_once:
-                total, rows, columns, taken = total + rows * high + columns * wide, 0, 0, 0
+            clusters, at = clusters + stop - at, stop
+            if clusters == at_once:
+                total, rows, columns, clusters = total + rows * high + columns * wide, 0, 0, 0
     return total + rows * high + columns * wide
 
 

@@ -51,7 +51,7 @@ class SharedK:
     def __init__(self, table: SharedKModel) -> None:
         self.table = table
         self.after_waves, self.alone = _sharing(table.after_waves), _sharing(table.alone)
-        self.chips = {one.sms: one for one in table.chips.values()}  # clusters at once, by a chip's SMs
+        self.chips = {chip.sms: chip for chip in table.chips.values()}  # clusters at once, by a chip's SMs
 
     def order(self, call: CublasGemm, answer: Answer, is_transposed: bool) -> SummationOrder:
         """The order of summation where CTAs share the K of the last tiles, if that fills the SMs. is_transposed: the
@@ -121,5 +121,5 @@ def clusters_at_once(chip: ClustersModel, ctas: int) -> range:
 
 
 def _sharing(table: SharingModel) -> Sharing:
-    join = {tile: JoinCost(one.levels, one.part) for one in table.join.values() for tile in one.tiles}
+    join = {tile: JoinCost(cost.levels, cost.part) for cost in table.join.values() for tile in cost.tiles}
     return Sharing(table.whole_k, table.shared_k, join)

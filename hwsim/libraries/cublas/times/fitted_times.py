@@ -133,10 +133,10 @@ def quantities(
     """The values of QUANTITIES. program_us, estimate_us: of all products, 0 where there is none."""
     (m, n, k), matrices = call.sizes, call.batch
     moved = (m * k + k * n) * ELEMENT_BYTES[choice.operand] + m * n * format_of(call.result).bits / 8
-    known = (1.0, program_us, estimate_us, matrices * moved / 1e6)
+    common = (1.0, program_us, estimate_us, matrices * moved / 1e6)
     whole = (k / choice.split_k / 1e3, matrices * m * n * choice.split_k / 1e3)
     if choice.tile is None:
-        return (*known, *(0.0,) * (len(QUANTITIES) - len(known) - len(whole)), *whole)
+        return (*common, *(0.0,) * (len(QUANTITIES) - len(common) - len(whole)), *whole)
     rows, columns = choice.tile
     step = choice.tile_k or STEP
     tiles = math.ceil(m / rows) * math.ceil(n / columns) * choice.split_k * matrices
@@ -148,7 +148,7 @@ def quantities(
     high, wide = choice.cluster or (1, 1)
     shared = deep * (rows / wide + columns / high) * step / 1e3
     written_and_shared = (float(deep), waves * written, mean * written, waves * shared, mean * shared)
-    return (*known, *busiest, *means, *written_and_shared, *whole)
+    return (*common, *busiest, *means, *written_and_shared, *whole)
 
 
 def facts(choice: CublasChoice, call: GemmCall, sum_us: float) -> tuple[float, ...]:

@@ -1,0 +1,163 @@
+"""Estimated cycles of a blocking on a grid of coupled cores, for choosing what is open of tile, grid and slices of K.
+
+It knows sizes, capacities and the rates of links and memories; it knows no plan and no program. The timing machine
+gives the cycles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.dataflows.davinci.core_grid import CoreGrid
+from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.devices.model.memories import LinkModel
+
+C_BYTES = 4  # of an element of C
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Tiles (rows b_m, b_k, b_n) and, of each, the blocks of A that stay in L1 and the buffers per stage."""
+
+    tiles: Tiles
+    fused: Tiles
+    buffers: int
+
+
+def grids(cores: int, slices: int = 1) -> list[CoreGrid]:
+    """The grids to choose from: each number of columns with as many rows as there are cores for. slices: of K."""
+    layers = min(slices, cores)
+    each = cores // layers
+    return [CoreGrid(each // cols, cols, layers) for cols in range(1, each + 1)]
+
+
+class CoupledEstimate:
+    """Estimates of one GEMM. unit: the matrix instruction. sizes: m, n, k. slices: of K, of equal length."""
+
+    def __init__(self, device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int], slices: int = 1) -> None:
+        self.limits, self.slices = limits, slices
+        self.m, self.n = sizes[:2]
+        self.k = -(-sizes[2] // slices)
+        self.link = {(x.source, x.target): x for x in device.links.values()}
+        self.element = device.fractal["row_bytes"] // limits.depth
+        timing = device.matrix_instructions[unit].timing
+        self.interval = 1.0 if timing is None else float(device.matrix_instructions[unit].interval_cycles())
+        self.overhead = 0.0 if timing is None else float(timing.overhead_cycles)
+        self.latency = 0.0 if timing is None else float(timing.accumulate_latency_cycles)
+        self.clock_hz = device.clock_mhz * 1e6
+        self.l2_rate, self.hbm_rate, self.l2_bytes = math.inf, math.inf, 0
+        if device.l2 is not None and device.l2.bytes_per_second:
+            self.l2_rate, self.l2_bytes = device.l2.bytes_per_second / self.clock_hz, device.l2.capacity_bytes or 0
+        if device.hbm is not None and device.hbm.bytes_per_second:
+            self.hbm_rate = device.hbm.bytes_per_second / self.clock_hz
+
+    def best(self, candidates: Candidates, among: Iterable[CoreGrid]) -> tuple[int, CoreGrid, float]:
+        """The candidate's number and the grid with the least estimated cycles, and these.
+
+        Where L2 or HBM bounds several, those count by the cycles of a core; then ties go to the first grid.
+        """
+        ranked = []
+        for number, grid in enumerate(among):
+            own, shared = self.cycles(candidates, grid)
+            cycles = np.maximum(own, shared)
+            at = int(np.lexsort((own, cycles))[0])
+            ranked.append((float(cycles[at]), float(own[at]), number, at, grid))
+        cycles_least, _, _, at, grid = min(ranked, key=lambda one: one[:3])
+        return at, grid, cycles_least
+
+    def cycles(self, candidates: Candidates, grid: CoreGrid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Estimated cycles of each candidate on `grid`, for one term: of the busiest core, and of L2 and HBM."""
+        limits, buffers = self.limits, candidates.buffers
+        b_m, b_k, b_n = candidates.tiles.T
+        rows, cols, steps = -(-self.m // b_m), -(-self.n // b_n), -(-self.k // b_k)
+        groups = -(-steps // candidates.fused)
+        high, wide, deep = (
+            np.minimum(side, -(-extent // unit) * unit)
+            for side, extent, unit in (
+                (b_m, self.m, limits.rows),
+                (b_n, self.n, limits.rows),
+                (b_k, self.k, limits.depth),
+            )
+        )
+        waves, columns = -(-rows // grid.rows), -(-cols // grid.cols)
+        turns = -(-self.slices // grid.layers)
+        busy = np.minimum(rows, grid.rows) * np.minimum(cols, grid.cols) * grid.layers
+        to_l1 = self.link["GM", "L1"]
+        drawn_a = self._requested(to_l1, high, np.minimum(deep, self.k), self.k * self.slices, self.element)
+        drawn_b = self._requested(to_l1, deep, np.minimum(wide, self.n), self.n, self.element)
+        load_a, load_b = (drawn / to_l1.bytes_per_cycle + to_l1.overhead_cycles for drawn in (drawn_a, drawn_b))
+        move_a = self._move(self.link["L1", "L0A"], high * deep)
+        move_b = self._move(self.link["L1", "L0B"], deep * wide)
+        fractals = (high // limits.rows) * -(-wide // limits.rows)
+        cube = -(-deep // limits.depth) * np.maximum(fractals * self.interval, self.latency) + self.overhead
+        step = np.maximum(np.maximum(cube, move_a + move_b), load_b)
+        step = np.maximum(step, (load_b + to_l1.startup_cycles + move_b) / buffers)
+        if buffers == 1:
+            step = np.maximum(step, move_a + move_b + cube)
+        first = np.maximum(step, load_a + load_b)
+        written = self._requested(
+            self.link["UB", "GM"], np.minimum(b_m, self.m), np.minimum(b_n, self.n), self.n, C_BYTES
+        )
+        tile_c = self._through_ub(written, busy)
+        own = turns * waves * (groups * columns * tile_c + steps * (first + (columns - 1) * step))
+        edges = to_l1.startup_cycles + tile_c
+        k_blocks = steps * self.slices
+        shared = self._shared(
+            (rows, cols),
+            (rows * k_blocks * drawn_a, cols * k_blocks * drawn_b, rows * cols * groups * 2 * written),
+            grid,
+        )
+        waits = turns * waves * groups * columns * self._c_startups()  # of MTE2 for a block of C, all cores alike
+        return own + edges, shared + waits + edges
+
+    def _shared(
+        self, blocks: tuple[Tiles, Tiles], drawn: tuple[Tiles, Tiles, Tiles], grid: CoreGrid
+    ) -> NDArray[np.float64]:
+        """Cycles of L2 and HBM for all cores and all of K. A block that cores read at the same time is fetched once.
+
+        blocks: of C, along M and N. drawn: bytes of whole requests of A, B and C, once each.
+        """
+        (rows, cols), (a, b, c) = blocks, drawn
+        waves = np.where(b > self.l2_bytes, -(-rows // grid.rows), 1)
+        from_l2 = np.minimum(cols, grid.cols) * a + rows * b + c
+        found: NDArray[np.float64] = np.maximum(from_l2 / self.l2_rate, (a + waves * b + c) / self.hbm_rate)
+        return found
+
+    def _requested(self, link: LinkModel, lines: Tiles, length: Tiles, whole: int, element: int) -> Tiles:
+        """Bytes of the whole requests for `lines` rows of `length` elements, of an array with rows of `whole`."""
+        line, unit = length * element, link.request_bytes
+        return np.where(length < whole, lines * (-(-line // unit) * unit), -(-lines * line // unit) * unit)
+
+    def _move(self, link: LinkModel, elements: Tiles) -> NDArray[np.float64]:
+        """Cycles of MTE1 for a block."""
+        found: NDArray[np.float64] = elements * self.element / link.bytes_per_cycle + link.overhead_cycles
+        return found
+
+    def _through_ub(self, size: Tiles, busy: Tiles) -> NDArray[np.float64]:
+        """Cycles of the read, the addition and the write of a block of C of `size` bytes."""
+        read, write, out = self.link["GM", "UB"], self.link["UB", "GM"], self.link["L0C", "UB"]
+        share = self.hbm_rate / busy
+        moved = size / np.minimum(read.bytes_per_cycle, share) + size / np.minimum(write.bytes_per_cycle, share)
+        found: NDArray[np.float64] = moved + size / out.bytes_per_cycle + self._c_startups()
+        return found
+
+    def _c_startups(self) -> float:
+        """Cycles until a block of C has arrived in UB, and until it is stored, without its bytes."""
+        return float(self.link["GM", "UB"].startup_cycles + self.link["UB", "GM"].startup_cycles)
+
+
+def slice_sum_cycles(device: Device, elements: int, slices: int, terms: int) -> float:
+    """Cycles of the pass that adds the slices of K of `terms` terms of `elements` elements each, by HBM alone."""
+    if slices == 1 or device.hbm is None:
+        return 0.0
+    moved = C_BYTES * elements * (slices * terms + 1)
+    return moved / (device.hbm.bytes_per_second / (device.clock_mhz * 1e6)) if device.hbm.bytes_per_second else 0.0

@@ -1,0 +1,151 @@
+"""Work dealt over M, N and K on coupled DaVinci cores: no bit depends on the grid, and programs give the bits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from operands import bits
+
+import hwsim
+from hwsim.dataflows.davinci.core_grid import CoreGrid
+from hwsim.dataflows.davinci.coupled import COUPLED
+from hwsim.devices import load
+from hwsim.errors import InputError
+from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule
+from hwsim.machines import functional, reference
+from hwsim.program.check import check
+from hwsim.resolve.gemm_record import record_of
+from hwsim.schemes import scheme_of
+
+CHIP = load("ascend910a")
+PLANS = {
+    "native": ("native", {"format": "fp16"}),
+    "termwise": ("sgemm-cube", {}),
+    "elementwise": ("sgemm-cube", {"accumulation": "elementwise"}),
+}
+
+
+def mapped(sizes, how, slices=1, **options):
+    name, chosen = PLANS[how]
+    own, problem = scheme_of(name), Problem("fp32", *sizes)
+    gemm = record_of(own.plan(own.complete(chosen), problem), CHIP, problem, Schedule(split_k=slices))
+    return COUPLED.map(gemm, CHIP, {"tile": (16, 16, 16), "n_fused": 2} | options)
+
+
+@pytest.mark.parametrize("grid", [CoreGrid(1, 1), CoreGrid(1, 5), CoreGrid(5, 1), CoreGrid(3, 4), CoreGrid(2, 3, 2)])
+@pytest.mark.parametrize("sizes", [(1, 1), (7, 100), (100, 7), (64, 48), (37, 53)])
+def test_shares_cover_c_and_k_once(grid, sizes):
+    m, n = sizes
+    lengths = (32, 32, 10)
+    found: Counter[tuple[int, int, int]] = Counter()
+    cores: Counter[int] = Counter()
+    for share in grid.shares(m, n, (16, 8), lengths):
+        for core in range(share.first, share.first + share.count):
+            cores[core] += 1
+            col, row = divmod(core % (grid.rows * grid.cols), grid.rows)
+            spans = []
+            for part, place, width, block, extent in (
+                (share.rows, row, grid.rows, 16, m),
+                (share.cols, col, grid.cols, 8, n),
+            ):
+                blocks = [turn * width + place for turn in range(part.whole + bool(part.rest))]
+                assert part.first <= place < part.first + part.count
+                assert [min(block, extent - i * block) for i in blocks][part.whole :] == [part.rest] * bool(part.rest)
+                spans.append(blocks)
+            found.update((i, j, part.number) for i in spans[0] for j in spans[1] for part in share.slices)
+    assert set(cores.values()) == {1}
+    assert max(cores) < grid.rows * grid.cols * grid.layers
+    every = {(i, j, s) for i in range(-(-m // 16)) for j in range(-(-n // 8)) for s in range(3)}
+    assert set(found) == every and set(found.values()) == {1}
+
+
+@pytest.mark.parametrize("how", PLANS)
+@pytest.mark.parametrize("grid", [(1, 3), (2, 2), (3, 1), (4, 8), (1, 32)])
+def test_no_bit_depends_on_the_grid(grid, how):
+    name, chosen = PLANS[how]
+    a, b = bits((50, 70), 1, specials=True), bits((70, 90), 2, specials=True)
+    given = {"device": "ascend910a", "scheme": name, "tile": (16, 16, 16), "n_fused": 2, **chosen}
+    first = hwsim.run(a, b, grid=(32, 1), **given)
+    other = hwsim.run(a, b, grid=grid, functional=True, **given)
+    assert other.options["grid"] == list(grid)
+    assert np.array_equal(first.c.view(np.uint32), other.c.view(np.uint32))
+    assert first.cycles != other.cycles or grid == (3, 1)
+
+
+@pytest.mark.parametrize("how", PLANS)
+@pytest.mark.parametrize(("slices", "grid"), [(2, (2, 2)), (3, (1, 3)), (5, (32, 1)), (5, (8, 4)), (5, (1, 16))])
+@pytest.mark.parametrize("specials", [False, True])
+def test_slices_of_k_by_program_and_by_evaluator(slices, grid, how, specials):
+    name, chosen = PLANS[how]
+    a, b = bits((35, 300), 3, -6, 6, specials=specials), bits((300, 40), 4, -6, 6, specials=specials)
+    given = {"device": "ascend910a", "scheme": name, "tile": (16, 16, 16), "n_fused": 2, "grid": grid, **chosen}
+    by_program, direct = (hwsim.run(a, b, split_k=slices, functional=one, **given) for one in (True, False))
+    assert np.array_equal(by_program.c.view(np.uint32), direct.c.view(np.uint32))
+    assert specials or not np.array_equal(direct.c, hwsim.matmul(a, b, **given))
+    assert direct.gemm.schedule.split_k == slices
+
+
+@pytest.mark.parametrize("order", range(4))
+@pytest.mark.parametrize("how", PLANS)
+@pytest.mark.parametrize(("slices", "grid"), [(1, (2, 2)), (1, (1, 3)), (3, (2, 1)), (2, (2, 2))])
+def test_every_legal_order_gives_the_same_bits(slices, grid, how, order):
+    m, n, k = 34, 33, 50
+    a, b = (bits(shape, seed).view(np.uint32) for shape, seed in (((m, k), 5), ((k, n), 6)))
+    gemm = mapped((m, n, k), how, slices, grid=grid, buffering="single" if order % 2 else "double")
+    program = COUPLED.lower(gemm, CHIP)
+    check(program, CHIP)
+    inputs = dict(zip(program.inputs, (a, b), strict=True))
+    assert np.array_equal(functional.run(program, CHIP, inputs), reference.run(program, CHIP, inputs, order=order))
+
+
+@pytest.mark.parametrize("sizes", [(1, 4096, 4096), (256, 4096, 4096), (1024, 1024, 1024), (64, 512, 8192)])
+@pytest.mark.parametrize("how", PLANS)
+def test_the_default_deals_work_to_most_cores_and_keeps_the_bits(sizes, how):
+    """K accumulated from zero is Algorithm 1's, wherever K is longer."""
+    chosen, listed = (mapped(sizes, how, tile=None, n_fused=None, grid=grid) for grid in (None, (32, 1)))
+    assert chosen.schedule == listed.schedule
+    program = COUPLED.lower(chosen, CHIP)
+    kernel = next(one for one in program.kernels if one.name == "gemm")
+    assert sum(group.count for group in kernel.groups) > CHIP.cores // 2
+    check(program, CHIP)
+
+
+@pytest.mark.parametrize("how", ["before", "kernel"])
+def test_a_is_split_in_the_kernel_for_any_grid(how):
+    a, b = bits((40, 60), 7, -8, 8), bits((60, 50), 8, -8, 8)
+    given = {"device": "ascend910a", "scheme": "sgemm-cube", "tile": (16, 16, 16), "convert_a": how}
+    first = hwsim.matmul(a, b, grid=(32, 1), **given)
+    assert np.array_equal(first, hwsim.matmul(a, b, grid=(2, 3), functional=True, **given))
+
+
+def test_a_record_without_a_grid_is_algorithm_1():
+    gemm = mapped((100, 90, 70), "native", grid=(32, 1))
+    kernel = gemm.mapping.kernels[0]
+    old = replace(kernel, settings=tuple(one for one in kernel.settings if not one.name.startswith("grid")))
+    other = replace(gemm, mapping=replace(gemm.mapping, kernels=(old,)))
+    assert repr(COUPLED.lower(other, CHIP)) == repr(COUPLED.lower(gemm, CHIP))
+    assert "grid" not in COUPLED.facts(other)
+
+
+@pytest.mark.parametrize("grid", [(33, 1), (0, 4), (8, 5)])
+def test_a_grid_of_too_many_cores_is_refused(grid):
+    with pytest.raises(InputError, match=rf"grid = {grid[0]},{grid[1]}.*32 cores"):
+        hwsim.run(m=64, n=64, k=64, device="ascend910a", format="fp16", exact=False, grid=grid)
+
+
+@pytest.mark.parametrize("sizes", [(1, 4096, 4096), (16, 4096, 1024), (256, 4096, 4096), (64, 1024, 64)])
+def test_a_wide_product_takes_about_the_time_of_its_transpose(sizes):
+    m, n, k = sizes
+    given = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False}
+    wide, tall = hwsim.run(m=m, n=n, k=k, **given), hwsim.run(m=n, n=m, k=k, **given)
+    assert max(wide.seconds / tall.seconds, tall.seconds / wide.seconds) < 1.5
+
+
+def test_slices_chosen_by_estimate_are_faster():
+    given = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False}
+    whole, cut = (hwsim.run(m=16, n=64, k=8192, split_k=how, **given) for how in (1, "auto"))
+    assert cut.gemm.schedule.split_k > 1 and cut.seconds < whole.seconds / 2

@@ -1,0 +1,190 @@
+"""Programs of calls with C, a bias, alpha, beta, an output format, a stack: their bits are the evaluator's."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim._kernels import gemm
+from hwsim.api import program as make_program
+from hwsim.arithmetic.vector import VectorUnit
+from hwsim.devices import load
+from hwsim.errors import ProgramError, UnsupportedError
+from hwsim.machines import functional, reference
+from hwsim.program.check import check
+from hwsim.program.ir import GlobalTile, Instr, Loop
+
+FULL = {"alpha": 0.75, "beta": -1.25}
+CALLS = [  # options; C, bias are given; leading dimensions
+    (FULL, True, False, ()),
+    ({"beta": 0.3}, True, True, ()),
+    ({"alpha": -3.0, "beta": 1.0}, True, False, (2,)),
+    ({"alpha": 0.3, "output": "bf16"}, False, True, ()),
+    ({**FULL, "output": "fp16"}, True, True, (2,)),
+    ({**FULL, "split_k": 2}, True, True, ()),
+    ({"output": "fp16", "split_k": 2}, False, False, (3,)),
+    ({**FULL, "schedule": {"promotion_k": 32}}, True, False, ()),
+    ({"a_layout": "columns", "b_layout": "columns", "beta": 0.5}, True, False, ()),
+]
+SCHEMES = {
+    "a100": ("native", "bf16x9", "tf32x3", "sgemm-cube"),
+    "h200": ("native", "bf16x3", "tf32x3", "ootomo-tf32"),
+    "b200": ("native", "bf16x9", "bf16x6", "tf32x4"),
+    "mi300x": ("native", "bf16x9", "tf32x3", "markidis"),
+    "v100": ("native", "sgemm-cube", "le-gemm", "ape-fp32-f"),
+}
+
+
+def fields(shape, rng, *, is_finite=False):
+    """fp32 bit fields: exponents around 1, ties, subnormals, both zeros, and infinities and NaNs."""
+    codes = rng.integers(0, 1 << 32, shape, np.uint64).astype(np.uint32) & np.uint32(0x807FFFFF)
+    codes |= rng.integers(110, 145, shape).astype(np.uint32) << 23
+    codes = np.where(rng.random(shape) < 0.2, codes & np.uint32(0xFFFFF000) | np.uint32(0x1000), codes)
+    values = codes.astype(np.uint32).view(np.float32)
+    special = (0.0, -0.0, 1e-45, -3e-39, 65520.0, 2.0**-25)
+    special += () if is_finite else (np.inf, -np.inf, np.nan)
+    return np.where(rng.random(shape) < 0.03, rng.choice(np.array(special, np.float32), shape), values)
+
+
+def operands(device, scheme, sizes, with_c, with_bias, lead):
+    m, n, k = sizes
+    rng = np.random.default_rng([*map(ord, device + scheme), *sizes])
+    is_finite = scheme.startswith("bf16x")
+    a, b = fields((*lead, m, k), rng, is_finite=is_finite), fields((*lead, k, n), rng, is_finite=is_finite)
+    return a, b, fields((*lead, m, n), rng) if with_c else None, fields((n,), rng) if with_bias else None
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]}{'C' * call[1]}{'b' * call[2]}{call[3] or ''}")
+@pytest.mark.parametrize("device", SCHEMES)
+def test_a_program_gives_the_evaluators_bits(device, call):
+    options, *given = call
+    for scheme in SCHEMES[device]:
+        for sizes in ((37, 29, 67), (5, 3, 3), (2, 33, 1)):
+            if ("split_k" in options and sizes[2] < 64) or ("schedule" in options and scheme != "native"):
+                continue
+            a, b, c, bias = operands(device, scheme, sizes, *given)
+            more = {"device": device, "scheme": scheme, "bias": bias, "threads": 1, **options}
+            plain, program = hwsim.run(a, b, c, **more), hwsim.run(a, b, c, functional=True, **more)
+            assert plain.c.tobytes() == program.c.tobytes(), (scheme, sizes)
+            assert plain.cycles == program.cycles > 0
+
+
+def inputs_of(program, a, b, c, bias):
+    codes = [x.view(np.uint32) for x in (a, b, c, bias.reshape(1, -1))]
+    return dict(zip(program.inputs, codes, strict=True))
+
+
+@pytest.mark.parametrize(("device", "scheme"), [("a100", "bf16x3"), ("h200", "sgemm-cube"), ("b200", "bf16x9")])
+@pytest.mark.parametrize("split_k", [1, 2])
+def test_every_legal_order_gives_the_same_bits(device, scheme, split_k):
+    m, n, k = sizes = (19, 9, 67)
+    a, b, c, bias = operands(device, scheme, sizes, True, True, ())
+    more = {"device": device, "scheme": scheme, **FULL, "split_k": split_k}
+    direct = hwsim.run(a, b, c, bias=bias, **more)
+    _, program = make_program(m=m, n=n, k=k, c=c, bias=bias, **more)
+    chip, inputs = load(device), inputs_of(program, a, b, c, bias)
+    check(program, chip)
+    assert any(instr.opcode == "fma" for kernel in program.kernels for instr in kernel.instrs())
+    assert functional.run(program, chip, inputs).tobytes() == direct.c.tobytes()
+    for order in range(4):
+        assert reference.run(program, chip, inputs, order=order, dots=gemm).tobytes() == direct.c.tobytes()
+
+
+def changed(program, opcode, change):
+    """The program with each instruction of an opcode changed."""
+
+    def body(nodes):
+        return tuple(
+            replace(x, body=body(x.body)) if isinstance(x, Loop) else change(x) if is_it(x) else x for x in nodes
+        )
+
+    def is_it(node):
+        return isinstance(node, Instr) and node.opcode == opcode
+
+    kernels = tuple(
+        replace(
+            kernel,
+            groups=tuple(
+                replace(g, streams=tuple(replace(s, body=body(s.body)) for s in g.streams)) for g in kernel.groups
+            ),
+        )
+        for kernel in program.kernels
+    )
+    return replace(program, kernels=kernels)
+
+
+FAULTS = {
+    "another factor": ("fma", lambda x: replace(x, scalar=x.scalar + 2.0**-20)),
+    "operands in the other order": ("fma", lambda x: replace(x, reads=x.reads[::-1])),
+    "no bias": ("add_row", lambda x: replace(x, opcode="copy", reads=x.reads[:1])),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_seen(fault):
+    m, n, k = sizes = (19, 9, 67)
+    a, b, c, bias = operands("a100", "native", sizes, True, True, ())
+    _, program = make_program(m=m, n=n, k=k, c=c, bias=bias, device="a100", scheme="native", format="fp32", **FULL)
+    chip, inputs = load("a100"), inputs_of(program, a, b, c, bias)
+    right, other = functional.run(program, chip, inputs), functional.run(changed(program, *FAULTS[fault]), chip, inputs)
+    assert right.tobytes() != other.tobytes()
+
+
+def test_an_fma_rounds_once(monkeypatch):
+    """A multiplication that is rounded before the addition gives other bits."""
+    a, b, c, _ = operands("a100", "native", (37, 29, 67), True, False, ())
+    more = {"device": "a100", "scheme": "native", "alpha": 0.3, "beta": -1.25}
+    plain, execute = hwsim.run(a, b, c, **more), VectorUnit.execute
+
+    def twice(self, instr, target, sources):
+        if instr.opcode != "fma":
+            return execute(self, instr, target, sources)
+        scaled = np.empty_like(sources[0][0])
+        execute(self, replace(instr, opcode="scale"), (scaled, sources[0][1]), sources[:1])
+        return execute(self, replace(instr, opcode="add"), target, [(scaled, sources[0][1]), sources[1]])
+
+    monkeypatch.setattr(VectorUnit, "execute", twice)
+    assert hwsim.run(a, b, c, functional=True, **more).c.tobytes() != plain.c.tobytes()
+
+
+def test_the_checker_knows_a_row():
+    m, n, k = (19, 9, 67)
+    bias = np.zeros(n, np.float32)
+    chip, (_, program) = load("a100"), make_program(m=m, n=n, k=k, bias=bias, device="a100", scheme="native")
+    check(program, chip)
+
+    def two_rows(instr):
+        row = instr.reads[1]
+        return replace(instr, reads=(instr.reads[0], replace(row, rows=2)))
+
+    def elsewhere(instr):
+        row = instr.reads[1]
+        assert isinstance(row, GlobalTile)
+        return replace(instr, opcode="add")
+
+    with pytest.raises(ProgramError, match="rows 0 to 1 of array 'bias', which has 1"):
+        check(changed(program, "add_row", two_rows), chip)
+    with pytest.raises(ProgramError, match="a tile lies in global memory"):
+        check(changed(program, "add_row", elsewhere), chip)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_specials_of_a_scheme_with_a_rule_of_its_own_are_refused(value):
+    """The evaluator applies the rule; no instruction of the program does."""
+    a, b = np.ones((4, 5), np.float32), np.ones((5, 3), np.float32)
+    a[1, 2] = value
+    hwsim.run(a, b, device="h200", scheme="bf16x9")
+    with pytest.raises(UnsupportedError, match=r"functional=True: A holds an infinity or a NaN.*bf16x9"):
+        hwsim.run(a, b, device="h200", scheme="bf16x9", functional=True)
+    with pytest.raises(UnsupportedError, match=r"functional=True: B holds an infinity or a NaN"):
+        hwsim.run(b.T.copy(), a.T.copy(), device="h200", scheme="bf16x9", functional=True)
+
+
+def test_what_no_program_computes_is_refused_by_name():
+    a, b = np.ones((4, 5), np.float32), np.ones((5, 3), np.float32)
+    for scheme, why in (("ozaki-fp16", "sums of"), ("quantensor", "sums of")):
+        with pytest.raises(UnsupportedError, match=f"scheme {scheme} on h200 stands for time alone.*{why}"):
+            hwsim.run(a, b, device="h200", scheme=scheme, functional=True)
+    with pytest.raises(UnsupportedError, match="a program computes all of C"):
+        hwsim.run(a, b, device="h200", scheme="native", functional=True, rows=[0])
