@@ -17,6 +17,7 @@ from hwsim.analysis.errors import fma_chain
 from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, Errors, compute
 from hwsim.compute.call import DeviceLike, ProductCall, Progress, of_computing, product_call
+from hwsim.compute.followed import Followed, followed
 from hwsim.compute.notices import Notices
 from hwsim.compute.prepared import Prepared
 from hwsim.compute.saved import saved_call
@@ -183,10 +184,12 @@ def _with_c(options: RunOptions, c: Array | None) -> dict[str, Any]:
 def _result(call: ProductCall, progress: Progress | None) -> Result:
     """The result of a call: its bits, its times, and the evidence for them."""
     request, resolved, operands, options = call.request, call.resolved, call.operands, call.options
-    product, errors = _computed(call, progress)
+    m, n, k = operands.sizes
+    elements = followed(options.machine.values, (*operands.lead, m, n))
+    product, errors = _computed(call, progress, elements)
+    by_program = bool(options.machine.functional) and options.machine.exact
     times, record = call_times(call), resolved.gemm
     program = resolved.timed.program if times.cycles is not None else None
-    m, n, k = operands.sizes
     return Result(
         device=request.device.name,
         scheme=request.scheme.name,
@@ -196,7 +199,7 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
         k=k,
         seed=options.problem.seed if operands.is_drawn else None,
         c=product,
-        by_program=bool(options.machine.functional) and options.machine.exact,
+        by_program=by_program,
         evidence=evidence_of(record, times),
         device_sha256=request.device.sha256,
         kernel=resolved.backend.variant,
@@ -206,10 +209,14 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
         refused=dict(resolved.refused),
         notices=Notices(request, record, operands.pair, dict(resolved.options), program),
         errors=errors,
+        executed=resolved.executed if by_program else None,
+        values=None if elements is None else elements.result,
     )
 
 
-def _computed(call: ProductCall, progress: Progress | None) -> tuple[Array | None, Errors | None]:
+def _computed(
+    call: ProductCall, progress: Progress | None, elements: Followed | None
+) -> tuple[Array | None, Errors | None]:
     """The product and its errors, where bits are wanted."""
     operands, options = call.operands, call.options
     places = places_of(options, operands.sizes, call.resolved.gemm.schedule)
@@ -227,7 +234,7 @@ def _computed(call: ProductCall, progress: Progress | None) -> tuple[Array | Non
     )
     workers = worker_count(options.machine.threads)
     by_program = bool(options.machine.functional)
-    return compute(call.resolved, arrays, by_program=by_program, threads=workers, progress=progress)
+    return compute(call.resolved, arrays, by_program=by_program, threads=workers, progress=progress, elements=elements)
 
 
 describe(run, RUN_TEXT)

@@ -25,6 +25,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
 from hwsim.machines import timing
+from hwsim.machines.element_steps import ElementStep
 from hwsim.machines.trace_rows import TraceWindow
 from hwsim.trace.trace import Trace
 
@@ -45,7 +46,11 @@ class Result:
     device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
     took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of
     padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and timing,
-    and (`schedule`) how well it is known that the vendor's library computes the product in this way.
+    and (`schedule`) how well it is known that the vendor's library computes the product in this way. executed: with
+    functional=True, the executed instructions of the program by opcode, for all cores and all matrices of a stack;
+    else None. values: with values=[(row, column), ...], by each of these places the instructions that made this
+    element of C, in order; else None. The last one's `after` is C's element. An instruction of the program over a
+    longer K than the device's instruction has is as many entries as the device needs.
     """
 
     device: str
@@ -66,6 +71,8 @@ class Result:
     refused: dict[str, str] = field(default_factory=dict)
     notices: Callable[[], list[RunWarning]] = field(default=list)
     errors: Errors | None = None
+    executed: Mapping[str, int] | None = None
+    values: Mapping[tuple[int, ...], tuple[ElementStep, ...]] | None = None
 
     @cached_property
     def schedule(self) -> dict[str, Any] | None:
@@ -272,7 +279,16 @@ class Result:
             "device_sha256",
         )
         parts = {name: getattr(self, name) for name in names}
-        return {"schema": SCHEMA, **parts, "gemm": self.gemm.to_dict()}
+        values = (
+            None
+            if self.values is None
+            else [
+                {"element": list(place), "steps": [step.to_dict() for step in steps]}
+                for place, steps in self.values.items()
+            ]
+        )
+        executed = None if self.executed is None else dict(self.executed)
+        return {"schema": SCHEMA, **parts, "executed": executed, "values": values, "gemm": self.gemm.to_dict()}
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""

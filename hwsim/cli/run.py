@@ -25,6 +25,7 @@ from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.report.page.run_page import run_page
 from hwsim.report.text.gantt import gantt_text
 from hwsim.report.text.run_text import run_text
+from hwsim.report.text.values_text import values_text
 from hwsim.report.text.whatif_text import changed_text, roofline_text, what_if_text
 from hwsim.request.declarations import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.result import Result, plain
@@ -133,6 +134,8 @@ def execute(arguments: argparse.Namespace) -> int:
             text = _json(result, arguments.what_if)
         else:
             text = run_text(result, _chip(arguments, result), _inputs(arguments, result))
+            if result.values is not None:
+                text += f"\n\n{values_text(result.values)}"
             if changes := _changes(arguments.what_if):
                 changed = result.with_numbers(changes)
                 assert changed is not None

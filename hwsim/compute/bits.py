@@ -21,6 +21,7 @@ from hwsim.analysis.errors import bytes_needed as errors_need
 from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
+from hwsim.compute.followed import Followed
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
@@ -28,6 +29,7 @@ from hwsim.formats import array_dtype, array_of, code_dtype, format_of
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
+from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.operands.operand import Operand, selected_indices
 from hwsim.program.ir import Program
@@ -108,13 +110,19 @@ class Errors:
 
 
 def compute(
-    resolved: Resolved, arrays: Arrays, *, by_program: bool, threads: int, progress: Progress | None
+    resolved: Resolved,
+    arrays: Arrays,
+    *,
+    by_program: bool,
+    threads: int,
+    progress: Progress | None,
+    elements: Followed | None = None,
 ) -> tuple[Array, Errors]:
-    """The product of a resolved run, and a callable for its errors. Raises UnsupportedError where no program gives
-    these bits.
+    """The product of a resolved run, and a callable for its errors. elements: of the program; their instructions are
+    added. Raises UnsupportedError where no program gives these bits.
     """
     if by_program:
-        return _by_program(resolved, arrays, threads, progress)
+        return _by_program(resolved, arrays, threads, progress, elements)
     evaluator, record = resolved.evaluator, resolved.gemm
     shape = arrays.a.shape[0], arrays.b.shape[1]
     bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
@@ -277,24 +285,27 @@ def _times(lead: tuple[int, ...]) -> str:
     return f", {math.prod(lead)} times," if lead else ""
 
 
-def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None) -> tuple[Array, Errors]:
+def _by_program(
+    resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None, elements: Followed | None
+) -> tuple[Array, Errors]:
     """The product as the functional machine computes it from the device's program."""
     program, device, record = resolved.program, resolved.device, resolved.gemm
+    asked, option = ("functional=True", "functional") if elements is None else ("values", "values")
     if program is None:
-        raise UnsupportedError(f"functional=True: there is no program: {resolved.no_program}; leave functional out")
+        raise UnsupportedError(f"{asked}: there is no program: {resolved.no_program}; leave {option} out")
     if not program.computes:
         why = f": it has no instructions for {program.time_alone}" if program.time_alone else ""
         raise UnsupportedError(
-            f"functional=True: the program of scheme {record.scheme} on {device.name} stands for time alone{why}; "
-            "leave functional out"
+            f"{asked}: the program of scheme {record.scheme} on {device.name} stands for time alone{why}; "
+            f"leave {option} out"
         )
     if arrays.is_partial:
-        raise UnsupportedError("functional=True: a program computes all of C; leave out rows= and cols=, or functional")
+        raise UnsupportedError(f"{asked}: a program computes all of C; leave out rows= and cols=, or {option}")
     taken = resolved.gemm.single.input_format
     if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
         raise UnsupportedError(
-            f"functional=True: programs write results of whole bytes, and {resolved.gemm.output} has "
-            f"{format_of(resolved.gemm.output).bits} bits; leave functional out"
+            f"{asked}: programs write results of whole bytes, and {resolved.gemm.output} has "
+            f"{format_of(resolved.gemm.output).bits} bits; leave {option} out"
         )
     m, n, lead = arrays.a.shape[0], arrays.b.shape[1], arrays.lead
     _check_program_memory(resolved, program, arrays, threads)
@@ -305,6 +316,8 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
     formats = {array.name: format_of(array.format) for array in program.arrays}
     output = formats[program.output]
 
+    parts = iter(()) if elements is None else elements.of_runs(lead, m, in_one=resolved.has_stack_program)
+
     def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
         backend = resolved.backend
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
@@ -313,8 +326,14 @@ def _by_program(resolved: Resolved, arrays: Arrays, threads: int, progress: Prog
             row = bias.astype(array_dtype(formats[program.inputs[-1]])).reshape(1, n)
             codes.append(backend.from_host(row).view(f"u{row.itemsize}"))
         inputs = dict(zip(program.inputs, codes, strict=True))
-        out = functional.run(program, device, inputs, threads=threads, progress=report, backend=backend)
-        return array_of(backend.to_host(out), output)
+        part = next(parts, None)
+        follower = ElementValues(program, device, part.places, backend) if part and part.places else None
+        before_kernel = None if follower is None else follower.before_kernel
+        execution: dict[str, Any] = {"threads": threads, "progress": report, "backend": backend}
+        out = backend.to_host(functional.run(program, device, inputs, before_kernel=before_kernel, **execution))
+        if follower is not None and part is not None and elements is not None:
+            elements.add(part, follower.checked(out))
+        return array_of(out, output)
 
     if resolved.has_stack_program:  # the matrices of a stack lie one below another
         tall = [np.broadcast_to(x.codes, (*lead, *x.shape)).reshape(-1, x.shape[1]) for x in (arrays.a, arrays.b)]

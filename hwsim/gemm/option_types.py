@@ -18,6 +18,8 @@ from hwsim.errors import InputError, nearest
 from hwsim.gemm.mapping import Scalar, Tile
 
 SIDES = ("m", "n", "k")
+PAIR_LENGTH = 2
+MOST_ELEMENTS = 64  # that are followed in one run
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,28 @@ def _parse_places(text: str) -> Any:
     return _parse_indices(rows), _parse_indices(cols)
 
 
+def _elements(value: Any) -> tuple[tuple[int, ...], ...]:
+    allowed = f"1 to {MOST_ELEMENTS} pairs (row, column), each of integers of at least 0, as [(0, 0), (3, 5)]"
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(allowed)
+    found = []
+    for element in value:
+        if isinstance(element, str) or not isinstance(element, Iterable):
+            raise ValueError(allowed)
+        found.append(tuple([_whole(index) for index in element]))
+    if not 1 <= len(found) <= MOST_ELEMENTS or any(len(x) < PAIR_LENGTH or min(x) < 0 for x in found):
+        raise ValueError(allowed)
+    return tuple(dict.fromkeys(found))
+
+
+def _parse_elements(text: str) -> Any:
+    """Parse `0,0;3,5`: rows and columns."""
+    try:
+        return [tuple(int(part) for part in element.split(",")) for element in text.split(";")]
+    except ValueError:
+        raise ValueError("row,column pairs with semicolons, as 0,0;3,5") from None
+
+
 def _parse_array(text: str) -> Any:
     raise ValueError("an array; on the command line a .npy file")
 
@@ -200,6 +224,7 @@ PAIR = OptionType("pair", _pair, _parse_pair, "R,C", "tuple[int, int] | list[int
 ARRAY = OptionType("array", _array, _parse_array, "FILE.npy", "ArrayLike")
 INDICES = OptionType("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | ArrayLike")
 PLACES = OptionType("places", _places, _parse_places, "ROWS;COLS", "Sequence[slice | ArrayLike]")
+ELEMENTS = OptionType("elements", _elements, _parse_elements, "I,J;I,J", "Sequence[Sequence[int]]")
 MAPPING = OptionType("mapping", _mapping, _parse_mapping, "KEY=VALUE,...|JSON", "Mapping[str, Any]")
 OWN_MESSAGE = (
     "tile",
@@ -207,6 +232,7 @@ OWN_MESSAGE = (
     "array",
     "indices",
     "places",
+    "elements",
     "mapping",
     "own",
 )  # kinds that say themselves what is allowed

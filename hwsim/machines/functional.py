@@ -47,12 +47,13 @@ def run(
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
     backend: Backend = CPU,
+    before_kernel: Callable[[int, Mapping[str, Codes]], None] | None = None,
 ) -> Codes:
     """Execute a program and return the codes of its output array.
 
     inputs: for each name in `program.inputs`, codes of the array's shape and format. threads: host threads.
-    progress: called with the share of the work done, 0 to 1. backend: computes the bits. Raises
-    ProgramError when the program deadlocks.
+    progress: called with the share of the work done, 0 to 1. backend: computes the bits. before_kernel: called with
+    the number of each kernel and global memory at its begin. Raises ProgramError when the program deadlocks.
     """
     inputs = as_read(program, device, inputs, backend)
     arrays: dict[str, Codes] = {}
@@ -64,7 +65,9 @@ def run(
             arrays[array.name] = backend.empty((array.rows, array.cols), code_dtype(format_of(array.format)))
     specs = {unit: dot_spec(device, unit) for unit in program.units}
     report = _Progress(program, progress)
-    for kernel in program.kernels:
+    for number, kernel in enumerate(program.kernels):
+        if before_kernel is not None:
+            before_kernel(number, arrays)
         _KernelRun(
             program=program, kernel=kernel, device=device, arrays=arrays, specs=specs, report=report, backend=backend
         ).run(threads)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,19 +28,15 @@ from hwsim.machines.words import as_read
 from hwsim.numerics import reference
 from hwsim.program.ir import (
     CORE,
-    Advance,
     AnyTile,
-    Derived,
     GlobalTile,
     Instr,
     Kernel,
     LocalTile,
-    Loop,
     Program,
-    StreamItem,
-    derive,
     evaluate,
 )
+from hwsim.program.sequence import issued
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -130,7 +126,7 @@ class _Core:
         self.kernel, self.arrays, self.formats, self.index = kernel, arrays, formats, core
         self.device, self.dot_spec = device, dot_spec
         self.vector, self.dots = vector, dots
-        self.streams = [_issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
+        self.streams = [issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
         self.queues: dict[str, deque[tuple[Instr, Variables]]] = {name: deque() for name in device.engines}
         self.own = {s.name: s.initial for s in kernel.semaphores if not s.peers}
         self.peers = peers
@@ -204,19 +200,3 @@ class _Core:
             self.vector.execute(
                 instr, (target[0], format_of(target[1])), [(codes, format_of(name)) for codes, name in sources]
             )
-
-
-def _issued(
-    body: tuple[StreamItem, ...], derived: tuple[Derived, ...], values: Variables
-) -> Iterator[tuple[Instr, Variables]]:
-    """Yield the instructions of a stream in order of issue, each with the values of its variables."""
-    for node in body:
-        if isinstance(node, Loop):
-            for i in range(node.count):
-                values[node.name] = i
-                yield from _issued(node.body, derived, values)
-        elif isinstance(node, Advance):
-            values[node.counter] = values.get(node.counter, 0) + node.by
-        else:
-            derive(derived, values)
-            yield node, dict(values)

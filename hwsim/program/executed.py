@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -39,3 +40,21 @@ def _count(body: Iterable[StreamItem]) -> int:
         elif isinstance(node, Loop):
             found += node.count * _count(node.body)
     return found
+
+
+def by_opcode(program: Program) -> dict[str, int]:
+    """Instructions of all cores in all kernels by opcode; one that is repeated counts each time."""
+    found: Counter[str] = Counter()
+    for kernel in program.kernels:
+        for group in kernel.groups:
+            for stream in group.streams:
+                _count_opcodes(stream.body, group.count, found)
+    return dict(sorted(found.items()))
+
+
+def _count_opcodes(body: Iterable[StreamItem], times: int, found: Counter[str]) -> None:
+    for node in body:
+        if isinstance(node, Instr):
+            found[node.opcode] += times * node.repeat
+        elif isinstance(node, Loop) and node.count:
+            _count_opcodes(node.body, times * node.count, found)

@@ -17,6 +17,7 @@ from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError
 from hwsim.gemm.option_types import (
     ARRAY,
+    ELEMENTS,
     INDICES,
     MAPPING,
     NUMBER,
@@ -160,6 +161,13 @@ MACHINE = (
         None,
         "compute the bits by executing the device's program (true), or directly, without it (false); same bits",
         default_text="false",
+    ),
+    Option(
+        "values",
+        ELEMENTS,
+        None,
+        "elements of C as (row, column): the result names the instructions that made them, with values; in a stack of "
+        "its first matrix, unless the matrix's indices come first",
     ),
     Option(
         "clock_mhz",

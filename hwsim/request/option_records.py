@@ -78,6 +78,7 @@ class MachineOptions:
     exact: bool = True
     timing: bool = True
     functional: bool | None = None
+    values: Sequence[Sequence[int]] | None = None
     clock_mhz: float | None = None
     launch_overhead: bool = False
     threads: int | None = None

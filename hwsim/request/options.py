@@ -23,6 +23,7 @@ from hwsim.request.option_records import (
     RegionOptions,
     SchemeOptions,
 )
+from hwsim.request.values import with_program
 from hwsim.schemes import Scheme, schemes
 
 #: The owners of declarations: the field of CallOptions, the record, and the options.
@@ -91,6 +92,7 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
     for field, record, options in RECORDS:
         if field in asked:
             records[field] = record(**{option.name: option.check(plain.get(option.name)) for option in options})
+    records["machine"] = with_program(records["machine"])
     return CallOptions(mapping=MappingOptions(mapping), of_scheme=rest, **records)
 
 

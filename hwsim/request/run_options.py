@@ -90,6 +90,10 @@ class RunOptions(TypedDict, total=False):
     #: false)
     functional: bool | None
 
+    #: elements of C as (row, column): the result names the instructions that made them, with values; in a stack of its
+    #: first matrix, unless the matrix's indices come first
+    values: Sequence[Sequence[int]] | None
+
     #: core clock, for a single run with L2 empty (default: the device file's; its clock under load in a series of runs,
     #: where given)
     clock_mhz: float | None

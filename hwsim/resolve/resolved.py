@@ -5,6 +5,7 @@ It knows records, the evaluator and programs; it knows nothing of how a request 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ from hwsim.devices import instruction
 from hwsim.devices.device import Device
 from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.record import Gemm
+from hwsim.program.executed import by_opcode
 from hwsim.program.ir import Program
 from hwsim.resolve.mapping_choice import facts_of
 
@@ -58,6 +60,13 @@ class Resolved:
     def has_stack_program(self) -> bool:
         """Whether one program computes all matrices of a batch."""
         return bool(self.gemm.problem.lead) and not self.no_program and dataflow(self.device).features.stacks
+
+    @property
+    def executed(self) -> dict[str, int]:
+        """How many instructions the program's execution takes, by opcode, for all matrices of a stack."""
+        assert self.program is not None
+        times = 1 if self.has_stack_program else math.prod(self.gemm.problem.lead)
+        return {opcode: times * count for opcode, count in by_opcode(self.program).items()}
 
     @cached_property
     def facts(self) -> dict[str, Any]:

@@ -5,16 +5,19 @@ import json
 import numpy as np
 import pytest
 
+from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, load
 from hwsim.devices.device import Device
 from hwsim.errors import ProgramError
 from hwsim.formats import decode, format_of, round_to
 from hwsim.machines import functional
 from hwsim.machines import reference as readable
+from hwsim.machines.element_values import ElementValues
 from hwsim.numerics import reference
 from hwsim.numerics.terms import Exact
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
+from hwsim.program.executed import by_opcode
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, LocalTile, Program
 from hwsim.report.text.program_text import program_text
 
@@ -155,3 +158,22 @@ def test_the_checker_knows_which_instructions_scale():
 def test_program_text_says_the_scale():
     text = program_text(chained(STEPS[0]), device())
     assert f"by {UNIT}, accumulating, accumulator * 2^-11" in text
+
+
+@pytest.mark.parametrize("rule", ["exact", "RNE", "RZ", "flush"])
+def test_values_of_an_accumulator_that_is_divided(rule):
+    steps, chip = [(0, 1), (7, 1), (15, 2), (3, 1)], device(rule)
+    a, b = operands(steps, 3)
+    program, places = chained(steps), [(row, col) for row in (0, 1, 5) for col in (0, 2, 9)]
+    followed = ElementValues(program, chip, places, CPU)
+    assert by_opcode(program)["mma"] == 5
+    out = functional.run(program, chip, {"A": a, "B": b}, before_kernel=followed.before_kernel)
+    bits = expected(chip, steps, a, b, rule)
+    for (row, col), found in zip(places, followed.checked(out), strict=True):
+        of_mma = [step for step in found if step.opcode == "mma"]
+        assert [step.scale_d for step in of_mma] == [0, 7, 15, 15, 3]
+        assert of_mma[-1].after.code == bits[row, col]
+        for step in of_mma:
+            codes = [np.array([x.code for x in step.operands[side]], np.uint16) for side in ("a", "b")]
+            start = np.array(step.operands["accumulator"].code, np.uint32)
+            assert int(chip.dot(UNIT, *codes, start, scale_d=step.scale_d)) == step.after.code

@@ -1,0 +1,100 @@
+"""The record of one instruction that made an element: its operands, and the element before and after.
+
+It knows formats and names; it knows no program and computes no bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hwsim.formats import decode, format_of
+
+
+@dataclass(frozen=True, slots=True)
+class CodedValue:
+    """The code of an element in a format. `float()` gives its value."""
+
+    format: str
+    code: int
+
+    @property
+    def value(self) -> float | int:
+        """The number that the code stands for: an integer in integer formats, else a float."""
+        fmt = format_of(self.format)
+        exact = decode(fmt, self.code)
+        if exact.kind != "finite":
+            return math.copysign(math.inf if exact.kind == "infinity" else math.nan, -1.0 if exact.sign else 1.0)
+        if fmt.is_integer:
+            return int(exact.fraction)
+        return math.copysign(float(exact.fraction), -1.0 if exact.sign else 1.0)
+
+    @property
+    def hex(self) -> str:
+        """The code as hexadecimal text with all its digits: 0x3c00."""
+        return f"0x{self.code:0{-(-format_of(self.format).bits // 4)}x}"
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the value, the code as text, the format."""
+        return {"value": self.value, "code": self.hex, "format": self.format}
+
+
+@dataclass(frozen=True, slots=True)
+class ElementStep:
+    """One executed instruction that made an element of C.
+
+    device: its name. kernel, core: where it ran. engine, opcode: as in the program. instruction: the device's name of
+    the matrix instruction, None for other opcodes. operands: by role. Of mma: a and b, tuples of the row's and the
+    column's elements, at most the instruction's K of each, and accumulator. Of lanes with two operands: left and right.
+    Of instructions with one operand: source. place: the buffer, or the array of global memory, and its slot, row and
+    column that the element was written to. before: what the element's instructions last left in that place; None where
+    they had left nothing. after: what this one left. scale_d: the accumulator, or the left operand of an
+    addition, counted times 2^-scale_d. scalar: of scale, fill and fma. rounding: of cast.
+    """
+
+    device: str
+    kernel: str
+    core: int
+    engine: str
+    opcode: str
+    instruction: str | None
+    operands: Mapping[str, CodedValue | tuple[CodedValue, ...]]
+    place: str
+    before: CodedValue | None
+    after: CodedValue
+    scale_d: int = 0
+    scalar: float | None = None
+    rounding: str | None = None
+
+    @property
+    def command(self) -> str | None:
+        """The command that shows a matrix instruction stage by stage; None for other opcodes."""
+        if self.instruction is None:
+            return None
+        words = ["hwsim explain", self.device, self.instruction]
+        for role, flag in (("a", "--a"), ("b", "--b"), ("accumulator", "--c")):
+            operand = self.operands[role]
+            codes = operand if isinstance(operand, tuple) else (operand,)
+            words += [flag, ",".join([x.hex for x in codes])]
+        words += ["--scale-d", str(self.scale_d)] if self.scale_d else []
+        return " ".join(words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON once infinities and NaNs are replaced."""
+        operands = {
+            role: [x.to_dict() for x in operand] if isinstance(operand, tuple) else operand.to_dict()
+            for role, operand in self.operands.items()
+        }
+        names = ("kernel", "core", "engine", "opcode", "instruction", "place", "scale_d", "scalar", "rounding")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "operands": operands,
+            "before": None if self.before is None else self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "command": self.command,
+        }

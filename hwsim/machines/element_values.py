@@ -1,0 +1,228 @@
+"""The functional machine's account of some elements of a program's output: each instruction that made them.
+
+It executes, one at a time, the instructions that hwsim.machines.provenance names. Elementwise instructions work on
+whole tiles, and matrix instructions on the needed elements alone. It knows no time and no scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.instruction_order import whole
+from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
+from hwsim.devices import dot_spec, instruction
+from hwsim.errors import MismatchError
+from hwsim.formats import code_dtype, format_of
+from hwsim.machines.element_steps import CodedValue, ElementStep
+from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, provenance
+from hwsim.machines.storage import bytes_per_slot_byte
+from hwsim.program.sequence import PlacedInstr, PlacedTile
+
+if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
+    from hwsim.devices.device import Device
+    from hwsim.program.ir import Program
+
+Codes = NDArray[Any]
+#: What the operands of an opcode without roles are called, by their number.
+ROLES: Mapping[int, tuple[str, ...]] = {0: (), 1: ("source",), 2: ("left", "right")}
+WITH_SCALAR = ("scale", "fill", "fma")
+
+
+class ElementValues:
+    """Follows elements of a program's output while the functional machine executes the program.
+
+    elements: rows and columns of the output array. steps: of each element, the instructions that made it so far.
+    """
+
+    def __init__(self, program: Program, device: Device, elements: Sequence[tuple[int, int]], backend: Backend) -> None:
+        self.program, self.device, self.backend, self.elements = program, device, backend, elements
+        self.parts = provenance(program, elements)
+        self.steps: list[list[ElementStep]] = [[] for _ in elements]
+        specs = [dot_spec(device, unit) for unit in program.units]
+        self.vector = VectorUnit(device.vector, backend, any(map(gives_all_ones, specs)))
+        #: Of each element, what its instructions last left in each place.
+        self._left: list[dict[_Where, CodedValue]] = [{} for _ in elements]
+
+    def before_kernel(self, number: int, arrays: Mapping[str, Codes]) -> None:
+        """Execute the elements' part of a kernel. arrays: global memory at its begin; it stays as it is."""
+        parts = self.parts.get(number)
+        if not parts:
+            return
+        kernel, read = self.program.kernels[number], _read_again(parts)
+        memory = {name: codes.copy() if name in read else codes for name, codes in arrays.items()}
+        room = bytes_per_slot_byte(kernel.instrs())
+        slot_bytes = {buffer.name: buffer.slot_bytes * room for buffer in kernel.buffers}
+        for left in self._left:  # slots are empty at a kernel's begin
+            for where in [where for where in left if where.core is not None]:
+                del left[where]
+        with np.errstate(all="ignore"):
+            for part in parts:
+                _CoreRun(self, kernel.name, part, memory, read, slot_bytes).run()
+
+    def record(self, element: int, where: _Where, after: CodedValue, step: Callable[..., ElementStep]) -> None:
+        """Add an instruction to an element's. step: makes its record from before and after."""
+        left = self._left[element]
+        self.steps[element].append(step(before=left.get(where), after=after))
+        left[where] = after
+
+    def checked(self, output: Codes) -> list[tuple[ElementStep, ...]]:
+        """The instructions of each element, in order. output: the codes of the program's output.
+
+        Raises MismatchError where the last of them does not leave the element of the output.
+        """
+        for (row, col), steps in zip(self.elements, self.steps, strict=True):
+            code = int(output[row, col])
+            if not steps or steps[-1].after.code != code:
+                last = steps[-1].after.hex if steps else "nothing"
+                raise MismatchError(
+                    f"values: the instructions of element ({row}, {col}) leave {last}, the program's output has "
+                    f"{code:#x}; please report it, with the call"
+                )
+        return [tuple(steps) for steps in self.steps]
+
+
+class _Where(NamedTuple):
+    """A place of an element: the core (None: global memory), the store and the host byte in it."""
+
+    core: int | None
+    store: tuple[str, int]
+    offset: int
+
+
+class _CoreRun:
+    """What one core executes of one kernel. read: the global arrays whose results are read again."""
+
+    def __init__(
+        self,
+        values: ElementValues,
+        kernel: str,
+        part: CorePart,
+        memory: Mapping[str, Codes],
+        read: Collection[str],
+        slot_bytes: Mapping[str, int],
+    ) -> None:
+        self.values, self.kernel, self.part, self.memory, self.read = values, kernel, part, memory, read
+        self.backend, self.slot_bytes = values.backend, slot_bytes
+        self.slots: dict[tuple[str, int], Codes] = {}
+
+    def run(self) -> None:
+        """Execute the instructions in order, those that are repeated as often as they are."""
+        for needed in self.part.instrs:
+            for _ in range(needed.placed.instr.repeat):
+                if needed.placed.instr.opcode == "mma":
+                    for row, col, elements in needed.cells:
+                        self._mma(needed.placed, row, col, elements)
+                else:
+                    self._elementwise(needed)
+
+    def _view(self, place: PlacedTile) -> Codes:
+        """A view of a tile's codes."""
+        dtype = code_dtype(format_of(place.format))
+        if place.is_global:
+            array = self.memory[place.store[0]]
+            return array[place.row : place.row + place.rows, place.col : place.col + place.cols]
+        if place.store not in self.slots:
+            self.slots[place.store] = self.backend.zeros((self.slot_bytes[place.store[0]],), np.uint8)
+        rows = place.row + place.rows
+        flat = self.slots[place.store][: rows * place.width * place.size].view(dtype).reshape(rows, place.width)
+        return flat[place.row :, place.col : place.col + place.cols]
+
+    def _target(self, place: PlacedTile) -> Codes:
+        """Where an instruction writes: a tile of its own where nothing reads the global array again."""
+        if place.is_global and place.store[0] not in self.read:
+            return self.backend.zeros((place.rows, place.cols), code_dtype(format_of(place.format)))
+        return self._view(place)
+
+    def _mma(self, placed: PlacedInstr, row: int, col: int, elements: ElementNumbers) -> None:
+        """One element of a program's matrix instruction: the device's instructions over its K, one after another."""
+        instr = placed.instr
+        assert instr.unit is not None
+        spec, model = dot_spec(self.values.device, instr.unit), instruction(self.values.device, instr.unit)
+        a, b = (self._view(place) for place in placed.sources[:2])
+        out = self._view(placed.target)[row : row + 1, col : col + 1]
+        value = self.backend.zeros((1, 1), out.dtype) if placed.starts_at_zero else out.copy()
+        scale = 0 if placed.starts_at_zero else instr.scale_exponent
+        for start in range(0, a.shape[1], model.k):
+            stop = min(start + model.k, a.shape[1])
+            x, y = a[row : row + 1, start:stop], b[start:stop, col : col + 1]
+            left, right = (whole(part, (0, stop - start), model.k, None, axis) for part, axis in ((x, 1), (y, 0)))
+            if scale:
+                after = scaled_gemm(spec, left, right, value, scale, model.scale_input_d_rule, backend=self.backend)
+            else:
+                after = self.backend.gemm(spec, left, right, value)
+            operands: dict[str, CodedValue | tuple[CodedValue, ...]] = {
+                "a": self._coded(spec.a, x),
+                "b": self._coded(spec.b, y),
+                "accumulator": self._coded(spec.c, value)[0],
+            }
+            self._record(placed, row, col, elements, operands, self._coded(spec.d, after)[0], scale)
+            value, scale = after, 0
+        out[...] = value
+
+    def _elementwise(self, needed: NeededInstr) -> None:
+        placed = needed.placed
+        instr, target = placed.instr, self._target(placed.target)
+        sources = [(self._view(place), place) for place in placed.sources]
+        read = [
+            {
+                role: self._coded(place.format, codes[place.nearest(row, col)])[0]
+                for role, (codes, place) in zip(ROLES[len(sources)], sources, strict=True)
+            }
+            if elements
+            else {}
+            for row, col, elements in needed.cells
+        ]
+        tiles = [(codes, format_of(place.format)) for codes, place in sources]
+        self.values.vector.execute(instr, (target, format_of(placed.target.format)), tiles)
+        for (row, col, elements), operands in zip(needed.cells, read, strict=True):
+            if elements:
+                after = self._coded(placed.target.format, target[row, col])[0]
+                self._record(placed, row, col, elements, operands, after, instr.scale_exponent)
+
+    def _coded(self, fmt: str, codes: Any) -> tuple[CodedValue, ...]:
+        return tuple([CodedValue(fmt, code) for code in np.ravel(self.backend.to_host(codes)).tolist()])
+
+    def _record(
+        self,
+        placed: PlacedInstr,
+        row: int,
+        col: int,
+        elements: ElementNumbers,
+        operands: Mapping[str, CodedValue | tuple[CodedValue, ...]],
+        after: CodedValue,
+        scale_d: int = 0,
+    ) -> None:
+        """Record what an instruction did to the element (row, col) of its target, for each element of the output."""
+        instr, place = placed.instr, placed.target
+        slot = "" if place.is_global else f"[{place.store[1]}]"
+        step = partial(
+            ElementStep,
+            device=self.values.device.name,
+            kernel=self.kernel,
+            core=self.part.core,
+            engine=instr.engine,
+            opcode=instr.opcode,
+            instruction=instr.unit,
+            operands=operands,
+            place=f"{place.store[0]}{slot} ({place.row + row}, {place.col + col})",
+            scale_d=scale_d,
+            scalar=instr.scalar if instr.opcode in WITH_SCALAR else None,
+            rounding=instr.rounding if instr.opcode == "cast" else None,
+        )
+        where = _Where(None if place.is_global else self.part.core, place.store, place.offset(row, col))
+        for element in sorted(elements):
+            self.values.record(element, where, after, step)
+
+
+def _read_again(parts: Sequence[CorePart]) -> set[str]:
+    """The global arrays that some of these instructions write and some read."""
+    instrs = [needed.placed for part in parts for needed in part.instrs]
+    written = {placed.target.store[0] for placed in instrs if placed.target.is_global}
+    return {place.store[0] for placed in instrs for place in placed.sources if place.is_global} & written

@@ -1,0 +1,57 @@
+"""The instructions that made some elements of C, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hwsim.report.text.words import plural, table
+
+if TYPE_CHECKING:
+    from hwsim.machines.element_steps import CodedValue, ElementStep
+
+
+def values_text(values: Mapping[tuple[int, ...], Sequence[ElementStep]]) -> str:
+    """A table for each element: where each instruction ran, what it read, and the element before and after it.
+
+    Under a matrix instruction stands the command that shows it stage by stage.
+    """
+    return "\n\n".join("\n".join(_element(place, steps)) for place, steps in values.items())
+
+
+def _element(place: tuple[int, ...], steps: Sequence[ElementStep]) -> list[str]:
+    rows = [
+        (
+            str(number),
+            f"{step.kernel}, core {step.core}",
+            step.engine,
+            step.opcode,
+            step.place,
+            "" if step.before is None else _value(step.before),
+            _value(step.after),
+            _operands(step),
+        )
+        for number, step in enumerate(steps)
+    ]
+    title = f"C[{', '.join(map(str, place))}]: {plural(len(steps), 'instruction')}"
+    head, *lines = table(rows, ("", "kernel", "engine", "opcode", "place", "before", "after", "operands"), right=(0,))
+    found = [title, head]
+    for line, step in zip(lines, steps, strict=True):
+        found.append(line)
+        if step.command is not None:
+            found.append(f"       {step.command}")
+    return found
+
+
+def _operands(step: ElementStep) -> str:
+    """The operands of an instruction other than a matrix instruction, whose command has them."""
+    if step.instruction is not None:
+        return step.instruction
+    words = [f"{role} {_value(x)}" for role, x in step.operands.items() if not isinstance(x, tuple)]
+    words += [] if step.scalar is None else [f"scalar {step.scalar:.9g}"]
+    words += [] if step.rounding is None else [f"rounding {step.rounding}"]
+    return ", ".join(words)
+
+
+def _value(x: CodedValue) -> str:
+    return f"{x.value:.9g} ({x.hex})"
