@@ -64,10 +64,12 @@ def encode(
     """Codes of values, each rounded once: an array of `hwsim.formats.code_dtype`, same shape.
 
     Rounding SR: of the neighbours lo < abs(x) < hi in the format, hi where u < (abs(x) - lo) / (hi - lo), u one uniform
-    multiple of 2^-53 per element in C order, from NumPy's PCG64 of that seed; so the mean is abs(x) to 2^-53 of hi - lo.
+    multiple of 2^-53 per element in C order, from NumPy's PCG64 of that seed. So the mean is abs(x) to 2^-53 of
+    hi - lo.
 
     Args:
-        values: float16, float32, float64, an ml_dtypes float, or integers that float64 holds exactly; any shape, strides.
+        values: float16, float32, float64, an ml_dtypes float, or integers that float64 holds exactly; any shape and
+            strides.
         format: a name (`hwsim formats`).
         rounding: RNE, RNA (to nearest; ties to even, away from zero), RZ, RU, RD, RA (away from zero), RO (to odd: an
             inexact value goes to the neighbour with an odd last bit), SR (stochastic, needs `seed`).

@@ -70,7 +70,7 @@ def test_what_was_fitted_to_times_says_so(name):
 
 
 #: Chips of which results were recorded: by this project, with the keys of such sources; by others, with theirs.
-OWN_RESULTS = {"h200": {"H200", "H200NAN"}, "h100": {"H200", "H200NAN"}}
+OWN_RESULTS = {"h200": {"H200", "H200NAN"}, "h100": {"H100"}}
 RESULTS_OF_OTHERS = {
     **dict.fromkeys(("v100", "a100", "a2", "ada", "l40s", "h100", "h200", "b200", "gb200"), "CAP"),
     "mi300x": "PROBE",

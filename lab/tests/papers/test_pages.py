@@ -29,9 +29,10 @@ def section(page: str, head: str) -> str:
 
 def verdicts(paper: str) -> dict[str, str]:
     """By claim, the verdict that the page has."""
-    rows = re.findall(r"^\| ([a-z0-9-]+) \|.*\| \*\*([a-z ]+)\*\* \|$", section(text(paper), "Claims"), re.MULTILINE)
-    assert len(rows) == len(dict(rows))
-    return dict(rows)
+    rows = re.findall(r"^\| \*\*([a-z ]+)\*\* \| ([a-z0-9-]+) \|", section(text(paper), "Claims"), re.MULTILINE)
+    by_claim = {claim: verdict for verdict, claim in rows}
+    assert len(rows) == len(by_claim)
+    return by_claim
 
 
 def counts(page: str, row: str) -> list[int]:
