@@ -215,7 +215,6 @@ def test_formats_that_fp32_lanes_cannot_join_come_out_of_the_unit_as_they_are(de
         ("ozaki-fp16", "fp64", {"slices": 2, "sum": "exact"}),
         ("quantensor", "fp32", {}),
         ("ape-int16", "int16", {"low_byte": "unsigned"}),
-        ("native", "fp64", {"format": "fp64", "k_group": 64}),
     ],
 )
 @pytest.mark.parametrize("cut", [1, 2])
@@ -228,6 +227,16 @@ def test_work_whose_values_are_not_formed_is_timed(scheme, input_format, options
     one = timing.run(program, chip)
     assert one.cycles > 0
     assert one.macs == 130 * 70 * 150 * plan_of(scheme, sizes, input_format, **options).products
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_fp64_sums_are_formed(cut):
+    sizes = (130, 70, 150)
+    got, expected, program = both(
+        "h100", plan_of("native", sizes, "fp64", format="fp64", k_group=64), sizes, {"split_k": cut}
+    )
+    assert np.array_equal(got, expected)
+    assert program.computes
 
 
 def test_a_kernel_of_one_term_does_its_own_part_of_the_sum_alone():
