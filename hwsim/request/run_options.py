@@ -119,6 +119,14 @@ class RunOptions(TypedDict, total=False):
     #: block on the way into L1) (default: before) [davinci]
     convert_a: str | None
 
+    #: rows and columns of the grid of cores that C is dealt to (davinci; 32,1 on 32 cores: block rows of A alone), or
+    #: of blocks (davinci_separated, with distribution=block) (default: chosen by estimate) [davinci, davinci_separated]
+    grid: tuple[int, int] | list[int] | None
+
+    #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
+    #: time (default: 1) [davinci, sm70, sm80, sm90, sm100, cdna, tiled]
+    split_k: int | Literal["auto"] | None
+
     #: tile rasterisation: width of a band of columns, in tiles, for locality in L2 (default: chosen)
     #: [davinci_separated, sm70, sm80, sm90, sm100, cdna, tiled]
     swizzle: int | None
@@ -132,9 +140,6 @@ class RunOptions(TypedDict, total=False):
     #: distribution of tiles over cores: cyclic (tile t to core t mod cores), or block (one block of tiles per core)
     #: (default: cyclic) [davinci_separated]
     distribution: str | None
-
-    #: rows and columns of blocks, with distribution=block (default: chosen) [davinci_separated]
-    grid: tuple[int, int] | list[int] | None
 
     #: the FixPipe reads parts of the result while the cube still works (UnitFlag) (default: false) [davinci_separated]
     unit_flag: bool | None
@@ -150,10 +155,6 @@ class RunOptions(TypedDict, total=False):
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
     #: with a block of K on its way (default: as many as fit) [sm70, sm80, sm90, sm100, cdna, tiled]
     stages: int | None
-
-    #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
-    #: time (default: 1) [sm70, sm80, sm90, sm100, cdna, tiled]
-    split_k: int | Literal["auto"] | None
 
     #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)
     #: (default: the device's own, or the library's for split-K) [sm70, sm80, sm90, sm100, cdna, tiled]
