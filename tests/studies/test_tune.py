@@ -67,7 +67,7 @@ def test_refused_points_say_why(found):
 
 def test_every_option_of_the_family_is_varied(found, davinci):
     assert {name for point in found.points for name in point.options} == {"tile", "stages", "split_k", "swizzle"}
-    assert {name for point in davinci.points for name in point.options} == {"tile", "buffering", "n_fused"}
+    assert {name for point in davinci.points for name in point.options} == {"tile", "buffering", "n_fused", "split_k"}
 
 
 def test_instructions_are_varied_where_a_device_has_several(monkeypatch):
