@@ -29,9 +29,9 @@ def array(matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
 
 def merged(end: TileEpilogue, slices: int, **given):
     """The pass, and the operations that it makes."""
-    c = None if end.c is None else array(end.c)
+    addends = [array(matrix) for matrix in end.addends]
     partial = [array(MatrixRef("P", "fp32"), slices)]
-    made = reduction_pass("merge_gemm", partial, c, array(end.target), end, slices, **given)
+    made = reduction_pass("merge_gemm", partial, addends, array(end.target), end, slices, **given)
 
     def tiles(name: str, count: int) -> list[LocalTile]:
         return [LocalTile(f"{name}{i}", 2, 16, "fp32") for i in range(count)]
@@ -78,7 +78,7 @@ def test_the_end_of_a_tile_comes_after_the_sum():
 
 @pytest.mark.parametrize(("order", "sources"), [("value", ("t1", "in2")), ("c", ("in2", "t1"))])
 def test_the_left_addend_is_the_plans(order, sources):
-    _, ops = merged(TileEpilogue(TermValue(0), C, beta=1.0, c=replace(C, name="before"), order=order), 2)
+    _, ops = merged(TileEpilogue(TermValue(0), C, previous=replace(C, name="before"), order=order), 2)
     assert ("add", "t1", *sources) in ops
 
 
