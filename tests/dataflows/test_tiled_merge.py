@@ -20,6 +20,7 @@ class Recorder:
         self.ops = []
 
     def op(self, opcode, target, *sources, **attributes):
+        attributes.pop("label", None)
         self.ops.append((opcode, target.buffer, *(x.buffer for x in sources), *attributes.values()))
 
 
@@ -39,7 +40,7 @@ def merged(end: TileEpilogue, slices: int, **given):
     recorder = Recorder()
     made.body(
         recorder,
-        tiles("in", len(made.inputs)),
+        [replace(tile, format=x.format) for tile, x in zip(tiles("in", len(made.inputs)), made.inputs, strict=True)],
         [replace(tile, format=made.outputs[0].format) for tile in tiles("out", 1)],
         tiles("t", len(made.temporaries)),
     )
