@@ -443,9 +443,15 @@ def test_orders_of_tiles_that_a_later_region_takes_do_not_count():
         shared_tiles(Schedule(regions=(two, half)), sizes, (32, 32))
 
 
-def test_sums_that_no_program_adds_give_bits_without_cycles():
+def test_sums_of_fp64_are_added_by_programs_and_of_fp16_are_not():
     schedule = Schedule(regions=(Region(Range(0, 64), Range(0, 32), tree(64, 2)),))
-    a, b = np.ones((64, 64)), np.ones((64, 32))
-    assert (hwsim.run(a, b, device="a100", format="fp64", schedule=schedule, timing=False).c == 64).all()
-    with pytest.raises(UnsupportedError, match=r"programs add sums in fp32 and int32, and .* gives fp64"):
-        hwsim.run(m=64, n=32, k=64, device="a100", format="fp64", schedule=schedule, exact=False)
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((64, 64)), rng.standard_normal((64, 32))
+    given = {"device": "a100", "format": "fp64", "schedule": schedule}
+    program = hwsim.run(a, b, functional=True, **given)
+    assert program.c.tobytes() == hwsim.run(a, b, **given).c.tobytes() and program.cycles > 0
+    narrow = Schedule(instruction="mma.m16n8k16.f16.f16.f16.f16", regions=schedule.regions)
+    narrow = {"device": "a100", "format": "fp16", "schedule": narrow}
+    assert hwsim.run(a, b, timing=False, **narrow).c.shape == (64, 32)
+    with pytest.raises(UnsupportedError, match=r"programs add sums in fp32 and fp64 and int32, and .* gives fp16"):
+        hwsim.run(m=64, n=32, k=64, exact=False, **narrow)
