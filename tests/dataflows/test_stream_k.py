@@ -10,14 +10,17 @@ from operands import bits
 
 import hwsim
 from hwsim._kernels import gemm as products
+from hwsim.backend.cpu import CPU
 from hwsim.dataflows.tiled.stream_k import rectangles, shared_tiles
 from hwsim.devices import changed, load
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
+from hwsim.formats import format_of
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
 from hwsim.machines import functional, reference, timing
+from hwsim.machines.element_values import ElementValues
 from hwsim.operands.operand import Operand
 from hwsim.program.check import check
 from hwsim.program.ir import CORE, Affine, GlobalTile, Instr, Loop, Sync
@@ -110,6 +113,24 @@ def test_every_legal_order_has_these_bits():
     program, chip, inputs, expected = made("h200", sizes, Schedule(regions=regions(m, n, [(0, 1), (1, 0)], tree(k, 5))))
     for order in range(6):
         assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=products), expected)
+
+
+def test_values_of_an_element_whose_sum_cores_share():
+    sizes = m, n, k = 64, 40, 100
+    program, chip, inputs, expected = made("h200", sizes, Schedule(regions=regions(m, n, [(0, 1), (1, 0)], tree(k, 5))))
+    places = [(0, 0), (3, 35), (63, 0), (40, 31), (33, 39)]
+    followed = ElementValues(program, chip, places, CPU)
+    out = functional.run(program, chip, inputs, before_kernel=followed.before_kernel)
+    assert np.array_equal(out, expected)
+    cores = [{step.core for step in steps} for steps in followed.checked(out)]
+    assert [len(one) > 1 for one in cores] == [False, True, True, True, False]
+    rounding = next(one.rounding for one in program.kernels[0].instrs() if one.opcode == "cast")
+    a, b = (CPU.encode(x.view(np.float32), format_of("tf32"), rounding) for x in inputs.values())
+    for (row, col), steps in zip(places, followed.steps, strict=True):
+        of_mma = [step for step in steps if step.opcode == "mma"]
+        left = sorted(x.code for step in of_mma for x in step.operands["a"])
+        right = sorted(x.code for step in of_mma for x in step.operands["b"])
+        assert (left, right) == (sorted(a[row].tolist()), sorted(b[:, col].tolist()))
 
 
 def test_infinities_and_nans_meet_as_the_evaluator_adds_them():
