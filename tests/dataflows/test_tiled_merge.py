@@ -20,6 +20,7 @@ class Recorder:
         self.ops = []
 
     def op(self, opcode, target, *sources, **attributes):
+        attributes.pop("label", None)
         self.ops.append((opcode, target.buffer, *(x.buffer for x in sources), *attributes.values()))
 
 
@@ -29,9 +30,9 @@ def array(matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
 
 def merged(end: TileEpilogue, slices: int, **given):
     """The pass, and the operations that it makes."""
-    c = None if end.c is None else array(end.c)
+    addends = [array(matrix) for matrix in end.addends]
     partial = [array(MatrixRef("P", "fp32"), slices)]
-    made = reduction_pass("merge_gemm", partial, c, array(end.target), end, slices, **given)
+    made = reduction_pass("merge_gemm", partial, addends, array(end.target), end, slices, **given)
 
     def tiles(name: str, count: int) -> list[LocalTile]:
         return [LocalTile(f"{name}{i}", 2, 16, "fp32") for i in range(count)]
@@ -39,7 +40,7 @@ def merged(end: TileEpilogue, slices: int, **given):
     recorder = Recorder()
     made.body(
         recorder,
-        tiles("in", len(made.inputs)),
+        [replace(tile, format=x.format) for tile, x in zip(tiles("in", len(made.inputs)), made.inputs, strict=True)],
         [replace(tile, format=made.outputs[0].format) for tile in tiles("out", 1)],
         tiles("t", len(made.temporaries)),
     )
@@ -78,7 +79,7 @@ def test_the_end_of_a_tile_comes_after_the_sum():
 
 @pytest.mark.parametrize(("order", "sources"), [("value", ("t1", "in2")), ("c", ("in2", "t1"))])
 def test_the_left_addend_is_the_plans(order, sources):
-    _, ops = merged(TileEpilogue(TermValue(0), C, beta=1.0, c=replace(C, name="before"), order=order), 2)
+    _, ops = merged(TileEpilogue(TermValue(0), C, previous=replace(C, name="before"), order=order), 2)
     assert ("add", "t1", *sources) in ops
 
 
