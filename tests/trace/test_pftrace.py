@@ -275,7 +275,7 @@ def test_windows_of_core_and_time():
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({"core": 99}, "trace of core 99: allowed: 0 to 30"),
+        ({"core": 99}, "trace of core 99: allowed: 0 to 31"),
         ({"from_cycle": 5, "to_cycle": 5}, "allowed: 0 <= from < to"),
         ({"from_cycle": -1}, "allowed: 0 <= from < to"),
     ],

@@ -56,16 +56,20 @@ def longest(trace: TraceRows) -> tuple[int, int]:
 def _chart(rows: NDArray[Any], engines: tuple[str, ...], name: str, start: float, end: float, width: int) -> list[str]:
     present = np.unique(rows["engine"]).tolist()
     margin = max(len(engines[engine]) for engine in present)
-    columns = min(max(width - margin - 10, LEAST_COLUMNS), MOST_COLUMNS)
+    of_engine = {engine: rows[rows["engine"] == engine] for engine in present}
+    whole = np.array([start, end])
+    labels = {
+        engine: percent(float(np.diff(_busy_until(own, whole))[0] / (end - start))) for engine, own in of_engine.items()
+    }
+    columns = min(max(width - margin - 4 - max(6, *map(len, labels.values())), LEAST_COLUMNS), MOST_COLUMNS)
     edges = np.linspace(start, end, columns + 1)
     cell = (end - start) / columns
     lines = [f"{name}: cycles {start:,.0f} to {end:,.0f}, a cell is {cell:,.{0 if cell >= 100 else 2}f}"]
     for engine in present:
-        engine_rows = rows[rows["engine"] == engine]
-        busy = np.diff(_busy_until(engine_rows, edges))
+        busy = np.diff(_busy_until(of_engine[engine], edges))
         shares = np.clip(busy / cell, 0.0, 1.0)
         cells = "".join(SHADES[int(np.ceil(share * 4 - 1e-9))] for share in shares)
-        lines.append(f"{engines[engine]:<{margin}} |{cells}| {percent(float(shares.mean())):>5}")
+        lines.append(f"{engines[engine]:<{margin}} |{cells}| {labels[engine]:>5}")
     return lines
 
 

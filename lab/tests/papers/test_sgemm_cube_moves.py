@@ -6,7 +6,7 @@ from hwsim import api
 from hwsim.program.ir import LocalTile
 from hwsim_lab.papers.sgemm_cube.moves import executed, moves
 
-SMALL = {"device": "ascend910a", "scheme": "sgemm-cube", "tile": (16, 16, 16), "n_fused": 2}
+SMALL = {"device": "ascend910a", "scheme": "sgemm-cube", "tile": (16, 16, 16), "n_fused": 2, "grid": (32, 1)}
 
 
 def gemm_of(parts):
