@@ -31,7 +31,7 @@ from hwsim.program.ir import Program
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, describe
 from hwsim.request.region import places_of
 from hwsim.request.run_options import RunOptions
-from hwsim.result import Result
+from hwsim.result import Execution, Result
 from hwsim.schemes import Scheme
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
@@ -187,7 +187,9 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
     m, n, k = operands.sizes
     elements = followed(options.machine.values, (*operands.lead, m, n))
     product, errors = _computed(call, progress, elements)
-    by_program = bool(options.machine.functional) and options.machine.exact
+    execution = None
+    if options.machine.functional and options.machine.exact:
+        execution = Execution(resolved.executed, None if elements is None else elements.result)
     times, record = call_times(call), resolved.gemm
     program = resolved.timed.program if times.cycles is not None else None
     return Result(
@@ -199,7 +201,6 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
         k=k,
         seed=options.problem.seed if operands.is_drawn else None,
         c=product,
-        by_program=by_program,
         evidence=evidence_of(record, times),
         device_sha256=request.device.sha256,
         kernel=resolved.backend.variant,
@@ -209,8 +210,7 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
         refused=dict(resolved.refused),
         notices=Notices(request, record, operands.pair, dict(resolved.options), program),
         errors=errors,
-        executed=resolved.executed if by_program else None,
-        values=None if elements is None else elements.result,
+        execution=execution,
     )
 
 

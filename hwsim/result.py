@@ -32,6 +32,20 @@ from hwsim.trace.trace import Trace
 SCHEMA = "hwsim.run/1"
 
 
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What the execution of a device's program gave beside C.
+
+    executed: instructions by opcode, for all cores and all matrices of a stack. values: by each place (row, column)
+    that was asked for, the instructions that made this element of C, in order; None where none was asked for. The last
+    one's `after` is C's element. An instruction of the program over a longer K than the device's instruction has is as
+    many entries as the device needs.
+    """
+
+    executed: Mapping[str, int] | None
+    values: Mapping[tuple[int, ...], tuple[ElementStep, ...]] | None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """What `hwsim.run` returns: the product, its error, cycles with their breakdown, and the record of the GEMM.
@@ -39,18 +53,14 @@ class Result:
     c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None with
     exact=False. codes: its bit patterns. gemm: the resolved record that fixes bits and cycles. m, n, k: of one
     matrix. refused: {choice: reason} for the choices that the scheme left to the device and the device could not
-    take. by_program: the bits are those of the device's program, not of the direct evaluator. times: see
-    hwsim.analysis.program_times. cycles: core clock cycles over all phases, None without timing (`timing_note` says
-    why). seconds = cycles / clock, without kernel launches unless they were asked for; with a library, what its
+    take. times: see hwsim.analysis.program_times. cycles: core clock cycles over all phases, None without timing
+    (`timing_note` says why). seconds = cycles / clock, without kernel launches unless they were asked for; with a library, what its
     kernels were seen to take beyond a launch, also where there are no cycles. phases: name, cycles, seconds of each
     device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
     took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of
     padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and timing,
-    and (`schedule`) how well it is known that the vendor's library computes the product in this way. executed: with
-    functional=True, the executed instructions of the program by opcode, for all cores and all matrices of a stack;
-    else None. values: with values=[(row, column), ...], by each of these places the instructions that made this
-    element of C, in order; else None. The last one's `after` is C's element. An instruction of the program over a
-    longer K than the device's instruction has is as many entries as the device needs.
+    and (`schedule`) how well it is known that the vendor's library computes the product in this way. execution: of a
+    program, where its execution gave the bits.
     """
 
     device: str
@@ -61,7 +71,6 @@ class Result:
     k: int
     seed: int | None
     c: NDArray[Any] | None
-    by_program: bool
     evidence: Evidence
     device_sha256: str
     kernel: str
@@ -71,8 +80,22 @@ class Result:
     refused: dict[str, str] = field(default_factory=dict)
     notices: Callable[[], list[RunWarning]] = field(default=list)
     errors: Errors | None = None
-    executed: Mapping[str, int] | None = None
-    values: Mapping[tuple[int, ...], tuple[ElementStep, ...]] | None = None
+    execution: Execution | None = None
+
+    @property
+    def by_program(self) -> bool:
+        """Whether the bits are those of the device's program, not of the direct evaluator."""
+        return self.execution is not None
+
+    @property
+    def executed(self) -> Mapping[str, int] | None:
+        """Executed instructions by opcode, for all cores and all matrices of a stack; None without a program."""
+        return None if self.execution is None else self.execution.executed
+
+    @property
+    def values(self) -> Mapping[tuple[int, ...], tuple[ElementStep, ...]] | None:
+        """With values=[(row, column), ...], by each of these places the instructions that made this element of C."""
+        return None if self.execution is None else self.execution.values
 
     @cached_property
     def schedule(self) -> dict[str, Any] | None:
