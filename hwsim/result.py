@@ -54,13 +54,13 @@ class Result:
     exact=False. codes: its bit patterns. gemm: the resolved record that fixes bits and cycles. m, n, k: of one
     matrix. refused: {choice: reason} for the choices that the scheme left to the device and the device could not
     take. times: see hwsim.analysis.program_times. cycles: core clock cycles over all phases, None without timing
-    (`timing_note` says why). seconds = cycles / clock, without kernel launches unless they were asked for; with a library, what its
-    kernels were seen to take beyond a launch, also where there are no cycles. phases: name, cycles, seconds of each
-    device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the cores that
-    took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the zeros of
-    padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and timing,
-    and (`schedule`) how well it is known that the vendor's library computes the product in this way. execution: of a
-    program, where its execution gave the bits.
+    (`timing_note` says why). seconds = cycles / clock, without kernel launches unless they were asked for; with a
+    library, what its kernels were seen to take beyond a launch, also where there are no cycles. phases: name, cycles,
+    seconds of each device kernel. engines: {name: {"busy_cycles", "stall_cycles": {cause: cycles}}}, summed over the
+    cores that took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the
+    zeros of padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and
+    timing, and (`schedule`) how well it is known that the vendor's library computes the product in this way.
+    execution: of a program, where its execution gave the bits.
     """
 
     device: str
