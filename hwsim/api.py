@@ -36,7 +36,7 @@ from hwsim.schemes import Scheme
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 
 def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
@@ -49,9 +49,9 @@ def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
 
 @in_default_environment
 def run(
-    a: Array | None = None,
-    b: Array | None = None,
-    c: Array | None = None,
+    a: AnyArray | None = None,
+    b: AnyArray | None = None,
+    c: AnyArray | None = None,
     *,
     device: DeviceLike = DEFAULT_DEVICE,
     scheme: str | Scheme = DEFAULT_SCHEME,
@@ -70,9 +70,9 @@ def run(
 
 @in_default_environment
 def prepared(
-    a: Array,
-    b: Array,
-    c: Array | None = None,
+    a: AnyArray,
+    b: AnyArray,
+    c: AnyArray | None = None,
     *,
     device: DeviceLike = DEFAULT_DEVICE,
     scheme: str | Scheme = DEFAULT_SCHEME,
@@ -153,16 +153,16 @@ whether its execution gives the bits; `Program.gemm` is the record that it was m
 
 
 def matmul(
-    a: Array,
-    b: Array,
-    c: Array | None = None,
+    a: AnyArray,
+    b: AnyArray,
+    c: AnyArray | None = None,
     *,
     device: DeviceLike = DEFAULT_DEVICE,
     scheme: str | Scheme = DEFAULT_SCHEME,
     gemm: Gemm | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     **options: Unpack[RunOptions],
-) -> Array:
+) -> AnyArray:
     """The product of `a` and `b` on a simulated device, bits only: same as `run(a, b, c, timing=False, ...).c`.
 
     Args:
@@ -176,7 +176,7 @@ def matmul(
     return product
 
 
-def _with_c(options: RunOptions, c: Array | None) -> dict[str, Any]:
+def _with_c(options: RunOptions, c: AnyArray | None) -> dict[str, Any]:
     """All options by name, C among them where there is one."""
     return {**options, **({} if c is None else {"c": c})}
 
@@ -216,7 +216,7 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
 
 def _computed(
     call: ProductCall, progress: Progress | None, elements: Followed | None
-) -> tuple[Array | None, Errors | None]:
+) -> tuple[AnyArray | None, Errors | None]:
     """The product and its errors, where bits are wanted."""
     operands, options = call.operands, call.options
     places = places_of(options, operands.sizes, call.resolved.gemm.schedule)

@@ -17,7 +17,7 @@ from hwsim.errors import InputError, nearest
 from hwsim.formats import ROUNDINGS, Format, array_dtype, code_dtype, codes_of, format_of
 from hwsim.host.arrays import given_array
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 #: Roundings that NumPy does here: away from zero, to odd, stochastic.
 EXTRA_ROUNDINGS = ("RA", "RO", "SR")
@@ -25,7 +25,7 @@ ALL_ROUNDINGS = (*ROUNDINGS, *EXTRA_ROUNDINGS)
 EXACT_IN_FP64 = 2**53
 
 
-def decode(codes: Any, format: str, *, out: Array | None = None, dtype: DTypeLike | None = None) -> Array:
+def decode(codes: Any, format: str, *, out: AnyArray | None = None, dtype: DTypeLike | None = None) -> AnyArray:
     """Exact values of codes, same shape.
 
     Args:
@@ -59,8 +59,8 @@ def encode(
     overflow: str = "ieee",
     nan: str = "quiet",
     seed: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> AnyArray:
     """Codes of values, each rounded once: an array of `hwsim.formats.code_dtype`, same shape.
 
     Rounding SR: of the neighbours lo < abs(x) < hi in the format, hi where u < (abs(x) - lo) / (hi - lo), u one uniform
@@ -101,9 +101,9 @@ def round(
     overflow: str = "ieee",
     nan: str = "quiet",
     seed: int | None = None,
-    out: Array | None = None,
+    out: AnyArray | None = None,
     dtype: DTypeLike | None = None,
-) -> Array:
+) -> AnyArray:
     """Values rounded to the format, as values: `decode` of `encode`, with the options, dtypes and errors of both."""
     codes = encode(values, format, rounding=rounding, overflow=overflow, nan=nan, seed=seed)
     return decode(codes, format, out=out, dtype=dtype)
@@ -130,12 +130,12 @@ def describe(format: str) -> dict[str, Any]:
     }
 
 
-def _native(given: Any) -> Array:
+def _native(given: Any) -> AnyArray:
     x = given_array("the array", given)
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
-def _floats(given: Any) -> Array:
+def _floats(given: Any) -> AnyArray:
     """The values as float32 or float64, exactly."""
     x = _native(given)
     if x.dtype in (np.float32, np.float64):
@@ -151,7 +151,7 @@ def _floats(given: Any) -> Array:
     raise InputError(f"values has dtype {x.dtype}; allowed: float16, float32, float64, an ml_dtypes float, or integers")
 
 
-def _on_grid(given: Array, fmt: Format, rounding: str, seed: int | None) -> Array:
+def _on_grid(given: AnyArray, fmt: Format, rounding: str, seed: int | None) -> AnyArray:
     """Each finite value moved to a neighbour in the format, in float64; every step is exact."""
     x = given.astype(np.float64)
     if fmt.name == "fp64":
@@ -178,7 +178,7 @@ def _on_grid(given: Array, fmt: Format, rounding: str, seed: int | None) -> Arra
     return np.asarray(np.where(is_left, x, moved))
 
 
-def _into(out: Array | None, found: Array, name: str) -> Array:
+def _into(out: AnyArray | None, found: AnyArray, name: str) -> AnyArray:
     if out is None:
         return found
     if not isinstance(out, np.ndarray) or out.shape != found.shape or out.dtype != found.dtype:

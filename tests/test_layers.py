@@ -104,8 +104,8 @@ NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
 LABORATORY = re.compile(r"hwsim_lab(\.\w+)+(:\w+)?")
 
-#: Names of types with two meanings: NumPy's array in annotations, and the public `hwsim.Array`.
-TWICE: frozenset[str] = frozenset({"Array"})
+#: Names of types with two meanings. To stay empty.
+TWICE: frozenset[str] = frozenset()
 CLASS_NAME = re.compile(r"_?[A-Z][a-z]\w*")
 
 

@@ -16,12 +16,12 @@ from hwsim.backend.cpu import CPU
 from hwsim.host.threads import worker_count
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 METRIC_BYTES = 80  # of an element of C while its error is computed: fp64, ten at once
 PAIR_BYTES = 8 * (MOST_SLICES + 4)  # of an element of A or B: its slices, and what is left as they are taken
 
 
-def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.float32]:
+def fma_chain(a: AnyArray, b: AnyArray, *, threads: int | None = None) -> NDArray[np.float32]:
     """A plain fp32 product (..., m, n): one fused multiply-add per k, in order of k. a (..., m, k), b (..., k, n), as
     fp32.
     """
@@ -34,7 +34,7 @@ def fma_chain(a: Array, b: Array, *, threads: int | None = None) -> NDArray[np.f
     return product
 
 
-def as_fp64(x: Array) -> Array:
+def as_fp64(x: AnyArray) -> AnyArray:
     """The values as fp64."""
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return x.astype(np.float64, copy=False)
@@ -47,16 +47,16 @@ class LinearEpilogue:
     """
 
     alpha: float = 1.0
-    added: tuple[tuple[float, Array], ...] = ()
+    added: tuple[tuple[float, AnyArray], ...] = ()
 
-    def apply(self, product: Array) -> Array:
+    def apply(self, product: AnyArray) -> AnyArray:
         """The epilogue of a product in fp64."""
         total = self.alpha * product
         for factor, array in self.added:
             total = total + factor * array
         return total
 
-    def apply_pair(self, high: Array, low: Array, rows: slice) -> tuple[Array, Array]:
+    def apply_pair(self, high: AnyArray, low: AnyArray, rows: slice) -> tuple[AnyArray, AnyArray]:
         """The epilogue of a product as a pair of doubles (high, low). rows: the rows of the result that it has."""
         total, cut = two_product(np.full(1, float(self.alpha)), high)
         rest = cut + self.alpha * low
@@ -67,7 +67,7 @@ class LinearEpilogue:
         return total, np.where(np.isfinite(rest), rest, 0.0)
 
 
-def errors_of(a: Array, b: Array, c: Array, epilogue: LinearEpilogue) -> ProductErrors:
+def errors_of(a: AnyArray, b: AnyArray, c: AnyArray, epilogue: LinearEpilogue) -> ProductErrors:
     """Error metrics of c and of a plain fp32 FMA chain, relative to the product in fp64; for an fp64 c, relative to the
     exact product.
 
@@ -98,12 +98,14 @@ def bytes_needed(elements: int, lead: int, results: int, *, is_fp64: bool) -> in
     return PAIR_BYTES * elements + 2 * 16 * results + max(METRIC_BYTES * results // lead, metrics)
 
 
-def exact_pair(a: Array, b: Array, shape: tuple[int, ...], epilogue: LinearEpilogue) -> tuple[Array, Array, slice]:
+def exact_pair(
+    a: AnyArray, b: AnyArray, shape: tuple[int, ...], epilogue: LinearEpilogue
+) -> tuple[AnyArray, AnyArray, slice]:
     """The exact result as a pair of doubles, and the rows of each matrix that it has, the same for all matrices."""
     lead = shape[:-2]
     left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
     added = [(factor, x if x.ndim == 1 else np.broadcast_to(x, shape)) for factor, x in epilogue.added]
-    pairs: list[tuple[Array, Array, slice]] = []
+    pairs: list[tuple[AnyArray, AnyArray, slice]] = []
     for at in np.ndindex(*lead):
         high, low, rows = reference(left[at], right[at], math.prod(lead))
         matrix_epilogue = LinearEpilogue(

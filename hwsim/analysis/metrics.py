@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from hwsim.analysis.run_records import ErrorNorms
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 NormOrder = float | Literal["fro"]
 SMALL = 16  # rows and columns, up to which singular values are computed all
 LANCZOS, LANCZOS_STEPS, CHECKED_EVERY = 1e-4, 300, 5
 
 
-def relative_frobenius(reference: Array, computed: Array, low: Array | float = 0.0) -> float:
+def relative_frobenius(reference: AnyArray, computed: AnyArray, low: AnyArray | float = 0.0) -> float:
     """Relative error ||reference + low - computed|| / ||reference||, Frobenius norms in fp64 (SGEMM-cube, Eq. 12).
 
     low: the part of the reference below its fp64 precision.
@@ -26,7 +26,7 @@ def relative_frobenius(reference: Array, computed: Array, low: Array | float = 0
         return float(difference / np.linalg.norm(exact))
 
 
-def max_relative(reference: Array, computed: Array, low: Array | float = 0.0) -> float:
+def max_relative(reference: AnyArray, computed: AnyArray, low: AnyArray | float = 0.0) -> float:
     """The largest |reference + low - computed| / |reference| over elements with a nonzero reference."""
     exact = np.asarray(reference, np.float64)
     with np.errstate(all="ignore"):
@@ -35,7 +35,7 @@ def max_relative(reference: Array, computed: Array, low: Array | float = 0.0) ->
     return float(ratios.max()) if ratios.size else 0.0
 
 
-def mean_relative(reference: Array, computed: Array) -> float:
+def mean_relative(reference: AnyArray, computed: AnyArray) -> float:
     """The mean of |reference - computed| / |reference| over elements with a nonzero reference (MRED; LE-GEMM, Eq.
     20).
     """
@@ -46,7 +46,7 @@ def mean_relative(reference: Array, computed: Array) -> float:
     return float(ratios.mean()) if ratios.size else 0.0
 
 
-def max_error(reference: Array, computed: Array) -> float:
+def max_error(reference: AnyArray, computed: AnyArray) -> float:
     """The largest |reference - computed| / (|reference| + |computed|), 0 where both are 0 (LE-GEMM, Eq. 19)."""
     exact, got = (np.asarray(x, np.float64) for x in (reference, computed))
     with np.errstate(all="ignore"):
@@ -55,19 +55,19 @@ def max_error(reference: Array, computed: Array) -> float:
     return float(ratios.max()) if ratios.size else 0.0
 
 
-def snr_db(reference: Array, computed: Array) -> float:
+def snr_db(reference: AnyArray, computed: AnyArray) -> float:
     """Signal-to-noise ratio in decibels, -20 log10 of the relative error in the Frobenius norm (BF16x9, Eq. 6-7)."""
     error = relative_frobenius(reference, computed)
     with np.errstate(all="ignore"):
         return float(-20 * np.log10(error))
 
 
-def errors(reference: Array, computed: Array, low: Array | float = 0.0) -> ErrorNorms:
+def errors(reference: AnyArray, computed: AnyArray, low: AnyArray | float = 0.0) -> ErrorNorms:
     """Both errors of a product relative to a reference."""
     return ErrorNorms(relative_frobenius(reference, computed, low), max_relative(reference, computed, low))
 
 
-def norm(x: Array, order: NormOrder) -> float:
+def norm(x: AnyArray, order: NormOrder) -> float:
     """A matrix's norm in fp64: 1 (largest column sum of magnitudes), 2 (spectral), inf (largest row sum) or "fro";
     infinite for a matrix that is not finite. The spectral norm of matrices above SMALL is good to a relative LANCZOS.
     """
@@ -83,7 +83,7 @@ def norm(x: Array, order: NormOrder) -> float:
     return scale * (float(np.linalg.norm(wide, 2)) if max(wide.shape) <= SMALL else _spectral(wide))
 
 
-def _spectral(x: Array) -> float:
+def _spectral(x: AnyArray) -> float:
     """The largest singular value, by Lanczos' method on X^T X with every vector orthogonalised against all before."""
     vector = np.random.default_rng(0).standard_normal(x.shape[1])
     basis = np.zeros((min(*x.shape, LANCZOS_STEPS) + 1, x.shape[1]))
@@ -107,7 +107,7 @@ def _spectral(x: Array) -> float:
 
 
 def norm_error(
-    a: Array, b: Array, reference: Array, computed: Array, order: NormOrder = 2, low: Array | float = 0.0
+    a: AnyArray, b: AnyArray, reference: AnyArray, computed: AnyArray, order: NormOrder = 2, low: AnyArray | float = 0.0
 ) -> float:
     """||reference + low - computed|| / (||A|| ||B||), norms of an order as `norm` has it (LAPACK; TF32/TF64, 3.1)."""
     with np.errstate(all="ignore"):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hwsim.formats import Exact, Format, code_dtype, round_to
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 DIGIT = 32
 MASK = np.int64((1 << DIGIT) - 1)
 U64 = np.uint64
@@ -29,12 +29,12 @@ class ExactSum:
     special: the sum of the infinities and NaNs among the addends (0 elsewhere), None where there are none.
     """
 
-    parts: dict[int, Array]
-    special: Array | None = None
-    exponents: Array | None = None
+    parts: dict[int, AnyArray]
+    special: AnyArray | None = None
+    exponents: AnyArray | None = None
 
     @staticmethod
-    def of(values: Array) -> ExactSum:
+    def of(values: AnyArray) -> ExactSum:
         """An exact sum of one addend: integers, or floats (including infinities and NaNs)."""
         if values.dtype.kind == "i":
             return ExactSum({0: values.astype(np.int64)})
@@ -75,11 +75,11 @@ class ExactSum:
         """The sum times 2^exponent."""
         return ExactSum({place + exponent: part for place, part in self.parts.items()}, self.special)
 
-    def raised(self, exponents: Array) -> ExactSum:
+    def raised(self, exponents: AnyArray) -> ExactSum:
         """The sum times 2^exponents, elementwise."""
         return ExactSum(self.parts, self.special, exponents)
 
-    def rounded(self, fmt: Format, *, saturate: bool = False) -> Array:
+    def rounded(self, fmt: Format, *, saturate: bool = False) -> AnyArray:
         """Codes of the value in a signed float format, rounded once to nearest even; no sum gives -0.
 
         saturate: the largest finite value in place of infinities (those among the addends too). Formats without
@@ -98,7 +98,7 @@ class ExactSum:
         if fmt.nan == "minus_zero":  # there is no -0
             is_signed &= magnitude != 0
         word = magnitude | is_signed.astype(U64) << U64(fmt.magnitude_bits)
-        codes: Array = (word << U64(fmt.ignored_bits)).astype(code_dtype(fmt))
+        codes: AnyArray = (word << U64(fmt.ignored_bits)).astype(code_dtype(fmt))
         over = magnitude > U64(fmt.largest_magnitude)
         for sign in (0, 1):
             codes[over & (negative == bool(sign))] = _infinity(fmt, sign, saturate)
@@ -106,7 +106,7 @@ class ExactSum:
             self._mark(codes, fmt, saturate)
         return codes
 
-    def _digits(self) -> tuple[Array, int]:
+    def _digits(self) -> tuple[AnyArray, int]:
         """The sum in digits of 32 bits, lowest first, all but the last non-negative; and the place of the lowest."""
         base = min(self.parts)
         count = (max(self.parts) - base) // DIGIT + 4
@@ -120,7 +120,7 @@ class ExactSum:
         _carry(digits)
         return digits, base
 
-    def _mark(self, codes: Array, fmt: Format, saturate: bool) -> None:
+    def _mark(self, codes: AnyArray, fmt: Format, saturate: bool) -> None:
         assert self.special is not None
         special = np.broadcast_to(self.special, codes.shape)
         for sign in (0, 1):
@@ -134,13 +134,13 @@ def _infinity(fmt: Format, sign: int, saturate: bool) -> int:
     return round_to(fmt, Exact("infinity", sign), "RNE", overflow="saturate" if saturate else "ieee")
 
 
-def _carry(digits: Array) -> None:
+def _carry(digits: AnyArray) -> None:
     for i in range(len(digits) - 1):
         digits[i + 1] += digits[i] >> DIGIT
         digits[i] &= MASK
 
 
-def _leading(digits: Array) -> tuple[Array, Array, Array]:
+def _leading(digits: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
     """The 64 bits from the leading set bit on (uint64), whether any bit below them is set, and the position of the
     leading one.
     """
@@ -162,7 +162,7 @@ def _leading(digits: Array) -> tuple[Array, Array, Array]:
     return window, below, first.astype(np.int64) * DIGIT + length - 1
 
 
-def _magnitude(window: Array, below: Array, exponent: Array, fmt: Format) -> Array:
+def _magnitude(window: AnyArray, below: AnyArray, exponent: AnyArray, fmt: Format) -> AnyArray:
     """The exponent and fraction fields of a 64-bit significand (leading bit set) at an exponent, rounded to nearest
     even.
     """
@@ -174,5 +174,5 @@ def _magnitude(window: Array, below: Array, exponent: Array, fmt: Format) -> Arr
     is_up = (rest > half) | ((rest == half) & (below | (shifted & U64(1) == U64(1))))
     shifted = shifted + (is_up & (drop <= 64)).astype(U64)
     raised = np.minimum(np.maximum(exponent, fmt.min_exponent) - fmt.min_exponent, 1 << 20).astype(U64)
-    found: Array = np.where(window == 0, U64(0), (raised << U64(fmt.fraction_bits)) + shifted)
+    found: AnyArray = np.where(window == 0, U64(0), (raised << U64(fmt.fraction_bits)) + shifted)
     return found

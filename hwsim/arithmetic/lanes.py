@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend, LaneStep
     from hwsim.devices.device import Device
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 LOAD: tuple[LaneStep, ...] = (("load", 0),)
 ADD: tuple[LaneStep, ...] = (("load", 0), ("load", 1), ("add",))
 
@@ -62,28 +62,28 @@ class Lanes:
             and own.nan_code == self.nan_code(self.dtype)
         )
 
-    def load(self, codes: Array, threads: int = 1, *, own: bool = False) -> Array:
+    def load(self, codes: AnyArray, threads: int = 1, *, own: bool = False) -> AnyArray:
         """The values of codes in the unit's result format, in the working type (exact). own: the unit gave them."""
         if codes.dtype.itemsize == self.dtype.itemsize:
             values = codes.view(self.dtype)
             return values if own and self._is_alike else self._settle(values, threads)
         return self._settle(self.backend.decode(codes, self.result, np.float32), threads)
 
-    def values(self, codes: Array, fmt: Format) -> Array:
+    def values(self, codes: AnyArray, fmt: Format) -> AnyArray:
         """The values of codes of a format, rounded to the working type where it is narrower (int32: it saturates)."""
         if self.dtype.kind == "i":
-            values: Array = self.backend.encode(self.backend.decode(codes, fmt, np.float64), format_of("int32"))
+            values: AnyArray = self.backend.encode(self.backend.decode(codes, fmt, np.float64), format_of("int32"))
             return values.view(np.int32)
         wide = np.float64 if self.dtype.itemsize == 8 or fmt.bits > 32 or fmt.name == "int32" else np.float32
         return self._settle(self.backend.decode(codes, fmt, wide).astype(self.dtype))
 
-    def zeros(self, shape: tuple[int, ...]) -> Array:
+    def zeros(self, shape: tuple[int, ...]) -> AnyArray:
         """An array of +0, to start a sum from."""
         return self.backend.zeros(shape, self.dtype)
 
     def combine(
-        self, operands: Sequence[Array], steps: Sequence[LaneStep], *, out: Array | None = None, threads: int = 1
-    ) -> Array:
+        self, operands: Sequence[AnyArray], steps: Sequence[LaneStep], *, out: AnyArray | None = None, threads: int = 1
+    ) -> AnyArray:
         """Evaluate a sequence of elementwise steps (`Backend.combine`) in a float working type, in one pass.
 
         out: filled and returned; may be one of the operands. The bits equal those of separate `add`, `multiply`,
@@ -99,11 +99,11 @@ class Lanes:
             threads=for_elements(threads, operands[0].size),
         )
 
-    def add(self, left: Array, right: Array, *, out: Array | None = None, threads: int = 1) -> Array:
+    def add(self, left: AnyArray, right: AnyArray, *, out: AnyArray | None = None, threads: int = 1) -> AnyArray:
         """The sum left + right, both of one type; out (may be either operand) is filled and returned."""
         dtype = np.result_type(left, right)
         if dtype.kind == "i":
-            total: Array = np.add(left, right, out=out)
+            total: AnyArray = np.add(left, right, out=out)
             return total
         nan_code = self.nan_code(dtype)
         count = for_elements(threads, left.size)
@@ -111,24 +111,24 @@ class Lanes:
             (left, right), ADD, dtype, saturate=self.saturates, nan_code=nan_code, out=out, threads=count
         )
 
-    def multiply(self, factor: float, values: Array, *, out: Array | None = None, threads: int = 1) -> Array:
+    def multiply(self, factor: float, values: AnyArray, *, out: AnyArray | None = None, threads: int = 1) -> AnyArray:
         """The product factor * values; `factor` is rounded to the working type first."""
         if values.dtype.kind == "i":
-            product: Array = np.multiply(self.dtype.type(factor), values, out=out)
+            product: AnyArray = np.multiply(self.dtype.type(factor), values, out=out)
             return product
         return self.combine((values,), (("load", 0), ("scale", factor)), out=out, threads=threads)
 
     def fused(
-        self, factor: float, values: Array, addend: Array, *, out: Array | None = None, threads: int = 1
-    ) -> Array:
+        self, factor: float, values: AnyArray, addend: AnyArray, *, out: AnyArray | None = None, threads: int = 1
+    ) -> AnyArray:
         """The fused multiply-add factor * values + addend, rounded once."""
         return self.combine((values, addend), (("load", 0), ("load", 1), ("fused", factor)), out=out, threads=threads)
 
-    def rounded(self, values: Array, fmt: Format) -> Array:
+    def rounded(self, values: AnyArray, fmt: Format) -> AnyArray:
         """The values rounded to a narrower format, in their own dtype."""
         return self._settle(self._exactly(self.store(values, fmt, "RNE"), fmt, values.dtype))
 
-    def store(self, values: Array, fmt: Format, rounding: str, threads: int = 1) -> Array:
+    def store(self, values: AnyArray, fmt: Format, rounding: str, threads: int = 1) -> AnyArray:
         """The codes of values in a format, rounded once; fp32 values become fp64 as they are, the lanes' NaN too."""
         dtype = code_dtype(fmt)
         if _holds(values.dtype, fmt):
@@ -140,7 +140,7 @@ class Lanes:
         count = for_elements(threads, values.size)
         return self.backend.encode(values, fmt, rounding, self._overflow, nan=self._nan, threads=count)
 
-    def _exactly(self, codes: Array, fmt: Format, dtype: np.dtype[Any]) -> Array:
+    def _exactly(self, codes: AnyArray, fmt: Format, dtype: np.dtype[Any]) -> AnyArray:
         return self.backend.decode(codes, fmt, np.float64).astype(dtype)
 
     def nan_code(self, dtype: np.dtype[Any]) -> int:
@@ -148,7 +148,7 @@ class Lanes:
         width = dtype.itemsize * 8
         return (1 << (width - 1)) - 1 if self.all_ones else int(np.array(np.nan, dtype).view(f"u{width // 8}"))
 
-    def _settle(self, values: Array, threads: int = 1) -> Array:
+    def _settle(self, values: AnyArray, threads: int = 1) -> AnyArray:
         """Replace IEEE's infinities and NaNs by the device's: returns `values` itself where there are none."""
         if values.dtype.kind == "i" or not self._has_special(values, threads):
             return values
@@ -157,7 +157,7 @@ class Lanes:
             (values,), LOAD, values.dtype, saturate=self.saturates, nan_code=nan_code, threads=threads
         )
 
-    def _has_special(self, values: Array, threads: int = 1) -> bool:
+    def _has_special(self, values: AnyArray, threads: int = 1) -> bool:
         """Whether an element of a float array is an infinity or a NaN."""
         matrix = values if values.ndim == 2 else values.reshape(1, -1)
         return bool(self.backend.specials(matrix, threads=for_elements(threads, values.size))[0].any())

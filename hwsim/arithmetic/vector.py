@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
-Array = NDArray[Any]  # of float32 or float64
+AnyArray = NDArray[Any]  # of float32 or float64
 BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "add_row": np.add}
 LOAD: LaneStep = ("load", 0)
 SATURATING: dict[str, tuple[LaneStep, ...]] = {
@@ -108,26 +108,26 @@ class VectorUnit:
             np.array((1 << (width - 1)) - 1, f"u{dtype.itemsize}").view(dtype) if self.all_ones else dtype.type(np.nan)
         )
 
-    def _one_nan(self, values: Array) -> Array:
+    def _one_nan(self, values: AnyArray) -> AnyArray:
         """Replace every NaN by the device's; the host's would have its own sign and payload."""
         missing = np.isnan(values)
         return np.where(missing, self._nan_of(values.dtype), values) if missing.any() else values
 
-    def settled(self, values: Array) -> Array:
+    def settled(self, values: AnyArray) -> AnyArray:
         """Values with infinities and NaNs as the unit reads them: `values` itself where it keeps all."""
         matrix = values if values.ndim == 2 else values.reshape(1, -1)
         if self.saturates and self.backend.specials(matrix)[0].any():
             return self.backend.combine((values,), (LOAD,), values.dtype, saturate=True)
         return values
 
-    def _store(self, values: Array, fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
+    def _store(self, values: AnyArray, fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
         if fmt.name == values.dtype.name.replace("float", "fp"):
             return in_c_order(values).view(f"u{values.dtype.itemsize}")
         if fmt.name == "fp64":
             return widened(values)
         return self.backend.encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
 
-    def _values(self, codes: Codes, fmt: Format, dtype: np.dtype[Any]) -> Array:
+    def _values(self, codes: Codes, fmt: Format, dtype: np.dtype[Any]) -> AnyArray:
         """The values in a dtype; a NaN of fp16 keeps its sign and payload and is quiet, as those of operands do."""
         if fmt.name == "fp16":
             with np.errstate(invalid="ignore"):  # signalling NaNs

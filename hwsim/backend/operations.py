@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hwsim.formats import Format
     from hwsim.numerics.units import DotSpec
 
-Array = npt.NDArray[Any]
+AnyArray = npt.NDArray[Any]
 
 #: One elementwise operation of `combine`.
 LaneStep = tuple[str] | tuple[str, int] | tuple[str, float]
@@ -56,16 +56,16 @@ class Backend(Protocol):
 
     # --- arrays ------------------------------------------------------------------------------------------------------
 
-    def from_host(self, x: Array) -> Array:
+    def from_host(self, x: AnyArray) -> AnyArray:
         """A NumPy array, or an array of the backend, as an array of the backend: itself where it is one."""
 
-    def to_host(self, x: Array) -> Array:
+    def to_host(self, x: AnyArray) -> AnyArray:
         """An array of the backend as a NumPy array: itself where it is one."""
 
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
         """An array of the backend with any content, C order."""
 
-    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
         """An array of zeros of the backend, C order."""
 
     # --- products ----------------------------------------------------------------------------------------------------
@@ -76,16 +76,16 @@ class Backend(Protocol):
     def gemm(
         self,
         spec: DotSpec,
-        a: Array,
-        b: Array,
-        c: Array | None = None,
+        a: AnyArray,
+        b: AnyArray,
+        c: AnyArray | None = None,
         *,
-        scale_a: Array | None = None,
-        scale_b: Array | None = None,
-        divide: Array | None = None,
+        scale_a: AnyArray | None = None,
+        scale_b: AnyArray | None = None,
+        divide: AnyArray | None = None,
         threads: int = 1,
-        out: Array | None = None,
-    ) -> Array:
+        out: AnyArray | None = None,
+    ) -> AnyArray:
         """Codes (..., M, N) of c + a b, as the chain of the unit's steps in order of K computes it.
 
         a (..., M, K), b (..., K, N): codes of spec.a and spec.b, any strides, equal leading dimensions. c (..., M, N):
@@ -101,16 +101,16 @@ class Backend(Protocol):
     def promote(
         self,
         spec: DotSpec,
-        a: Array,
-        b: Array,
-        total: Array,
+        a: AnyArray,
+        b: AnyArray,
+        total: AnyArray,
         *,
         length: int,
-        divide: Array | None = None,
+        divide: AnyArray | None = None,
         saturate: bool = False,
         nan_code: int | None = None,
         threads: int = 1,
-    ) -> Array:
+    ) -> AnyArray:
         """total (M, N), in place: chains of a b over each `length` of K, begun at +0, added one after the other.
 
         a (M, K), b (K, N): as of `gemm`. total: float32 or float64 as spec.d, C order. length: a multiple of the unit's
@@ -122,15 +122,15 @@ class Backend(Protocol):
 
     def encode(
         self,
-        x: Array,
+        x: AnyArray,
         fmt: Format,
         rounding: str = "RNE",
         overflow: str = "ieee",
         *,
         nan: str = "quiet",
-        out: Array | None = None,
+        out: AnyArray | None = None,
         threads: int = 1,
-    ) -> Array:
+    ) -> AnyArray:
         """Codes of float32 or float64 values, each rounded once, as `round_to` of hwsim.formats; x's shape, C order.
 
         rounding: RNE, RNA, RZ, RU, RD. overflow: "ieee", "infinity", "saturate"; integers saturate. nan: "quiet" gives
@@ -140,28 +140,28 @@ class Backend(Protocol):
 
     def decode(
         self,
-        codes: Array,
+        codes: AnyArray,
         fmt: Format,
         dtype: npt.DTypeLike = ...,
         *,
-        out: Array | None = None,
+        out: AnyArray | None = None,
         threads: int = 1,
-    ) -> Array:
+    ) -> AnyArray:
         """Exact values of codes as float32 (default) or float64, same shape, C order. A NaN becomes the default NaN,
         with the sign of its code. float32 is refused for fp64 and int32.
         """
 
     def split(
         self,
-        x: Array,
+        x: AnyArray,
         pieces: Sequence[SplitPiece],
         *,
         overflow: str = "ieee",
         nan: str = "quiet",
         clamp: bool = False,
-        out: Sequence[Array] | None = None,
+        out: Sequence[AnyArray] | None = None,
         threads: int = 1,
-    ) -> list[Array]:
+    ) -> list[AnyArray]:
         """Codes of the pieces of float32 or float64 values: an array for each, x's shape, C order.
 
         rest = x; then for each piece (format, rounding, scale exponent[, overflow]): rest = rest * 2^scale, piece =
@@ -170,27 +170,27 @@ class Backend(Protocol):
         value. clamp: infinities in x become the largest finite value before all else.
         """
 
-    def scale(self, x: Array, exponent: int, *, out: Array | None = None, threads: int = 1) -> Array:
+    def scale(self, x: AnyArray, exponent: int, *, out: AnyArray | None = None, threads: int = 1) -> AnyArray:
         """float32 or float64 values times 2^exponent, each rounded once to x's type, to nearest even. exponent: of a
         power of two that the type has. out: x, or no memory of x.
         """
 
-    def largest(self, x: Array, *, threads: int = 1) -> float:
+    def largest(self, x: AnyArray, *, threads: int = 1) -> float:
         """The largest magnitude of float32 or float64 values. Infinity or NaN where x has one; 0 where x is empty."""
 
     # --- elementwise lanes -------------------------------------------------------------------------------------------
 
     def combine(
         self,
-        operands: Sequence[Array],
+        operands: Sequence[AnyArray],
         steps: Sequence[LaneStep],
         dtype: npt.DTypeLike = ...,
         *,
         saturate: bool = False,
         nan_code: int | None = None,
-        out: Array | None = None,
+        out: AnyArray | None = None,
         threads: int = 1,
-    ) -> Array:
+    ) -> AnyArray:
         """The value of `steps`, which work on a stack, for each element, in an array of `dtype` (default float32).
 
         operands: up to 32, of dtype; for float64 also float32 and int32, taken exactly; shapes are broadcast. steps, up
@@ -205,5 +205,5 @@ class Backend(Protocol):
         returned; it may be an operand.
         """
 
-    def specials(self, x: Array, *, threads: int = 1) -> tuple[Array, Array]:
+    def specials(self, x: AnyArray, *, threads: int = 1) -> tuple[AnyArray, AnyArray]:
         """Which rows and which columns of a float matrix hold an infinity or a NaN: two vectors of booleans."""

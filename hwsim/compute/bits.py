@@ -38,7 +38,7 @@ from hwsim.resolve.resolved import Resolved
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
 WHOLE_BYTE = 8  # bits
 VALUE_BYTES = 8  # of an operand's element as a number, at most
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 Progress = Callable[[float], None]
 #: Of each resolved record, for as long as somebody has it: what `_needs_of` says.
 _NEEDS: WeakKeyDictionary[Resolved, dict[Any, int]] = WeakKeyDictionary()
@@ -57,7 +57,7 @@ class Arrays:
     bias: Any = None
     rows: Any = None
     cols: Any = None
-    at: tuple[Array, Array] | None = None
+    at: tuple[AnyArray, AnyArray] | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -74,11 +74,11 @@ class Errors:
 
     a: Operand
     b: Operand
-    product: Array
+    product: AnyArray
     alpha: float
     beta: float = 0.0
     c: Operand | None = None
-    bias: Array | None = None
+    bias: AnyArray | None = None
 
     @in_default_environment
     def __call__(self) -> ProductErrors:
@@ -117,7 +117,7 @@ def compute(
     threads: int,
     progress: Progress | None,
     elements: Followed | None = None,
-) -> tuple[Array, Errors]:
+) -> tuple[AnyArray, Errors]:
     """The product of a resolved run, and a callable for its errors. elements: of the program; their instructions are
     added. Raises UnsupportedError where no program gives these bits.
     """
@@ -160,12 +160,12 @@ class _Part:
     a: Operand
     b: Operand
     lead: tuple[int, ...]
-    c: Array | None
-    bias: Array | None
-    places: tuple[Array, Array] | None
+    c: AnyArray | None
+    bias: AnyArray | None
+    places: tuple[AnyArray, AnyArray] | None
 
 
-def _part(arrays: Arrays, c: Array | None, bias: Array | None, places: tuple[Array, Array] | None) -> _Part:
+def _part(arrays: Arrays, c: AnyArray | None, bias: AnyArray | None, places: tuple[AnyArray, AnyArray] | None) -> _Part:
     """The part for the selected rows and columns; c, bias, places: of whole matrices."""
     a, b = arrays.a, arrays.b
     if arrays.rows is not None:
@@ -182,7 +182,7 @@ def _part(arrays: Arrays, c: Array | None, bias: Array | None, places: tuple[Arr
     return _Part(a, b, arrays.lead, c, bias, places)
 
 
-def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> Array:
+def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> AnyArray:
     """The product of a part by the evaluator, (*lead, rows, columns), in as few calls as its stack allows."""
     evaluator, backend, lead = resolved.evaluator, resolved.backend, part.lead
     a, b = part.a.on(backend), part.b.on(backend)
@@ -194,7 +194,7 @@ def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress 
     at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
     _check_memory(resolved, (a, b), c, bias, lead, 0 if is_tall else at_once, threads)
 
-    def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
+    def one(x: Operand, y: Operand, start: AnyArray | None, report: Progress | None) -> AnyArray:
         codes = evaluator.product(x, y, c=start, bias=bias, at=part.places, threads=threads, progress=report)
         return evaluator.typed(backend.to_host(codes))
 
@@ -211,8 +211,8 @@ def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress 
 def _check_memory(
     resolved: Resolved,
     operands: tuple[Operand, Operand],
-    codes_c: Array | None,
-    bias: Array | None,
+    codes_c: AnyArray | None,
+    bias: AnyArray | None,
     lead: tuple[int, ...],
     at_once: int,
     threads: int,
@@ -274,7 +274,7 @@ def _need(
     return needed + (count * m - matrices * rows) * n * code_dtype(format_of(record.output)).itemsize
 
 
-def _joined_bytes(x: Array, dimensions: int) -> int:
+def _joined_bytes(x: AnyArray, dimensions: int) -> int:
     """Bytes of the copy that is made where the first dimensions of an array become one; 0 where they lie so."""
     long = [(size, stride) for size, stride in zip(x.shape[:dimensions], x.strides, strict=False) if size != 1]
     lie_so = all(stride == size * inner for (_, stride), (size, inner) in pairwise(long))
@@ -287,7 +287,7 @@ def _times(lead: tuple[int, ...]) -> str:
 
 def _by_program(
     resolved: Resolved, arrays: Arrays, threads: int, progress: Progress | None, elements: Followed | None
-) -> tuple[Array, Errors]:
+) -> tuple[AnyArray, Errors]:
     """The product as the functional machine computes it from the device's program."""
     program, device, record = resolved.program, resolved.device, resolved.gemm
     asked, option = ("functional=True", "functional") if elements is None else ("values", "values")
@@ -318,7 +318,7 @@ def _by_program(
 
     parts = iter(()) if elements is None else elements.of_runs(lead, m, in_one=resolved.has_stack_program)
 
-    def one(x: Operand, y: Operand, start: Array | None, report: Progress | None) -> Array:
+    def one(x: Operand, y: Operand, start: AnyArray | None, report: Progress | None) -> AnyArray:
         backend = resolved.backend
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         codes += [] if start is None else [in_c_order(backend.from_host(start))]
@@ -379,8 +379,8 @@ def _refuse_specials(scheme: str, arrays: Arrays) -> None:
             )
 
 
-def _checked_bias(values: Any, n: int) -> Array:
-    bias: Array = given_array("bias", values)
+def _checked_bias(values: Any, n: int) -> AnyArray:
+    bias: AnyArray = given_array("bias", values)
     if bias.dtype.name in _NARROW:
         bias = bias.astype(np.float32)
     if bias.shape != (n,) or bias.dtype.kind not in "iuf":
@@ -392,12 +392,12 @@ def _as_stack(
     evaluator: Evaluator,
     a: Operand,
     b: Operand,
-    c: Array | None,
-    bias: Array | None,
+    c: AnyArray | None,
+    bias: AnyArray | None,
     lead: tuple[int, ...],
     threads: int,
     progress: Progress | None,
-) -> Array:
+) -> AnyArray:
     """Codes (*lead, m, n) of a stack, several matrices in each call."""
     (m, k), n = a.shape, b.shape[1]
     count = math.prod(lead)
@@ -411,16 +411,16 @@ def _as_stack(
 def _stacked(
     a: Operand,
     b: Operand,
-    c: Array | None,
+    c: AnyArray | None,
     lead: tuple[int, ...],
-    multiply: Callable[[Operand, Operand, Array | None, Progress | None], Array],
+    multiply: Callable[[Operand, Operand, AnyArray | None, Progress | None], AnyArray],
     progress: Progress | None,
-) -> Array:
+) -> AnyArray:
     """Apply `multiply` to each pair of matrices of two stacks; c: codes (*lead, m, n)."""
     if not lead:
         return multiply(a, b, c, progress)
     left, right = (np.broadcast_to(stack.codes, (*lead, *stack.shape)) for stack in (a, b))
-    product: Array | None = None
+    product: AnyArray | None = None
     total = math.prod(lead)
     for index, at in enumerate(np.ndindex(*lead)):
 

@@ -26,7 +26,7 @@ from hwsim.resolve.resolved import Resolved
 from hwsim.resolve.resolver import resolve
 from hwsim.schemes import Scheme, scheme_of
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 Progress = Callable[[float], None]
 DeviceLike = str | Path | Mapping[str, Any] | Device
 
@@ -70,8 +70,8 @@ class ProductCall:
 
 
 def product_call(
-    a: Array | None,
-    b: Array | None,
+    a: AnyArray | None,
+    b: AnyArray | None,
     device: DeviceLike,
     scheme: str | Scheme,
     values: Mapping[str, Any],
@@ -133,8 +133,8 @@ def clocked(chip: Device, clock_mhz: float | None) -> Device:
 def _choice(
     chip: Device,
     named: Scheme | None,
-    a: Array | None,
-    b: Array | None,
+    a: AnyArray | None,
+    b: AnyArray | None,
     options: CallOptions,
     progress: Progress | None,
 ) -> SchemeChoice:

@@ -19,7 +19,7 @@ from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.powers import encoded
 from hwsim.resolve.resolved import Resolved
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 UNSCALED = (0, 0)  # exponents of the powers of two that A and B are multiplied by
 
 
@@ -41,12 +41,12 @@ class Prepared:
     @in_default_environment
     def __call__(
         self,
-        a: Array,
-        b: Array,
-        c: Array | None = None,
-        bias: Array | None = None,
+        a: AnyArray,
+        b: AnyArray,
+        c: AnyArray | None = None,
+        bias: AnyArray | None = None,
         exponents: tuple[int, int] = UNSCALED,
-    ) -> Array:
+    ) -> AnyArray:
         """The product of a (..., m, k) and b (..., k, n), of the shapes and dtypes that it was made for; c (..., m, n)
         and bias (n,) where it was made with them. exponents: of powers of two by which a and b, finite fp32 arrays
         where theirs is not 0, are multiplied first. Raises InputError for a c or bias of another shape.

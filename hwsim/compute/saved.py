@@ -29,7 +29,7 @@ from hwsim.resolve.resolver import rerun
 from hwsim.schemes import Scheme, scheme_of
 from hwsim.schemes.native import NativeOptions
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 #: Options beside a record: what is read, which part of the result is wanted, and how the host computes it.
 BESIDE_RECORD = (
     *("bias", "input_format", "seed", *(field.name for field in fields(RegionOptions))),
@@ -39,8 +39,8 @@ BESIDE_RECORD = (
 
 def saved_call(
     gemm: Gemm | Mapping[str, Any],
-    a: Array | None,
-    b: Array | None,
+    a: AnyArray | None,
+    b: AnyArray | None,
     device: DeviceLike,
     named: str | Scheme,
     values: Mapping[str, Any],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 INT32_LIMIT, INT64_LIMIT = 1 << 31, 1 << 63
 
 
@@ -45,11 +45,11 @@ class EpilogueEvaluator:
         if self.beta and not has_c:
             raise InputError(f"beta = {self.beta:g} needs a C; give c, or beta = 0")
 
-    def is_plain(self, bias: Array | None) -> bool:
+    def is_plain(self, bias: AnyArray | None) -> bool:
         """Whether the epilogue only rounds to the output format: alpha = 1, no C, no bias, no format before that."""
         return self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None and not self.narrows
 
-    def apply(self, acc: Any, c: Codes | None, bias: Array | None, slices: int, threads: int) -> Codes:
+    def apply(self, acc: Any, c: Codes | None, bias: AnyArray | None, slices: int, threads: int) -> Codes:
         """Codes of D. acc: a value of the join's type; an exact sum is rounded once where the epilogue is plain."""
         lanes, fmt = self.join.lanes, format_of(self.output)
         if isinstance(acc, ExactSum):
@@ -64,7 +64,7 @@ class EpilogueEvaluator:
             lanes = Lanes(self.device, wide, lanes.backend)
         return self.biased_codes(self.scaled_sum(acc, c, slices, lanes), lanes, bias, threads)
 
-    def scaled_sum(self, acc: Array, c: Codes | None, slices: int, lanes: Lanes | None = None) -> Array:
+    def scaled_sum(self, acc: AnyArray, c: Codes | None, slices: int, lanes: Lanes | None = None) -> AnyArray:
         """The value alpha * acc + beta * C in the working type."""
         lanes, epilogue = lanes or self.join.lanes, self.epilogue
         alpha, beta = epilogue.alpha, self.beta
@@ -83,13 +83,13 @@ class EpilogueEvaluator:
             scaled = narrowed(lanes, scaled, epilogue.product_format)
         return lanes.add(scaled, lanes.multiply(beta, source))
 
-    def biased_codes(self, value: Array, lanes: Lanes, bias: Array | None, threads: int) -> Codes:
+    def biased_codes(self, value: AnyArray, lanes: Lanes, bias: AnyArray | None, threads: int) -> Codes:
         """Codes of value + bias, rounded to the output format."""
         if bias is not None:
             value = lanes.add(value, np.broadcast_to(bias.astype(lanes.dtype), value.shape))
         return lanes.store(value, format_of(self.output), self.epilogue.output_rounding, threads)
 
-    def _whole(self, acc: Array, c: Codes | None, bias: Array | None) -> Codes:
+    def _whole(self, acc: AnyArray, c: Codes | None, bias: AnyArray | None) -> Codes:
         """Codes of D for integer sums, which wrap at the width of the output format."""
         alpha, beta, fmt = self.epilogue.alpha, self.beta, format_of(self.output)
         for name, factor in (("alpha", alpha), ("beta", beta)):
@@ -111,14 +111,14 @@ class EpilogueEvaluator:
         return value.astype(fmt.dtype_name, copy=False).view(code_dtype(fmt))
 
 
-def narrowed(lanes: Lanes, values: Array, fmt: str) -> Array:
+def narrowed(lanes: Lanes, values: AnyArray, fmt: str) -> AnyArray:
     """The values rounded to a format where it is narrower than their dtype."""
     if format_of(fmt).bits >= values.dtype.itemsize * 8:
         return values
     return lanes.rounded(values, format_of(fmt))
 
 
-def to_odd(total: Array, left: Array, right: Array) -> Array:
+def to_odd(total: AnyArray, left: AnyArray, right: AnyArray) -> AnyArray:
     """left + right rounded to odd: of the two numbers around a sum that is not exact, the one whose last digit is odd.
 
     total: the sum rounded to nearest, of the same float dtype. Rounded to a format with two digits less or fewer, the
@@ -129,5 +129,5 @@ def to_odd(total: Array, left: Array, right: Array) -> Array:
         error = (left - (total - own)) + (right - own)  # exact (Knuth's TwoSum)
         is_even = (total.view(f"u{total.dtype.itemsize}") & 1) == 0
         odd = np.nextafter(total, np.copysign(np.inf, error).astype(total.dtype))
-    result: Array = np.where(np.isfinite(total) & (error != 0) & is_even, odd, total)
+    result: AnyArray = np.where(np.isfinite(total) & (error != 0) & is_even, odd, total)
     return result

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.schedule import KPartition, Schedule
 
 Codes = NDArray[Any]
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 Progress = Callable[[float], None]
 
 
@@ -43,8 +43,8 @@ def evaluate(
     a: Pieces | Sequence[Codes],
     b: Pieces | Sequence[Codes],
     *,
-    c: Array | None = None,
-    bias: Array | None = None,
+    c: AnyArray | None = None,
+    bias: AnyArray | None = None,
     partition: KPartition | None = None,
     threads: int = 1,
     progress: Progress | None = None,
@@ -68,8 +68,8 @@ def evaluate_plan(
     a: Pieces | Sequence[Codes],
     b: Pieces | Sequence[Codes],
     *,
-    c: Array | None = None,
-    bias: Array | None = None,
+    c: AnyArray | None = None,
+    bias: AnyArray | None = None,
     partition: KPartition | None = None,
     threads: int = 1,
     progress: Progress | None = None,
@@ -118,8 +118,8 @@ def apply_epilogue(
     device: Device,
     codes: Codes,
     *,
-    c: Array | None = None,
-    bias: Array | None = None,
+    c: AnyArray | None = None,
+    bias: AnyArray | None = None,
     threads: int = 1,
     backend: Backend = CPU,
 ) -> Codes:
@@ -136,7 +136,7 @@ def _share(progress: Progress, begin: float, end: float, share: float) -> None:
     progress(begin + (end - begin) * share)
 
 
-def _block_codes(block: RowBlock, c: Codes | None, bias: Array | None) -> Codes:
+def _block_codes(block: RowBlock, c: Codes | None, bias: AnyArray | None) -> Codes:
     """Codes of the output for a block of rows: its slices of K, merged, and the epilogue."""
     job, a, b, threads = block.job, block.a, block.b, block.threads
     start = None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 Value = Any  # an array of the working type, or an ExactSum
 STEPS = 60  # of one fused pass over the terms
 FUSED = 32
@@ -41,7 +41,7 @@ class Join(Protocol):
     dtype: np.dtype[Any]
     is_array: bool
 
-    def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Value:
+    def load(self, codes: AnyArray, spec: DotSpec, threads: int = 1) -> Value:
         """The values of a unit's results (`spec.d`), rounded to the working type where it is narrower."""
 
     def zeros(self, shape: tuple[int, ...]) -> Value:
@@ -56,10 +56,10 @@ class Join(Protocol):
     def scaled(self, value: Value, exponent: int) -> Value:
         """The value times 2^exponent."""
 
-    def raised(self, value: Value, exponents: Array) -> Value:
+    def raised(self, value: Value, exponents: AnyArray) -> Value:
         """The value times 2^exponents, elementwise."""
 
-    def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
+    def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, AnyArray]) -> Value:
         """The value of an expression over the terms' values. extra: values of its OperandSum and Depth nodes, int64."""
 
 
@@ -87,7 +87,7 @@ class _Base:
         self.dtype: np.dtype[Any] = array_dtype(self.format)
         self._sources: dict[str, Lanes] = {}
 
-    def _unit_values(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
+    def _unit_values(self, codes: AnyArray, spec: DotSpec, threads: int = 1) -> AnyArray:
         """The values of the unit's results in the unit's own type."""
         if spec.d == self.format.name:
             return self.lanes.load(codes, threads, own=True)
@@ -98,7 +98,9 @@ class _Base:
     def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
         return None
 
-    def joined(self: Any, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
+    def joined(
+        self: Any, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, AnyArray]
+    ) -> Value:
         later = []  # right operands of the sums on the left edge: those of many slices are deeper than calls may be
         while isinstance(expression, Sum):
             later.append(expression.right)
@@ -114,14 +116,14 @@ class _Base:
             total = self.add(total, self.joined(right, terms, extra))
         return total
 
-    def _whole(self, values: Array) -> Value:
+    def _whole(self, values: AnyArray) -> Value:
         raise UnsupportedError("sums of operands are for plans in integer arithmetic")
 
 
 class FloatJoin(_Base):
     """fp32 or fp64 arithmetic by the device's lanes, rounded to nearest even each time."""
 
-    def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
+    def load(self, codes: AnyArray, spec: DotSpec, threads: int = 1) -> AnyArray:
         values = self._unit_values(codes, spec, threads)
         return values.astype(self.dtype, copy=False)
 
@@ -129,21 +131,21 @@ class FloatJoin(_Base):
         is_alike = spec.c == spec.d == self.format.name
         return AdditionSpecials(self.lanes.saturates, self.lanes.nan_code(self.dtype)) if is_alike else None
 
-    def zeros(self, shape: tuple[int, ...]) -> Array:
+    def zeros(self, shape: tuple[int, ...]) -> AnyArray:
         return self.backend.zeros(shape, self.dtype)
 
-    def add(self, left: Array, right: Array, *, own: bool = False, threads: int = 1) -> Array:
+    def add(self, left: AnyArray, right: AnyArray, *, own: bool = False, threads: int = 1) -> AnyArray:
         return self.lanes.add(left, right, out=left if own else None, threads=threads)
 
-    def scaled(self, value: Array, exponent: int) -> Array:
+    def scaled(self, value: AnyArray, exponent: int) -> AnyArray:
         if abs(exponent) <= PLAIN_EXPONENT:
             return self.lanes.multiply(2.0**exponent, value)
         return self.lanes.multiply(1.0, np.ldexp(value, exponent))
 
-    def raised(self, value: Array, exponents: Array) -> Array:
+    def raised(self, value: AnyArray, exponents: AnyArray) -> AnyArray:
         return self.lanes.multiply(1.0, np.ldexp(value, exponents))
 
-    def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, Array]) -> Value:
+    def joined(self, expression: Expression, terms: Sequence[Value], extra: Mapping[Expression, AnyArray]) -> Value:
         """Evaluate the expression, in one pass over memory where it is short."""
         steps: list[LaneStep] = []
         if isinstance(expression, TermValue):
@@ -156,29 +158,29 @@ class FloatJoin(_Base):
 class IntegerJoin(_Base):
     """Wrapping int32 or int64 arithmetic."""
 
-    def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> Array:
+    def load(self, codes: AnyArray, spec: DotSpec, threads: int = 1) -> AnyArray:
         if not format_of(spec.d).is_integer:
             raise UnsupportedError(f"the unit gives {spec.d}; {self.format.name} sums need an integer unit")
-        values: Array = codes.view(format_of(spec.d).dtype_name).astype(self.dtype, copy=False)
+        values: AnyArray = codes.view(format_of(spec.d).dtype_name).astype(self.dtype, copy=False)
         return values
 
-    def zeros(self, shape: tuple[int, ...]) -> Array:
+    def zeros(self, shape: tuple[int, ...]) -> AnyArray:
         return self.backend.zeros(shape, self.dtype)
 
-    def add(self, left: Array, right: Array, *, own: bool = False, threads: int = 1) -> Array:
-        total: Array = np.add(left, right, out=left if own else None)
+    def add(self, left: AnyArray, right: AnyArray, *, own: bool = False, threads: int = 1) -> AnyArray:
+        total: AnyArray = np.add(left, right, out=left if own else None)
         return total
 
-    def scaled(self, value: Array, exponent: int) -> Array:
+    def scaled(self, value: AnyArray, exponent: int) -> AnyArray:
         if exponent < 0:
             raise UnsupportedError(f"an integer cannot be scaled by 2^{exponent} without a rounding")
         width = self.dtype.itemsize * 8
         return value << self.dtype.type(exponent) if exponent < width else np.zeros_like(value)
 
-    def raised(self, value: Array, exponents: Array) -> Array:
+    def raised(self, value: AnyArray, exponents: AnyArray) -> AnyArray:
         raise UnsupportedError("slices have exponents; integer arithmetic has no place for them")
 
-    def _whole(self, values: Array) -> Array:
+    def _whole(self, values: AnyArray) -> AnyArray:
         return values.astype(self.dtype)  # wraps
 
 
@@ -187,7 +189,7 @@ class ExactJoin(_Base):
 
     is_array = False
 
-    def load(self, codes: Array, spec: DotSpec, threads: int = 1) -> ExactSum:
+    def load(self, codes: AnyArray, spec: DotSpec, threads: int = 1) -> ExactSum:
         return ExactSum.of(self._unit_values(codes, spec))
 
     def zeros(self, shape: tuple[int, ...]) -> ExactSum:
@@ -199,10 +201,10 @@ class ExactJoin(_Base):
     def scaled(self, value: ExactSum, exponent: int) -> ExactSum:
         return value.scaled(exponent)
 
-    def raised(self, value: ExactSum, exponents: Array) -> ExactSum:
+    def raised(self, value: ExactSum, exponents: AnyArray) -> ExactSum:
         return value.raised(exponents)
 
-    def _whole(self, values: Array) -> ExactSum:
+    def _whole(self, values: AnyArray) -> ExactSum:
         return ExactSum.of(values)
 
 

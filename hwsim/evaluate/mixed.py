@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.operands.operand import Operand
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 
 # --- which block takes which plan ------------------------------------------------------------------------------------
 
 
 def types_of(
-    values: Array, block: tuple[int, int], ranges: Sequence[tuple[float, float]], zeros_fit: bool = True
+    values: AnyArray, block: tuple[int, int], ranges: Sequence[tuple[float, float]], zeros_fit: bool = True
 ) -> NDArray[np.int8]:
     """The index of the first plan that handles each block of rows x columns; len(ranges) where none does.
 
@@ -59,7 +59,7 @@ def types_of(
     return np.stack(found).astype(np.int8)
 
 
-def count_block_products(a: Array, b: Array, plans: int) -> BlockCounts:
+def count_block_products(a: AnyArray, b: AnyArray, plans: int) -> BlockCounts:
     """Number of block products per plan, from the blocks' plan indices of A (..., rows, K) and B (..., K, columns).
 
     Each count is the sum over all elements of the product of two masks (1: this plan or a cheaper one suffices), as in
@@ -69,7 +69,7 @@ def count_block_products(a: Array, b: Array, plans: int) -> BlockCounts:
     return BlockCounts(tuple(int(x) for x in np.diff(upto, prepend=0)))
 
 
-def types_of_operands(mixed: Mixed, a: Operand, b: Operand, backend: Backend = CPU) -> tuple[Array, Array]:
+def types_of_operands(mixed: Mixed, a: Operand, b: Operand, backend: Backend = CPU) -> tuple[AnyArray, AnyArray]:
     """The plan index of each block of A and of B. backend: converts them to fp32; blocks are looked at on the host."""
     m, n, k = mixed.block
     left, right = (backend.to_host(x.fp32(backend).array) for x in (a, b))
@@ -89,7 +89,7 @@ def evaluate_mixed(
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
     backend: Backend = CPU,
-) -> Array:
+) -> AnyArray:
     """The fp32 codes (m, n) of A (m, k) times B (k, n) under a mixed plan.
 
     For every block of the output, each plan computes its blocks of K, concatenated in order; the plans' results are
@@ -107,7 +107,7 @@ def evaluate_mixed(
             _elements(blocks, size, limit)
             for blocks, size, limit in ((rows, mixed.block[0], out.shape[0]), (columns, mixed.block[1], out.shape[1]))
         )
-        codes: Array | None = None
+        codes: AnyArray | None = None
         for number, plan in enumerate(mixed.plans):
             blocks = np.flatnonzero(pattern == number)
             if not len(blocks):
@@ -155,11 +155,11 @@ class _PlanProducts:
 
     def codes(
         self,
-        rows: Array | None,
-        columns: Array | None,
-        depth: Array | None,
+        rows: AnyArray | None,
+        columns: AnyArray | None,
+        depth: AnyArray | None,
         progress: Callable[[float], None] | None,
-    ) -> Array:
+    ) -> AnyArray:
         """Codes of these rows and columns, over this part of K (None: all)."""
         a, b = self.pieces()
         if rows is not None:
@@ -171,7 +171,7 @@ class _PlanProducts:
         return evaluate(*own, a, b, threads=self.threads, progress=progress, backend=self.backend)
 
 
-def _some(codes: Array, rows: Array | None, columns: Array | None) -> Array:
+def _some(codes: AnyArray, rows: AnyArray | None, columns: AnyArray | None) -> AnyArray:
     if rows is not None and len(rows) < codes.shape[0]:
         codes = codes[rows]
     if columns is not None and len(columns) < codes.shape[1]:
@@ -179,13 +179,13 @@ def _some(codes: Array, rows: Array | None, columns: Array | None) -> Array:
     return codes
 
 
-def _elements(blocks: Array, size: int, limit: int) -> Array:
+def _elements(blocks: AnyArray, size: int, limit: int) -> AnyArray:
     """Indices of the elements in these blocks."""
-    found: Array = (blocks[:, None] * size + np.arange(min(size, limit))).ravel()
+    found: AnyArray = (blocks[:, None] * size + np.arange(min(size, limit))).ravel()
     return found[found < limit]
 
 
-def _regions(a: Array, b: Array) -> Iterator[tuple[Array, Array, Array]]:
+def _regions(a: AnyArray, b: AnyArray) -> Iterator[tuple[AnyArray, AnyArray, AnyArray]]:
     """Groups of output blocks with the same plans along K: (rows of blocks, columns of blocks, plan of each block of
     K).
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.schedule import Schedule
     from hwsim.numerics.units import DotSpec
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 Codes = NDArray[Any]
 
 
@@ -80,13 +80,13 @@ class PlanEvaluation:
         """The value of a unit's result, loaded from its codes where needed."""
         return self.join.load(part.codes, part.spec, threads) if isinstance(part, UnitResult) else part
 
-    def is_unit_result(self, bias: Array | None) -> bool:
+    def is_unit_result(self, bias: AnyArray | None) -> bool:
         """Whether the result is the unit's own, with nothing done to it."""
         is_single = isinstance(self.plan.combine, TermValue) and len(self.plan.terms) == 1
         is_same = self.output == self.spec.d and self.plan.split != "slices"
         return is_single and is_same and self.epilogue.is_plain(bias)
 
-    def makes_values(self, slices: int, bias: Array | None) -> bool:
+    def makes_values(self, slices: int, bias: AnyArray | None) -> bool:
         """Whether values are made of the unit's results before they are the output's codes. slices: of K."""
         is_promoted = self.schedule.promotion_k is not None or any(x.k_group is not None for x in self.plan.terms)
         is_one_chain = slices == 1 and self.schedule.sum is None and self.patch is None and not is_promoted

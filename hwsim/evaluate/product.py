@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.schedule import KPartition, Schedule
     from hwsim.gemm.summation import Range
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 MATRICES_AT_ONCE = 2  # of a stack, at least: fewer gain nothing
 ELEMENTS_AT_ONCE = 1 << 20  # of a stack: what fits the caches
 
@@ -110,7 +110,7 @@ class Evaluator:
             backend=self.backend,
         )
 
-    def c_codes(self, c: Any, shape: tuple[int, ...]) -> Array:
+    def c_codes(self, c: Any, shape: tuple[int, ...]) -> AnyArray:
         """Codes of C in the output format, on the host. Raises InputError for another shape, or values that are not
         real.
         """
@@ -137,15 +137,15 @@ class Evaluator:
 
     def evaluate(
         self,
-        a: Pieces | Sequence[Array],
-        b: Pieces | Sequence[Array],
+        a: Pieces | Sequence[AnyArray],
+        b: Pieces | Sequence[AnyArray],
         *,
-        c: Array | None = None,
-        bias: Array | None = None,
+        c: AnyArray | None = None,
+        bias: AnyArray | None = None,
         partition: KPartition | None = None,
         threads: int = 1,
         progress: Callable[[float], None] | None = None,
-    ) -> Array:
+    ) -> AnyArray:
         """Codes of the result; arguments as of hwsim.evaluate.evaluator.evaluate.
 
         Raises UnsupportedError for mixtures, whose pieces differ from block to block.
@@ -167,7 +167,7 @@ class Evaluator:
         """Whether 32-bit words that are operands already are rounded, as the instruction reads them."""
         return self._conversions[1] is not None
 
-    def makes_values(self, c: Array | None, bias: Array | None) -> bool:
+    def makes_values(self, c: AnyArray | None, bias: AnyArray | None) -> bool:
         """Whether more than the codes of the result is held of an element of C: the values that it is made of."""
         if isinstance(self.gemm.plan, Mixed) or self.schedule.regions:
             return True
@@ -183,12 +183,12 @@ class Evaluator:
         a: Operand,
         b: Operand,
         *,
-        c: Array | None = None,
-        bias: Array | None = None,
-        at: tuple[Array, Array] | None = None,
+        c: AnyArray | None = None,
+        bias: AnyArray | None = None,
+        at: tuple[AnyArray, AnyArray] | None = None,
         threads: int = 1,
         progress: Callable[[float], None] | None = None,
-    ) -> Array:
+    ) -> AnyArray:
         """Codes (m, n) of the result. a (m, k), b (k, n); c: codes (m, n) of the output format; bias: (n,) values.
 
         at: the rows and columns of the whole product that these are, where its order of summation differs by region.
@@ -231,11 +231,11 @@ class Evaluator:
         self,
         a: Pieces,
         b: Pieces,
-        c: Array | None,
-        bias: Array | None,
-        at: tuple[Array, Array] | None,
+        c: AnyArray | None,
+        bias: AnyArray | None,
+        at: tuple[AnyArray, AnyArray] | None,
         threads: int,
-    ) -> Array:
+    ) -> AnyArray:
         """Every region in its own order of summation."""
         rows, cols = (np.arange(a.shape[0]), np.arange(b.shape[1])) if at is None else at
         plain, orders = self._orders()
@@ -259,11 +259,11 @@ class Evaluator:
         schedule: Schedule,
         a: Pieces,
         b: Pieces,
-        c: Array | None,
-        bias: Array | None,
-        mine: tuple[Array, ...],
+        c: AnyArray | None,
+        bias: AnyArray | None,
+        mine: tuple[AnyArray, ...],
         threads: int,
-    ) -> Array:
+    ) -> AnyArray:
         rows, cols = (x.ravel() for x in mine)
         return evaluate(
             self.plan,
@@ -292,11 +292,11 @@ class Evaluator:
         a: Operand,
         b: Operand,
         *,
-        c: Array | None = None,
-        bias: Array | None = None,
+        c: AnyArray | None = None,
+        bias: AnyArray | None = None,
         threads: int = 1,
         progress: Callable[[float], None] | None = None,
-    ) -> Array:
+    ) -> AnyArray:
         """Codes (count, m, n) of the products of two stacks, a (count, m, k) and b (count, k, n), `at_once` in a call.
 
         c: codes (count, m, n). bias: (n,) values. For schedules and plans for which that is more than one.
@@ -315,12 +315,12 @@ class Evaluator:
                 progress(min(1.0, (start + at_once) / count))
         return out
 
-    def typed(self, codes: Array) -> Array:
+    def typed(self, codes: AnyArray) -> AnyArray:
         """The result's codes as an array of the output format's dtype."""
         return array_of(codes, format_of(self.gemm.output))
 
 
-def _within(index: Array, part: Range) -> Array:
+def _within(index: AnyArray, part: Range) -> AnyArray:
     """Where in `index` the indices are that a range names."""
     inside = (index >= part.start) & (index < part.stop) & ((index - part.start) % part.step < part.block)
     return np.nonzero(inside)[0]

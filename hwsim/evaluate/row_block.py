@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hwsim.evaluate.split import Pieces
     from hwsim.gemm.schedule import KPartition, Run
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 Codes = NDArray[Any]
 
 
@@ -79,10 +79,10 @@ class RowBlock:
         plan = self.job.plan
         if plan.join == "group" and not is_group:
             return values[0]
-        extra: dict[Expression, Array] = {node: self._extra(node, runs) for node in self.job.extra}
+        extra: dict[Expression, AnyArray] = {node: self._extra(node, runs) for node in self.job.extra}
         return self.job.join.joined(plan.combine, values, extra)
 
-    def _extra(self, node: Expression, runs: tuple[Run, ...] | None) -> Array:
+    def _extra(self, node: Expression, runs: tuple[Run, ...] | None) -> AnyArray:
         """The int64 values of an OperandSum or Depth node over the K of the runs."""
         spans = [span for run in (sum(self.cuts.slices, ()) if runs is None else runs) for span in run]
         if isinstance(node, Depth):
@@ -94,7 +94,7 @@ class RowBlock:
         if pieces.source is None:
             raise InputError("the plan needs the sum of an operand: give the pieces as hwsim.evaluate.split makes them")
         source = pieces.source.array
-        sums: list[Array] = [
+        sums: list[AnyArray] = [
             (source[..., i:j] if axis == -1 else source[..., i:j, :]).sum(axis=axis, dtype=np.int64, keepdims=True)
             for i, j in spans
         ]

@@ -19,7 +19,7 @@ from hwsim.formats import format_of
 if TYPE_CHECKING:
     from hwsim.evaluate.join import Value
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 Codes = NDArray[Any]
 
 
@@ -40,10 +40,10 @@ def merged(job: PlanEvaluation, parts: Sequence[UnitResult | Value]) -> Value:
 
 
 def into_output(
-    job: PlanEvaluation, slices: Sequence[Array], c: Codes | None, bias: Array | None, threads: int
+    job: PlanEvaluation, slices: Sequence[AnyArray], c: Codes | None, bias: AnyArray | None, threads: int
 ) -> Codes:
     """Codes of D from the first slice, then alpha times each later slice added to it (merge_into = "output")."""
-    value: Array | None = None
+    value: AnyArray | None = None
     lanes = job.join.lanes
     for slice_sum in ordered(slices, job.schedule.merge_order):
         if value is None:
@@ -96,7 +96,7 @@ def narrow_sum(job: PlanEvaluation, left: Value, right: Value, fmt: str) -> Valu
     return total if fmt == job.join.format.name else narrowed(job.join.lanes, to_odd(total, left, right), fmt)
 
 
-def ordered(slices: Sequence[Array], order: str | tuple[int, ...]) -> list[Array]:
+def ordered(slices: Sequence[AnyArray], order: str | tuple[int, ...]) -> list[AnyArray]:
     """The slices in the order of addition ("pairwise": unchanged)."""
     if isinstance(order, tuple):
         return [slices[i] for i in order]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hwsim.evaluate.split import Pieces
     from hwsim.operands.operand import Operand
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 MATRIX = 2  # dimensions
 
 
@@ -56,7 +56,7 @@ class SpecialsPatch:
         touched = np.nonzero(rows.any(axis=-1) | columns.any(axis=-1))[0]
         return SpecialStack({int(i): SpecialElements(self, left[i], right[i], rows[i], columns[i]) for i in touched})
 
-    def _values(self, source: Operand) -> Array:
+    def _values(self, source: Operand) -> AnyArray:
         return source.values(self.backend).astype(self.dtype, copy=False)
 
 
@@ -66,13 +66,13 @@ class SpecialStack:
     def __init__(self, parts: dict[int, SpecialElements]) -> None:
         self.parts = parts
 
-    def put(self, values: Array, threads: int) -> None:
+    def put(self, values: AnyArray, threads: int) -> None:
         """Write the recomputed elements to values (count, m, n)."""
         for index, part in self.parts.items():
             part.put(values[index], threads)
 
     def put_codes(
-        self, codes: Array, epilogue: EpilogueEvaluator, c: Array | None, bias: Array | None, threads: int
+        self, codes: AnyArray, epilogue: EpilogueEvaluator, c: AnyArray | None, bias: AnyArray | None, threads: int
     ) -> None:
         """Apply the epilogue to the recomputed elements and write them to codes (count, m, n) of the output."""
         for index, part in self.parts.items():
@@ -82,18 +82,18 @@ class SpecialStack:
 class SpecialElements:
     """The affected elements of C: those in masked `rows` or `columns`."""
 
-    def __init__(self, patch: SpecialsPatch, a: Array, b: Array, rows: Array, columns: Array) -> None:
+    def __init__(self, patch: SpecialsPatch, a: AnyArray, b: AnyArray, rows: AnyArray, columns: AnyArray) -> None:
         self.patch, self.a, self.b = patch, a, b
         good = np.nonzero(~rows)[0]
         self.parts = [(np.nonzero(rows)[0], np.arange(b.shape[1])), (good, np.nonzero(columns)[0])]
 
-    def put(self, values: Array, threads: int) -> None:
+    def put(self, values: AnyArray, threads: int) -> None:
         """Write the recomputed elements to an array of values."""
         for rows, columns in self.parts:
             values[np.ix_(rows, columns)] = self._chain(rows, columns, threads)
 
     def put_codes(
-        self, codes: Array, epilogue: EpilogueEvaluator, c: Array | None, bias: Array | None, threads: int
+        self, codes: AnyArray, epilogue: EpilogueEvaluator, c: AnyArray | None, bias: AnyArray | None, threads: int
     ) -> None:
         """Apply the epilogue to the recomputed elements and write them to codes of the output."""
         for rows, columns in self.parts:
@@ -102,7 +102,7 @@ class SpecialElements:
             own_c, own_bias = None if c is None else c[part], None if bias is None else bias[columns]
             codes[part] = epilogue.apply(chained, own_c, own_bias, 1, threads)
 
-    def _chain(self, rows: Array, columns: Array, threads: int) -> Array:
+    def _chain(self, rows: AnyArray, columns: AnyArray, threads: int) -> AnyArray:
         dtype = code_dtype(self.patch.format)
         left = in_c_order(self.a[rows]).view(dtype)
         right = in_c_order(self.b[:, columns]).view(dtype)

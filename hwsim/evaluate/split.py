@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Piece, Plan, Side
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
 HALF = 0.5
 
@@ -40,8 +40,8 @@ class Pieces:
     products needs it.
     """
 
-    codes: tuple[Array, ...]
-    exponents: Array | None = None
+    codes: tuple[AnyArray, ...]
+    exponents: AnyArray | None = None
     source: Operand | None = None
 
     @property
@@ -55,9 +55,9 @@ class Pieces:
         """The number of matrices of a stack, as a shape; () for a matrix."""
         return self.codes[0].shape[:-2]
 
-    def picked(self, side: Side, index: Array | slice) -> Pieces:
+    def picked(self, side: Side, index: AnyArray | slice) -> Pieces:
         """Some rows of A's pieces, or some columns of B's."""
-        at: tuple[slice | Array, ...] = (index,) if side == "a" else (slice(None), index)
+        at: tuple[slice | AnyArray, ...] = (index,) if side == "a" else (slice(None), index)
         exponents = None if self.exponents is None else self.exponents[index]
         source = None if self.source is None else Operand(self.source.codes[at], self.source.format)
         return Pieces(tuple(codes[at] for codes in self.codes), exponents, source)
@@ -67,7 +67,7 @@ class Pieces:
         return Pieces(tuple(in_c_order(x) for x in self.codes), self.exponents, self.source)
 
 
-def as_pieces(given: Pieces | Sequence[Array]) -> Pieces:
+def as_pieces(given: Pieces | Sequence[AnyArray]) -> Pieces:
     """Pieces from pieces, or from plain codes."""
     return given if isinstance(given, Pieces) else Pieces(tuple(given))
 
@@ -152,7 +152,7 @@ def _rounded(
     rounding: str | None,
     word_rounding: str | None,
     threads: int,
-) -> tuple[Array, ...]:
+) -> tuple[AnyArray, ...]:
     backend, threads = vector.backend, for_elements(threads, given.codes.size)
     only = pieces[0]
     fmt = format_of(only.format)
@@ -172,12 +172,12 @@ def _rounded(
     return tuple(backend.split(values, steps, overflow=vector.overflow, nan=vector.nan, clamp=clamp, threads=threads))
 
 
-def _floats(given: Operand, backend: Backend) -> Array:
+def _floats(given: Operand, backend: Backend) -> AnyArray:
     """The values as fp32, or fp64 for an fp64 operand."""
     return given.array if given.format == "fp64" else given.fp32(backend).array
 
 
-def _bytes(given: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[Array, ...]:
+def _bytes(given: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[AnyArray, ...]:
     """The (high byte, low byte) pieces of int16. is_signed: the low byte is a signed number."""
     if given.format != "int16" or len(pieces) != 2:
         raise UnsupportedError(f"a split into bytes is for int16 and two pieces; got {given.format}, {len(pieces)}")
@@ -192,7 +192,7 @@ def _bytes(given: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[Ar
 
 def _slices(
     given: Operand, pieces: Sequence[Piece], side: Side, bits: int, backend: Backend
-) -> tuple[tuple[Array, ...], Array]:
+) -> tuple[tuple[AnyArray, ...], AnyArray]:
     """Slices of `bits` bits, and the exponent of each row (side a) or column; infinities and NaNs count as 0.
 
     A last slice beyond an integer format is clamped to its largest value.
@@ -203,9 +203,9 @@ def _slices(
     finite = np.isfinite(x)
     if not finite.all():
         x = np.where(finite, x, 0.0)
-    exponents: Array = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
+    exponents: AnyArray = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
     place, rest = np.expand_dims(exponents, axis), x
-    codes: list[Array] = []
+    codes: list[AnyArray] = []
     for i, piece in enumerate(pieces):
         place = place - bits  # of the slice's units; every step below is exact
         digit = np.ldexp(rest, -place)
@@ -215,9 +215,9 @@ def _slices(
     return tuple(codes), exponents
 
 
-def _whole(x: Array, rounding: str) -> Array:
+def _whole(x: AnyArray, rounding: str) -> AnyArray:
     """The values of x rounded to integers."""
-    cut: Array = np.trunc(x)
+    cut: AnyArray = np.trunc(x)
     if rounding == "RNE":
         cut = np.rint(x)
     elif rounding == "RNA":

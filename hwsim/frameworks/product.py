@@ -19,12 +19,14 @@ from hwsim.host.threads import worker_count
 from hwsim.operands.operand import operand
 from hwsim.operands.powers import exponent_for, times_power
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 NARROW = ("fp16", "bf16", "e4m3", "e5m2")  # result formats that the epilogue rounds to
 
 
 @in_default_environment  # what NumPy scales too
-def multiplied(chosen: PassSettings, a: Array, b: Array, *, gradient: str = "", **more: Any) -> tuple[Array, Ready]:
+def multiplied(
+    chosen: PassSettings, a: AnyArray, b: AnyArray, *, gradient: str = "", **more: Any
+) -> tuple[AnyArray, Ready]:
     """The product of a (..., m, k) and b (..., k, n), and its time.
 
     chosen: not PyTorch's or JAX's own product. gradient: the operand that is a gradient, "a", "b" or "". more:
@@ -44,8 +46,8 @@ def multiplied(chosen: PassSettings, a: Array, b: Array, *, gradient: str = "", 
 
 
 def scaled_operands(
-    chosen: PassSettings, a: Array, b: Array, gradient: str, threads: int = 1
-) -> tuple[Array, Array, tuple[int, int]]:
+    chosen: PassSettings, a: AnyArray, b: AnyArray, gradient: str, threads: int = 1
+) -> tuple[AnyArray, AnyArray, tuple[int, int]]:
     """Both operands in fp32, and the exponents of the powers of two that scale them to their formats."""
     arguments = _formats(chosen, gradient)
     names = arguments["format"], arguments.get("format_b") or arguments["format"]
@@ -54,7 +56,7 @@ def scaled_operands(
     return left, right, (first, second)
 
 
-def _fp32(x: Array) -> Array:
+def _fp32(x: AnyArray) -> AnyArray:
     return x if x.dtype == np.float32 else operand("operand", x).fp32().array
 
 

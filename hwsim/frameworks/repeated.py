@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hwsim.compute.prepared import Prepared
     from hwsim.gemm.record import Gemm
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 MOST_KINDS = 4096  # of operands, that products are kept ready for
 
 
@@ -48,13 +48,13 @@ class Repeated:
 
     def product(
         self,
-        a: Array,
-        b: Array,
+        a: AnyArray,
+        b: AnyArray,
         fixed: Mapping[str, Any],
         varying: Mapping[str, Any],
         variant: str = "",
         exponents: tuple[int, int] = UNSCALED,
-    ) -> tuple[Array, Ready]:
+    ) -> tuple[AnyArray, Ready]:
         """The product of a (..., m, k) and b (..., k, n), and its time.
 
         fixed, varying: arguments of `hwsim.run`, C and the bias in either. fixed: by `variant`; where they are other

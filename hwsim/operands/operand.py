@@ -19,7 +19,7 @@ from hwsim.host.arrays import given_array
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 TYPED = (
     "fp64",
     "fp32",
@@ -54,7 +54,7 @@ class Operand:
     were rounded to a plan's only piece already; each is the same through any wider format.
     """
 
-    codes: Array
+    codes: AnyArray
     format: str
     is_piece: bool = False
 
@@ -70,7 +70,7 @@ class Operand:
         return self.codes.shape[:-2]
 
     @property
-    def array(self) -> Array:
+    def array(self) -> AnyArray:
         """The codes viewed as an array of the format's own dtype."""
         return array_of(self.codes, format_of(self.format))
 
@@ -79,7 +79,7 @@ class Operand:
         codes = backend.from_host(self.codes)
         return self if codes is self.codes else Operand(codes, self.format, self.is_piece)
 
-    def values(self, backend: Backend = CPU) -> Array:
+    def values(self, backend: Backend = CPU) -> AnyArray:
         """The values as float16, float32 or float64: the format's own dtype, or one that holds it exactly (int64 is
         rounded). backend: converts the codes.
         """
@@ -116,7 +116,7 @@ def operand(name: str, array_like: Any, *, input_format: str | None = None, form
     unsigned array as wide as the codes of `format` (of 16 bits or fewer) holds codes of that; typed arrays are taken
     as what they are; other integers are rounded to fp32. Raises InputError for anything else.
     """
-    x: Array = given_array(name, array_like)
+    x: AnyArray = given_array(name, array_like)
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if x.ndim < MATRIX:
@@ -135,7 +135,7 @@ def operand(name: str, array_like: Any, *, input_format: str | None = None, form
     raise InputError(f"{name} has dtype {x.dtype}; allowed: {ALLOWED}")
 
 
-def _codes(name: str, x: Array, fmt: Format) -> Array:
+def _codes(name: str, x: AnyArray, fmt: Format) -> AnyArray:
     try:
         return codes_of(x, fmt)
     except InputError as error:
@@ -150,7 +150,7 @@ def to_common_format(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     return a.converted(common), b.converted(common)
 
 
-def selected_indices(name: str, index: Any, size: int) -> slice | Array:
+def selected_indices(name: str, index: Any, size: int) -> slice | AnyArray:
     """The row or column indices that a caller selected by a slice, by indices (negative ones count from the end), or by
     a mask.
 

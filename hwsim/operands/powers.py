@@ -19,7 +19,7 @@ from hwsim.host.threads import for_elements
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 LEAST, MOST = -149, 127  # exponents of the powers of two that fp32 holds
 FP32 = format_of("fp32")
 
@@ -32,7 +32,7 @@ def power_of_two(largest: float, top: float) -> int:
     return top_place - place - (significand > most)
 
 
-def exponent_for(values: Array, fmt: Format, threads: int = 1, *, backend: Backend = CPU) -> int:
+def exponent_for(values: AnyArray, fmt: Format, threads: int = 1, *, backend: Backend = CPU) -> int:
     """The exponent of the power of two that brings the largest magnitude of fp32 values just below the format's largest
     number; 0 where all are zero, or one is infinite or a NaN.
     """
@@ -49,8 +49,8 @@ def largest_number(fmt: Format) -> float:
 
 
 def times_power(
-    values: Array, exponent: int, out: Array | None = None, threads: int = 1, *, backend: Backend = CPU
-) -> Array:
+    values: AnyArray, exponent: int, out: AnyArray | None = None, threads: int = 1, *, backend: Backend = CPU
+) -> AnyArray:
     """fp32 values times 2^exponent, each rounded once, to nearest even. out: filled and returned; C order, the values
     themselves or no memory of theirs.
     """
@@ -66,7 +66,7 @@ def times_power(
 
 
 def encoded(
-    values: Array,
+    values: AnyArray,
     exponent: int,
     fmt: Format,
     rounding: str = "RNE",
@@ -74,7 +74,7 @@ def encoded(
     threads: int = 1,
     *,
     backend: Backend = CPU,
-) -> Array:
+) -> AnyArray:
     """Codes of finite fp32 values times 2^exponent: rounded to fp32, then by `rounding` and `overflow` to the format.
 
     One pass over the values, where fp32 holds the power and the format's numbers.
@@ -92,7 +92,7 @@ def encoded(
     return codes.swapaxes(-1, -2) if is_by_columns else codes
 
 
-def as_they_lie(values: Array) -> tuple[Array, bool]:
+def as_they_lie(values: AnyArray) -> tuple[AnyArray, bool]:
     """The values with rows along memory, and whether that is a transpose: backends read rows."""
     is_by_columns = values.ndim > 1 and values.strides[-1] > values.strides[-2]
     return (values.swapaxes(-1, -2) if is_by_columns else values), is_by_columns

@@ -23,7 +23,7 @@ from hwsim.request.declarations import DEFAULT_SIZE
 from hwsim.request.options import CallOptions
 from hwsim.schemes import Scheme
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ProductOperands:
         return replace(self, left=self.left.converted(format), right=self.right.converted(format))
 
 
-def operands_of(a: Array | None, b: Array | None, options: CallOptions, scheme: Scheme) -> ProductOperands:
+def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, scheme: Scheme) -> ProductOperands:
     """A and B of a call. scheme: its first format is that of random operands.
 
     Raises InputError where arrays and sizes disagree.
@@ -119,7 +119,7 @@ def _check_memory(sizes: Mapping[str, int], matrices: int, options: CallOptions,
     )
 
 
-def _of_convolution(sizes: Mapping[str, Any], a: Array | None, options: CallOptions) -> ProductOperands:
+def _of_convolution(sizes: Mapping[str, Any], a: AnyArray | None, options: CallOptions) -> ProductOperands:
     """The GEMM of a convolution, without operands: one for all groups."""
     if a is not None or options.machine.exact:
         raise InputError("conv: for cycles alone: leave out A and B and give exact=False; bits are hwsim.conv2d's")

@@ -17,7 +17,7 @@ from hwsim.schemes.scheme import (
     ACCUMULATION,
     INTERLEAVE,
     K_GROUP,
-    Array,
+    AnyArray,
     Notice,
     Scheme,
     is_termwise,
@@ -122,23 +122,23 @@ def plan_adaptive(options: Mapping[str, Any], problem: Problem) -> Mixed:
     )
 
 
-def inspect_f(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect_f(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements that two FP16 pieces cannot represent in full."""
     low = below(a, b, FP32_F_RANGE[0], "below 6.1e-5 keep fewer than 22 bits")
     return special_notices(a, b) + low + fp16_pieces(a, b, SHIFT)
 
 
-def inspect_b(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect_b(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements outside the range of three BF16 pieces."""
     return special_notices(a, b) + outside(a, b, FP32_B_RANGE, "bfloat16")
 
 
-def inspect_t(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect_t(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements outside the range of two TF32 pieces."""
     return special_notices(a, b) + outside(a, b, FP32_T_RANGE, "tf32")
 
 
-def inspect_int16(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect_int16(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: elements whose released split wraps."""
     if options["low_byte"] != "signed":
         return []
@@ -147,7 +147,7 @@ def inspect_int16(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice
     return counted(("high_byte_wraps", count, what))
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities."""
     return special_notices(a, b)
 

@@ -15,7 +15,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Stage, Sum, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 
 STEP = 8  # each piece carries eight more bits
 INSTRUCTION_K = 16  # of tcgen05's bf16 kind: one step of the main loop
@@ -70,7 +70,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
     )
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities; the split loses nothing else."""
     return special_notices(a, b)
 

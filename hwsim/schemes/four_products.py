@@ -14,7 +14,7 @@ from hwsim.schemes.scheme import (
     ACCUMULATION,
     INTERLEAVE,
     K_GROUP,
-    Array,
+    AnyArray,
     Notice,
     Scheme,
     plan_of_sums,
@@ -31,7 +31,7 @@ def plan(name: str, options: Mapping[str, Any], problem: Problem) -> Plan:
     return plan_of_sums(name, pieces, terms_of(name, options, PRODUCTS), options, problem)
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements that two FP16 pieces cannot represent."""
     return special_notices(a, b) + fp16_pieces(a, b, 0, options["rounding"])
 

@@ -11,7 +11,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import fp16_pieces
-from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, Array, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, AnyArray, Notice, Scheme, special_notices
 
 SHIFT = 10
 
@@ -31,7 +31,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     )
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements that two FP16 pieces cannot represent."""
     return special_notices(a, b) + fp16_pieces(a, b, SHIFT, "RZ")
 

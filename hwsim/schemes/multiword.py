@@ -12,7 +12,7 @@ from typing import Any
 
 from hwsim.gemm.plan import ArithmeticName, Piece, Plan, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.scheme import K_GROUP, Array, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import K_GROUP, AnyArray, Notice, Scheme, special_notices
 
 PRODUCTS = ((0, 0), (0, 1), (1, 0), (1, 1))
 COUNTS = (1, 3, 4)
@@ -38,7 +38,7 @@ def plan(
     )
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities."""
     return special_notices(a, b)
 

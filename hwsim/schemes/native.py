@@ -13,7 +13,7 @@ from hwsim.formats import decode, format_of
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 
 PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (numerics reference, section 5)
 
@@ -60,7 +60,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     )
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements beyond the format's range."""
     fmt = format_of(options["format"])
     top = decode(fmt, fmt.largest_code())

@@ -10,7 +10,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Stage, Sum, Term, TermValue
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import fp16_pieces
-from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 
 FP16_SHIFT = 11
 
@@ -36,12 +36,12 @@ def plan(name: str, fmt: str, rounding: str, shift: int, options: Mapping[str, A
     )
 
 
-def inspect_fp16(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect_fp16(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements that FP16 pieces cannot represent."""
     return special_notices(a, b) + fp16_pieces(a, b, FP16_SHIFT)
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities."""
     return special_notices(a, b)
 

@@ -16,7 +16,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 
 FP64_DIGITS = 53
 FP64_SPAN = 2098  # digits from 2^1023 down to 2^-1074
@@ -66,7 +66,7 @@ def plan(fmt: str, options: Mapping[str, Any], problem: Problem) -> Plan:
     )
 
 
-def survey(fmt: str, a: Array, b: Array, options: Mapping[str, Any]) -> dict[str, Any]:
+def survey(fmt: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> dict[str, Any]:
     """Resolves slices = 0: the number of slices that represents every element of A and B exactly."""
     if options["slices"] != 0:
         return dict(options)
@@ -83,7 +83,7 @@ def survey(fmt: str, a: Array, b: Array, options: Mapping[str, Any]) -> dict[str
     return dict(options) | {"slices": needed}
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities."""
     return special_notices(a, b)
 

@@ -6,17 +6,17 @@ import numpy as np
 
 from hwsim.backend.cpu import CPU
 from hwsim.formats import format_of
-from hwsim.schemes.scheme import Array, Notice
+from hwsim.schemes.scheme import AnyArray, Notice
 
 FP16_OVERFLOW = 65520.0  # rounds to infinity (or saturates), nearest even
 FP16_RANGE = 65536.0  # what is below is cut to 65504 at most
 FP16_UNDERFLOW = 2.0**-25  # rounds to zero, nearest even
 
 
-def finite_magnitudes(a: Array, b: Array) -> Array:
+def finite_magnitudes(a: AnyArray, b: AnyArray) -> AnyArray:
     """Magnitudes of the finite non-zero elements of both operands."""
     x = np.concatenate([np.ravel(a), np.ravel(b)])
-    magnitudes: Array = np.abs(x[np.isfinite(x) & (x != 0)])
+    magnitudes: AnyArray = np.abs(x[np.isfinite(x) & (x != 0)])
     return magnitudes
 
 
@@ -25,7 +25,7 @@ def counted(*counts: tuple[str, int, str]) -> list[Notice]:
     return [Notice(code, count, f"{count} {what}") for code, count, what in counts if count]
 
 
-def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") -> list[Notice]:
+def fp16_pieces(a: AnyArray, b: AnyArray, scale_exponent: int, rounding: str = "RNE") -> list[Notice]:
     """Notices: elements whose high fp16 piece underflows to zero or overflows, or whose low piece, scaled by
     2^scale_exponent, does.
 
@@ -45,7 +45,7 @@ def fp16_pieces(a: Array, b: Array, scale_exponent: int, rounding: str = "RNE") 
     )
 
 
-def outside(a: Array, b: Array, limits: tuple[float, float], fmt: str) -> list[Notice]:
+def outside(a: AnyArray, b: AnyArray, limits: tuple[float, float], fmt: str) -> list[Notice]:
     """Notices with the counts of elements below and above a range; above it the high piece, of `fmt`, is infinite."""
     x = finite_magnitudes(a, b).astype(np.float64)
     return counted(
@@ -54,6 +54,6 @@ def outside(a: Array, b: Array, limits: tuple[float, float], fmt: str) -> list[N
     )
 
 
-def below(a: Array, b: Array, least: float, what: str) -> list[Notice]:
+def below(a: AnyArray, b: AnyArray, least: float, what: str) -> list[Notice]:
     """A notice with the count of elements of magnitude below `least`."""
     return counted(("below_full_precision", int((finite_magnitudes(a, b) < least).sum()), f"elements {what}"))

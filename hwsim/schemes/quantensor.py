@@ -11,7 +11,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 
 SLICE_BITS = {"int8": 7, "int4": 3}
 FP32_SPAN = 277  # digits from 2^127 down to 2^-149
@@ -49,7 +49,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     )
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities."""
     return special_notices(a, b)
 

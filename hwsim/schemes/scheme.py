@@ -17,7 +17,7 @@ from hwsim.gemm.option_types import Option, checked
 from hwsim.gemm.plan import Mixed, Piece, Plan, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Scheme:
     source: str
     options: tuple[Option, ...]
     plan: Callable[[Mapping[str, Any], Problem], Plan | Mixed]
-    inspect: Callable[[Array, Array, Mapping[str, Any]], list[Notice]]
+    inspect: Callable[[AnyArray, AnyArray, Mapping[str, Any]], list[Notice]]
     input_formats: tuple[str, ...] = ("fp32",)
     alternatives: str | None = None
-    survey: Callable[[Array, Array, Mapping[str, Any]], dict[str, Any]] | None = None
+    survey: Callable[[AnyArray, AnyArray, Mapping[str, Any]], dict[str, Any]] | None = None
     values: Mapping[str, Any] = field(default_factory=dict, hash=False)
     origin: Scheme | None = field(default=None, repr=False, compare=False)
 
@@ -75,7 +75,7 @@ class Scheme:
         return checked(self.options, values, f"scheme {self.name}")
 
 
-def special_notices(a: Array, b: Array) -> list[Notice]:
+def special_notices(a: AnyArray, b: AnyArray) -> list[Notice]:
     """Notices with the counts of NaNs and infinities in the operands."""
     notices = []
     for code, test, what in (("nan_input", np.isnan, "NaN"), ("infinite_input", np.isinf, "infinite")):

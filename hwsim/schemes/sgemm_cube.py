@@ -11,7 +11,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import counted, finite_magnitudes, fp16_pieces
-from hwsim.schemes.scheme import Array, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 
 FP16_LARGEST_EXPONENT = 15
 
@@ -34,7 +34,7 @@ def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     )
 
 
-def inspect(a: Array, b: Array, options: Mapping[str, Any]) -> list[Notice]:
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: elements that Eq. 6 excludes, and pieces that overflow or underflow to zero."""
     sb = options["scaling_exponent"]
     exponent = np.frexp(finite_magnitudes(a, b))[1] - 1

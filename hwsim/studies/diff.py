@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CELLS = 64  # rows and columns of a map of blocks
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 SHOWN = 4  # instructions of a side in text
 Sided = tuple[Evaluator, Operand, Operand]  # a way of computing, A and B
 
@@ -379,7 +379,7 @@ def first_step(left: Sided, right: Sided, row: int, column: int) -> Divergence |
     )
 
 
-def _blocks(differs: Array) -> DifferingBlocks:
+def _blocks(differs: AnyArray) -> DifferingBlocks:
     """The blocks of (rows, columns) truths."""
     down, across = (max(-(-size // CELLS), 1) for size in differs.shape)
     starts = [np.arange(0, size, span) for size, span in zip(differs.shape, (down, across), strict=True)]
@@ -407,7 +407,7 @@ class _Running:
 class _Compared:
     """Two arrays of codes of one format, and their position in the whole product."""
 
-    def __init__(self, left: Array, right: Array, output: str, rows: Array, cols: Array) -> None:
+    def __init__(self, left: AnyArray, right: AnyArray, output: str, rows: AnyArray, cols: AnyArray) -> None:
         self.codes, self.output = (left, right), output
         self.rows, self.cols = rows, cols
         self.at = np.argwhere(left != right)
@@ -417,7 +417,7 @@ class _Compared:
         )
         self.values = (left_values, right_values)
         self.finite = np.isfinite(left_values) & np.isfinite(right_values)
-        self.ulps: Array = np.abs(_ordered(left[index], output) - _ordered(right[index], output))
+        self.ulps: AnyArray = np.abs(_ordered(left[index], output) - _ordered(right[index], output))
         with np.errstate(all="ignore"):
             self.relative = np.abs(left_values - right_values) / np.maximum(np.abs(left_values), np.abs(right_values))
         self.differing = len(self.at)
@@ -486,7 +486,7 @@ def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tupl
     return side, left, right
 
 
-def _indices(name: str, index: Any, size: int) -> Array:
+def _indices(name: str, index: Any, size: int) -> AnyArray:
     whole = np.arange(size)
     return whole if index is None else whole[selected_indices(name, index, size)]
 
@@ -516,17 +516,17 @@ def _value(code: int, output: str) -> float:
     return float(Operand(array, output).values()[0, 0])
 
 
-def _ordered(codes: Array, output: str) -> Array:
+def _ordered(codes: AnyArray, output: str) -> AnyArray:
     """Integers that increase by one from each number of the format to the next; +0 and -0 are equal. 64-bit formats:
     Python integers.
     """
     fmt = format_of(output)
     sign = fmt.signed & (codes >> codes.dtype.type(fmt.bits - 1)).astype(bool)
     if fmt.is_integer:
-        wide: Array = codes.astype(object if fmt.bits > 32 else np.int64)
+        wide: AnyArray = codes.astype(object if fmt.bits > 32 else np.int64)
         return np.asarray(np.where(sign, wide - (1 << fmt.bits), wide))
     magnitude = (codes >> codes.dtype.type(fmt.ignored_bits) & codes.dtype.type((1 << fmt.magnitude_bits) - 1)).astype(
         np.int64
     )
-    ordered: Array = np.where(sign, -magnitude, magnitude)
+    ordered: AnyArray = np.where(sign, -magnitude, magnitude)
     return ordered.astype(object) if fmt.bits > 32 else ordered

@@ -27,7 +27,7 @@ from hwsim.errors import HwsimError
 from hwsim.frameworks.numpy.emulation import Engine, new_engine
 from hwsim.host.memory import left_if_too_little
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 #: Of a request: magic, routine, type, transposes of A and B, row major, whether C follows, m, n, k, alpha, beta.
 HEADER = struct.Struct("<8s8scccbiqqqdddd")
 MAGIC = b"HWBLAS1\0"
@@ -121,7 +121,9 @@ class BlasServer(socketserver.ThreadingUnixStreamServer):
         os.close(self.spare)
 
     @in_default_environment  # alpha, beta and C
-    def compute(self, routine: str, a: Array, b: Array, c: Array | None, alpha: complex, beta: complex) -> Array:
+    def compute(
+        self, routine: str, a: AnyArray, b: AnyArray, c: AnyArray | None, alpha: complex, beta: complex
+    ) -> AnyArray:
         """alpha a b + beta c in the operands' type; the product on the device, the rest as BLAS rounds it."""
         with self.lock:
             start = time.perf_counter()
@@ -137,7 +139,7 @@ class BlasServer(socketserver.ThreadingUnixStreamServer):
                 product = product * _number(alpha, kind)
             if c is not None:
                 product = product + (c if beta == 1 else c * _number(beta, kind))
-        result: Array = product.astype(kind, copy=False)
+        result: AnyArray = product.astype(kind, copy=False)
         return result
 
 
@@ -211,7 +213,7 @@ def _shown(error: float | None) -> str:
     return "-" if error is None else f"{error:.2e}"
 
 
-def _flags(out: Array, matrices: list[Array]) -> int:
+def _flags(out: AnyArray, matrices: list[AnyArray]) -> int:
     """OVERFLOWED for a result that is infinite or NaN though all that it was made of is finite, INVALID for a NaN where
     no operand was one: inf - inf, 0 inf.
     """
@@ -226,7 +228,7 @@ def _is_transposed(trans: bytes) -> bool:
     return trans not in (b"N", b"n")
 
 
-def _operated(x: Array, trans: bytes) -> Array:
+def _operated(x: AnyArray, trans: bytes) -> AnyArray:
     """op(x): as it is, transposed, or conjugated and transposed."""
     if not _is_transposed(trans):
         return x

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 PAIR = 2  # operands
-Multiply = Callable[[Array, Array], Array]
+Multiply = Callable[[AnyArray, AnyArray], AnyArray]
 
 
-def matmul(a: Array, b: Array, multiply: Multiply) -> Array:
+def matmul(a: AnyArray, b: AnyArray, multiply: Multiply) -> AnyArray:
     """numpy.matmul for vectors, matrices and stacks, by `multiply`. Raises ValueError for shapes that NumPy refuses."""
     left = a[None, :] if a.ndim == 1 else a
     right = b[:, None] if b.ndim == 1 else b
@@ -31,7 +31,7 @@ def matmul(a: Array, b: Array, multiply: Multiply) -> Array:
     return product[..., 0] if b.ndim == 1 else product
 
 
-def tensordot(a: Array, b: Array, axes: Any, multiply: Multiply) -> Array:
+def tensordot(a: AnyArray, b: AnyArray, axes: Any, multiply: Multiply) -> AnyArray:
     """numpy.tensordot by `multiply`. Raises ValueError for axes that do not fit."""
     if np.ndim(axes) == 0:
         count = int(axes)
@@ -66,12 +66,12 @@ def parse(subscripts: str, count: int) -> tuple[list[str], str] | None:
     return terms, output
 
 
-def einsum(terms: Sequence[str], output: str, operands: Sequence[Array], multiply: Multiply, plain: Any) -> Array:
+def einsum(terms: Sequence[str], output: str, operands: Sequence[AnyArray], multiply: Multiply, plain: Any) -> AnyArray:
     """numpy.einsum as a series of pairwise contractions, in the order that numpy.einsum_path finds.
 
     plain: numpy.einsum, which does what is not a product: diagonals, and sums over an index of one operand alone.
     """
-    have: list[tuple[str, Array]] = list(zip(terms, operands, strict=True))
+    have: list[tuple[str, AnyArray]] = list(zip(terms, operands, strict=True))
     steps = [tuple(range(len(operands)))]
     if len(operands) > PAIR:
         shaped = [np.broadcast_to(np.float32(0), tuple(operand.shape)) for operand in operands]
@@ -86,13 +86,13 @@ def einsum(terms: Sequence[str], output: str, operands: Sequence[Array], multipl
             chosen = [_pair(x, left, y, right, needed, multiply, plain), *chosen[2:]]
         have.append(chosen[0])
     letters, value = have[0]
-    result: Array = plain(f"{letters}->{output}", value)
+    result: AnyArray = plain(f"{letters}->{output}", value)
     return result
 
 
 def _pair(
-    x: str, left: Array, y: str, right: Array, needed: set[str], multiply: Multiply, plain: Any
-) -> tuple[str, Array]:
+    x: str, left: AnyArray, y: str, right: AnyArray, needed: set[str], multiply: Multiply, plain: Any
+) -> tuple[str, AnyArray]:
     """Contract two operands: their shared letters that are needed later are batch dimensions, the others are summed."""
     only_x = "".join(c for c in dict.fromkeys(x) if c in needed or c in y)
     only_y = "".join(c for c in dict.fromkeys(y) if c in needed or c in x)

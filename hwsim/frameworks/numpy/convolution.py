@@ -17,7 +17,7 @@ from hwsim.host.arrays import given_array
 
 __all__ = ["ConvShape", "conv2d", "conv_shape", "im2col"]
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 NOT_HERE = (
     "rows",
     "cols",
@@ -31,7 +31,7 @@ NOT_HERE = (
 )  # arguments of a matrix product that a convolution has no place for
 
 
-def im2col(x: Array, shape: ConvShape, group: int = 0) -> Array:
+def im2col(x: AnyArray, shape: ConvShape, group: int = 0) -> AnyArray:
     """The A matrix (m, k) of one group: one row per output element, columns in order of c, r, s.
 
     Elements outside the image are zeros. x: (N, C, H, W). group: index of the group.
@@ -55,17 +55,17 @@ def im2col(x: Array, shape: ConvShape, group: int = 0) -> Array:
 
 
 def conv2d(
-    x: Array,
-    w: Array,
-    c: Array | None = None,
+    x: AnyArray,
+    w: AnyArray,
+    c: AnyArray | None = None,
     *,
     stride: IntPair = 1,
     padding: IntPair = 0,
     dilation: IntPair = 1,
     groups: int = 1,
-    bias: Array | None = None,
+    bias: AnyArray | None = None,
     **arguments: Any,
-) -> Array:
+) -> AnyArray:
     """2-D convolution of x (N, C, H, W) with w (O, C / groups, R, S) on a simulated device; returns (N, O, P, Q), bits
     only (`hwsim.run(conv=...)` has the time).
 

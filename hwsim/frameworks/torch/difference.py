@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.record import Gemm
     from hwsim.studies.diff import Difference
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,9 @@ def diff(
     )
 
 
-def _taken(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, element: tuple[int, ...]) -> tuple[Array, Array]:
+def _taken(
+    chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, element: tuple[int, ...]
+) -> tuple[AnyArray, AnyArray]:
     """The row and the column of an element's operands, as the settings take them."""
     *lead, row, column = element
     left, right, exponents = array_of(a), array_of(b), (0, 0)
@@ -197,7 +199,7 @@ def _taken(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, element: tupl
     return np.ascontiguousarray(first), np.ascontiguousarray(second)
 
 
-def _refusal(records: tuple[Gemm, Gemm], operand_pairs: list[tuple[Array, Array]]) -> str:
+def _refusal(records: tuple[Gemm, Gemm], operand_pairs: list[tuple[AnyArray, AnyArray]]) -> str:
     """Why one row and one column do not show where the element parts; empty where they do."""
     mixed = [record.scheme for record in records if isinstance(record.plan, Mixed)]
     if mixed:

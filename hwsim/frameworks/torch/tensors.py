@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hwsim.errors import UnsupportedError
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 #: {PyTorch's dtype: (hwsim's format, NumPy's dtype)}
 FORMATS: dict[torch.dtype, tuple[str, Any]] = {
@@ -48,20 +48,20 @@ def format_name(dtype: torch.dtype) -> str:
     return FORMATS[dtype][0]
 
 
-def array_of(tensor: torch.Tensor) -> Array:
+def array_of(tensor: torch.Tensor) -> AnyArray:
     """The tensor's memory as an array of its shape and strides. A tensor of another device, and a view of another sign
     than its memory's, are copied.
     """
     plain = tensor.detach().cpu().resolve_neg()
     _, dtype = FORMATS[plain.dtype]
     if plain.dtype in _PLAIN:
-        values: Array = plain.numpy()
+        values: AnyArray = plain.numpy()
         return values
-    codes: Array = plain.view(_AS_INTEGERS[plain.element_size()]).numpy()
+    codes: AnyArray = plain.view(_AS_INTEGERS[plain.element_size()]).numpy()
     return codes.view(dtype)
 
 
-def tensor_of(array: Array, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def tensor_of(array: AnyArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor over the array's memory, converted where `dtype` is another."""
     torch_dtype = _OF_NUMPY[array.dtype]
     if torch_dtype in _PLAIN:
