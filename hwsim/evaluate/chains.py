@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.gemm import refusals
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.evaluate.product_instructions import ProductInstruction, ProductInstructions
     from hwsim.gemm.plan import Stage, Term
+    from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Run
 
 Codes = NDArray[Any]
@@ -251,3 +253,8 @@ class _Accumulator:
         else:
             self.value = backend.gemm(spec, x, y, self.value, divide=divide, out=out, threads=self.threads)
         self.scale, self.is_own = 0, True
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the chains do not compute: scales along K and sparsity."""
+    return refusals.joined(refusals.scales(gemm.problem, refusals.ALONG_K), refusals.sparsity(gemm.problem))

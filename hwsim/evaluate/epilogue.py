@@ -16,10 +16,12 @@ from hwsim.arithmetic.exact_sum import ExactSum
 from hwsim.arithmetic.lanes import Lanes
 from hwsim.errors import InputError
 from hwsim.formats import code_dtype, format_of
+from hwsim.gemm import refusals
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.evaluate.join import Join
+    from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Epilogue
     from hwsim.numerics.units import DotSpec
 
@@ -131,3 +133,8 @@ def to_odd(total: AnyArray, left: AnyArray, right: AnyArray) -> AnyArray:
         odd = np.nextafter(total, np.copysign(np.inf, error).astype(total.dtype))
     result: AnyArray = np.where(np.isfinite(total) & (error != 0) & is_even, odd, total)
     return result
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the epilogue does not compute: scales of finished sums."""
+    return refusals.scales(gemm.problem, refusals.SUMS)

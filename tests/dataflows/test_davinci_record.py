@@ -32,7 +32,7 @@ BOTH = pytest.mark.parametrize("flow", [COUPLED, SEPARATED], ids=lambda flow: fl
 
 def unmapped(flow, sizes, scheme="sgemm-cube", schedule=None, problem=None, **options):
     own = scheme_of(scheme)
-    problem = problem or Problem("fp32", *sizes)
+    problem = problem or Problem.of("fp32", *sizes)
     plan = own.plan(own.complete(options), problem)
     return record_of(plan, CHIPS[flow.name], problem, schedule or Schedule())
 
@@ -195,7 +195,7 @@ def test_slices_of_k_are_for_the_coupled_flow_alone(schedule, name):
 
 @BOTH
 def test_what_no_program_carries_of_a_problem_is_named(flow):
-    stack = unmapped(flow, None, "native", problem=Problem("fp16", 64, 64, 64, (2, 3)), format="fp16")
+    stack = unmapped(flow, None, "native", problem=Problem.of("fp16", 64, 64, 64, (2, 3)), format="fp16")
     with pytest.raises(UnsupportedError, match="stacks of matrices"):
         flow.map(stack, CHIPS[flow.name], {})
 
@@ -217,7 +217,7 @@ def test_an_epilogue_is_for_the_separated_flow_alone(problem, epilogue, name):
             None,
             "native",
             Schedule(epilogue=Epilogue(**epilogue)),
-            Problem("fp16", 64, 64, 64, **problem),
+            Problem.of("fp16", 64, 64, 64, **problem),
             format="fp16",
         )
         if flow is COUPLED:

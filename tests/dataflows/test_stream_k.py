@@ -57,7 +57,7 @@ def record(device, sizes, schedule, tile=TILE, fmt=None):
     chip = load(device) if isinstance(device, str) else device
     scheme = scheme_of("native")
     fmt = fmt or FORMATS[device]
-    problem = Problem("fp32" if fmt == "tf32" else fmt, *sizes)
+    problem = Problem.of("fp32" if fmt == "tf32" else fmt, *sizes)
     plan = scheme.plan(scheme.complete({"format": fmt}), problem)
     return mapped(record_of(plan, chip, problem, schedule), chip, {"tile": tile}), chip
 

@@ -29,7 +29,7 @@ DEVICES = ("v100", "t4", "a100", "h100", "b200", "mi210", "mi300x")  # two of sm
 
 def plan_of(scheme, sizes, input_format="fp32", **options):
     chosen = scheme_of(scheme)
-    return chosen.plan(chosen.complete(options), Problem(input_format, *sizes))
+    return chosen.plan(chosen.complete(options), Problem.of(input_format, *sizes))
 
 
 def codes(fmt, shape, seed, specials=False):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci import coupled_kernel, slice_sum
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
@@ -29,8 +30,9 @@ from hwsim.dataflows.elementwise import (
 from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole
+from hwsim.dataflows.records import carried, mapping_of, plan_of, whole
 from hwsim.formats import format_of
+from hwsim.gemm import refusals
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import TermValue
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
+PARTS = slice_sum.refuses, coupled_kernel.refuses
 
 
 class CoupledDataflow:
@@ -56,6 +59,10 @@ class CoupledDataflow:
     tile_order = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
     features = Features(k_group=True, choosers=("eq11",))
 
+    def refuses(self, gemm: Gemm) -> str:
+        """What of a record no program carries, by name; empty where there is one."""
+        return refusals.of_parts(PARTS, gemm)
+
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with tile, n_fused and buffering, and with `schedule.promotion_k` where it was open and K is
         longer.
@@ -63,14 +70,13 @@ class CoupledDataflow:
         Raises InputError for a blocking that exceeds the core's memories, UnsupportedError for what its programs do not
         support.
         """
-        plan = check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
+        plan = carried(gemm, NAME, PARTS)
         core = CoupledPlan.of(plan, gemm.unit, device)
         return mapped(gemm, core, device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, zero C (or the terms), the GEMM, combine the terms."""
-        kernel, plan = _kernel_of(gemm), plan_of(gemm)
-        refuse_epilogue(gemm, NAME)
+        kernel, plan = _kernel_of(gemm), carried(gemm, NAME, PARTS)
         core = CoupledPlan.of(plan, kernel.instruction, device)
         return _program(gemm, core, kernel, device)
 

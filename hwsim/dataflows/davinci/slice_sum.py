@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hwsim.dataflows.elementwise import Pass, VectorOps, combine_pass, depth, evaluate
+from hwsim.dataflows.records import MERGE
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import Expression
+from hwsim.gemm.record import Gemm
 from hwsim.program.ir import GlobalArray, LocalTile
 
 
@@ -40,3 +43,8 @@ def sliced_combine_pass(
         shape=None,
         offsets=tuple(i * target.rows for _ in terms for i in range(slices)),
     )
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the sum of slices does not carry: another order, other formats, sums rounded into C."""
+    return refusals.of_schedule(gemm.schedule, MERGE)

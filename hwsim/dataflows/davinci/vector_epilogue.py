@@ -10,9 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hwsim.dataflows.elementwise import Pass, VectorOps, depth, evaluate
+from hwsim.dataflows.protocol import Features
+from hwsim.dataflows.records import FUSIONS
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import Expression, Plan, TermValue
+from hwsim.gemm.record import Gemm
 from hwsim.program.ir import GlobalArray, LocalTile
 
+FEATURES = Features(epilogue=True)
 WORDS = {"fp32": 1, "int32": 1, "int64": 2}  # 32-bit words of the vector cores' arithmetic
 MOST_INPUTS = 8  # sums of runs of K that one vector kernel adds
 
@@ -183,3 +188,8 @@ class VectorEpilogue:
             ops.op("copy" if outs[0].format == value.format else "cast", outs[0], value)
 
         return Pass("combine", tuple(reads), (self.output,), ("fp32",) * (2 + depth(expression)), body)
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the vector kernels do not carry: fusions and roundings other than their own, scales of sums."""
+    return refusals.joined(refusals.of_epilogue(gemm.epilogue, FUSIONS), refusals.scales(gemm.problem, refusals.SUMS))

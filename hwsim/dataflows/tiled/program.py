@@ -15,12 +15,12 @@ from hwsim.dataflows import records
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
-from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import BIAS, KernelTerms, Partition, piece_name
+from hwsim.dataflows.tiled.parts import designed, kernel_buffers
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.dataflows.tiled.storage import recorded_orders
@@ -149,7 +149,7 @@ class ProgramWriter:
 
     def _gemm(self, part: KernelTerms, kernel: GemmKernel, mapping: KernelMapping) -> None:
         """One GEMM kernel, and the merge of its slices."""
-        design = KernelDesign(self.device, self.family, kernel, blocking_of(mapping))
+        design = designed(self.device, self.family, kernel, blocking_of(mapping))
         scheduler = self.scheduler(mapping)
         self._declare(kernel.epilogue.target, len(self.lengths) if kernel.epilogue.partial else 1)
         for matrix in kernel.epilogue.partial:

@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import TermValue
 
 if TYPE_CHECKING:
     from hwsim.dataflows.elementwise import VectorOps
     from hwsim.dataflows.tiled.model import TileEpilogue
     from hwsim.gemm.plan import Expression
+    from hwsim.gemm.record import Gemm
     from hwsim.program.ir import GlobalArray, LocalTile
 
 
@@ -122,4 +124,16 @@ def reduction_pass(
         shape=None,
         offsets=offsets,
         row=epilogue.bias_row,
+    )
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the reduction does not carry: orders and formats other than its own, sums rounded into C."""
+    schedule, count = gemm.schedule, len(gemm.schedule.slice_lengths(gemm.problem.k))
+    if count == 1:
+        return ""
+    return refusals.joined(
+        refusals.named({"merge_order": schedule.merge_order not in ("ascending", tuple(range(count)))}),
+        refusals.of_schedule(schedule, ("partial_format", "merge_format")),
+        refusals.named({"merge_into='output'": schedule.merge_into == "output"}),
     )
