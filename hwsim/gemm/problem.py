@@ -73,6 +73,11 @@ class OperandDescription:
         """Whether its elements are all there and have no factors."""
         return self.scale is None and self.sparsity is None
 
+    def __repr__(self) -> str:
+        """As the call that makes it, without fields at None: part of the key by which resolved requests are kept."""
+        more = "" if self.is_plain else f", {self.scale!r}, {self.sparsity!r}"
+        return f"OperandDescription({self.format!r}, {self.layout!r}{more})"
+
 
 @lru_cache(maxsize=256)
 def plain_operand(format: str, layout: StorageOrder) -> OperandDescription:
@@ -110,8 +115,15 @@ class PlainProblem:
     @property
     def full_form(self) -> Problem:
         """The problem that it stands for."""
-        a, b = (plain_operand(self.input_format, layout) for layout in (self.a_layout, self.b_layout))
-        return Problem(a, b, self.m, self.n, self.k, self.lead, self.has_c, self.bias, self.image)
+        return Problem.of(
+            self.input_format,
+            *(self.m, self.n, self.k, self.lead),
+            a_layout=self.a_layout,
+            b_layout=self.b_layout,
+            has_c=self.has_c,
+            bias=self.bias,
+            image=self.image,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +163,21 @@ class Problem:
     ) -> Problem:
         """The problem of plain operands of one format."""
         a, b = plain_operand(input_format, a_layout), plain_operand(input_format, b_layout)
-        return cls(a, b, m, n, k, lead, has_c, bias, image)
+        return cls(a, b, m, n, k, lead=lead, has_c=has_c, bias=bias, image=image)
 
     @property
     def short_form(self) -> PlainProblem | None:
         """The problem without descriptions of operands; None where they say more than one format and two layouts."""
         if not (self.a.is_plain and self.b.is_plain and self.a.format == self.b.format):
             return None
-        layouts = self.a.layout, self.b.layout
         return PlainProblem(
-            self.a.format, self.m, self.n, self.k, self.lead, *layouts, self.has_c, self.bias, self.image
+            self.a.format,
+            *(self.m, self.n, self.k, self.lead),
+            a_layout=self.a.layout,
+            b_layout=self.b.layout,
+            has_c=self.has_c,
+            bias=self.bias,
+            image=self.image,
         )
 
     @property
