@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.record import Gemm
 from hwsim.program.quick import quick
+from hwsim.program.roles import ROLES, Opcode, roles_of
 
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 # Formats of additions and multiplications outside the matrix unit: all tiles of an instruction have one of these.
@@ -31,8 +33,6 @@ LANE_FORMATS = {
 }
 # Instructions for which no device file gives a time: the instructions that take as long together.
 TIMED_AS = {"fma": ("scale", "add"), "add_row": ("add",)}
-
-Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync", "fma", "add_row"]
 
 
 @quick
@@ -215,24 +215,28 @@ AnyTile = GlobalTile | LocalTile
 class Instr:
     """One instruction: its engine, operation, operands, waits and signals.
 
-    copy    writes[0] = reads[0] (formats equal)
-    mma     writes[0] = reads[0] x reads[1] (+ writes[0] when accumulating); `unit` names the device's
-            matrix instruction. It accumulates unless every loop named in `zero_at` is at 0
-            (zero_at=() accumulates never; None always).
-    cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`; beyond it as `overflow` says
-            (None: as the device's conversions do)
-    add sub mul   writes[0] = reads[0] op reads[1], fp32 or fp64, nearest even (add also of int32, wrapping)
-    scale   writes[0] = reads[0] * scalar, fp32 or fp64, nearest even
-    fma     writes[0] = reads[0] * scalar + reads[1], fp32 or fp64, rounded once to nearest even
-    add_row writes[0] = reads[0] + reads[1], where reads[1] is one row, added to each row (a bias); it may lie in
-            global memory, and its load takes no time of its own
-    fill    writes[0] = scalar
+    `reads` has the operands of the opcode by role, in the order of hwsim.program.roles: first the required ones, then
+    those that `optional` names. Below, D is the tile that it writes.
+
+    copy    D = source (formats equal)
+    mma     D = a x b (+ D when accumulating: its operand in place, `accumulator`); `unit` names the device's matrix
+            instruction. It accumulates unless every loop named in `zero_at` is at 0 (zero_at=() accumulates never; None
+            always). Where the unit has block scales: scale_a (rows of a x blocks of K), scale_b (blocks of K x columns
+            of b). metadata (rows of a x K / 4): for each four of K the places of the two elements that a has of them.
+    cast    D = source rounded to the format of D by `rounding`; beyond it as `overflow` says (None: as the device's
+            conversions do)
+    add sub mul   D = left op right, fp32 or fp64, nearest even (add also of int32, wrapping)
+    scale   D = source * scalar, fp32 or fp64, nearest even
+    fma     D = left * scalar + right, fp32 or fp64, rounded once to nearest even
+    add_row D = left + row, where row is one row, added to each row (a bias); it may lie in global memory, and its load
+            takes no time of its own
+    fill    D = scalar
     sync    nothing but its waits and signals
     multicast: of a copy from global memory, the cores (a cluster) that take it from L2 together, in equal parts, and
     each receive it whole: only the traffic of L2 is shared, in bytes and in time. Into a slot that is spread each
     receives its part.
     scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d);
-    of add, reads[0] counts times 2^-this (the fp32 lanes' fused multiply-add takes as long).
+    of add, left counts times 2^-this (the fp32 lanes' fused multiply-add takes as long).
     Waits are met before it starts, signals given when it completes. `repeat`: back to back, same operands.
     """
 
@@ -251,6 +255,28 @@ class Instr:
     multicast: int = 1
     repeat: int = 1
     label: str = ""
+    optional: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The role of each tile of `reads`."""
+        return roles_of(self.opcode, self.optional)
+
+    def has(self, role: str) -> bool:
+        """Whether it reads an operand of this role."""
+        if role == ROLES[self.opcode].in_place:
+            return self.zero_at != ()
+        return role in self.roles
+
+    def operand(self, role: str) -> AnyTile:
+        """The tile that it reads as this role. Raises ProgramError where it reads none."""
+        if not self.has(role):
+            raise ProgramError(f"{self.opcode} reads no {role}; it reads {', '.join(self.roles) or 'nothing'}")
+        return self.writes[0] if role == ROLES[self.opcode].in_place else self.reads[self.roles.index(role)]
+
+    def immediates(self) -> dict[str, float]:
+        """The numbers in it, by role."""
+        return {role: getattr(self, name) for role, name in ROLES[self.opcode].immediates.items()}
 
 
 @quick
