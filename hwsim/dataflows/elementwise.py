@@ -15,7 +15,8 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
-from hwsim.program.ir import Affine, AnyTile, GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
+from hwsim.program.ir import Affine, AnyTile, GlobalArray, GlobalTile, Kernel, LocalTile, Sync
+from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
