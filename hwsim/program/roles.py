@@ -15,7 +15,24 @@ from typing import Literal, TypeVar
 
 from hwsim.errors import ProgramError
 
-Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync", "fma", "add_row"]
+Opcode = Literal[
+    "copy",
+    "mma",
+    "cast",
+    "add",
+    "sub",
+    "mul",
+    "scale",
+    "fill",
+    "sync",
+    "fma",
+    "add_row",
+    "ldexp",
+    "extract",
+    "exponent",
+    "reduce_add",
+    "reduce_max",
+]
 KAxis = Literal["rows", "columns"]
 _Operand = TypeVar("_Operand")
 
@@ -48,11 +65,16 @@ ROLES: Mapping[Opcode, Roles] = MappingProxyType(
         "add": Roles(_BINARY, immediates={"scale_left": "scale_exponent"}),
         "sub": Roles(_BINARY),
         "mul": Roles(_BINARY),
-        "scale": Roles(("source",), immediates={"factor": "scalar"}),
+        "scale": Roles(("source",), immediates={"factor": "scalar", "shift": "scale_exponent"}),
         "fill": Roles(immediates={"value": "scalar"}),
         "sync": Roles(writes=0),
         "fma": Roles(_BINARY, immediates={"factor": "scalar"}),
         "add_row": Roles(("left", "row")),
+        "ldexp": Roles(("source", "exponent"), immediates={"factor": "scalar", "shift": "scale_exponent"}),
+        "extract": Roles(("source",), immediates={"first_bit": "scale_exponent"}),
+        "exponent": Roles(("source",)),
+        "reduce_add": Roles(("source", "total")),
+        "reduce_max": Roles(("source", "total")),
     }
 )
 OPCODES: tuple[Opcode, ...] = tuple(ROLES)
