@@ -182,9 +182,10 @@ class _CoreRun:
         self, placed: PlacedInstr, sources: Sequence[tuple[Codes, PlacedTile]], row: int, col: int
     ) -> dict[str, CodedValue | tuple[CodedValue, ...]]:
         """What an elementwise instruction reads for the element (row, col) of its target, by role."""
+        opcode = placed.instr.opcode
         found: dict[str, CodedValue | tuple[CodedValue, ...]] = {}
         for role, (codes, place) in zip(placed.instr.roles, sources, strict=True):
-            if placed.instr.opcode in REDUCING and role == "source":
+            if opcode in REDUCING and role == "source":
                 cells = reduced_cells(place, placed.target, row, col)
                 found[role] = self._coded(place.format, [codes[cell] for cell in cells])
             else:

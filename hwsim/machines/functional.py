@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
-from hwsim.formats import code_dtype, format_of
+from hwsim.formats import Format, code_dtype, format_of
 from hwsim.machines.products import check_products, in_steps, product
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.machines.words import as_read
@@ -89,6 +89,16 @@ class _Progress:
             self.report(self.done / self.total)
 
 
+class _Shape(NamedTuple):
+    """Size and form of a tile. dtype: of its codes. width: elements per row of its slot, 0: as many as it has."""
+
+    rows: int
+    cols: int
+    format: Format
+    dtype: np.dtype[Any]
+    width: int
+
+
 class _KernelRun:
     """The execution of one kernel: its tables, and the global arrays that it works on."""
 
@@ -125,6 +135,7 @@ class _KernelRun:
             for instr in self.instrs
             for tile in (*instr.writes, *instr.reads)
         ]
+        self.shapes = [[self._shape(tile) for tile in (*instr.writes, *instr.reads)] for instr in self.instrs]
 
     def run(self, threads: int) -> None:
         """Execute the kernel on all cores, with `threads` host threads."""
@@ -166,18 +177,22 @@ class _KernelRun:
                     self._elementwise(instr, job, work[job[7]], storage)
         self.report.core()
 
+    def _shape(self, tile: AnyTile) -> _Shape:
+        name, width = (self.formats[tile.array], 0) if isinstance(tile, GlobalTile) else (tile.format, tile.width)
+        fmt = format_of(name)
+        return _Shape(tile.rows, tile.cols, fmt, code_dtype(fmt), width)
+
     def _view(
-        self, place: list[int], rows: int, cols: int, format: str, width: int, storage: dict[tuple[int, int], Codes]
+        self, place: list[int], rows: int, cols: int, shape: _Shape, storage: dict[tuple[int, int], Codes]
     ) -> Codes:
-        """A view of a tile's codes: a region of a global array, or of a slot's bytes."""
+        """A view of a tile's codes: a region of a global array, or of a slot's bytes. rows, cols: of the tile."""
         kind, obj, slot, row, col = place[:5]
         if kind == TILE_GLOBAL:
             return self.arrays[self.names[obj]][row : row + rows, col : col + cols]
-        key = (obj, slot)
+        key, dtype = (obj, slot), shape.dtype
         if key not in storage:
             storage[key] = self.backend.zeros((self.kernel.buffers[obj].slot_bytes * self.room,), np.uint8)
-        dtype = code_dtype(format_of(format))
-        width = width or cols
+        width = shape.width or cols
         flat = storage[key][: (row + rows) * width * dtype.itemsize].view(dtype).reshape(row + rows, width)
         return flat[row:, col : col + cols]
 
@@ -187,39 +202,34 @@ class _KernelRun:
         """Execute the products of one accumulator as a chain, in order."""
         target, unit = instr.writes[0], instr.unit
         assert isinstance(target, LocalTile) and unit is not None
-        spec, depth = self.specs[unit], self.depths[unit]
-        out = self._view(
-            [1, *job[3:5], target.row, target.col], target.rows, target.cols, target.format, target.width, storage
-        )
-        value = None if job[9] else out
-        scale = job[10]
+        spec, depth, rule = self.specs[unit], self.depths[unit], self.rules[unit]
+        shape, *shapes = self.shapes[job[1]]
+        out = self._view([1, *job[3:5], target.row, target.col], shape.rows, shape.cols, shape, storage)
+        value, scale = None if job[9] else out, job[10]
+        operands = [
+            (role, 6 * number, K_AXES[role] == "rows", one)
+            for number, (role, one) in enumerate(zip(instr.roles, shapes, strict=True))
+        ]
         for segment in segments:
-            operands = {}
-            for number, (role, tile) in enumerate(zip(instr.roles, instr.reads, strict=True)):
-                place = segment[6 * number : 6 * number + 6]
-                along_rows = K_AXES[role] == "rows"
-                rows, cols = (place[5], tile.cols) if along_rows else (tile.rows, place[5])
-                format, width = self._stored_as(tile)
-                operands[role] = self._view(place, rows, cols, format, width, storage)
-            for part in in_steps(operands, depth, spec.scale_block):
-                rule, exponent = self.rules[unit], scale if value is not None else 0
-                value = product(spec, part, value, scale_d=exponent, rule=rule, backend=self.backend)
-                scale = 0
+            codes = {}
+            for role, at, along_rows, one in operands:
+                rows, cols = (segment[at + 5], one.cols) if along_rows else (one.rows, segment[at + 5])
+                codes[role] = self._view(segment[at : at + 5], rows, cols, one, storage)
+            for part in in_steps(codes, depth, spec.scale_block):
+                scale_d = scale if value is not None else 0
+                value, scale = product(spec, part, value, scale_d=scale_d, rule=rule, backend=self.backend), 0
         out[...] = value
 
     def _elementwise(
         self, instr: Instr, job: list[int], segment: list[int], storage: dict[tuple[int, int], Codes]
     ) -> None:
-        tiles = []
-        for number, tile in enumerate((*instr.writes, *instr.reads)):
-            place = segment[6 * number - 6 : 6 * number] if number else job[2:7]
-            format, width = self._stored_as(tile)
-            tiles.append((self._view(place, tile.rows, tile.cols, format, width, storage), format_of(format)))
-        self.vector.execute(instr, tiles[0], tiles[1:])
-
-    def _stored_as(self, tile: AnyTile) -> tuple[str, int]:
-        """The format of a tile, and the elements of a row of its slot (0: as many as it has)."""
-        return (self.formats[tile.array], 0) if isinstance(tile, GlobalTile) else (tile.format, tile.width)
+        target, *shapes = self.shapes[job[1]]
+        codes = self._view(job[2:7], target.rows, target.cols, target, storage)
+        sources = [
+            (self._view(segment[at : at + 5], one.rows, one.cols, one, storage), one.format)
+            for at, one in zip(range(0, len(segment), 6), shapes, strict=False)
+        ]
+        self.vector.execute(instr, (codes, target.format), sources)
 
 
 def _chain_of(instr: Instr) -> Hashable:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Program
 
 Codes = NDArray[Any]
-Operands = Mapping[str, Codes]  # by role
+RoleCodes = Mapping[str, Codes]  # operands by role
 SCALES = ("scale_a", "scale_b")
 
 
@@ -35,7 +35,7 @@ def check_products(program: Program) -> None:
                 )
 
 
-def in_steps(operands: Operands, depth: int, scale_block: int | None) -> list[Operands]:
+def in_steps(operands: RoleCodes, depth: int, scale_block: int | None) -> list[RoleCodes]:
     """The operands of a product over K as a chain of instructions consumes them: one set, or two that are chained.
 
     depth: the K of an instruction. scale_block: of the unit. The last instruction is padded with zeros.
@@ -47,7 +47,7 @@ def in_steps(operands: Operands, depth: int, scale_block: int | None) -> list[Op
     return [{"a": a, "b": b} for a, b in zip(*parts, strict=True)]
 
 
-def whole_steps(operands: Operands, depth: int, scale_block: int | None) -> Operands:
+def whole_steps(operands: RoleCodes, depth: int, scale_block: int | None) -> RoleCodes:
     """The same as one set. Scales of elements that are padded have the code 0."""
     found = {}
     for role, codes in operands.items():
@@ -60,7 +60,7 @@ def _axis(role: str) -> int:
     return 1 if K_AXES[role] == "columns" else 0
 
 
-def product(spec: DotSpec, operands: Operands, c: Codes | None, *, scale_d: int, rule: str, backend: Backend) -> Codes:
+def product(spec: DotSpec, operands: RoleCodes, c: Codes | None, *, scale_d: int, rule: str, backend: Backend) -> Codes:
     """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule."""
     a, b = operands["a"], operands["b"]
     if scale_d and c is not None:

@@ -253,7 +253,7 @@ class Instr:
     fma     D = left * scalar + right, fp32 or fp64, rounded once to nearest even (integers: as scale)
     ldexp   D = source * 2^(scalar * exponent - scale_exponent), fp32 or fp64, rounded once to nearest even; source is a
             float or an integer, exponent int32, and repeated as of add
-    extract D = as many bits of the integer source as the format of D has, from bit scale_exponent on
+    extract D = as many bits of the integer source as its format has, from bit scale_exponent on
     exponent      D = the least int32 e with |source| < 2^e; 0 of zero
     reduce_add    D = total + the sum of each row of source, where D and total are one column (of each column, where
             they are one row), int32 or int64, which wrap

@@ -31,8 +31,10 @@ from hwsim.program.roles import ROLES
 if TYPE_CHECKING:
     from hwsim.devices.model import InstructionModel
 
+_TARGET = ""  # in place of a role: the tile that is written
 _SCALES = ("scale_a", "scale_b")
 KEPT_OF_FOUR = 2  # elements that a has of each four of K, where it reads metadata
+_SCALING = [opcode for opcode, roles in ROLES.items() if "scale_exponent" in roles.immediates.values()]
 
 
 class _Anywhere(Bounds):
@@ -85,9 +87,8 @@ class Rules:
                 f"writes slots that are spread over {spread} cores; allowed: copies from global memory to a "
                 "multiple of as many cores at once"
             )
-        if instr.scale_exponent and "scale_exponent" not in ROLES[instr.opcode].immediates.values():
-            having = [opcode for opcode, roles in ROLES.items() if "scale_exponent" in roles.immediates.values()]
-            allowed = f"{', '.join(having[:-1])} and {having[-1]}"
+        if instr.scale_exponent and instr.opcode not in _SCALING:
+            allowed = f"{', '.join(_SCALING[:-1])} and {_SCALING[-1]}"
             raise self._fail(f"scale_exponent is {instr.scale_exponent}; only {allowed} have one")
         if instr.opcode == "mma":
             self._mma()
@@ -207,7 +208,6 @@ class Rules:
                 raise self._fail(f"{'ABC'[operand]} lies in {memory}; {instr.unit} takes it from {' or '.join(places)}")
         if not 0 <= instr.scale_exponent <= (model.scale_input_d or 0):
             allowed = f"takes 0 to {model.scale_input_d}" if model.scale_input_d else "does not scale its accumulator"
-            allowed = f"{', '.join(having[:-1])} and {having[-1]}"
             raise self._fail(f"scale_exponent is {instr.scale_exponent}; {instr.unit} {allowed}")
         self._zero_at()
 
@@ -260,32 +260,32 @@ class Rules:
         timed = TIMED_AS.get(instr.opcode, (instr.opcode,))
         if vector is None or not set(timed) <= set(vector.cycles_per_repeat) or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
-        for number, (role, tile) in enumerate(zip(("", *instr.roles), (*instr.writes, *instr.reads), strict=True)):
-            self._size(number, tile)
-            memory, is_row = self.scope.memory(tile), role == "row"
-            is_repeated = number > 0 and 1 in (tile.rows, tile.cols) and instr.opcode in REPEATING
-            if memory != vector.memory and not ((is_row or is_repeated) and memory == GM):
+        for role, tile in zip((_TARGET, *instr.roles), (*instr.writes, *instr.reads), strict=True):
+            self._size(role, tile)
+            memory = self.scope.memory(tile)
+            is_repeated = role != _TARGET and 1 in (tile.rows, tile.cols) and instr.opcode in REPEATING
+            if memory != vector.memory and not ((role == "row" or is_repeated) and memory == GM):
                 raise self._fail(
                     f"a tile lies in {'global memory' if memory == GM else memory}; "
                     f"the vector unit works on {vector.memory}"
                 )
         self._formats()
 
-    def _size(self, number: int, tile: AnyTile) -> None:
-        """The size of what an elementwise instruction writes (0) or reads (from 1 on)."""
+    def _size(self, role: str, tile: AnyTile) -> None:
+        """The size of what an elementwise instruction writes or reads."""
         opcode, target = self.instr.opcode, self.instr.writes[0]
         size, whole = (tile.rows, tile.cols), (target.rows, target.cols)
-        if opcode in REDUCING and number == 1:
+        if opcode in REDUCING and role == "source":
             if whole not in ((size[0], 1), (1, size[1])):
                 raise self._fail(
                     f"writes a tile of {whole[0]} x {whole[1]} elements from one of {size[0]} x {size[1]}; "
                     f"{opcode} writes {size[0]} x 1 or 1 x {size[1]}"
                 )
-        elif number and opcode in REPEATING:
+        elif role != _TARGET and opcode in REPEATING:
             is_fitting = all(one in (1, every) for one, every in zip(size, whole, strict=True))
             if not is_fitting:
                 raise self._fail(f"tiles of {size[0]} x {size[1]} and {whole[0]} x {whole[1]} elements")
-        elif size != (1 if opcode == "add_row" and number == 2 else whole[0], whole[1]):
+        elif size != (1 if role == "row" else whole[0], whole[1]):
             raise self._fail(f"tiles of {size[0]} x {size[1]} and {whole[0]} x {whole[1]} elements")
 
     def _formats(self) -> None:
