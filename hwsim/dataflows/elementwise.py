@@ -83,7 +83,8 @@ class Pass:
 
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
-    array of one row in global memory, whose columns of a tile `body` gets after the inputs.
+    array of one row in global memory, whose columns of a tile `body` gets after the inputs. loaded_row: such an array
+    for a vector unit that reads its own memory alone: a copy loads the columns.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Pass:
     shape: tuple[int, int] | None = None
     offsets: tuple[int, ...] = ()
     row: str = ""
+    loaded_row: GlobalArray | None = None
 
 
 def lower_pass(work: Pass, device: Device) -> Kernel:
@@ -107,7 +109,10 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
     align = memory.align_bytes
     moved = sum(bytes_of(array.format) for array in (*work.inputs, *work.outputs))
     scratch = sum(bytes_of(format) for format in work.temporaries)
-    slots = 2 * (len(work.inputs) + len(work.outputs)) + len(work.temporaries)
+    row_array = work.loaded_row
+    if row_array is not None:  # a tile is one row at least
+        moved += bytes_of(row_array.format)
+    slots = 2 * (len(work.inputs) + len(work.outputs) + (row_array is not None)) + len(work.temporaries)
     elements = (memory.capacity_bytes - slots * align) // (2 * moved + scratch)
     # Deal out lines of memory; a matrix with fewer of them than cores is dealt out across them.
     if (*work.inputs, *work.outputs)[0].order == "rows":
@@ -122,6 +127,10 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
     ins = [kernel.ring(f"in{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.inputs)]
     outs = [kernel.ring(f"out{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.outputs)]
     temps = [kernel.buffer(f"temp{i}", vector.memory, 1, slot_bytes[f]) for i, f in enumerate(work.temporaries)]
+    row_ring = None
+    if row_array is not None:
+        length = (other if by_rows else block) * bytes_of(row_array.format)
+        row_ring = kernel.ring("row", vector.memory, 2, -(-length // align) * align)
 
     def tile(stream: StreamBuilder, one: Span, two: Span) -> None:
         row, col = (one, two) if by_rows else (two, one)
@@ -135,21 +144,29 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
                 [ring.full],
             )
             stream.pushed(ring)
+        if row_array is not None and row_ring is not None:
+            target = row_ring.tile("push", 1, col.size, row_array.format)
+            source = GlobalTile(row_array.name, Affine(), col.start, 1, col.size)
+            stream.emit(load, "copy", target, [source], [row_ring.free], [row_ring.full])
+            stream.pushed(row_ring)
+        read_rings = [*ins, *([] if row_ring is None else [row_ring])]
         ops = VectorOps(stream, vector.engine)
-        ops.wait(*(ring.full for ring in ins), *(ring.free for ring in outs))
+        ops.wait(*(ring.full for ring in read_rings), *(ring.free for ring in outs))
         read: list[Any] = [
             ring.tile("pop", row.size, col.size, a.format) for a, ring in zip(work.inputs, ins, strict=True)
         ]
         if work.row:
             read.append(GlobalTile(work.row, Affine(), col.start, 1, col.size))
+        if row_array is not None and row_ring is not None:
+            read.append(row_ring.tile("pop", 1, col.size, row_array.format))
         work.body(
             ops,
             read,
             [ring.tile("push", row.size, col.size, a.format) for a, ring in zip(work.outputs, outs, strict=True)],
             [LocalTile(name, row.size, col.size, f) for f, name in zip(work.temporaries, temps, strict=True)],
         )
-        ops.signal(*(ring.free for ring in ins), *(ring.full for ring in outs))
-        for ring in ins:
+        ops.signal(*(ring.free for ring in read_rings), *(ring.full for ring in outs))
+        for ring in read_rings:
             stream.popped(ring)
         for array, ring in zip(work.outputs, outs, strict=True):
             stream.pushed(ring)

@@ -64,8 +64,9 @@ class SeparatedDataflow:
             term = kernels.terms[kernel.terms[0]]
             made.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
         made += [lower_pass(work, device) for work in kernels.joins]
-        inputs = kernels.a.source.name, kernels.b.source.name
-        return Program(tuple(kernels.arrays), tuple(made), inputs, kernels.output.name, computes=kernels.computes)
+        return Program(
+            tuple(kernels.arrays), tuple(made), kernels.inputs, kernels.output.name, computes=kernels.computes
+        )
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """Always None: split-K is not supported."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
-from hwsim.dataflows.davinci.vector_epilogue import WORDS, StoredTermSums, VectorEpilogue
+from hwsim.dataflows.davinci.vector_epilogue import WORDS, ScaledAddition, StoredTermSums, VectorEpilogue
 from hwsim.dataflows.elementwise import WORD_BITS, Pass, operand_passes
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
@@ -63,8 +63,12 @@ class SeparatedKernels:
         self.unit = instruction(device, gemm.unit)
         self.sum_format = self.unit.d
         self.output = GlobalArray("C", m, n, gemm.output)
+        self.c = GlobalArray("C.in", m, n, gemm.output) if problem.has_c else None
+        self.bias = None if problem.bias is None else GlobalArray("bias", 1, n, "fp32")
+        beta = gemm.epilogue.beta or 0.0
+        self.addition = ScaledAddition(gemm.epilogue.alpha, beta, self.c if beta else None, self.bias)
         is_single = len(plan.terms) == 1 and isinstance(plan.combine, TermValue)
-        is_bare = is_single and gemm.epilogue.alpha == 1 and not problem.has_c and problem.bias is None
+        is_bare = is_single and self.addition.is_empty
         is_written = gemm.output == self.sum_format or _casts(device, "L0C", "GM", self.sum_format, gemm.output)
         self.is_direct = is_bare and not self._is_promoted(0) and is_written
         is_fp32 = self.sum_format == "fp32" and plan.arithmetic == "fp32" and not has_integer_parts(plan.combine)
@@ -84,18 +88,21 @@ class SeparatedKernels:
     @property
     def computes(self) -> bool:
         """Whether the functional machine computes the plan's values from the program."""
-        plan, problem = self.plan, self.gemm.problem
-        if self.placeholder_ops or plan.clamp or plan.specials != "unit" or plan.split != "round":
-            return False
-        is_scaled = self.gemm.epilogue.alpha != 1
-        return problem.bias is None and not problem.has_c and (not is_scaled or self.sum_format == "fp32")
+        return not self.placeholder_ops and self.plan.split == "round"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the arrays that the caller fills: A, B, C and the bias, where there are such."""
+        addends = [array.name for array in (self.c, self.bias) if array is not None]
+        return (self.a.source.name, self.b.source.name, *addends)
 
     @property
     def arrays(self) -> list[GlobalArray]:
         """All arrays, in the program's order."""
         sums = [array for work in self.joins for array in (*work.outputs, *work.inputs)]
         targets = [term.target for term in self.terms]
-        return list(dict.fromkeys([*self.a.arrays, *self.b.arrays, self.output, *targets, *sums]))
+        addends = [array for array in (self.c, self.bias) if array is not None]
+        return list(dict.fromkeys([*self.a.arrays, *self.b.arrays, *addends, self.output, *targets, *sums]))
 
     def _operand(self, side: Side, pieces: Sequence[Piece], rows: int, cols: int, order: StorageOrder) -> CubeOperand:
         """An operand's pieces: unchanged, rounded by MTE2 during the copy, or made by vector kernels."""
@@ -154,7 +161,6 @@ class SeparatedKernels:
         )
 
     def _epilogue(self) -> VectorEpilogue:
-        epilogue, problem = self.gemm.epilogue, self.gemm.problem
         return VectorEpilogue(
             plan=self.plan,
             terms=[
@@ -162,10 +168,7 @@ class SeparatedKernels:
             ],
             output=self.output,
             sum_format=self.sum_format,
-            alpha=epilogue.alpha,
-            beta=float(epilogue.beta or 0.0),
-            has_c=problem.has_c,
-            has_bias=problem.bias is not None,
+            addition=self.addition,
             placeholder_ops=self.placeholder_ops,
         )
 

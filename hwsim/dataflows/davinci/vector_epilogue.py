@@ -30,28 +30,77 @@ class StoredTermSums:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaledAddition:
+    """alpha * sum + beta * C + bias as vector instructions: alpha * sum + (beta * C) is rounded once, as by `fma`.
+
+    c: the array of C; None where it is not read (beta = 0). bias: an array of one row, in the format of the lanes.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    c: GlobalArray | None = None
+    bias: GlobalArray | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the result is the sum itself."""
+        return self.alpha == 1 and self.c is None and self.bias is None
+
+    @property
+    def inputs(self) -> tuple[GlobalArray, ...]:
+        """Arrays of the result's size that are read beside the sums."""
+        return () if self.c is None else (self.c,)
+
+    def emit(
+        self, ops: VectorOps, value: LocalTile, c: LocalTile | None, row: LocalTile | None, temps: Sequence[LocalTile]
+    ) -> LocalTile:
+        """Emit the instructions; returns the tile of the result.
+
+        value: of the sum. c, row: of C and of the bias, where they are read. temps: two, in the format of the lanes;
+        `value` may be the first.
+        """
+        if c is None:
+            if self.alpha != 1:
+                ops.op("scale", temps[0], value, scalar=self.alpha)
+                value = temps[0]
+        else:
+            if c.format != temps[1].format:
+                ops.op("cast", temps[1], c)
+                c = temps[1]
+            if self.beta != 1:
+                ops.op("scale", temps[1], c, scalar=self.beta)
+                c = temps[1]
+            if self.alpha != 1:
+                ops.op("fma", temps[0], value, c, scalar=self.alpha)
+            else:
+                ops.op("add", temps[0], value, c)
+            value = temps[0]
+        if row is not None:
+            ops.op("add_row", temps[0], value, row)
+            value = temps[0]
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class VectorEpilogue:
     """The passes from the terms' sums to `output`.
 
-    sum_format: of the sums. placeholder_ops: operations per element that stand for sums which fp32 lanes cannot
-    compute; 0 where they can.
+    sum_format: of the sums. addition: what is done with the sum. placeholder_ops: operations per element that stand for
+    sums which fp32 lanes cannot compute; 0 where they can.
     """
 
     plan: Plan
     terms: Sequence[StoredTermSums]
     output: GlobalArray
     sum_format: str
-    alpha: float
-    beta: float
-    has_c: bool
-    has_bias: bool
+    addition: ScaledAddition
     placeholder_ops: int
 
     def passes(self) -> list[Pass]:
         """The passes, in order."""
         if self.placeholder_ops:
             return self._placeholders()
-        plain = self.alpha == 1 and not self.has_c and not self.has_bias and self.output.format == self.sum_format
+        plain = self.addition.is_empty and self.output.format == self.sum_format
         is_one = len(self.terms) == 1 and isinstance(self.plan.combine, TermValue)
         if self.plan.join == "group" or (plain and is_one):
             total = self.output if plain else self._sum("T.sum")
@@ -80,7 +129,9 @@ class VectorEpilogue:
         for first in range(0, len(values), MOST_INPUTS):
             chosen = values[first : first + MOST_INPUTS]
             is_last = first + MOST_INPUTS >= len(values)
-            count = len(chosen) - 1 + (self.placeholder_ops + self.has_c + self.has_bias if is_last else 0)
+            addends = (self.addition.c, self.addition.bias)
+            more = self.placeholder_ops + sum(array is not None for array in addends)
+            count = len(chosen) - 1 + (more if is_last else 0)
 
             def body(
                 ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile], count: int = count
@@ -156,30 +207,22 @@ class VectorEpilogue:
 
     def _combine(self, sums: list[GlobalArray], expression: Expression) -> Pass:
         """The pass from the terms' sums (or the combined one) to the result: alpha, C, bias, format."""
-        reads = list(sums)
-        if self.has_c:
-            reads.append(GlobalArray("C.in", self.output.rows, self.output.cols, self.output.format))
+        addition, count = self.addition, len(sums)
 
         def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
             value = ins[expression.term] if isinstance(expression, TermValue) else temps[0]
             if value is temps[0]:
-                evaluate(ops, expression, dict(enumerate(ins[: len(sums)])), value, temps[2:])
-            if self.alpha != 1:
-                ops.op("scale", temps[0], value, scalar=self.alpha)
-                value = temps[0]
-            if self.has_c:
-                other = ins[-1]
-                if other.format != "fp32":
-                    ops.op("cast", temps[1], other)
-                    other = temps[1]
-                if self.beta != 1:
-                    ops.op("scale", temps[1], other, scalar=self.beta)
-                    other = temps[1]
-                ops.op("add", temps[0], value, other)
-                value = temps[0]
-            if self.has_bias:
-                ops.op("add", temps[0], value, value)
-                value = temps[0]
+                evaluate(ops, expression, dict(enumerate(ins[:count])), value, temps[2:])
+            c = None if addition.c is None else ins[count]
+            row = None if addition.bias is None else ins[-1]
+            value = addition.emit(ops, value, c, row, temps)
             ops.op("copy" if outs[0].format == value.format else "cast", outs[0], value)
 
-        return Pass("combine", tuple(reads), (self.output,), ("fp32",) * (2 + depth(expression)), body)
+        return Pass(
+            "combine",
+            (*sums, *addition.inputs),
+            (self.output,),
+            ("fp32",) * (2 + depth(expression)),
+            body,
+            loaded_row=addition.bias,
+        )
