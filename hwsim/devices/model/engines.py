@@ -58,7 +58,9 @@ class LaneSpecialsModel(StrictRecord):
 class VectorModel(StrictRecord):
     """The vector unit: rates of elementwise opcodes on UB (Ascend) or registers (GPU).
 
-    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`.
+    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`. software: by
+    opcode and widest format ("add.fp64"), how many additions of 32-bit words take the time of an operation that the
+    unit has no instruction for.
     """
 
     engine: Name
@@ -66,4 +68,5 @@ class VectorModel(StrictRecord):
     repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
     overhead_cycles: Cycles
     cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], IssueInterval]
+    software: dict[str, SmallCount] = {}
     specials: LaneSpecialsModel = LaneSpecialsModel()
