@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from hwsim.datafiles.base import Name, StrictRecord
 from hwsim.devices.ranges import Cycles, IssueInterval, PartialCycles, SmallBytes, SmallCount
+
+
+#: Operations in formats of two words that a vector unit may have to compute by instructions on words.
+SoftwareOperation = Literal[
+    "add.int64",
+    "sub.int64",
+    "scale.int64",
+    "fma.int64",
+    "add_row.int64",
+    "reduce_add.int64",
+    "add.fp64",
+    "sub.fp64",
+    "mul.fp64",
+    "scale.fp64",
+    "fma.fp64",
+    "add_row.fp64",
+    "ldexp.fp64",
+    "cast.fp64",
+    "exponent.fp64",
+    "reduce_max.fp64",
+]
 
 
 class EngineModel(StrictRecord):
@@ -68,5 +89,11 @@ class VectorModel(StrictRecord):
     repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
     overhead_cycles: Cycles
     cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], IssueInterval]
-    software: dict[str, SmallCount] = {}
+    software: dict[SoftwareOperation, SmallCount] = {}
     specials: LaneSpecialsModel = LaneSpecialsModel()
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As data, by which devices are told apart: a file without `software` is what it was before there was any."""
+        data: dict[str, Any] = write(self)
+        return data if self.software else {name: value for name, value in data.items() if name != "software"}
