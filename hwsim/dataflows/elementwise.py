@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import UnsupportedError
@@ -83,8 +84,9 @@ class Pass:
 
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
-    array of one row in global memory, whose columns of a tile `body` gets after the inputs. loaded_row: such an array
-    for a vector unit that reads its own memory alone: a copy loads the columns.
+    array of one row in global memory, whose columns of a tile `body` gets after the inputs. repeated: arrays of one row or
+    one column, of which copies load what belongs to a tile, for vector units that read their own memory alone; `body`
+    gets their tiles last.
     """
 
     name: str
@@ -95,7 +97,7 @@ class Pass:
     shape: tuple[int, int] | None = None
     offsets: tuple[int, ...] = ()
     row: str = ""
-    loaded_row: GlobalArray | None = None
+    repeated: tuple[GlobalArray, ...] = ()
 
 
 def lower_pass(work: Pass, device: Device) -> Kernel:
@@ -109,10 +111,8 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
     align = memory.align_bytes
     moved = sum(bytes_of(array.format) for array in (*work.inputs, *work.outputs))
     scratch = sum(bytes_of(format) for format in work.temporaries)
-    row_array = work.loaded_row
-    if row_array is not None:  # a tile is one row at least
-        moved += bytes_of(row_array.format)
-    slots = 2 * (len(work.inputs) + len(work.outputs) + (row_array is not None)) + len(work.temporaries)
+    moved += sum(bytes_of(array.format) for array in work.repeated)  # no longer than a tile
+    slots = 2 * (len(work.inputs) + len(work.outputs) + len(work.repeated)) + len(work.temporaries)
     elements = (memory.capacity_bytes - slots * align) // (2 * moved + scratch)
     # Deal out lines of memory; a matrix with fewer of them than cores is dealt out across them.
     if (*work.inputs, *work.outputs)[0].order == "rows":
@@ -127,10 +127,11 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
     ins = [kernel.ring(f"in{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.inputs)]
     outs = [kernel.ring(f"out{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.outputs)]
     temps = [kernel.buffer(f"temp{i}", vector.memory, 1, slot_bytes[f]) for i, f in enumerate(work.temporaries)]
-    row_ring = None
-    if row_array is not None:
-        length = (other if by_rows else block) * bytes_of(row_array.format)
-        row_ring = kernel.ring("row", vector.memory, 2, -(-length // align) * align)
+    largest = (block, other) if by_rows else (other, block)
+    lines = [
+        kernel.ring(f"line{i}", vector.memory, 2, -(-prod(_part(a, *largest)) * bytes_of(a.format) // align) * align)
+        for i, a in enumerate(work.repeated)
+    ]
 
     def tile(stream: StreamBuilder, one: Span, two: Span) -> None:
         row, col = (one, two) if by_rows else (two, one)
@@ -144,12 +145,13 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
                 [ring.full],
             )
             stream.pushed(ring)
-        if row_array is not None and row_ring is not None:
-            target = row_ring.tile("push", 1, col.size, row_array.format)
-            source = GlobalTile(row_array.name, Affine(), col.start, 1, col.size)
-            stream.emit(load, "copy", target, [source], [row_ring.free], [row_ring.full])
-            stream.pushed(row_ring)
-        read_rings = [*ins, *([] if row_ring is None else [row_ring])]
+        for array, ring in zip(work.repeated, lines, strict=True):
+            size = _part(array, row.size, col.size)
+            at = (row.start if array.rows > 1 else Affine(), col.start if array.cols > 1 else Affine())
+            target = ring.tile("push", *size, array.format)
+            stream.emit(load, "copy", target, [GlobalTile(array.name, *at, *size)], [ring.free], [ring.full])
+            stream.pushed(ring)
+        read_rings = [*ins, *lines]
         ops = VectorOps(stream, vector.engine)
         ops.wait(*(ring.full for ring in read_rings), *(ring.free for ring in outs))
         read: list[Any] = [
@@ -157,8 +159,8 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
         ]
         if work.row:
             read.append(GlobalTile(work.row, Affine(), col.start, 1, col.size))
-        if row_array is not None and row_ring is not None:
-            read.append(row_ring.tile("pop", 1, col.size, row_array.format))
+        for array, ring in zip(work.repeated, lines, strict=True):
+            read.append(ring.tile("pop", *_part(array, row.size, col.size), array.format))
         work.body(
             ops,
             read,
@@ -187,6 +189,11 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
                 tile(stream, one, two)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
+
+
+def _part(array: GlobalArray, rows: int, cols: int) -> tuple[int, int]:
+    """The part of an array of one row or column that belongs to a tile of rows x cols."""
+    return (rows if array.rows > 1 else 1, cols if array.cols > 1 else 1)
 
 
 def _formats(work: Pass) -> set[str]:

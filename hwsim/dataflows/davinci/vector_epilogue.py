@@ -224,5 +224,5 @@ class VectorEpilogue:
             (self.output,),
             ("fp32",) * (2 + depth(expression)),
             body,
-            loaded_row=addition.bias,
+            repeated=() if addition.bias is None else (addition.bias,),
         )

@@ -10,7 +10,6 @@ from pydantic_core import PydanticCustomError
 from hwsim.datafiles.base import Name, StrictRecord
 from hwsim.devices.ranges import Cycles, IssueInterval, PartialCycles, SmallBytes, SmallCount
 
-
 #: Operations in formats of two words that a vector unit may have to compute by instructions on words.
 SoftwareOperation = Literal[
     "add.int64",
