@@ -37,9 +37,9 @@ class Pass:
 
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
-    array of one row in global memory, whose columns of a tile `body` gets last. vectors: arrays there of one column, or
-    of one row for each of `matrices`; `body` gets their parts of a tile after the inputs. matrices: below one another,
-    of which a tile holds parts of one.
+    array of one row in global memory, whose columns of a tile `body` gets last. of_rows, of_columns: arrays there of
+    one number for each row, or for each column of each of `matrices`; `body` gets their parts of a tile after the
+    inputs. matrices: below one another, of which a tile holds parts of one.
     """
 
     name: str
@@ -50,13 +50,14 @@ class Pass:
     shape: tuple[int, int] | None = None
     offsets: tuple[int, ...] = ()
     row: str = ""
-    vectors: tuple[GlobalArray, ...] = ()
+    of_rows: tuple[GlobalArray, ...] = ()
+    of_columns: tuple[GlobalArray, ...] = ()
     matrices: int = 1
 
 
 def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = False) -> Kernel:
-    """The kernel that executes `work` on all cores of `device`. loads_vectors: copies bring the parts of `vectors` to
-    the vector unit's memory, where it reads no other.
+    """The kernel that executes `work` on all cores of `device`. loads_vectors: copies bring the parts of `of_rows` and
+    `of_columns` to the vector unit's memory, where it reads no other.
     """
     if isinstance(work, Reduction):
         return lower_reduction(work, device)
@@ -70,7 +71,7 @@ def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = 
     align = memory.align_bytes
     moved = sum(bytes_of(array.format) for array in (*work.inputs, *work.outputs))
     scratch = sum(bytes_of(format) for format in work.temporaries)
-    loaded = work.vectors if loads_vectors else ()
+    loaded = (*work.of_rows, *work.of_columns) if loads_vectors else ()
     moved += sum(bytes_of(array.format) for array in loaded)  # no longer than a tile
     slots = 2 * (len(work.inputs) + len(work.outputs) + len(loaded)) + len(work.temporaries)
     elements = (memory.capacity_bytes - slots * align) // (2 * moved + scratch)
@@ -105,7 +106,8 @@ def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = 
                 [ring.full],
             )
             stream.pushed(ring)
-        vectors: list[Any] = [_vector_tile(array, rows * work.matrices, row, col, matrix) for array in work.vectors]
+        vectors: list[Any] = [GlobalTile(array.name, row.start, Affine(), row.size, 1) for array in work.of_rows]
+        vectors += [GlobalTile(array.name, matrix, col.start, 1, col.size) for array in work.of_columns]
         for i, (array, ring) in enumerate(zip(loaded, lines, strict=True)):
             place = vectors[i]
             size = (place.rows, place.cols, array.format)
@@ -159,13 +161,6 @@ def _matrices(stream: StreamBuilder, count: int) -> Iterator[Affine]:
         return
     with stream.loop("matrix", count) as (_, matrix):
         yield matrix
-
-
-def _vector_tile(array: GlobalArray, height: int, row: Span, col: Span, matrix: Affine) -> GlobalTile:
-    """What belongs to a tile of an array of one column, or of one row for each matrix. height: rows of all matrices."""
-    if array.cols == 1 and array.rows == height:
-        return GlobalTile(array.name, row.start, Affine(), row.size, 1)
-    return GlobalTile(array.name, matrix, col.start, 1, col.size)
 
 
 def _formats(work: Pass) -> set[str]:
@@ -334,7 +329,8 @@ def _slice_pass(
         slice_temporaries(plan, every, lanes),
         body,
         shape=(source.rows, source.cols),
-        vectors=(exponents,),
+        of_rows=(exponents,) if side == "a" else (),
+        of_columns=(exponents,) if side == "b" else (),
         matrices=1 if side == "a" else matrices,
     )
 

@@ -57,8 +57,8 @@ class ScaledAddition:
         return () if self.c is None else (self.c,)
 
     @property
-    def vectors(self) -> tuple[GlobalArray, ...]:
-        """Arrays of one row that are read beside the sums."""
+    def of_columns(self) -> tuple[GlobalArray, ...]:
+        """Arrays of one number for each column that are read beside the sums."""
         return () if self.bias is None else (self.bias,)
 
     def emit(
@@ -227,14 +227,14 @@ class VectorEpilogue:
         # Where the sum is not in the format of what follows, it has a tile of its own.
         own = (self.join_format,) if self.join_format != end else ()
         exponents = () if self.powers is None else ("int32",)
-        vectors = (*(self.powers or ()), *self.operand_sums.values(), *addition.vectors)
+        of_rows, of_columns = self._of_rows, (*self._of_columns, *addition.of_columns)
 
         def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
             target, more = temps[2] if own else temps[0], temps[2 + len(own) :]
             value = self._value(ops, expression, ins, target, more[len(exponents) :])
             if self.powers is not None:
                 at = count + len(addition.inputs)
-                ops.op("add", more[0], ins[at], ins[at + 1])
+                ops.op("add", more[0], ins[at], ins[at + len(of_rows)])
                 ops.op("ldexp", target, value, more[0], scalar=1.0)
                 value = target
             if value.format != end:
@@ -251,8 +251,19 @@ class VectorEpilogue:
             (self.output,),
             (end, end, *own, *exponents, *scratch),
             body,
-            vectors=vectors,
+            of_rows=of_rows,
+            of_columns=of_columns,
         )
+
+    @property
+    def _of_rows(self) -> tuple[GlobalArray, ...]:
+        """The arrays of one number for each row of A that the sum needs."""
+        return (*(self.powers or ())[:1], *(array for side, array in self.operand_sums.items() if side == "a"))
+
+    @property
+    def _of_columns(self) -> tuple[GlobalArray, ...]:
+        """The arrays of one number for each column of B that the sum needs."""
+        return (*(self.powers or ())[1:], *(array for side, array in self.operand_sums.items() if side == "b"))
 
     def _value(
         self, ops: VectorOps, expression: Expression, ins: list[Any], target: LocalTile, temps: Sequence[LocalTile]
@@ -261,8 +272,9 @@ class VectorEpilogue:
         if isinstance(expression, TermValue) and ins[expression.term].format == target.format:
             tile: LocalTile = ins[expression.term]
             return tile
-        first = len(ins) - len(self.addition.vectors) - len(self.operand_sums)
-        tiles = dict(zip(self.operand_sums, ins[first:], strict=False))
+        first = len(ins) - len(self.addition.of_columns) - len(self._of_columns) - len(self._of_rows)
+        arrays = dict(zip((*self._of_rows, *self._of_columns), ins[first:], strict=False))
+        tiles = {side: arrays[array] for side, array in self.operand_sums.items()}
         extra: dict[Expression, Any] = {}
         for part in parts_of(expression):
             if isinstance(part, OperandSum):
