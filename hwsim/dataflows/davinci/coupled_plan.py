@@ -60,8 +60,8 @@ class CoupledPlan:
     """The requirements of one plan on one coupled core.
 
     operand: format of all pieces. unit: the matrix instruction. sum_format: of its results. depth: K of an instruction.
-    limits: of the device, for `operand`. placeholder_ops: vector operations per element that stand for a combination which the vector unit's fp32
-    cannot compute; 0 where it can.
+    limits: of the device, for `operand`. placeholder_ops: vector operations per element that stand for a combination
+    which the vector unit's fp32 cannot compute; 0 where it can. k_sweeps: passes over the operands, in order.
     """
 
     plan: Plan
