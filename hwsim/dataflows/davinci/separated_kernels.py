@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
 from hwsim.dataflows.davinci.vector_epilogue import WORDS, StoredTermSums, VectorEpilogue
 from hwsim.dataflows.elementwise import WORD_BITS, Pass, operand_passes
+from hwsim.dataflows.reductions import Reduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
@@ -39,7 +40,7 @@ class CubeOperand:
     source: GlobalArray
     pieces: dict[int, GlobalArray]
     formats: dict[int, str]
-    passes: tuple[Pass, ...] = ()
+    passes: tuple[Pass | Reduction, ...] = ()
 
     @property
     def arrays(self) -> list[GlobalArray]:
