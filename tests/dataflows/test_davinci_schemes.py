@@ -1,4 +1,4 @@
-"""Programs of schemes on coupled DaVinci cores: terms of several products, sums that leave the cube early, epilogues."""
+"""Programs of schemes on coupled cores: terms of several products, sums that leave the cube early, epilogues."""
 
 from __future__ import annotations
 

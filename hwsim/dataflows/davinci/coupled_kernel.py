@@ -47,8 +47,8 @@ class ColumnBlock:
 class DepthBlock:
     """One block of K of a `ColumnBlock`.
 
-    stage: number of the stage of the sweep. size: its K. start: its first element of K. slot: of its first piece of A in
-    L1. zero_at: the loops at whose first iteration its first product starts from zero (see ir.Instr).
+    stage: of the sweep, a number. size: its K. start: its first element of K. slot: of its first piece of A in L1.
+    zero_at: the loops at whose first iteration its first product starts from zero (see ir.Instr).
     """
 
     of: ColumnBlock
