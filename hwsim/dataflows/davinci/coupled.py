@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
-from hwsim.dataflows.davinci import coupled_kernel, slice_sum
+from hwsim.dataflows.davinci import coupled_kernel, join_ops
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.slice_sum import sliced_combine_pass
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, join_pass
 from hwsim.dataflows.elementwise import (
     WORD_BITS,
     Pass,
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
-PARTS = slice_sum.refuses, coupled_kernel.refuses
+PARTS = join_ops.refuses, coupled_kernel.refuses
+C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
 
 
 class CoupledDataflow:
@@ -57,7 +58,7 @@ class CoupledDataflow:
     name = NAME
     options: tuple[Option, ...] = declared.COUPLED
     tile_order = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
-    features = Features(k_group=True, choosers=("eq11",))
+    features = join_ops.FEATURES | Features(k_group=True, choosers=("eq11",))
 
     def refuses(self, gemm: Gemm) -> str:
         """What of a record no program carries, by name; empty where there is one."""
@@ -72,6 +73,8 @@ class CoupledDataflow:
         """
         plan = carried(gemm, NAME, PARTS)
         core = CoupledPlan.of(plan, gemm.unit, device)
+        if not core.has_float_sums:
+            carried(gemm, NAME, (refusals.epilogue,))
         return mapped(gemm, core, device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
@@ -147,11 +150,14 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     lengths = gemm.schedule.slice_lengths(k)
     operands = [OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)]
     output = GlobalArray("C", m, n, gemm.output)
-    targets = [output]
-    if len(lengths) > 1 or not (core.is_single or core.is_joined):
+    epilogue = OutputEpilogue.of(gemm, len(lengths))
+    is_one_sum = len(lengths) == 1 and (core.is_single or core.is_joined)
+    is_direct = is_one_sum and epilogue.is_plain and output.format == core.sum_format
+    targets, addends = [output], _addends(gemm, core)
+    if not is_direct:
         count = 1 if core.is_joined else len(plan.terms)
         targets = [GlobalArray(f"T{i + 1}", m * len(lengths), n, core.sum_format) for i in range(count)]
-    joins = [] if targets[0] is output else [_join(core, targets, output, len(lengths))]
+    joins = [] if is_direct else [_join(core, targets, output, epilogue, addends, len(lengths))]
     promotion_interval = tiling.promotion_interval(gemm.schedule.promotion_k, core.is_joined)
     if converts_a:
         core.check_conversion()
@@ -178,20 +184,41 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
             *([operands[0].source] if converts_a else operands[0].arrays),
             *operands[1].arrays,
             *(targets if joins else ()),
+            *addends.values(),
             output,
         ),
         tuple(kernels),
-        tuple(operand.source.name for operand in operands),
+        (*(operand.source.name for operand in operands), *addends),
         output.name,
         computes=_computes(core, any(operand.passes for operand in operands)),
     )
 
 
-def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray, slices: int) -> Pass:
-    """The pass that adds the slices of each term and combines the terms to C, or a placeholder with the same work."""
+def _addends(gemm: Gemm, core: CoupledPlan) -> dict[str, GlobalArray]:
+    """The arrays of C and of the bias that the caller fills, by name."""
+    (m, n, _), arrays = gemm.problem.sizes, []
+    if gemm.problem.has_c:
+        arrays.append(GlobalArray(C_INPUT, m, n, gemm.output))
+    if gemm.problem.bias is not None:
+        arrays.append(GlobalArray(BIAS, 1, n, core.sum_format))
+    return {array.name: array for array in arrays}
+
+
+def _join(
+    core: CoupledPlan,
+    terms: list[GlobalArray],
+    output: GlobalArray,
+    epilogue: OutputEpilogue,
+    addends: Mapping[str, GlobalArray],
+    slices: int,
+) -> Pass:
+    """The pass that adds the slices of each term, joins the terms and applies the epilogue, or a placeholder with the
+    same work.
+    """
     if not core.placeholder_ops:
         combine = TermValue(0) if core.is_joined else core.plan.combine
-        return sliced_combine_pass("combine", combine, terms, output, slices)
+        sums, bias = SumArrays(tuple(terms), slices), BIAS if BIAS in addends else ""
+        return join_pass("combine", combine, sums, output, epilogue, addends.get(C_INPUT), bias)
     words = 2 if format_of(output.format).bits > WORD_BITS or core.plan.arithmetic == "exact" else 1
     count = core.placeholder_ops + len(terms) * (slices - 1)
     return placeholder_pass("combine", terms, [output], count, words)

@@ -179,8 +179,9 @@ class KernelBuffers:
     stage: the barrier of a stage of both operands (not declared where nothing is staged). cta: the gate by which a CTA
     waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
     (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
-    TMEM. out, scratch, addends: of the epilogue. staging: results on their way through shared memory. spill: None where
-    all accumulators are in registers. shared: None where no CTAs share tiles.
+    TMEM. out, scratch, addends: of the epilogue; powers: the exponents by which it multiplies. converted: rows of an
+    accumulator in the format of the sums, where that is another. staging: results on their way through shared memory.
+    spill: None where all accumulators are in registers. shared: None where no CTAs share tiles.
     """
 
     every: tuple[RingBuffer, ...]
@@ -196,6 +197,8 @@ class KernelBuffers:
     out: RingBuffer | None
     scratch: tuple[RingBuffer, ...]
     addends: tuple[RingBuffer, ...]
+    powers: RingBuffer | None
+    converted: RingBuffer | None
     staging: RingBuffer | None
     spill: SpillBarriers | None
     shared: SharedSums | None

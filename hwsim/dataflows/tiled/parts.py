@@ -90,6 +90,8 @@ def kernel_buffers(design: KernelDesign) -> KernelBuffers:
         out=ending.out,
         scratch=ending.scratch,
         addends=ending.addends,
+        powers=ending.powers,
+        converted=promoted.converted,
         staging=ending.staging,
         spill=spilled,
         shared=shared,

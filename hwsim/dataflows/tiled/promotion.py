@@ -82,13 +82,19 @@ class SeparateSums:
         kernel = self.context.design.kernel
         for row, rows in chunks(place.m, part):
             self.accumulators.wait(ops, terms)
-            at_a_time = self.accumulators.rows_at_a_time(rows, self.context.design.chunk_rows)
+            converted, chunk_rows = self.context.buffers.converted, self.context.design.chunk_rows
+            at_a_time = self.accumulators.rows_at_a_time(rows, chunk_rows)
+            if converted is not None:
+                at_a_time = min(at_a_time, chunk_rows)
             for start, count in chunks(rows, at_a_time):
                 chunk = RowChunk(start, count, start == 0, start + count == rows)
                 values = self.accumulators.values(s, ops, terms, place, chunk)
                 for t in terms:
-                    total = self.sums.rows(t, place, row + start, count)
-                    ops.op("add", total, total, total if kernel.epilogue.placeholder_ops else values[t])
+                    total, value = self.sums.rows(t, place, row + start, count), values[t]
+                    if converted is not None:
+                        value = converted.whole(count, place.n)
+                        ops.op("cast", value, values[t])
+                    ops.op("add", total, total, total if kernel.epilogue.placeholder_ops else value)
                 self.accumulators.read(s, ops, terms)
             self.accumulators.give_back(ops, terms)
             for t in terms:
@@ -207,28 +213,35 @@ class PromotionBuffers(NamedTuple):
     sums: dict[int, RingBuffer]
     joins: tuple[RingBuffer, ...]
     join_barrier: Barrier | None
+    converted: RingBuffer | None
 
 
 def allocate(space: Allocation) -> PromotionBuffers:
-    """In registers: sums of whole tiles, by term (one for joined terms), and scratch for joined values."""
+    """In registers: sums of whole tiles, by term (one for joined terms); scratch for joined and converted values."""
     design, kernel = space.design, space.kernel
     summed = [0] if kernel.joined else [t for t, promoted in enumerate(design.promoted) if promoted]
     size = space.blocking.m * space.blocking.n
-    sums = {t: space.ring(f"sum{t}", space.family.registers, 1, size, design.accumulator) for t in summed}
+    registers = space.family.registers
+    sums = {t: space.ring(f"sum{t}", registers, 1, size, design.sum_format) for t in summed}
     joins = _allocate_joins(space)
     straight = bool(design.sequential_joins) and not design.in_registers and not design.sequential_joins[0].own
-    return PromotionBuffers(sums, joins, space.barrier("join0", 1) if straight else None)
+    barrier = space.barrier("join0", 1) if straight else None
+    converted: RingBuffer | None = None
+    if design.converts and any(design.promoted) and not kernel.joined:
+        size = design.chunk_rows * space.blocking.n
+        converted = space.ring("converted", registers, 1, size, design.sum_format)
+    return PromotionBuffers(sums, joins, barrier, converted)
 
 
 def _allocate_joins(space: Allocation) -> tuple[RingBuffer, ...]:
-    design, value, form = space.design, space.kernel.epilogue.value, space.kernel.epilogue.format
+    design, value, form = space.design, space.kernel.epilogue.value, space.kernel.epilogue.join_format
     registers, n = space.family.registers, space.blocking.n
     if design.sequential_joins:
         return (space.ring("join0", registers, 1, space.blocking.m * n, form),)
     if not space.kernel.joined or value is None:
         return ()
     chunk = design.chunk_rows * n
-    return tuple(space.ring(f"join{i}", registers, 1, chunk, form) for i in range(depth(value) + 1))
+    return tuple(space.ring(f"join{i}", registers, 1, chunk, form) for i in range(depth(value, design.converts) + 1))
 
 
 def check(design: KernelDesign) -> None:

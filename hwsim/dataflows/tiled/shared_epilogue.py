@@ -109,6 +109,6 @@ def check(design: KernelDesign) -> None:
         )
     if workspace.format not in LANE_FORMATS["add"]:
         raise UnsupportedError(
-            f"tiles whose K CTAs share: programs add sums in {' and '.join(LANE_FORMATS['add'])}, "
+            f"tiles whose K CTAs share: programs add sums in {', '.join(LANE_FORMATS['add'])}, "
             f"and {design.unit_name} gives {workspace.format}"
         )
