@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.core_grid import CoreGrid, GridShare, KSlice
-from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, Sweep, slot_bytes
+from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, OperandSweep, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
 from hwsim.gemm.plan import TermValue
@@ -34,7 +34,7 @@ class ColumnBlock:
     uses this A for the first time, and loads it; is_last: the A is released after this block of C.
     """
 
-    sweep: Sweep
+    sweep: OperandSweep
     part: KSlice
     row: Span
     group: Span

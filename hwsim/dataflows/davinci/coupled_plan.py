@@ -26,11 +26,11 @@ C_BYTES = 4  # of an element of C in L0C
 CONVERTED_BYTES = 4  # of an element of A between the steps of its split, fp32
 
 
-Product = tuple[int, int, int]  # slot of L0C, piece of A, piece of B
+PieceProduct = tuple[int, int, int]  # slot of L0C, piece of A, piece of B
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class OperandSweep:
     """One pass over the operands, with the terms that are accumulated at the same time.
 
     stages: run one after another over a group of blocks of A. alternates: the products of a stage take turns,
@@ -39,7 +39,7 @@ class Sweep:
     """
 
     terms: tuple[int, ...]
-    stages: tuple[tuple[Product, ...], ...]
+    stages: tuple[tuple[PieceProduct, ...], ...]
     alternates: bool
     leaves_each: bool
     value: Expression
@@ -77,7 +77,7 @@ class CoupledPlan:
     depth: int
     limits: Limits
     placeholder_ops: int
-    k_sweeps: tuple[Sweep, ...]
+    k_sweeps: tuple[OperandSweep, ...]
 
     @classmethod
     def of(cls, gemm: Gemm, unit: str, device: Device) -> CoupledPlan:
@@ -238,7 +238,7 @@ def _is_single(plan: Plan) -> bool:
     return isinstance(plan.combine, TermValue) and len(plan.terms) == 1
 
 
-def _sweeps(plan: Plan) -> tuple[Sweep, ...]:
+def _sweeps(plan: Plan) -> tuple[OperandSweep, ...]:
     """The sweeps of a plan, in order: one of all terms where these join after every `k_group`, else one of each term.
 
     Raises UnsupportedError for what the kernel does not add up.
@@ -250,7 +250,7 @@ def _sweeps(plan: Plan) -> tuple[Sweep, ...]:
             )
         products = [(slot, *product) for slot, term in enumerate(plan.terms) for product in term.products]
         by_b = tuple(sorted(products, key=lambda product: product[2]))  # those that share a piece of B in turn
-        return (Sweep(tuple(range(len(plan.terms))), (by_b,), False, False, plan.combine),)
+        return (OperandSweep(tuple(range(len(plan.terms))), (by_b,), False, False, plan.combine),)
     sweeps = []
     for number, term in enumerate(plan.terms):
         if isinstance(term.k_group, int):
@@ -262,9 +262,9 @@ def _sweeps(plan: Plan) -> tuple[Sweep, ...]:
             raise UnsupportedError("the davinci dataflow adds terms of one stage to C after every instruction")
         stages = tuple(_products(stage) for stage in term.stages)
         alternates = any(len(stage) > 1 for stage in stages)
-        sweeps.append(Sweep((number,), stages, alternates, leaves_each, TermValue(0)))
+        sweeps.append(OperandSweep((number,), stages, alternates, leaves_each, TermValue(0)))
     return tuple(sweeps)
 
 
-def _products(stage: Stage) -> tuple[Product, ...]:
+def _products(stage: Stage) -> tuple[PieceProduct, ...]:
     return tuple((0, a, b) for a, b in stage.products)

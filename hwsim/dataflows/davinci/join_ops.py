@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.plan import Expression
     from hwsim.gemm.record import Gemm
 
-Step = Callable[[LocalTile, LocalTile], None]  # emits target = step(value)
+EpilogueStep = Callable[[LocalTile, LocalTile], None]  # emits target = step(value)
 EPILOGUE_TILES = 2  # scratch tiles of `OutputEpilogue.emit`
 MOST_TERMS = 16  # that one pass joins
 WORD_BITS = 32
@@ -96,9 +96,11 @@ class OutputEpilogue:
         if value is not target:
             ops.op(conversion(value.format, target.format), target, value)
 
-    def _steps(self, ops: VectorOps, c: LocalTile | None, bias: LocalTile | None, scratch: LocalTile) -> list[Step]:
+    def _steps(
+        self, ops: VectorOps, c: LocalTile | None, bias: LocalTile | None, scratch: LocalTile
+    ) -> list[EpilogueStep]:
         """The instructions on the sum, in order."""
-        steps: list[Step] = []
+        steps: list[EpilogueStep] = []
         if self.alpha != 1 and (c is None or self.is_cut):
             steps.append(lambda target, value: ops.op("scale", target, value, scalar=self.alpha))
         if c is not None:
