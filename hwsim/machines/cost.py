@@ -211,8 +211,8 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
     time = model.timing
     m_blocks, n_blocks, k_blocks = mma_blocks(instr, model)
     target = instr.writes[0]
-    memories = (scope.memory(instr.reads[0]), scope.memory(instr.reads[1]))
-    a, b = instr.reads
+    a, b = instr.operand("a"), instr.operand("b")
+    memories = (scope.memory(a), scope.memory(b))
     needs_transpose = isinstance(a, LocalTile) and isinstance(b, LocalTile) and (a.order, b.order) != K_MAJOR
     interval = model.interval_cycles(memories, (target.rows, target.cols), needs_transpose)
     block, latency = m_blocks * n_blocks * interval.numerator, time.accumulate_latency_cycles * interval.denominator
@@ -224,7 +224,7 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
 
 
 def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, window: int) -> Cost:
-    target, source = instr.writes[0], instr.reads[0]
+    target, source = instr.writes[0], instr.operand("source")
     tile = target if isinstance(target, GlobalTile) else source
     overhead, tail = instr.repeat * ticks(link.overhead_cycles), ticks(link.startup_cycles)
     if not isinstance(tile, GlobalTile):
@@ -312,7 +312,7 @@ def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
         addition = ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
         return Cost(instr.repeat * max(software) * addition)
     repeats = -(-elements * widest // (8 * vector.repeat_bytes))
-    widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.reads[0])
+    widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.operand("source"))
     occupancy = 0
     for opcode in opcodes:
         each = exact(known.get("widen" if widens else opcode, known[opcode]))
