@@ -19,21 +19,21 @@ from hwsim.numerics.units import FusedUnit
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.model import InstructionModel
-    from hwsim.machines.kernel_plan import Source
+    from hwsim.machines.kernel_plan import PanelSource
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
-Reader = Callable[["Product"], tuple[Codes, Codes]]
+Reader = Callable[["ChainedProduct"], tuple[Codes, Codes]]
 ARRANGED_BYTES = 1 << 23  # of operands that are stored one after the other for one call
 SHORT = 128  # elements of K, up to which products are
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ChainedProduct:
     """The operands of an instruction. scale: the accumulator counts times 2^-scale before it."""
 
-    a: Source
-    b: Source
+    a: PanelSource
+    b: PanelSource
     scale: int = 0
 
     @property
@@ -41,7 +41,7 @@ class Product:
         """The length along K."""
         return self.a.length
 
-    def follows(self, other: Product, depth: int) -> bool:
+    def follows(self, other: ChainedProduct, depth: int) -> bool:
         """Whether it goes on along K where the other ends, at a multiple of `depth`."""
         return (
             not self.scale
@@ -50,18 +50,18 @@ class Product:
             and (self.b.value, self.b.row, self.b.col) == (other.b.value, other.b.row + other.k, other.b.col)
         )
 
-    def with_next(self, k: int) -> Product:
+    def with_next(self, k: int) -> ChainedProduct:
         """Both together: `k` elements longer."""
         a, b = (replace(source, length=source.length + k) for source in (self.a, self.b))
-        return Product(a, b, self.scale)
+        return ChainedProduct(a, b, self.scale)
 
 
 class ChainedProducts:
     """The calls that compute a chain of instructions of one kind."""
 
-    def __init__(self, spec: DotSpec, model: InstructionModel, products: Sequence[Product]) -> None:
+    def __init__(self, spec: DotSpec, model: InstructionModel, products: Sequence[ChainedProduct]) -> None:
         self.spec, self.model = spec, model
-        joined: list[Product] = []
+        joined: list[ChainedProduct] = []
         for product in products:
             if joined and product.follows(joined[-1], model.k):
                 joined[-1] = joined[-1].with_next(product.k)
@@ -105,7 +105,7 @@ class ChainedProducts:
         assert value is not None
         return value
 
-    def _beside(self, at: int, pair: tuple[Codes, Codes]) -> Sequence[Product]:
+    def _beside(self, at: int, pair: tuple[Codes, Codes]) -> Sequence[ChainedProduct]:
         """The products after this one that one call takes with it, because each alone is short."""
         (rows, k), cols = pair[0].shape, pair[1].shape[1]
         first, size = self.products[at], (rows + cols) * pair[0].itemsize

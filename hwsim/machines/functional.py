@@ -19,25 +19,21 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.formats import Format, code_dtype, format_of
-from hwsim.machines.chained_products import ChainedProducts, Product
-from hwsim.machines.kernel_plan import Group, KernelPlan, Source, Step, kernel_plan
-from hwsim.machines.kernel_values import ARRAY, ZERO, kernel_values
-from hwsim.machines.regions import Region
+from hwsim.machines.areas import Area
+from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
+from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
+from hwsim.machines.kernel_values import ARRAY, ZERO
 from hwsim.machines.words import as_read
-from hwsim.program.forms import parts_of
-from hwsim.program.identity_cache import IdentityCache
-from hwsim.program.ir import Kernel, Program
+from hwsim.program.ir import Program
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
 
 Codes = NDArray[Any]
-PANEL_ELEMENTS = 1 << 18  # of a panel of products
 LANE_ELEMENTS = 1 << 16  # of a panel of elementwise work alone
 PANEL_COLS = 1 << 10
 LEAST_ROWS = 8  # of a panel, where threads share a region
-KERNELS, VALUES = 256, 1 << 18  # whose plans are kept, at most
 
 
 def run(
@@ -69,24 +65,11 @@ def run(
     for number, kernel in enumerate(program.kernels):
         if before_kernel is not None:
             before_kernel(number, arrays)
-        plan = plan_of(kernel, program, device)
+        plan = plan_of(kernel, program.arrays, device)
         _KernelRun(plan, program, device, arrays, vector, backend).run(threads)
         if progress is not None:
             progress((number + 1) / len(program.kernels))
     return arrays[program.output]
-
-
-def plan_of(kernel: Kernel, program: Program, device: Device) -> KernelPlan:
-    """The plan of a kernel; cached."""
-    of = kernel, program.arrays, *parts_of(device)
-    found = _PLANS.get(*of)
-    if found is None:
-        found = kernel_plan(kernel_values(kernel, program.arrays, tuple(device.engines)))
-        _PLANS.put(found, len(found.values.values) + len(found.values.stores), *of)
-    return found
-
-
-_PLANS: IdentityCache[KernelPlan] = IdentityCache(KERNELS, VALUES)
 
 
 class _KernelRun:
@@ -109,14 +92,14 @@ class _KernelRun:
         self.instrs, self.tiles = values.forms, [[format_of(name) for name in names] for names in values.formats]
         self.read_arrays = [arrays[name] for name in self.names]
         self.written: dict[int, Codes] = {}
-        self.kept: dict[int, list[tuple[Region, Codes]]] = {}
+        self.kept: dict[int, list[tuple[Area, Codes]]] = {}
         self.constants: dict[int, Codes] = {}
 
     def run(self, threads: int) -> None:
         """Execute the kernel with `threads` host threads."""
         with np.errstate(all="ignore"):
             for value, step in self.plan.constants.items():
-                self.constants[value] = self._computed(step, Region(0, 0, 1, 1), {}, None, 1)
+                self.constants[value] = self._computed(step, Area(0, 0, 1, 1), {}, None, 1)
             for value, target in self.plan.copies:
                 region = target.region.moved(target.rows, target.cols)
                 to = self._target(target.array)
@@ -160,7 +143,7 @@ class _KernelRun:
             if self.instrs[step.forms[0]].opcode == "mma"
         }
         elements = PANEL_ELEMENTS if chains else LANE_ELEMENTS
-        panels: list[Region] = []
+        panels: list[Area] = []
         for region in group.regions:
             cols = min(region.cols, PANEL_COLS)
             rows = max(LEAST_ROWS, elements // cols)
@@ -180,7 +163,7 @@ class _KernelRun:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _panel(self, group: Group, panel: Region, chains: Mapping[int, ChainedProducts], threads: int) -> None:
+    def _panel(self, group: Group, panel: Area, chains: Mapping[int, ChainedProducts], threads: int) -> None:
         made: dict[int, Codes] = {}
         with np.errstate(all="ignore"):  # of this thread
             for number, step in enumerate(group.steps):
@@ -194,7 +177,7 @@ class _KernelRun:
                     if region.covers(panel):
                         codes[_slices(panel.moved(-region.row, -region.col))] = made[number]
 
-    def _deliver(self, group: Group, value: int, panel: Region, codes: Codes) -> None:
+    def _deliver(self, group: Group, value: int, panel: Area, codes: Codes) -> None:
         """Write a panel's part of a value to the arrays that hold it."""
         for target in group.stored.get(value, ()):
             part = target.region.moved(target.rows, target.cols).meet(panel)
@@ -203,13 +186,13 @@ class _KernelRun:
                 self.written[target.array][_slices(place)] = codes[_slices(part.moved(-panel.row, -panel.col))]
 
     def _computed(
-        self, step: Step, panel: Region, made: Mapping[int, Codes], chain: ChainedProducts | None, threads: int
+        self, step: ValueStep, panel: Area, made: Mapping[int, Codes], chain: ChainedProducts | None, threads: int
     ) -> Codes:
         """The codes of a step's value over a panel."""
         form = step.forms[0]
         formats = self.tiles[form]
 
-        def read(source: Source, fmt: Format) -> Codes:
+        def read(source: PanelSource, fmt: Format) -> Codes:
             if source.step is not None:
                 return made[source.step]
             return self._codes_of(source.value, source.of(panel), code_dtype(fmt))
@@ -224,20 +207,20 @@ class _KernelRun:
         self.vector.execute(self.instrs[form], (out, formats[0]), sources)
         return out
 
-    def _chain(self, step: Step) -> ChainedProducts:
+    def _chain(self, step: ValueStep) -> ChainedProducts:
         unit = self.instrs[step.forms[0]].unit
         assert unit is not None
         products = [
-            Product(a, b, self.instrs[form].scale_exponent)
+            ChainedProduct(a, b, self.instrs[form].scale_exponent)
             for form, (a, b) in zip(step.forms, step.operands, strict=True)
         ]
         return ChainedProducts(dot_spec(self.device, unit), instruction(self.device, unit), products)
 
-    def _codes_of(self, value: int, region: Region, dtype: np.dtype[Any]) -> Codes:
+    def _codes_of(self, value: int, region: Area, dtype: np.dtype[Any]) -> Codes:
         """The codes of a region of a value that is there. dtype: of memory that nobody wrote."""
         if self.kinds[value] == ARRAY:
-            part: Codes = self.read_arrays[self.forms[value]][_slices(region)]
-            return part
+            stored: Codes = self.read_arrays[self.forms[value]][_slices(region)]
+            return stored
         if self.kinds[value] == ZERO or value in self.constants:
             one = self.constants[value] if value in self.constants else self.backend.zeros((1, 1), dtype)
             same: Codes = np.broadcast_to(one, (region.rows, region.cols))
@@ -258,12 +241,12 @@ class _KernelRun:
         first, count = self.plan.values.values[value, [1, 3]].tolist()
         patches = self.plan.values.patches[first : first + count].tolist()
         layout, *place = patches[0][:5]
-        wanted = Region(*place)
+        wanted = Area(*place)
         name, width = self.plan.values.layouts[layout]
         if not width:  # a global array
             out = self.backend.empty((wanted.rows, wanted.cols), code_dtype(format_of(name)))
             for _, *place, source, row, col in patches:
-                part = Region(*place).meet(wanted)
+                part = Area(*place).meet(wanted)
                 if part is not None:
                     codes = self._codes_of(source, part.moved(row, col), out.dtype)
                     out[_slices(part.moved(-wanted.row, -wanted.col))] = codes
@@ -275,17 +258,17 @@ class _KernelRun:
         )
         memory = self.backend.zeros((size,), np.uint8)
         for (_, *place, source, row, col), (fmt, own) in zip(patches, layouts, strict=True):
-            part, dtype = Region(*place), code_dtype(format_of(fmt))
+            part, dtype = Area(*place), code_dtype(format_of(fmt))
             _in_slot(memory, part, own, dtype)[...] = self._codes_of(source, part.moved(row, col), dtype)
         return _in_slot(memory, wanted, width, code_dtype(format_of(name))).copy()
 
 
-def _in_slot(memory: Codes, part: Region, width: int, dtype: np.dtype[Any]) -> Codes:
+def _in_slot(memory: Codes, part: Area, width: int, dtype: np.dtype[Any]) -> Codes:
     """A tile of a slot's bytes, whose rows have `width` elements."""
     rows = part.row + part.rows
     flat = memory[: rows * width * dtype.itemsize].view(dtype).reshape(rows, width)
     return flat[part.row :, part.col : part.col + part.cols]
 
 
-def _slices(region: Region) -> tuple[slice, slice]:
+def _slices(region: Area) -> tuple[slice, slice]:
     return slice(region.row, region.row + region.rows), slice(region.col, region.col + region.cols)

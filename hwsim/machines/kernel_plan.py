@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hwsim.machines.areas import Area, union, visible
 from hwsim.machines.kernel_values import (
     ARRAY,
     COLS_FIXED,
@@ -22,12 +23,21 @@ from hwsim.machines.kernel_values import (
     ROWS_FIXED,
     ZERO,
     KernelValues,
+    kernel_values,
 )
-from hwsim.machines.regions import Region, union, visible
+from hwsim.program.forms import parts_of
+from hwsim.program.identity_cache import IdentityCache
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.program.ir import GlobalArray, Kernel
+
+PANEL_ELEMENTS = 1 << 18  # of a panel of products, at most where its columns are fewer
+KERNELS, VALUES = 256, 1 << 16  # of which plans are kept, at most
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PanelSource:
     """What a step reads for a panel. value: its number; step: the earlier step of the group that computes it (None: a
     value that is kept, a global array, or memory that nobody wrote).
 
@@ -42,15 +52,15 @@ class Source:
     length: int
     step: int | None = None
 
-    def of(self, panel: Region) -> Region:
+    def of(self, panel: Area) -> Area:
         """The region for a panel."""
         row, rows = (self.row, self.length) if self.axes & ROWS_FIXED else (panel.row + self.row, panel.rows)
         col, cols = (self.col, self.length) if self.axes & COLS_FIXED else (panel.col + self.col, panel.cols)
-        return Region(row, col, rows, cols)
+        return Area(row, col, rows, cols)
 
 
 @dataclass(slots=True)
-class Step:
+class ValueStep:
     """One value over a panel, or a chain of products in one accumulator.
 
     form: of its instruction; of a chain, that of the first. operands: of each instruction, in order, without the
@@ -60,12 +70,12 @@ class Step:
 
     value: int
     forms: list[int]
-    operands: list[tuple[Source, ...]]
-    start: Source | None = None
+    operands: list[tuple[PanelSource, ...]]
+    start: PanelSource | None = None
     finished: list[int] = field(default_factory=list)
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[PanelSource]:
         """Everything that it reads."""
         found = [source for sources in self.operands for source in sources]
         return found if self.start is None else [self.start, *found]
@@ -76,7 +86,7 @@ class Target:
     """A region of a global array that holds a value's region, which begins `rows`, `cols` on in the value."""
 
     array: int
-    region: Region
+    region: Area
     rows: int
     cols: int
 
@@ -89,8 +99,8 @@ class Group:
     the one value, where it is one. unused: kept values that nobody reads after this group.
     """
 
-    regions: tuple[Region, ...]
-    steps: tuple[Step, ...]
+    regions: tuple[Area, ...]
+    steps: tuple[ValueStep, ...]
     results: Mapping[int, int]
     kept: frozenset[int]
     stored: Mapping[int, tuple[Target, ...]]
@@ -106,9 +116,25 @@ class KernelPlan:
 
     values: KernelValues
     groups: tuple[Group, ...]
-    constants: Mapping[int, Step]
+    constants: Mapping[int, ValueStep]
     copies: tuple[tuple[int, Target], ...]
     read: frozenset[int]
+
+
+def plan_of(kernel: Kernel, arrays: tuple[GlobalArray, ...], device: Device) -> KernelPlan:
+    """The plan of a kernel on a device, which is kept for its next execution.
+
+    Raises ProgramError when the streams of a core deadlock.
+    """
+    of = kernel, arrays, *parts_of(device)
+    found = _PLANS.get(*of)
+    if found is None:
+        found = kernel_plan(kernel_values(kernel, arrays, tuple(device.engines)))
+        _PLANS.put(found, len(found.values.values) + len(found.values.stores), *of)
+    return found
+
+
+_PLANS: IdentityCache[KernelPlan] = IdentityCache(KERNELS, VALUES)
 
 
 def kernel_plan(values: KernelValues) -> KernelPlan:
@@ -144,12 +170,12 @@ class _Graph:
         return found
 
 
-def _operands(row: Sequence[int]) -> tuple[Source, ...]:
+def _operands(row: Sequence[int]) -> tuple[PanelSource, ...]:
     axes, count, width = row[HEAD.index("axes")], row[HEAD.index("count")], len(OPERAND)
     found = []
     for i in range(count):
         value, first_row, first_col, length = row[len(HEAD) + width * i : len(HEAD) + width * (i + 1)]
-        found.append(Source(value, first_row, first_col, axes >> 2 * i & 3, length))
+        found.append(PanelSource(value, first_row, first_col, axes >> 2 * i & 3, length))
     return tuple(found)
 
 
@@ -160,8 +186,8 @@ class _Needs:
         self.graph = graph
         self.targets = _targets(values)
         self.kept: set[int] = set()
-        wanted: list[list[Region]] = [[] for _ in graph.kinds]
-        self.regions: list[tuple[Region, ...]] = [()] * len(graph.kinds)
+        wanted: list[list[Area]] = [[] for _ in graph.kinds]
+        self.regions: list[tuple[Area, ...]] = [()] * len(graph.kinds)
         for value, targets in self.targets.items():
             if graph.is_computed(value):
                 self.kept.add(value)
@@ -180,14 +206,14 @@ class _Needs:
                     if source.axes:
                         self.kept.add(source.value)
 
-    def _of_patches(self, value: int, wanted: list[list[Region]]) -> None:
+    def _of_patches(self, value: int, wanted: list[list[Area]]) -> None:
         """Take note of what a patchwork needs: all that it covers."""
         (_, *place, _, _, _), *_ = patches = self.graph.patches(value)
-        self.regions[value] = (Region(0, 0, *place[2:]),)
+        self.regions[value] = (Area(0, 0, *place[2:]),)
         self.kept.add(value)
         for _, row, col, rows, cols, source, value_row, value_col in patches:
             if self.graph.is_computed(source):
-                wanted[source].append(Region(row, col, rows, cols).moved(value_row, value_col))
+                wanted[source].append(Area(row, col, rows, cols).moved(value_row, value_col))
                 self.kept.add(source)
 
 
@@ -199,7 +225,7 @@ def _targets(values: KernelValues) -> dict[int, list[Target]]:
     found: dict[int, list[Target]] = defaultdict(list)
     for array, rows in by_array.items():
         different = {key: i for i, key in enumerate(dict.fromkeys(tuple(row[5:8]) for row in rows))}
-        parts = visible([Region(*row[1:5]) for row in rows], [different[tuple(row[5:8])] for row in rows])
+        parts = visible([Area(*row[1:5]) for row in rows], [different[tuple(row[5:8])] for row in rows])
         keys = list(different)
         for owner, regions in parts.items():
             value, value_row, value_col = keys[owner]
@@ -302,7 +328,7 @@ def _group(graph: _Graph, needs: _Needs, homes: Mapping[int, _Home], members: Se
     if graph.kinds[members[0]] == PATCHWORK:
         return Group(regions, (), {}, frozenset(), stored, patchwork=members[0])
     uses: Counter[int] = Counter(source.value for value in members for source in graph.operands[value])
-    steps: list[Step] = []
+    steps: list[ValueStep] = []
     step_of: dict[int, int] = {}
     for value in members:
         home, form = homes[value], graph.forms[value]
@@ -318,17 +344,17 @@ def _group(graph: _Graph, needs: _Needs, homes: Mapping[int, _Home], members: Se
                 step_of[value] = start.step
                 continue
         step_of[value] = len(steps)
-        steps.append(Step(value, [form], [tuple(sources)], start))
+        steps.append(ValueStep(value, [form], [tuple(sources)], start))
     return _finished(Group(regions, tuple(steps), {value: step_of[value] for value in kept}, frozenset(), stored))
 
 
-def _continues(graph: _Graph, before: Step, form: int) -> bool:
+def _continues(graph: _Graph, before: ValueStep, form: int) -> bool:
     """Whether an instruction of this form goes on with the chain of a step."""
     last, instr = (graph.values.forms[one] for one in (before.forms[-1], form))
     return last.opcode == instr.opcode == "mma" and last.unit == instr.unit
 
 
-def _placed(source: Source, home: _Home, step_of: Mapping[int, int], kept: Collection[int]) -> Source:
+def _placed(source: PanelSource, home: _Home, step_of: Mapping[int, int], kept: Collection[int]) -> PanelSource:
     """A source of a value with this home, from the panel's first element."""
     row = source.row if source.axes & ROWS_FIXED else source.row + home.row
     col = source.col if source.axes & COLS_FIXED else source.col + home.col
@@ -350,17 +376,17 @@ def _finished(group: Group) -> Group:
     return group
 
 
-def _constants(graph: _Graph, used: Collection[int]) -> dict[int, Step]:
+def _constants(graph: _Graph, used: Collection[int]) -> dict[int, ValueStep]:
     """The constants that are read, and those that they are made of, in order."""
     needed = {value for value in used if graph.free[value]}
     for value in range(len(graph.kinds) - 1, -1, -1):
         if value in needed:
             needed |= {source.value for source in graph.operands[value]}
-    steps: dict[int, Step] = {}
+    steps: dict[int, ValueStep] = {}
     for value in sorted(needed):
         if graph.kinds[value] != RESULT:
             continue
         form, sources = graph.forms[value], list(graph.operands[value])
         start = sources.pop() if len(sources) > len(graph.values.formats[form]) - 1 else None
-        steps[value] = Step(value, [form], [tuple(sources)], start)
+        steps[value] = ValueStep(value, [form], [tuple(sources)], start)
     return steps
