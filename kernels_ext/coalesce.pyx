@@ -36,12 +36,12 @@ cdef enum:
     PATCHWORK = 3  # of several values, beside or over one another
     VALUE_HEAD = 4
     OPERAND = 4
-    VALUE_COLUMNS = 32
+    VALUE_COLUMNS = 36
     ROWS_FIXED = 1  # bits of a tile's axes
     COLS_FIXED = 2
 
 # Value: kind; array, form of the instruction, or first patch; axes (2 bits for each operand: its rows, its columns are
-# the same for all regions); number of operands or patches; operands: 7 x (value, row, column, length along the fixed
+# the same for all regions); number of operands or patches; operands: 8 x (value, row, column, length along the fixed
 # axis). The element (i, j) of a value takes the element (row + i, column + j) of an operand, or (row, column) and on
 # along a fixed axis. Of a patchwork the operands are: rows, columns, layout.
 # Patch, store: layout (of a store: array), row, column, rows, columns, value, row and column of the value's element at
@@ -255,8 +255,8 @@ cdef class Coalescer:
         self.widths, self.code_bytes = np.asarray(widths, np.int64), np.asarray(code_bytes, np.int64)
         self.axes = np.asarray(axes, np.int64)
         for i in range(self.instr.shape[0]):
-            if self.instr[i, 4] + self.instr[i, 5] > MAX_TILES - 1:
-                raise ValueError(f"instruction {i} has more than {MAX_TILES - 1} tiles")
+            if self.instr[i, 5] >= MAX_TILES:
+                raise ValueError(f"an instruction reads {self.instr[i, 5]} tiles; at most {MAX_TILES - 1} are allowed")
         base = np.concatenate([[0], np.cumsum(np.asarray(flat.buffer_slots))]).astype(np.int64)
         self.slot_base, self.n_slots = base, int(base[len(base) - 1])
         self.slots = <Store*>calloc(self.n_slots + 1, sizeof(Store))

@@ -12,7 +12,7 @@ class Coalescer:
     elements of such a row; code_bytes, host bytes of a code; axes, 1 where all regions of the result take the same rows
     of this operand, 2 for columns, 3 for both.
 
-    Raises ValueError for an instruction with more than 7 tiles.
+    Raises ValueError for an instruction that reads more than 7 tiles.
     """
 
     def __init__(

@@ -5,15 +5,15 @@ The module knows instructions and where along K each takes its operands; no prog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.instruction_order import in_instruction_order
-from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.machines.kernel_values import ROWS_FIXED
+from hwsim.machines.products import RoleCodes, in_steps, product
 from hwsim.numerics.units import FusedUnit
 
 if TYPE_CHECKING:
@@ -23,37 +23,46 @@ if TYPE_CHECKING:
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
-Reader = Callable[["ChainedProduct"], tuple[Codes, Codes]]
+Reader = Callable[["ChainedProduct"], RoleCodes]
 ARRANGED_BYTES = 1 << 23  # of operands that are stored one after the other for one call
 SHORT = 128  # elements of K, up to which products are
 
 
 @dataclass(frozen=True, slots=True)
 class ChainedProduct:
-    """The operands of an instruction. scale: the accumulator counts times 2^-scale before it."""
+    """The operands of an instruction by role. scale: the accumulator counts times 2^-scale before it."""
 
-    a: PanelSource
-    b: PanelSource
+    operands: Mapping[str, PanelSource]
     scale: int = 0
 
     @property
     def k(self) -> int:
         """The length along K."""
-        return self.a.length
+        return self.operands["b"].length
 
     def follows(self, other: ChainedProduct, depth: int) -> bool:
         """Whether it goes on along K where the other ends, at a multiple of `depth`."""
         return (
             not self.scale
             and other.k % depth == 0
-            and (self.a.value, self.a.row, self.a.col) == (other.a.value, other.a.row, other.a.col + other.k)
-            and (self.b.value, self.b.row, self.b.col) == (other.b.value, other.b.row + other.k, other.b.col)
+            and self.operands.keys() == other.operands.keys()
+            and all(_goes_on(source, other.operands[role]) for role, source in self.operands.items())
         )
 
-    def with_next(self, k: int) -> ChainedProduct:
-        """Both together: `k` elements longer."""
-        a, b = (replace(source, length=source.length + k) for source in (self.a, self.b))
-        return ChainedProduct(a, b, self.scale)
+    def with_next(self, other: ChainedProduct) -> ChainedProduct:
+        """Both together."""
+        longer = {
+            role: replace(source, length=source.length + other.operands[role].length)
+            for role, source in self.operands.items()
+        }
+        return ChainedProduct(longer, self.scale)
+
+
+def _goes_on(source: PanelSource, before: PanelSource) -> bool:
+    """Whether an operand begins along K where another ends."""
+    along = (before.length, 0) if before.axes & ROWS_FIXED else (0, before.length)
+    place = before.row + along[0], before.col + along[1]
+    return (source.value, source.axes, source.row, source.col) == (before.value, before.axes, *place)
 
 
 class ChainedProducts:
@@ -62,11 +71,11 @@ class ChainedProducts:
     def __init__(self, spec: DotSpec, model: InstructionModel, products: Sequence[ChainedProduct]) -> None:
         self.spec, self.model = spec, model
         joined: list[ChainedProduct] = []
-        for product in products:
-            if joined and product.follows(joined[-1], model.k):
-                joined[-1] = joined[-1].with_next(product.k)
+        for one in products:
+            if joined and one.follows(joined[-1], model.k):
+                joined[-1] = joined[-1].with_next(one)
             else:
-                joined.append(product)
+                joined.append(one)
         self.products = joined
         self.divides = (
             isinstance(spec.unit, FusedUnit)
@@ -76,46 +85,49 @@ class ChainedProducts:
         )
 
     def run(self, read: Reader, start: Codes | None, backend: Backend, threads: int) -> Codes:
-        """The accumulator after the chain. read: the codes of a product's operands. start: the accumulator before the
-        chain (None: +0).
+        """The accumulator after the chain. read: the codes of a product's operands by role. start: the accumulator
+        before the chain (None: +0).
         """
         value, at, is_own = start, 0, False
         while at < len(self.products):
-            pairs = [read(self.products[at])]
-            pairs += [read(product) for product in self._beside(at, pairs[0])]
-            products = self.products[at : at + len(pairs)]
-            at += len(pairs)
-            scale = products[0].scale if value is not None else 0
-            divide = None
-            if len(pairs) > 1:
-                depths = [-(-product.k // self.model.k) * self.model.k for product in products]
-                parts = [_arranged(pairs, depths)]
-                scales = [scale, *(product.scale for product in products[1:])]
-                divide, scale = self._divisions(depths, scales), 0
+            operands = [read(self.products[at])]
+            operands += [read(one) for one in self._beside(at, operands[0])]
+            products = self.products[at : at + len(operands)]
+            at += len(operands)
+            scale, divide = products[0].scale if value is not None else 0, None
+            if len(operands) > 1:
+                depths = [-(-one.k // self.model.k) * self.model.k for one in products]
+                parts: list[RoleCodes] = [_arranged(operands, depths)]
+                divide, scale = self._divisions(depths, [scale, *(one.scale for one in products[1:])]), 0
             else:
-                parts = self._whole_instructions(*pairs[0])
-            for x, y in parts:
-                out = value if is_own else None
-                if scale and value is not None:
-                    rule = self.model.scale_input_d_rule
-                    value = scaled_gemm(self.spec, x, y, value, scale, rule, backend=backend, out=out, threads=threads)
-                else:
-                    value = backend.gemm(self.spec, x, y, value, divide=divide, out=out, threads=threads)
+                parts = in_steps(operands[0], self.model.k, self.spec.scale_block)
+            for part in parts:
+                value = product(
+                    self.spec,
+                    part,
+                    value,
+                    scale_d=scale,
+                    rule=self.model.scale_input_d_rule,
+                    backend=backend,
+                    divide=divide,
+                    out=value if is_own else None,
+                    threads=threads,
+                )
                 scale, is_own = 0, True
         assert value is not None
         return value
 
-    def _beside(self, at: int, pair: tuple[Codes, Codes]) -> Sequence[ChainedProduct]:
+    def _beside(self, at: int, operands: RoleCodes) -> Sequence[ChainedProduct]:
         """The products after this one that one call takes with it, because each alone is short."""
-        (rows, k), cols = pair[0].shape, pair[1].shape[1]
-        first, size = self.products[at], (rows + cols) * pair[0].itemsize
-        if k > SHORT or (first.scale and not self.divides):
+        a, b = operands["a"], operands["b"]
+        first, k = self.products[at], a.shape[1]
+        if k > SHORT or operands.keys() != {"a", "b"} or (first.scale and not self.divides):
             return ()
-        most, end = ARRANGED_BYTES // size, at + 1
+        most, end = ARRANGED_BYTES // ((len(a) + b.shape[1]) * a.itemsize), at + 1
         while end < len(self.products):
-            product = self.products[end]
-            k += product.k
-            if product.k > SHORT or k > most or (product.scale and not self.divides):
+            one = self.products[end]
+            k += one.k
+            if one.k > SHORT or k > most or (one.scale and not self.divides):
                 break
             end += 1
         return self.products[at + 1 : end]
@@ -132,31 +144,19 @@ class ChainedProducts:
             at += depth
         return divide
 
-    def _whole_instructions(self, a: Codes, b: Codes) -> list[tuple[Codes, Codes]]:
-        """The operands of one product, in one or two parts, the last one padded with zeros to a whole instruction."""
-        k = a.shape[1]
-        # A last instruction of one step is not padded: what misses in a step counts as +0.
-        depth = 1 if self.model.k == self.spec.unit.terms else self.model.k
-        parts = zip(
-            in_instruction_order([a], (0, k), depth, None, 1),
-            in_instruction_order([b], (0, k), depth, None, 0),
-            strict=True,
-        )
-        return list(parts)
 
-
-def _arranged(pairs: Sequence[tuple[Codes, Codes]], depths: Sequence[int]) -> tuple[Codes, Codes]:
-    """The operands of several products one after the other along K, each padded with zeros to its depth."""
-    a, b = pairs[0]
+def _arranged(operands: Sequence[RoleCodes], depths: Sequence[int]) -> RoleCodes:
+    """A and B of several products one after the other along K, each padded with zeros to its depth."""
+    a, b = operands[0]["a"], operands[0]["b"]
     k = sum(depths)
     left = np.empty_like(a, order="C", shape=(a.shape[0], k))
     right = np.empty_like(b, order="C", shape=(k, b.shape[1]))
     at = 0
-    for (x, y), depth in zip(pairs, depths, strict=True):
-        end = at + x.shape[1]
-        left[:, at:end] = x
-        right[at:end] = y
+    for one, depth in zip(operands, depths, strict=True):
+        end = at + one["a"].shape[1]
+        left[:, at:end] = one["a"]
+        right[at:end] = one["b"]
         at += depth
         left[:, end:at] = 0
         right[end:at] = 0
-    return left, right
+    return {"a": left, "b": right}

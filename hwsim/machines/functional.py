@@ -23,6 +23,7 @@ from hwsim.machines.areas import Area
 from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
 from hwsim.machines.kernel_values import ARRAY, ZERO
+from hwsim.machines.products import check_products
 from hwsim.machines.words import as_read
 from hwsim.program.ir import Program
 
@@ -52,6 +53,7 @@ def run(
     progress: called with the share of the work done, 0 to 1. backend: computes the bits. before_kernel: called with
     the number of each kernel and global memory at its begin. Raises ProgramError when the program deadlocks.
     """
+    check_products(program)
     inputs = as_read(program, device, inputs, backend)
     arrays: dict[str, Codes] = {}
     for array in program.arrays:
@@ -199,9 +201,14 @@ class _KernelRun:
 
         if self.instrs[form].opcode == "mma":
             start = None if step.start is None else read(step.start, formats[0])
-            _, a, b = formats
+            of_role = dict(zip(self.instrs[form].roles, formats[1:], strict=True))
             chain = chain or self._chain(step)
-            return chain.run(lambda x: (read(x.a, a), read(x.b, b)), start, self.backend, threads)
+            return chain.run(
+                lambda one: {role: read(source, of_role[role]) for role, source in one.operands.items()},
+                start,
+                self.backend,
+                threads,
+            )
         sources = [(read(x, fmt), fmt) for x, fmt in zip(step.operands[0], formats[1:], strict=True)]
         out = self.backend.empty((panel.rows, panel.cols), code_dtype(formats[0]))
         self.vector.execute(self.instrs[form], (out, formats[0]), sources)
@@ -211,8 +218,8 @@ class _KernelRun:
         unit = self.instrs[step.forms[0]].unit
         assert unit is not None
         products = [
-            ChainedProduct(a, b, self.instrs[form].scale_exponent)
-            for form, (a, b) in zip(step.forms, step.operands, strict=True)
+            ChainedProduct(dict(zip(self.instrs[form].roles, sources, strict=True)), self.instrs[form].scale_exponent)
+            for form, sources in zip(step.forms, step.operands, strict=True)
         ]
         return ChainedProducts(dot_spec(self.device, unit), instruction(self.device, unit), products)
 

@@ -351,7 +351,8 @@ def _group(graph: _Graph, needs: _Needs, homes: Mapping[int, _Home], members: Se
 def _continues(graph: _Graph, before: ValueStep, form: int) -> bool:
     """Whether an instruction of this form goes on with the chain of a step."""
     last, instr = (graph.values.forms[one] for one in (before.forms[-1], form))
-    return last.opcode == instr.opcode == "mma" and last.unit == instr.unit
+    of = [(one.opcode, one.unit, one.roles) for one in (last, instr)]
+    return instr.opcode == "mma" and of[0] == of[1]
 
 
 def _placed(source: PanelSource, home: _Home, step_of: Mapping[int, int], kept: Collection[int]) -> PanelSource:

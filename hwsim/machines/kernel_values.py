@@ -19,6 +19,7 @@ from hwsim.formats import code_dtype, format_of
 from hwsim.program.flat import flatten
 from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel
 from hwsim.program.peers import turns
+from hwsim.program.roles import K_AXES
 
 IntTable = NDArray[np.int64]
 
@@ -26,8 +27,6 @@ ARRAY, ZERO, RESULT, PATCHWORK = range(4)  # kinds of values
 HEAD = ("kind", "source", "axes", "count")  # columns of a value before its operands
 OPERAND = ("value", "row", "col", "length")  # columns of an operand
 ROWS_FIXED, COLS_FIXED = 1, 2  # bits of an operand's axes
-#: Along which axis of an operand of an mma all regions of the result take the same: that of K.
-K_AXES = {"a": COLS_FIXED, "b": ROWS_FIXED}
 _OF_FORM = attrgetter(
     *(
         field.name
@@ -130,6 +129,6 @@ def _fixed_axes(instr: Instr, read: int) -> int:
     if read < 0:
         return 0
     if instr.opcode == "mma":
-        return (COLS_FIXED, ROWS_FIXED)[read]
+        return ROWS_FIXED if K_AXES[instr.roles[read]] == "rows" else COLS_FIXED
     target, source = instr.writes[0], instr.reads[read]
     return ROWS_FIXED * (source.rows != target.rows) + COLS_FIXED * (source.cols != target.cols)
