@@ -27,6 +27,7 @@ from hwsim.program.ir import (
     StreamItem,
 )
 from hwsim.program.rename import has_like_arrays
+from hwsim.program.roles import OPCODES
 
 IntTable = NDArray[np.int64]
 
@@ -54,8 +55,7 @@ INSTR_COLUMNS = (
     "zero_at",
     "scale_exponent",
 )
-OPCODES = ("copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync", "fma", "add_row")
-_OPCODE = {name: i for i, name in enumerate(OPCODES)}
+_OPCODE: dict[str, int] = {name: i for i, name in enumerate(OPCODES)}
 
 
 @dataclass(frozen=True, slots=True)
