@@ -23,7 +23,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import Format, code_dtype, format_of
-from hwsim.machines.products import check_products, in_steps, product
+from hwsim.machines.mma_product import check_products, in_steps, product
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.machines.words import as_read
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten

@@ -22,7 +22,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
-from hwsim.machines.products import check_products, whole_steps
+from hwsim.machines.mma_product import check_products, whole_steps
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.machines.words import as_read
 from hwsim.numerics import reference
