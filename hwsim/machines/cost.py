@@ -57,6 +57,7 @@ _TAIL, _GM_TILE = COST_COLUMNS.index("tail"), COST_COLUMNS.index("gm_tile")
 Free = Callable[[Instr, str | None], bool]
 FLOW_BYTES_LIMIT = 1 << 30  # bytes of one instruction of one core: the engine's 64-bit bound
 RATE_LIMIT = 1 << 44
+WORD_BYTES = 4  # of the additions that stand for arithmetic in software
 
 
 @lru_cache(maxsize=4096)
@@ -300,10 +301,16 @@ def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     vector = scope.device.vector
     opcodes = TIMED_AS.get(instr.opcode, (instr.opcode,))
     known: Mapping[Any, float] = {} if vector is None else vector.cycles_per_repeat
+    in_software: Mapping[Any, int] = {} if vector is None else vector.software
     if vector is None or not set(opcodes) <= set(known):
         raise ProgramError(f"{scope.place(index, instr)}: the vector unit of {scope.device.name} has no {instr.opcode}")
     target, tiles = instr.writes[0], (*instr.writes, *instr.reads)
     widest, elements = max(scope.bits(tile) for tile in tiles), max(tile.rows * tile.cols for tile in tiles)
+    software = [in_software.get(f"{instr.opcode}.{scope.format(tile)}", 0) for tile in tiles]
+    if any(software):
+        repeats, each = -(-elements * WORD_BYTES // vector.repeat_bytes), exact(known["add"])
+        addition = ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
+        return Cost(instr.repeat * max(software) * addition)
     repeats = -(-elements * widest // (8 * vector.repeat_bytes))
     widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.operand("source"))
     occupancy = 0
