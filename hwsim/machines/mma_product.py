@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.instruction_order import in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.errors import UnsupportedError
+from hwsim.numerics.operands import DotOperands
 from hwsim.program.roles import K_AXES
 
 if TYPE_CHECKING:
@@ -62,7 +63,4 @@ def _axis(role: str) -> int:
 
 def product(spec: DotSpec, operands: RoleCodes, c: Codes | None, *, scale_d: int, rule: str, backend: Backend) -> Codes:
     """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule."""
-    a, b = operands["a"], operands["b"]
-    if scale_d and c is not None:
-        return scaled_gemm(spec, a, b, c, scale_d, rule, backend=backend)
-    return backend.gemm(spec, a, b, c, scale_a=operands.get("scale_a"), scale_b=operands.get("scale_b"))
+    return scaled_gemm(spec, DotOperands(c=c, scale_d=scale_d, **operands), rule, backend=backend)
