@@ -110,7 +110,12 @@ class _KernelRun:
         self.flat: FlatKernel = flatten(kernel, self.engines, {name: i for i, name in enumerate(self.names)})
         self.instrs = self.flat.instrs
         written = {t.array for instr in self.instrs for t in instr.writes if isinstance(t, GlobalTile)}
-        self.written = [name in written for name in self.names]
+        in_parts = {
+            t.array for instr in self.instrs for t in instr.reads if isinstance(t, GlobalTile) and _is_part(instr)
+        }
+        self.copied = [
+            name in written or name in in_parts for name in self.names
+        ]  # slots hold its codes, not its place
         self.rules = {unit: instruction(device, unit).scale_input_d_rule for unit in specs}
         self.depths = {unit: instruction(device, unit).k for unit in specs}
         self.room = bytes_per_slot_byte(self.instrs)
@@ -138,7 +143,7 @@ class _KernelRun:
                 raise
 
     def _core(self, group: int, core: int) -> None:
-        coalescer = Coalescer(self.flat, len(self.engines), self.written, self.steps)
+        coalescer = Coalescer(self.flat, len(self.engines), self.copied, self.steps)
         try:
             jobs, segments = coalescer.run(group, core)
         except RuntimeError as error:
@@ -208,3 +213,8 @@ class _KernelRun:
             width = tile.width if isinstance(tile, LocalTile) else 0
             tiles.append((self._view(place, tile.rows, tile.cols, format, width, storage), format_of(format)))
         self.vector.execute(instr, tiles[0], tiles[1:])
+
+
+def _is_part(instr: Instr) -> bool:
+    """Whether an instruction writes a part of what a slot holds, so that others write the rest."""
+    return any(isinstance(tile, LocalTile) and tile.width for tile in instr.writes)

@@ -13,6 +13,7 @@ from hwsim.gemm.plan import Expression, Piece, Term
 from hwsim.program.quick import quick
 
 SIDES = ("A", "B")
+AddendRole = Literal["previous", "earlier", "c"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,15 @@ class KernelOperand:
 @quick
 @dataclass(frozen=True, slots=True)
 class TileEpilogue:
-    """The epilogue of a tile: target = cast(alpha * (value + scale * previous) + beta * C + bias).
+    """The epilogue of a tile: target = cast(alpha * (earlier + (value + scale * previous)) + beta * C + bias).
 
     value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K. placeholder_ops:
     elementwise operations per element of `words` 32-bit words in place of arithmetic that is not fp32 (timing only;
     value, alpha and beta are then not computed). bias: one more addition, of this row, where it has a name. fused: the
     multiplication that is one instruction with the addition of C, "alpha" or "beta". format: in which the lanes
     compute. previous: the sum that a kernel before this one wrote (None: there is none); scale: a power of two; order:
-    which of value and `previous` is the left operand of their sum.
+    which of value and `previous` is the left operand of their sum. earlier: the sum that kernels of other plans wrote,
+    for tiles that add it (None: for none).
     """
 
     value: Expression | None
@@ -109,11 +111,22 @@ class TileEpilogue:
     previous: MatrixRef | None = None
     scale: float = 1.0
     order: Literal["value", "c"] = "value"
+    earlier: MatrixRef | None = None
+
+    @property
+    def addend_roles(self) -> tuple[tuple[AddendRole, MatrixRef], ...]:
+        """The matrices of C's size that are added, with what they are, in this order."""
+        every: tuple[tuple[AddendRole, MatrixRef | None], ...] = (
+            ("previous", self.previous),
+            ("earlier", self.earlier),
+            ("c", self.c),
+        )
+        return tuple([(role, matrix) for role, matrix in every if matrix is not None])
 
     @property
     def addends(self) -> tuple[MatrixRef, ...]:
         """The matrices of C's size that are added, in this order."""
-        return tuple([matrix for matrix in (self.previous, self.c) if matrix is not None])
+        return tuple([matrix for _, matrix in self.addend_roles])
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Partition:
     """A record's plan as kernels of the matrix instruction `unit`.
 
     orders: storage of A and B (see hwsim.dataflows.tiled.storage). is_sliced: split-K, so that kernels store partial
-    results and merge kernels apply the epilogue.
+    results and merge kernels apply the epilogue. adds_earlier: some tiles add a sum that another plan has left in C.
     """
 
     gemm: Gemm
@@ -61,6 +61,7 @@ class Partition:
     unit: str
     orders: tuple[StorageOrder, StorageOrder]
     is_sliced: bool
+    adds_earlier: bool = False
 
     @cached_property
     def plan(self) -> Plan:
@@ -300,13 +301,14 @@ class Partition:
             previous=previous,
             scale=scale,
             order=part.order,
+            earlier=self.output if part.final and self.adds_earlier else None,
         )
 
     @property
     def sum_between(self) -> MatrixRef:
-        """The matrix by which a kernel hands its sum to the next one: that of C, where it has the sums' format."""
+        """The matrix by which a kernel hands its sum to the next one: C, where it has the sums' format and is free."""
         is_like = self.output.format == self.model.d or bool(self.placeholder_ops)
-        return self.output if is_like else MatrixRef("C.sum", self.model.d)
+        return self.output if is_like and not self.adds_earlier else MatrixRef("C.sum", self.model.d)
 
     def _fused(self, alpha: float, beta: float) -> Literal["", "alpha", "beta"]:
         """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says)."""
