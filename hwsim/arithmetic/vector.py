@@ -1,6 +1,7 @@
 """Elementwise instructions of programs on arrays of codes, with a device's rules for infinities, NaNs and overflow.
 
-Lanes of fp32 and fp64: add, sub, mul, scale, fma, add_row round to nearest even. A saturating unit (Ascend 910A) reads
+Lanes of fp32 and fp64: add, sub, mul, scale, ldexp, fma, add_row round to nearest even. Those of integers wrap
+(hwsim.arithmetic.integer_lanes). A saturating unit (Ascend 910A) reads
 an infinity as the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere
 a NaN gets one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default
 one.
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic import integer_lanes
+from hwsim.arithmetic.integer_lanes import integers, reduced_axis
 from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, format_of
 from hwsim.numerics.units import IntegerUnit
@@ -69,20 +72,38 @@ class VectorUnit:
         if instr.opcode == "fill":
             codes[...] = self._code(instr.scalar, fmt) if instr.scalar else 0
             return
-        if fmt.name == "int32" and instr.opcode == "add":
-            codes[...] = sources[0][0] + sources[1][0]  # wraps
+        if integer_lanes.is_of_integers(target, sources):
+            integer_lanes.execute(instr, target, sources)
             return
         dtype = np.dtype(np.float64 if "fp64" in (fmt.name, *(source.name for _, source in sources)) else np.float32)
         if instr.opcode == "cast":
             given = sources[0][1]
-            is_exact = given.name != "fp64" and not given.is_integer  # in fp32, from which fp64 is made as it is
+            if given.is_integer:  # rounded once: fp64 holds what is not for fp32
+                value = integers(*sources[0]).astype(np.float32 if fmt.name == "fp32" else np.float64)
+                codes[...] = self._store(value, fmt, instr.rounding, instr.overflow)
+                return
+            is_exact = given.name != "fp64"  # in fp32, from which fp64 is made as it is
             value = self._values(*sources[0], np.dtype(np.float32) if is_exact else dtype)
             codes[...] = self._store(self.settled(value), fmt, instr.rounding, instr.overflow)
             return
+        if instr.opcode == "ldexp":
+            exponents = integers(*sources[1]) * int(instr.scalar) - instr.scale_exponent
+            codes[...] = self._store(self._raised(self._values(*sources[0], dtype), exponents), fmt, "RNE")
+            return
         values = [self._values(*source, dtype) for source in sources]
+        if instr.opcode == "exponent":
+            codes[...] = np.frexp(values[0])[1].astype(np.int32).view(codes.dtype)
+            return
+        if instr.opcode == "reduce_max":
+            finite = np.where(np.isfinite(values[0]), np.abs(values[0]), dtype.type(0))
+            largest = finite.max(axis=reduced_axis(values[0], values[1]), keepdims=True)
+            codes[...] = self._store(np.maximum(values[1], largest), fmt, "RNE")
+            return
         if instr.opcode == "add" and instr.scale_exponent:
             values[0] = np.multiply(values[0], dtype.type(2.0**-instr.scale_exponent))
-        if instr.opcode == "fma":
+        if instr.opcode == "scale" and instr.scale_exponent:
+            result = self._raised(values[0], -instr.scale_exponent)
+        elif instr.opcode == "fma":
             steps: tuple[LaneStep, ...] = (LOAD, ("load", 1), ("fused", float(instr.scalar)))
             nan_code = int(np.asarray(self._nan_of(dtype)).view(f"u{dtype.itemsize}"))
             result = self.backend.combine(values, steps, dtype, saturate=self.saturates, nan_code=nan_code)
@@ -95,8 +116,17 @@ class VectorUnit:
             result = self._one_nan(BINARY[instr.opcode](*values))
         codes[...] = self._store(result, fmt, "RNE")
 
-    def _code(self, scalar: float, fmt: Format) -> Codes:
-        """The code (1,) of a number."""
+    def _raised(self, values: AnyArray, exponents: Codes | int) -> AnyArray:
+        """The values times powers of two, each rounded once."""
+        raised: AnyArray = np.ldexp(values, exponents)
+        if self.saturates:
+            return self.backend.combine((raised,), (LOAD,), raised.dtype, saturate=True)
+        return self._one_nan(raised)
+
+    def _code(self, scalar: float, fmt: Format) -> Codes | int:
+        """The code of a number, as an array (1,) or an integer."""
+        if fmt.is_integer:
+            return integer_lanes.code_of(scalar, fmt)
         value = self.backend.empty((1,), np.float32)
         value[...] = scalar
         return self.backend.encode(value, fmt)
@@ -132,6 +162,8 @@ class VectorUnit:
         if fmt.name == "fp16":
             with np.errstate(invalid="ignore"):  # signalling NaNs
                 return codes.view(np.float16).astype(dtype)
+        if fmt.is_integer:
+            return integers(codes, fmt).astype(dtype)
         is_own = fmt.name == dtype.name.replace("float", "fp")
         return codes.view(dtype) if is_own else self.backend.decode(codes, fmt, dtype)
 

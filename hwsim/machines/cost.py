@@ -302,9 +302,9 @@ def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     known: Mapping[Any, float] = {} if vector is None else vector.cycles_per_repeat
     if vector is None or not set(opcodes) <= set(known):
         raise ProgramError(f"{scope.place(index, instr)}: the vector unit of {scope.device.name} has no {instr.opcode}")
-    target = instr.writes[0]
-    widest = max(scope.bits(tile) for tile in (*instr.writes, *instr.reads))
-    repeats = -(-target.rows * target.cols * widest // (8 * vector.repeat_bytes))
+    target, tiles = instr.writes[0], (*instr.writes, *instr.reads)
+    widest, elements = max(scope.bits(tile) for tile in tiles), max(tile.rows * tile.cols for tile in tiles)
+    repeats = -(-elements * widest // (8 * vector.repeat_bytes))
     widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.reads[0])
     occupancy = 0
     for opcode in opcodes:

@@ -50,11 +50,12 @@ class ElementStep:
 
     device: its name. kernel, core: where it ran. engine, opcode: as in the program. instruction: the device's name of
     the matrix instruction, None for other opcodes. operands: by role. Of mma: a and b, tuples of the row's and the
-    column's elements, at most the instruction's K of each, and accumulator. Of lanes with two operands: left and right.
-    Of instructions with one operand: source. place: the buffer, or the array of global memory, and its slot, row and
-    column that the element was written to. before: what the element's instructions last left in that place; None where
-    they had left nothing. after: what this one left. scale_d: the accumulator, or the left operand of an
-    addition, counted times 2^-scale_d. scalar: of scale, fill and fma. rounding: of cast.
+    column's elements, at most the instruction's K of each, and accumulator. Of lanes with two operands: left and right;
+    of ldexp source and exponent, of reductions source (a tuple) and total. Of instructions with one operand: source.
+    place: the buffer, or the array of global memory, and its slot, row and column that the element was written to.
+    before: what the element's instructions last left in that place; None where they had left nothing. after: what this
+    one left. scale_d: the accumulator, or the left operand of an addition, counted times 2^-scale_d; of scale, ldexp
+    and extract the program's scale_exponent. scalar: of scale, fill, fma and ldexp. rounding: of cast.
     """
 
     device: str

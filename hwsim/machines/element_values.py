@@ -20,8 +20,9 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import MismatchError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.element_steps import CodedValue, ElementStep
-from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, provenance
+from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, provenance, reduced_cells
 from hwsim.machines.storage import bytes_per_slot_byte
+from hwsim.program.ir import REDUCING
 from hwsim.program.sequence import PlacedInstr, PlacedTile
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
 Codes = NDArray[Any]
 #: What the operands of an opcode without roles are called, by their number.
 ROLES: Mapping[int, tuple[str, ...]] = {0: (), 1: ("source",), 2: ("left", "right")}
-WITH_SCALAR = ("scale", "fill", "fma")
+ROLES_OF: Mapping[str, tuple[str, ...]] = {
+    "ldexp": ("source", "exponent"),
+    "reduce_add": ("source", "total"),
+    "reduce_max": ("source", "total"),
+}
+WITH_SCALAR = ("scale", "fill", "fma", "ldexp")
 
 
 class ElementValues:
@@ -170,21 +176,27 @@ class _CoreRun:
         placed = needed.placed
         instr, target = placed.instr, self._target(placed.target)
         sources = [(self._view(place), place) for place in placed.sources]
-        read = [
-            {
-                role: self._coded(place.format, codes[place.nearest(row, col)])[0]
-                for role, (codes, place) in zip(ROLES[len(sources)], sources, strict=True)
-            }
-            if elements
-            else {}
-            for row, col, elements in needed.cells
-        ]
+        read = [self._operands(placed, sources, row, col) if elements else {} for row, col, elements in needed.cells]
         tiles = [(codes, format_of(place.format)) for codes, place in sources]
         self.values.vector.execute(instr, (target, format_of(placed.target.format)), tiles)
         for (row, col, elements), operands in zip(needed.cells, read, strict=True):
             if elements:
                 after = self._coded(placed.target.format, target[row, col])[0]
                 self._record(placed, row, col, elements, operands, after, instr.scale_exponent)
+
+    def _operands(
+        self, placed: PlacedInstr, sources: Sequence[tuple[Codes, PlacedTile]], row: int, col: int
+    ) -> dict[str, CodedValue | tuple[CodedValue, ...]]:
+        """What an elementwise instruction reads for the element (row, col) of its target, by role."""
+        opcode = placed.instr.opcode
+        found: dict[str, CodedValue | tuple[CodedValue, ...]] = {}
+        for role, (codes, place) in zip(ROLES_OF.get(opcode, ROLES[len(sources)]), sources, strict=True):
+            if opcode in REDUCING and role == "source":
+                cells = reduced_cells(place, placed.target, row, col)
+                found[role] = self._coded(place.format, [codes[cell] for cell in cells])
+            else:
+                found[role] = self._coded(place.format, codes[place.nearest(row, col)])[0]
+        return found
 
     def _coded(self, fmt: str, codes: Any) -> tuple[CodedValue, ...]:
         return tuple([CodedValue(fmt, code) for code in np.ravel(self.backend.to_host(codes)).tolist()])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hwsim.program.ir import CoreGroup, Program
+from hwsim.program.ir import REDUCING, CoreGroup, Program
 from hwsim.program.peers import turns, written_arrays
 from hwsim.program.sequence import ARRAY, CoreText, PlacedInstr, PlacedTile, has_store, whole_array
 
@@ -88,12 +88,24 @@ def _of_core(sequence: Sequence[PlacedInstr], needs: Needs) -> tuple[NeededInstr
                 if not placed.starts_at_zero:
                     _add(needs, target, row, col, elements)
             else:
-                for source in placed.sources:
+                sources = list(placed.sources)
+                if placed.instr.opcode in REDUCING:
+                    reduced, *sources = sources
+                    for place in reduced_cells(reduced, target, row, col):
+                        _add(needs, reduced, *place, OPERAND)
+                for source in sources:
                     _add(needs, source, *source.nearest(row, col), elements)
         found.append(NeededInstr(placed, tuple(cells)))
     for store in [store for store in needs if store[1] != ARRAY]:
         del needs[store]
     return tuple(found[::-1])
+
+
+def reduced_cells(source: PlacedTile, target: PlacedTile, row: int, col: int) -> list[tuple[int, int]]:
+    """What a reduction reads of `source` for the element (row, col) of its target: a row or a column."""
+    if (target.rows, target.cols) == (source.rows, 1):
+        return [(row, at) for at in range(source.cols)]
+    return [(at, col) for at in range(source.rows)]
 
 
 def _add(needs: Needs, place: PlacedTile, row: int, col: int, elements: ElementNumbers) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from struct import error as struct_error
 from struct import pack
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from hwsim.program.ir import (
     Kernel,
     LocalTile,
     Loop,
+    Opcode,
     StreamItem,
 )
 from hwsim.program.rename import has_like_arrays
@@ -54,7 +56,7 @@ INSTR_COLUMNS = (
     "zero_at",
     "scale_exponent",
 )
-OPCODES = ("copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync", "fma", "add_row")
+OPCODES: tuple[str, ...] = get_args(Opcode)
 _OPCODE = {name: i for i, name in enumerate(OPCODES)}
 
 

@@ -21,18 +21,56 @@ from hwsim.program.quick import quick
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 # Formats of additions and multiplications outside the matrix unit: all tiles of an instruction have one of these.
 _FLOATS = ("fp32", "fp64")
+_INTEGERS = ("int32", "int64")
 LANE_FORMATS = {
-    "add": (*_FLOATS, "int32"),
-    "sub": _FLOATS,
+    "add": (*_FLOATS, *_INTEGERS),
+    "sub": (*_FLOATS, *_INTEGERS),
     "mul": _FLOATS,
-    "scale": _FLOATS,
-    "fma": _FLOATS,
-    "add_row": _FLOATS,
+    "scale": (*_FLOATS, *_INTEGERS),
+    "fma": (*_FLOATS, *_INTEGERS),
+    "add_row": (*_FLOATS, *_INTEGERS),
+    "reduce_add": _INTEGERS,
+    "reduce_max": _FLOATS,
 }
+# Instructions whose tiles have formats of their own: those of what they write, then of each that they read.
+_ALL_INTEGERS = (*_INTEGERS, "int16", "int8", "uint8", "int4")
+MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "ldexp": (_FLOATS, (*_FLOATS, *_ALL_INTEGERS), ("int32",)),
+    "extract": (_ALL_INTEGERS, _ALL_INTEGERS),
+    "exponent": (("int32",), _FLOATS),
+}
+# Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
+REPEATING = ("add", "sub", "mul", "ldexp")
+REDUCING = ("reduce_add", "reduce_max")
 # Instructions for which no device file gives a time: the instructions that take as long together.
-TIMED_AS = {"fma": ("scale", "add"), "add_row": ("add",)}
+TIMED_AS = {
+    "fma": ("scale", "add"),
+    "add_row": ("add",),
+    "ldexp": ("scale",),
+    "extract": ("add",),
+    "exponent": ("cast",),
+    "reduce_add": ("add",),
+    "reduce_max": ("add",),
+}
 
-Opcode = Literal["copy", "mma", "cast", "add", "sub", "mul", "scale", "fill", "sync", "fma", "add_row"]
+Opcode = Literal[
+    "copy",
+    "mma",
+    "cast",
+    "add",
+    "sub",
+    "mul",
+    "scale",
+    "fill",
+    "sync",
+    "fma",
+    "add_row",
+    "ldexp",
+    "extract",
+    "exponent",
+    "reduce_add",
+    "reduce_max",
+]
 
 
 @quick
@@ -220,10 +258,20 @@ class Instr:
             matrix instruction. It accumulates unless every loop named in `zero_at` is at 0
             (zero_at=() accumulates never; None always).
     cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`; beyond it as `overflow` says
-            (None: as the device's conversions do)
-    add sub mul   writes[0] = reads[0] op reads[1], fp32 or fp64, nearest even (add also of int32, wrapping)
-    scale   writes[0] = reads[0] * scalar, fp32 or fp64, nearest even
-    fma     writes[0] = reads[0] * scalar + reads[1], fp32 or fp64, rounded once to nearest even
+            (None: as the device's conversions do); from integers to nearest even, beyond integers the nearest one
+    add sub mul   writes[0] = reads[0] op reads[1], fp32 or fp64, nearest even (add and sub also int32 or int64, which
+            wrap). A tile that is read may be one row, one column or one element, which counts for all, and then lie in
+            global memory; its load takes no time of its own
+    scale   writes[0] = reads[0] * scalar, fp32 or fp64, nearest even (also int32 or int64, which wrap)
+    fma     writes[0] = reads[0] * scalar + reads[1], fp32 or fp64, rounded once to nearest even (integers: as scale)
+    ldexp   writes[0] = reads[0] * 2^(scalar * reads[1] - scale_exponent), fp32 or fp64, rounded once to nearest even;
+            reads[0] is a float or an integer, reads[1] int32, and repeated as of add
+    extract writes[0] = as many bits of the integer reads[0] as its format has, from bit scale_exponent on
+    exponent      writes[0] = the least int32 e with |reads[0]| < 2^e; 0 of zero
+    reduce_add    writes[0] = reads[1] + the sum of each row of reads[0], where writes[0] and reads[1] are one column
+            (of each column, where they are one row), int32 or int64, which wrap
+    reduce_max    writes[0] = the larger of reads[1] and the largest magnitude in each row (or column) of reads[0], fp32
+            or fp64; infinities and NaNs count as 0
     add_row writes[0] = reads[0] + reads[1], where reads[1] is one row, added to each row (a bias); it may lie in
             global memory, and its load takes no time of its own
     fill    writes[0] = scalar
@@ -232,7 +280,8 @@ class Instr:
     each receive it whole: only the traffic of L2 is shared, in bytes and in time. Into a slot that is spread each
     receives its part.
     scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d);
-    of add, reads[0] counts times 2^-this (the fp32 lanes' fused multiply-add takes as long).
+    of add, reads[0] counts times 2^-this (the fp32 lanes' fused multiply-add takes as long); of scale, in place of the
+    scalar, for powers beyond the format's.
     Waits are met before it starts, signals given when it completes. `repeat`: back to back, same operands.
     """
 

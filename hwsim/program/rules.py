@@ -6,10 +6,24 @@ of executions, and no other instruction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
+from hwsim.formats import format_of
 from hwsim.program.bounds import Bounds, Interval
-from hwsim.program.ir import LANE_FORMATS, TIMED_AS, Affine, AnyTile, GlobalTile, Instr, LocalTile
+from hwsim.program.ir import (
+    LANE_FORMATS,
+    MIXED_FORMATS,
+    REDUCING,
+    REPEATING,
+    TIMED_AS,
+    Affine,
+    AnyTile,
+    GlobalTile,
+    Instr,
+    LocalTile,
+)
 from hwsim.program.resolve import GM, Scope, mma_shape
 
 _READS = {
@@ -24,7 +38,13 @@ _READS = {
     "sync": 0,
     "fma": 2,
     "add_row": 2,
+    "ldexp": 2,
+    "extract": 1,
+    "exponent": 1,
+    "reduce_add": 2,
+    "reduce_max": 2,
 }
+_SCALING = ("mma", "add", "scale", "ldexp", "extract")  # have a scale_exponent
 
 
 class _Anywhere(Bounds):
@@ -82,8 +102,9 @@ class Rules:
                 f"writes slots that are spread over {spread} cores; allowed: copies from global memory to a "
                 "multiple of as many cores at once"
             )
-        if instr.scale_exponent and instr.opcode not in ("mma", "add"):
-            raise self._fail(f"scale_exponent is {instr.scale_exponent}; only an mma and an add have one")
+        if instr.scale_exponent and instr.opcode not in _SCALING:
+            allowed = f"{', '.join(_SCALING[:-1])} and {_SCALING[-1]}"
+            raise self._fail(f"scale_exponent is {instr.scale_exponent}; only {allowed} have one")
         if instr.opcode == "mma":
             self._mma()
         elif instr.opcode == "copy":
@@ -215,22 +236,60 @@ class Rules:
         timed = TIMED_AS.get(instr.opcode, (instr.opcode,))
         if vector is None or not set(timed) <= set(vector.cycles_per_repeat) or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
-        target = instr.writes[0]
-        for tile in (*instr.writes, *instr.reads):
+        for number, tile in enumerate((*instr.writes, *instr.reads)):
+            self._size(number, tile)
             memory = self.scope.memory(tile)
-            is_row = instr.opcode == "add_row" and tile is instr.reads[1]
-            if memory != vector.memory and not (is_row and memory == GM):
+            is_repeated = number > 0 and 1 in (tile.rows, tile.cols) and instr.opcode in REPEATING
+            is_row = instr.opcode == "add_row" and number == 2
+            if memory != vector.memory and not ((is_row or is_repeated) and memory == GM):
                 raise self._fail(
                     f"a tile lies in {'global memory' if memory == GM else memory}; "
                     f"the vector unit works on {vector.memory}"
                 )
-            if (tile.rows, tile.cols) != (1 if is_row else target.rows, target.cols):
-                raise self._fail(f"tiles of {tile.rows} x {tile.cols} and {target.rows} x {target.cols} elements")
-            form, first = self.scope.format(tile), self.scope.format(target)
-            allowed = LANE_FORMATS.get(instr.opcode, (form,))
-            if form not in allowed or (instr.opcode in LANE_FORMATS and form != first):
-                of_one = "" if len(allowed) == 1 else ", and all its tiles one"
-                raise self._fail(f"a tile is {form}; {instr.opcode} takes {' or '.join(allowed)}{of_one}")
+        self._formats()
+
+    def _size(self, number: int, tile: AnyTile) -> None:
+        """The size of what an elementwise instruction writes (0) or reads (from 1 on)."""
+        opcode, target = self.instr.opcode, self.instr.writes[0]
+        size, whole = (tile.rows, tile.cols), (target.rows, target.cols)
+        if opcode in REDUCING and number == 1:
+            if whole not in ((size[0], 1), (1, size[1])):
+                raise self._fail(
+                    f"writes a tile of {whole[0]} x {whole[1]} elements from one of {size[0]} x {size[1]}; "
+                    f"{opcode} writes {size[0]} x 1 or 1 x {size[1]}"
+                )
+        elif number and opcode in REPEATING:
+            is_fitting = all(one in (1, every) for one, every in zip(size, whole, strict=True))
+            if not is_fitting:
+                raise self._fail(f"tiles of {size[0]} x {size[1]} and {whole[0]} x {whole[1]} elements")
+        elif size != (1 if opcode == "add_row" and number == 2 else whole[0], whole[1]):
+            raise self._fail(f"tiles of {size[0]} x {size[1]} and {whole[0]} x {whole[1]} elements")
+
+    def _formats(self) -> None:
+        """The formats of what an elementwise instruction writes and reads."""
+        instr = self.instr
+        forms = [self.scope.format(tile) for tile in (*instr.writes, *instr.reads)]
+        if instr.opcode in MIXED_FORMATS:
+            for form, allowed in zip(forms, MIXED_FORMATS[instr.opcode], strict=True):
+                if form not in allowed:
+                    raise self._fail(f"a tile is {form}; {instr.opcode} takes {_any_of(allowed)} there")
+        elif instr.opcode in LANE_FORMATS:
+            allowed = LANE_FORMATS[instr.opcode]
+            for form in forms:
+                if form not in allowed or form != forms[0]:
+                    raise self._fail(
+                        f"a tile is {form}; {instr.opcode} takes {_any_of(allowed)}, and all its tiles one"
+                    )
+        elif (
+            instr.opcode == "cast"
+            and forms[1] == "int64"
+            and not (forms[0] in ("fp32", "fp64") or format_of(forms[0]).is_integer)
+        ):
+            raise self._fail(f"casts int64 to {forms[0]}; allowed: fp32, fp64 and integers, from which another goes on")
+
+
+def _any_of(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _within(extremes: tuple[int, int], size: int, extent: int) -> bool:

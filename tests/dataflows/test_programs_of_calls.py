@@ -195,11 +195,11 @@ def test_the_checker_knows_a_row():
     def elsewhere(instr):
         row = instr.reads[1]
         assert isinstance(row, GlobalTile)
-        return replace(instr, opcode="add")
+        return replace(instr, opcode="fma")
 
     with pytest.raises(ProgramError, match="rows 0 to 1 of array 'bias', which has 1"):
         check(changed(program, "add_row", two_rows), chip)
-    with pytest.raises(ProgramError, match="a tile lies in global memory"):
+    with pytest.raises(ProgramError, match="tiles of 1 x 9 and "):
         check(changed(program, "add_row", elsewhere), chip)
 
 

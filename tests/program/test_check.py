@@ -333,17 +333,19 @@ def test_elementwise_rules():
     refused(out("add", [{}, {"rows": 32}]), "add 'out' on V", "tiles of 32 x 64 and 64 x 64")
     refused(out("add", [{}, {"buffer": "C0"}]), "lies in L0C", "works on UB")
     refused(
-        out("add", [{}, {"format": "fp16"}]), "a tile is fp16", "takes fp32 or fp64 or int32, and all its tiles one"
+        out("add", [{}, {"format": "fp16"}]),
+        "a tile is fp16",
+        "takes fp32, fp64, int32 or int64, and all its tiles one",
     )
     refused(out("add", [{}, {"format": "int32"}]), "a tile is int32", "all its tiles one")
     whole = replace(LocalTile("CU", 64, 64, "fp32"), format="int32")
     refused(out("add", [{}, {}], writes=(whole,)), "a tile is fp32", "all its tiles one")
     check(out("add", [{"format": "int32"}, {"format": "int32"}], writes=(whole,)), DEVICE)
-    refused(out("sub", [{}, {"format": "int32"}]), "a tile is int32", "sub takes fp32")
+    refused(out("mul", [{"format": "int32"}, {}]), "a tile is int32", "mul takes fp32 or fp64, and all its tiles one")
     refused(out("add", [{}, {}], engine="MTE1"), "no vector unit")
     refused(out("add", [{}]), "reads 1 tiles")
     check(out("fma", [{}, {}], scalar=2.0), DEVICE)
-    refused(out("fma", [{}, {"format": "fp16"}]), "a tile is fp16", "fma takes fp32 or fp64, and all its tiles one")
+    refused(out("fma", [{}, {"format": "fp16"}]), "a tile is fp16", "fma takes fp32, fp64, int32 or int64, and all")
     refused(out("fma", [{}]), "reads 1 tiles")
     check(out("add_row", [{}, {"rows": 1}]), DEVICE)
     refused(out("add_row", [{}, {}]), "tiles of 64 x 64 and 64 x 64")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GLOBAL, FAR = "GM", "HBM"
 COLUMN, ROW, BOX, MARGIN = 250, 120, (104, 46), 30
 LETTER, LINE = 7.4, 17  # of labels, in units of the drawing
-ELEMENTWISE = ("cast", "add", "sub", "mul", "scale", "fma", "add_row")
+NO_ARITHMETIC = ("copy", "fill", "sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _computing(program: Program) -> tuple[set[str], list[Flow]]:
             for stream in group.streams
             for instruction in _instructions(stream.body)
         ):
-            if instr.opcode != "mma" and instr.opcode not in ELEMENTWISE:
+            if instr.opcode in NO_ARITHMETIC:
                 continue
             engines.add(instr.engine)
             at = [

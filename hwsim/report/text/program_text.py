@@ -121,9 +121,15 @@ def _action(instr: Instr) -> str:
     elif instr.opcode == "fill":
         what = f"{instr.scalar:g}"
     elif instr.opcode == "scale":
-        what = f"{reads[0]} * {instr.scalar:g}"
+        power = f"2^{-instr.scale_exponent}" if instr.scale_exponent else f"{instr.scalar:g}"
+        what = f"{reads[0]} * {power}"
     elif instr.opcode == "fma":
         what = f"{reads[0]} * {instr.scalar:g} + {reads[1]}"
+    elif instr.opcode == "ldexp":
+        sign = "-" if instr.scalar < 0 else ""
+        what = f"{reads[0]} * 2^({sign}{reads[1]}{_plus(-instr.scale_exponent)})"
+    elif instr.opcode == "extract":
+        what = f"bits of {reads[0]} from bit {instr.scale_exponent}"
     elif instr.opcode == "cast":
         what = f"{reads[0]} rounded {instr.rounding}"
     else:
@@ -131,6 +137,11 @@ def _action(instr: Instr) -> str:
             reads[0] += f" * 2^-{instr.scale_exponent}"
         what = f" {SYMBOLS.get(instr.opcode, ',')} ".join(reads)
     return f"{instr.opcode:5} {', '.join(map(_tile, instr.writes))} <- {what}"
+
+
+def _plus(number: int) -> str:
+    """A number that is added: its sign, its magnitude; nothing for 0."""
+    return f" {'-' if number < 0 else '+'} {abs(number)}" if number else ""
 
 
 def _start(instr: Instr) -> str:
