@@ -380,7 +380,7 @@ def refuse_schedule(name: str, gemm: Gemm) -> None:
         "partial_format": is_sliced and schedule.partial_format is not None,
         "merge_format": is_sliced and schedule.merge_format is not None,
         "merge_into='output'": is_sliced and schedule.merge_into == "output",
-        "remainder='first'": schedule.remainder == "first",
+        "remainder='first' with promotion": schedule.remainder == "first" and _is_promoted(gemm, plan),
         "sum": schedule.sum is not None,
         "regions of stacks": has_regions and problem.matrices > 1,
         "regions of images": has_regions and problem.image is not None,
@@ -394,3 +394,9 @@ def refuse_schedule(name: str, gemm: Gemm) -> None:
     for what, is_refused in refused.items():
         if is_refused:
             raise UnsupportedError(f"the {name} dataflow carries no {what}")
+
+
+def _is_promoted(gemm: Gemm, plan: Plan) -> bool:
+    """Whether sums of runs of K leave the unit."""
+    groups = (gemm.schedule.promotion_k, plan.k_group, *(term.k_group for term in plan.terms))
+    return plan.join == "group" or any(group is not None for group in groups)

@@ -8,7 +8,7 @@ products of this block are promoted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwsim.dataflows.elementwise import VectorOps
 from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, TmemAccumulators, acquire, release
@@ -53,7 +53,7 @@ class MainLoop:
                 if self.spill.is_on:
                     self._load_ahead(s, place, place.start + run.start, run.size, sweep)
                     continue
-                for block in s.blocks("k", run.size, self.context.design.blocking.k):
+                for block in self._blocks_of(s, run.size):
                     self._block(s, place, place.start + run.start + block.start, block.size, sweep)
 
     def _block(self, s: StreamBuilder, place: WorkTile, start: Affine, size: int, sweep: int) -> None:
@@ -112,7 +112,7 @@ class MainLoop:
         for run in self._runs(s, place.k):
             acquire(context, s, design.terms_across_blocks)
             for sweep in range(design.k_sweeps):
-                for block in s.blocks("k", run.size, design.blocking.k):
+                for block in self._blocks_of(s, run.size):
                     self.products.block(s, place, run, sweep, block)
             release(context, s, design.terms_across_blocks, place)
         self.spill.settle(s)
@@ -143,7 +143,7 @@ class MainLoop:
         if self.splitter is not None and promotes and not self.shares_lanes and not self.context.design.is_serial:
             self._split_ahead(s, ops, place, run, sweep, self.splitter)
             return
-        for block in s.blocks("k", run.size, self.context.design.blocking.k):
+        for block in self._blocks_of(s, run.size):
             if self.splitter is not None:
                 self.splitter.block(s, ops, place, sweep, block.size)
             if self.shares_lanes:
@@ -167,6 +167,18 @@ class MainLoop:
             splitter.block(s, ops, place, sweep, rest)
             self.promotion.within_block(s, ops, place, size)
         self.promotion.within_block(s, ops, place, rest or size)
+
+    def _blocks_of(self, s: StreamBuilder, k: int) -> Iterator[Span]:
+        """The blocks of K of a run, in their order."""
+        size, rest_first_of = self.context.design.blocking.k, self.context.design.kernel.rest_first_of
+        rest = k % rest_first_of if rest_first_of is not None else 0
+        if not 0 < rest < k:
+            yield from s.blocks("k", k, size)
+            return
+        for block in s.blocks("k", rest, size):
+            yield replace(block, last=False)
+        for block in s.blocks("k", k - rest, size):
+            yield replace(block, start=block.start + rest, continues=True)
 
     def _runs(self, s: StreamBuilder, k: int) -> Iterator[Span]:
         """The runs of K for terms promoted after several blocks; one run over all of K where there are none."""

@@ -135,7 +135,7 @@ class GemmKernel:
 
     unit: the matrix instruction. promotion_intervals: of each term, elements of K (None: never). joined: the terms
     are joined by epilogue.value after every run and added to one sum. workspace: of the sums of CTAs that share the K
-    of tiles (None: none do).
+    of tiles (None: none do). rest_first_of: what K has beyond whole multiples of this length comes first (None: last).
     """
 
     name: str
@@ -147,6 +147,7 @@ class GemmKernel:
     epilogue: TileEpilogue
     joined: bool = False
     workspace: MatrixRef | None = None
+    rest_first_of: int | None = None
 
     @property
     def operands(self) -> tuple[KernelOperand, KernelOperand]:

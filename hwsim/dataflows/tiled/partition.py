@@ -256,6 +256,7 @@ class Partition:
             epilogue=epilogue,
             joined=self.plan.join == "group",
             workspace=MatrixRef(f"{name}.workspace", self.model.d) if self.is_shared else None,
+            rest_first_of=self.gemm.schedule.tile_k,
         )
 
     def kernels(self, parts: Sequence[KernelTerms]) -> list[GemmKernel]:
