@@ -6,75 +6,29 @@ engines follow from the device's links; nothing here knows a family or a scheme.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows.integer_pieces import byte_temporaries, slice_temporaries, split_bytes, split_slices
+from hwsim.dataflows.reductions import Reduction, lower_reduction
+from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of
-from hwsim.gemm.plan import Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
+from hwsim.gemm.plan import Depth, Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
-from hwsim.program.ir import Affine, AnyTile, GlobalArray, GlobalTile, Kernel, LocalTile, Opcode, Sync
+from hwsim.program.ir import Affine, AnyTile, GlobalArray, GlobalTile, Kernel, LocalTile
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.devices.model import VectorModel
 
 
 WORD_BITS = 32
+PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 # Operations per element and piece: a byte is cut out; a slice is scaled, rounded, converted back and subtracted; a
 # rounded piece is converted there and back and subtracted.
 PIECE_OPERATIONS = {"bytes": 1, "signed_bytes": 2, "slices": 4, "round": 3}
-
-
-def bytes_of(format: str) -> int:
-    """Storage bytes of one element."""
-    return -(-format_of(format).bits // 8)
-
-
-def vector_of(device: Device) -> VectorModel:
-    """The device's vector unit. Raises UnsupportedError when the device file has none."""
-    if device.vector is None:
-        raise UnsupportedError(f"device {device.name} has no vector unit in its file: elementwise passes cannot run")
-    return device.vector
-
-
-def link_engine(device: Device, source: str, target: str) -> str:
-    """The engine of the link from `source` to `target`. Raises UnsupportedError when there is none."""
-    for link in device.links.values():
-        if (link.source, link.target) == (source, target):
-            return link.engine
-    raise UnsupportedError(f"device {device.name} has no link from {source} to {target}")
-
-
-class VectorOps:
-    """Emits elementwise instructions of the vector engine into a stream.
-
-    attach: `signal` goes to the last instruction where it can, without an instruction of its own.
-    """
-
-    def __init__(self, stream: StreamBuilder, engine: str, *, attach: bool = False) -> None:
-        self.stream, self.engine, self.attach = stream, engine, attach
-        self._waits: list[Sync] = []
-
-    def wait(self, *syncs: Sync) -> None:
-        """Make the next instruction wait for these too."""
-        self._waits.extend(syncs)
-
-    def op(
-        self, opcode: Opcode, target: LocalTile, *sources: AnyTile, signals: Sequence[Sync] = (), **attributes: Any
-    ) -> None:
-        """Emit one instruction."""
-        self.stream.emit(self.engine, opcode, target, sources, self._waits, signals, **attributes)
-        self._waits = []
-
-    def signal(self, *syncs: Sync) -> None:
-        """Signal once everything emitted so far is done."""
-        if self.attach and not self._waits and self.stream.signal_last(self.engine, syncs):
-            return
-        self.stream.emit(self.engine, "sync", None, (), self._waits, syncs)
-        self._waits = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +37,9 @@ class Pass:
 
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
-    array of one row in global memory, whose columns of a tile `body` gets after the inputs.
+    array of one row in global memory, whose columns of a tile `body` gets last. of_rows, of_columns: arrays there of
+    one number for each row, or for each column of each of `matrices`; `body` gets their parts of a tile after the
+    inputs. matrices: below one another, of which a tile holds parts of one.
     """
 
     name: str
@@ -94,20 +50,30 @@ class Pass:
     shape: tuple[int, int] | None = None
     offsets: tuple[int, ...] = ()
     row: str = ""
+    of_rows: tuple[GlobalArray, ...] = ()
+    of_columns: tuple[GlobalArray, ...] = ()
+    matrices: int = 1
 
 
-def lower_pass(work: Pass, device: Device) -> Kernel:
-    """The kernel that executes `work` on all cores of `device`."""
+def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = False) -> Kernel:
+    """The kernel that executes `work` on all cores of `device`. loads_vectors: copies bring the parts of `of_rows` and
+    `of_columns` to the vector unit's memory, where it reads no other.
+    """
+    if isinstance(work, Reduction):
+        return lower_reduction(work, device)
     vector = vector_of(device)
     memory = device.memories[vector.memory]
     load = link_engine(device, "GM", vector.memory) if work.inputs else ""
     store = link_engine(device, vector.memory, "GM") if work.outputs else ""
     rows, cols = work.shape or (work.outputs[0].rows, work.outputs[0].cols)
+    rows //= work.matrices
     offsets = work.offsets or (0,) * len(work.inputs)
     align = memory.align_bytes
     moved = sum(bytes_of(array.format) for array in (*work.inputs, *work.outputs))
     scratch = sum(bytes_of(format) for format in work.temporaries)
-    slots = 2 * (len(work.inputs) + len(work.outputs)) + len(work.temporaries)
+    loaded = (*work.of_rows, *work.of_columns) if loads_vectors else ()
+    moved += sum(bytes_of(array.format) for array in loaded)  # no longer than a tile
+    slots = 2 * (len(work.inputs) + len(work.outputs) + len(loaded)) + len(work.temporaries)
     elements = (memory.capacity_bytes - slots * align) // (2 * moved + scratch)
     # Deal out lines of memory; a matrix with fewer of them than cores is dealt out across them.
     if (*work.inputs, *work.outputs)[0].order == "rows":
@@ -122,9 +88,14 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
     ins = [kernel.ring(f"in{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.inputs)]
     outs = [kernel.ring(f"out{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.outputs)]
     temps = [kernel.buffer(f"temp{i}", vector.memory, 1, slot_bytes[f]) for i, f in enumerate(work.temporaries)]
+    lines = [
+        kernel.ring(f"vector{i}", vector.memory, 2, -(-max(block, other) * bytes_of(array.format) // align) * align)
+        for i, array in enumerate(loaded)
+    ]
 
-    def tile(stream: StreamBuilder, one: Span, two: Span) -> None:
+    def tile(stream: StreamBuilder, one: Span, two: Span, matrix: Affine) -> None:
         row, col = (one, two) if by_rows else (two, one)
+        row = replace(row, start=row.start + matrix * rows)
         for array, ring, offset in zip(work.inputs, ins, offsets, strict=True):
             stream.emit(
                 load,
@@ -135,11 +106,21 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
                 [ring.full],
             )
             stream.pushed(ring)
+        vectors: list[Any] = [GlobalTile(array.name, row.start, Affine(), row.size, 1) for array in work.of_rows]
+        vectors += [GlobalTile(array.name, matrix, col.start, 1, col.size) for array in work.of_columns]
+        for i, (array, ring) in enumerate(zip(loaded, lines, strict=True)):
+            place = vectors[i]
+            size = (place.rows, place.cols, array.format)
+            stream.emit(load, "copy", ring.tile("push", *size), [place], [ring.free], [ring.full])
+            stream.pushed(ring)
+            vectors[i] = ring.tile("pop", *size)
+        read_rings = [*ins, *lines]
         ops = VectorOps(stream, vector.engine)
-        ops.wait(*(ring.full for ring in ins), *(ring.free for ring in outs))
+        ops.wait(*(ring.full for ring in read_rings), *(ring.free for ring in outs))
         read: list[Any] = [
             ring.tile("pop", row.size, col.size, a.format) for a, ring in zip(work.inputs, ins, strict=True)
         ]
+        read += vectors
         if work.row:
             read.append(GlobalTile(work.row, Affine(), col.start, 1, col.size))
         work.body(
@@ -148,8 +129,8 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
             [ring.tile("push", row.size, col.size, a.format) for a, ring in zip(work.outputs, outs, strict=True)],
             [LocalTile(name, row.size, col.size, f) for f, name in zip(work.temporaries, temps, strict=True)],
         )
-        ops.signal(*(ring.free for ring in ins), *(ring.full for ring in outs))
-        for ring in ins:
+        ops.signal(*(ring.free for ring in read_rings), *(ring.full for ring in outs))
+        for ring in read_rings:
             stream.popped(ring)
         for array, ring in zip(work.outputs, outs, strict=True):
             stream.pushed(ring)
@@ -167,9 +148,19 @@ def lower_pass(work: Pass, device: Device) -> Kernel:
         stream = StreamBuilder("main")
         for one in blocks_of_share(stream, "tile", share, block, device.cores):
             for two in stream.blocks("part", across, other):
-                tile(stream, one, two)
+                for matrix in _matrices(stream, work.matrices):
+                    tile(stream, one, two, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
+
+
+def _matrices(stream: StreamBuilder, count: int) -> Iterator[Affine]:
+    """The number of a matrix: that of a loop over them where there are several."""
+    if count == 1:
+        yield Affine()
+        return
+    with stream.loop("matrix", count) as (_, matrix):
+        yield matrix
 
 
 def _formats(work: Pass) -> set[str]:
@@ -263,18 +254,103 @@ def placeholder_pass(
     return Pass(name, tuple(inputs), tuple(outputs), ("fp64" if words > 1 else "fp32",), body, shape)
 
 
-def operand_passes(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]) -> list[Pass]:
-    """The passes from an operand to its pieces (by number) and to the row or column sums that the plan needs of it.
+def operand_vectors(plan: Plan, side: Side, source: GlobalArray, matrices: int = 1) -> dict[str, GlobalArray]:
+    """The arrays of one number for each row of A or column of B that a plan needs: of the `exponent` of its slices, of
+    its `sum` over K. matrices: of a stack, below one another in the source.
+    """
+    rows, cols, found = *((source.rows, 1) if side == "a" else (matrices, source.cols)), {}
+    if plan.split == "slices":
+        found["exponent"] = GlobalArray(f"{side.upper()}.exponent", rows, cols, "int32")
+    if operand_sum(plan, side) is not None:
+        found["sum"] = GlobalArray(f"{side.upper()}.sum", rows, cols, plan.arithmetic)
+    return found
 
-    Where pieces are not made by rounding, placeholder operations are timed instead (see
+
+def operand_sum(plan: Plan, side: Side) -> OperandSum | None:
+    """The sum over K of A or B that a plan adds to its products."""
+    sums = (part for part in parts_of(plan.combine) if isinstance(part, OperandSum) and part.side == side)
+    return next(sums, None)
+
+
+def operand_passes(
+    plan: Plan,
+    side: Side,
+    source: GlobalArray,
+    pieces: Mapping[int, GlobalArray],
+    vectors: Mapping[str, GlobalArray] | None = None,
+    matrices: int = 1,
+) -> list[Pass | Reduction]:
+    """The passes from an operand to its pieces (by number) and to its `operand_vectors`. matrices: of a stack.
+
+    Without `vectors`, placeholder operations are timed instead where pieces are not made by rounding (see
     `placeholder_pass`).
     """
     every = plan.a_pieces if side == "a" else plan.b_pieces
+    if vectors is None:
+        return _timed_passes(plan, side, source, pieces)
+    found: list[Pass | Reduction] = []
+    lanes, by_rows = residual_format(source.format), side == "a"
+    if "exponent" in vectors:
+        largest = f"largest_{side}"
+        target = vectors["exponent"]
+        found.append(Reduction(largest, source, target, by_rows, "reduce_max", lanes, "exponent", matrices=matrices))
+    added = operand_sum(plan, side)
+    if added is not None:
+        target, factor = vectors["sum"], float(added.factor)
+        name, fmt = f"sum_{side}", plan.arithmetic
+        found.append(Reduction(name, source, target, by_rows, "reduce_add", fmt, "scale", factor, matrices))
+    if plan.split == "round":
+        found.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
+    elif plan.split == "slices":
+        found.append(_slice_pass(plan, side, source, pieces, vectors["exponent"], matrices))
+    else:
+        found.append(_byte_pass(plan, side, source, pieces))
+    return found
+
+
+def _slice_pass(
+    plan: Plan,
+    side: Side,
+    source: GlobalArray,
+    pieces: Mapping[int, GlobalArray],
+    exponents: GlobalArray,
+    matrices: int,
+) -> Pass:
+    every, lanes = plan.a_pieces if side == "a" else plan.b_pieces, residual_format(source.format)
+
+    def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+        made = dict(zip(pieces, outs, strict=True))
+        split_slices(ops, every, plan.slice_bits, ins[0], ins[1], made, temps)
+
+    return Pass(
+        f"split_{side}",
+        (source,),
+        tuple(pieces.values()),
+        slice_temporaries(plan, every, lanes),
+        body,
+        shape=(source.rows, source.cols),
+        of_rows=(exponents,) if side == "a" else (),
+        of_columns=(exponents,) if side == "b" else (),
+        matrices=1 if side == "a" else matrices,
+    )
+
+
+def _byte_pass(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]) -> Pass:
+    def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+        split_bytes(ops, plan, ins[0], dict(zip(pieces, outs, strict=True)), temps)
+
+    return Pass(f"split_{side}", (source,), tuple(pieces.values()), byte_temporaries(plan), body)
+
+
+def _timed_passes(
+    plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]
+) -> list[Pass | Reduction]:
+    every = plan.a_pieces if side == "a" else plan.b_pieces
     words = 2 if format_of(plan.input_format).bits > WORD_BITS else 1
-    found = []
+    found: list[Pass | Reduction] = []
     if plan.split == "slices":
         found.append(placeholder_pass(f"largest_{side}", [source], [], 1, words))
-    if any(isinstance(part, OperandSum) and part.side == side for part in parts_of(plan.combine)):
+    if operand_sum(plan, side) is not None:
         found.append(placeholder_pass(f"sum_{side}", [source], [], 1, words))
     if plan.split == "round":
         found.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
@@ -284,44 +360,102 @@ def operand_passes(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[
     return found
 
 
-def depth(expression: Expression) -> int:
-    """The number of scratch tiles that `evaluate` needs."""
-    if isinstance(expression, TermValue):
-        return 0
-    if isinstance(expression, Scaled):
-        return depth(expression.value)
-    if not isinstance(expression, Sum):
-        raise UnsupportedError("sums of an operand and multiples of K are no fp32 operations of the lanes")
-    left, right = depth(expression.left), depth(expression.right)
-    both = not isinstance(expression.left, TermValue) and not isinstance(expression.right, TermValue)
-    return max(right, left + both)
+def depth(expression: Expression, converts: bool = False) -> int:
+    """The number of scratch tiles that `evaluate` needs. converts: the terms' values are of another format."""
+    rights: list[Expression] = []
+    while isinstance(expression, Sum):
+        rights.append(expression.right)
+        expression = expression.left
+    is_target_taken = not _is_in_place(expression, converts)
+    found = depth(expression.value, converts) if isinstance(expression, Scaled) else 0
+    for right in reversed(rights):
+        if not _is_in_place(right, converts):
+            found = max(found, depth(right, converts) + is_target_taken)
+        is_target_taken = True
+    return found
 
 
 def evaluate(
-    ops: VectorOps, expression: Expression, values: dict[int, LocalTile], target: LocalTile, temps: list[LocalTile]
+    ops: VectorOps,
+    expression: Expression,
+    values: Mapping[int, LocalTile],
+    target: LocalTile,
+    temps: Sequence[LocalTile],
+    extra: Mapping[Expression, AnyTile | float] | None = None,
 ) -> None:
-    """Emit target = expression. The values of terms are read where they are."""
-    if isinstance(expression, TermValue):
-        ops.op("copy", target, values[expression.term])
-    elif isinstance(expression, Scaled):
-        source = _operand(ops, expression.value, values, target, temps)
-        ops.op("scale", target, source, scalar=2.0**expression.exponent)
-    elif isinstance(expression, Sum):
-        right = _operand(ops, expression.right, values, target, temps)
-        if right is target and not isinstance(expression.left, TermValue):
-            ops.op("copy", temps[0], target)
-            right, temps = temps[0], temps[1:]
-        left = _operand(ops, expression.left, values, target, temps)
-        ops.op("add", target, left, right)
+    """Emit target = expression, sums from left to right. The values of terms are read where they are, and converted
+    where they are not in the target's format. extra: the tiles of sums of operands, and multiples of K.
+    """
+    rights: list[Expression] = []
+    while isinstance(expression, Sum):
+        rights.append(expression.right)
+        expression = expression.left
+    value = _in_place(expression, values, target, extra) if rights else None
+    if value is None:
+        _into(ops, expression, values, target, temps, extra)
+        value = target
+    for right in reversed(rights):
+        addend = _in_place(right, values, target, extra)
+        if addend is None:
+            into, rest = (temps[0], temps[1:]) if value is target else (target, temps)
+            addend = _into(ops, right, values, into, rest, extra)
+        ops.op("add", target, value, addend)
+        value = target
 
 
-def _operand(
-    ops: VectorOps, expression: Expression, values: dict[int, LocalTile], target: LocalTile, temps: list[LocalTile]
+def _into(
+    ops: VectorOps,
+    expression: Expression,
+    values: Mapping[int, LocalTile],
+    target: LocalTile,
+    temps: Sequence[LocalTile],
+    extra: Mapping[Expression, AnyTile | float] | None,
 ) -> LocalTile:
+    """Emit the value of an expression into a tile; returns it, or the element of it that counts for all."""
+    if isinstance(expression, Depth):
+        assert extra is not None
+        one, number = replace(target, rows=1, cols=1), extra[expression]
+        assert isinstance(number, float)
+        ops.op("fill", one, scalar=number)
+        return one
     if isinstance(expression, TermValue):
-        return values[expression.term]
-    evaluate(ops, expression, values, target, temps)
+        value = values[expression.term]
+        ops.op("copy" if value.format == target.format else "cast", target, value)
+    elif isinstance(expression, Scaled):
+        source = _in_place(expression.value, values, target, extra)
+        if source is None:
+            source = target
+            evaluate(ops, expression.value, values, target, temps, extra)
+        ops.op("scale", target, source, **power_of_two(expression.exponent))
+    else:
+        evaluate(ops, expression, values, target, temps, extra)
     return target
+
+
+def power_of_two(exponent: int) -> dict[str, Any]:
+    """The fields of a `scale` by 2^exponent."""
+    return {"scalar": 2.0**exponent} if abs(exponent) <= PLAIN_EXPONENT else {"scale_exponent": -exponent}
+
+
+def _is_in_place(expression: Expression, converts: bool) -> bool:
+    return isinstance(expression, OperandSum) or (isinstance(expression, TermValue) and not converts)
+
+
+def _in_place(
+    expression: Expression,
+    values: Mapping[int, LocalTile],
+    target: LocalTile,
+    extra: Mapping[Expression, AnyTile | float] | None,
+) -> AnyTile | None:
+    """The tile that has the value of an expression; None where it is to be computed."""
+    if isinstance(expression, OperandSum):
+        tile = None if extra is None else extra[expression]
+        if tile is None or isinstance(tile, float):
+            raise UnsupportedError("sums of an operand need the pass that adds it up")
+        return tile
+    if isinstance(expression, TermValue) and values[expression.term].format == target.format:
+        return values[expression.term]
+    return None
 
 
 __all__ = [
@@ -334,6 +468,8 @@ __all__ = [
     "link_engine",
     "lower_pass",
     "operand_passes",
+    "operand_vectors",
+    "power_of_two",
     "placeholder_pass",
     "residual_format",
     "split_ops",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import Pass, operand_passes
+from hwsim.dataflows.reductions import Reduction
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class OperandArrays:
 
     source: GlobalArray
     pieces: dict[int, GlobalArray]
-    passes: tuple[Pass, ...]
+    passes: tuple[Pass | Reduction, ...]
 
     @classmethod
     def of(cls, plan: Plan, side: Side, rows: int, cols: int) -> OperandArrays:

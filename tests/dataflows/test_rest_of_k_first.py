@@ -72,7 +72,7 @@ def test_the_steps_of_an_element_begin_with_the_rest() -> None:
 
 @pytest.mark.parametrize("scheme", ["tf32x3", "bf16x9", "ape-fp32-f", "markidis"])
 def test_products_of_a_library_are_one_program(scheme: str) -> None:
-    """37 x 29 x 83: the library's kernels for 16-bit pieces take the rest of K first; those for tf32 300 x 200 x 520."""
+    """At 37 x 29 x 83 the kernels for 16-bit pieces take the rest of K first."""
     for sizes in ((37, 29, 83), (130, 100, 264)):
         a, b = operands(*sizes, dtype=np.float32)
         call: dict[str, Any] = {"device": "h200", "library": "cublas", "scheme": scheme}

@@ -474,5 +474,5 @@ def test_sums_of_fp64_are_added_by_programs_and_of_fp16_are_not():
     narrow = Schedule(instruction="mma.m16n8k16.f16.f16.f16.f16", regions=schedule.regions)
     narrow = {"device": "a100", "format": "fp16", "schedule": narrow}
     assert hwsim.run(a, b, timing=False, **narrow).c.shape == (64, 32)
-    with pytest.raises(UnsupportedError, match=r"programs add sums in fp32 and fp64 and int32, and .* gives fp16"):
+    with pytest.raises(UnsupportedError, match=r"programs add sums in fp32, fp64, int32, int64, and .* gives fp16"):
         hwsim.run(m=64, n=32, k=64, exact=False, **narrow)

@@ -183,8 +183,9 @@ class KernelBuffers:
     stage: the barrier of a stage of both operands (not declared where nothing is staged). cta: the gate by which a CTA
     waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
     (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
-    TMEM. out, scratch, addends: of the epilogue. staging: results on their way through shared memory. spill: None where
-    all accumulators are in registers. shared: None where no CTAs share tiles.
+    TMEM. out, scratch, addends: of the epilogue; powers: the exponents by which it multiplies. converted: rows of an
+    accumulator in the format of the sums, where that is another. staging: results on their way through shared memory.
+    spill: None where all accumulators are in registers. shared: None where no CTAs share tiles.
     """
 
     every: tuple[RingBuffer, ...]
@@ -200,6 +201,8 @@ class KernelBuffers:
     out: RingBuffer | None
     scratch: tuple[RingBuffer, ...]
     addends: tuple[RingBuffer, ...]
+    powers: RingBuffer | None
+    converted: RingBuffer | None
     staging: RingBuffer | None
     spill: SpillBarriers | None
     shared: SharedSums | None
@@ -327,19 +330,25 @@ class _Allocation:
         accumulators = self.accumulators()
         m, n = self.blocking.m, self.blocking.n
         summed = [0] if kernel.joined else [t for t, promoted in enumerate(design.promoted) if promoted]
-        sums = {t: self.ring(f"sum{t}", family.registers, 1, m * n, design.accumulator) for t in summed}
+        sums = {t: self.ring(f"sum{t}", family.registers, 1, m * n, design.sum_format) for t in summed}
         joins = self.joins()
         straight = bool(design.sequential_joins) and not design.in_registers and not design.sequential_joins[0].own
         join_barrier = self.barrier("join0", 1) if straight else None
         out: RingBuffer | None = None
         scratch: tuple[RingBuffer, ...] = ()
         addends: tuple[RingBuffer, ...] = ()
+        powers: RingBuffer | None = None
+        converted: RingBuffer | None = None
         chunk, end = design.chunk_rows * n, kernel.epilogue
+        if design.converts and any(design.promoted) and not kernel.joined:
+            converted = self.ring("converted", family.registers, 1, chunk, design.sum_format)
         if not design.stores_accumulators:
             wide = chunk * (end.words if end.placeholder_ops else 1)
             out = self.ring("out", family.registers, 2, wide, design.out_format, synced=True)
-            count = 0 if end.placeholder_ops else design.epilogue_scratch
-            scratch = tuple(self.ring(f"end{i}", family.registers, 1, chunk, end.format) for i in range(count))
+            formats = () if end.placeholder_ops else design.epilogue_scratch
+            scratch = tuple(self.ring(f"end{i}", family.registers, 1, chunk, fmt) for i, fmt in enumerate(formats))
+            if end.powers is not None:
+                powers = self.ring("power", family.registers, 1, chunk, "int32")
             addends = tuple(
                 self.ring(name, family.registers, 2, chunk, matrix.format, synced=True)
                 for name, matrix in zip(("c", "c.in", "c.in2"), end.addends, strict=False)
@@ -369,6 +378,8 @@ class _Allocation:
             out=out,
             scratch=scratch,
             addends=addends,
+            powers=powers,
+            converted=converted,
             staging=staging,
             spill=spill,
             shared=shared,
@@ -495,9 +506,9 @@ class _Allocation:
         design, value = self.design, self.kernel.epilogue.value
         registers, n = self.family.registers, self.blocking.n
         if design.sequential_joins:
-            return (self.ring("join0", registers, 1, self.blocking.m * n, self.kernel.epilogue.format),)
+            return (self.ring("join0", registers, 1, self.blocking.m * n, self.kernel.epilogue.join_format),)
         if not self.kernel.joined or value is None:
             return ()
         chunk = design.chunk_rows * n
-        form = self.kernel.epilogue.format
-        return tuple(self.ring(f"join{i}", registers, 1, chunk, form) for i in range(depth(value) + 1))
+        form = self.kernel.epilogue.join_format
+        return tuple(self.ring(f"join{i}", registers, 1, chunk, form) for i in range(depth(value, design.converts) + 1))

@@ -79,7 +79,7 @@ class KernelDesign:
             )
         if kernel.workspace is not None and kernel.workspace.format not in LANE_FORMATS["add"]:
             raise UnsupportedError(
-                f"tiles whose K CTAs share: programs add sums in {' and '.join(LANE_FORMATS['add'])}, "
+                f"tiles whose K CTAs share: programs add sums in {', '.join(LANE_FORMATS['add'])}, "
                 f"and {self.unit_name} gives {kernel.workspace.format}"
             )
         if kernel.joined and (
@@ -309,6 +309,8 @@ class KernelDesign:
         value = kernel.epilogue.value
         if not kernel.joined or not all(self.promotes_in_block) or value is None or kernel.epilogue.placeholder_ops:
             return ()
+        if self.converts:
+            return ()
         turns = sequential_form(value)
         if turns is None or not all(x.exponent <= 0 and (i == 0 or not x.own) for i, x in enumerate(turns)):
             return ()
@@ -333,7 +335,7 @@ class KernelDesign:
         end = self.kernel.epilogue
         if end.placeholder_ops:
             return False
-        untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted)
+        untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted) and not end.powers
         return untouched and (
             end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator)
         )
@@ -343,14 +345,29 @@ class KernelDesign:
         """The format in which the elementwise lanes write the result."""
         return "fp32" if self.kernel.epilogue.placeholder_ops else self.kernel.epilogue.target.format
 
-    @cached_property
-    def epilogue_scratch(self) -> int:
-        """The number of fp32 scratch tiles of the epilogue."""
+    @property
+    def sum_format(self) -> str:
+        """The format of sums outside the unit."""
         end = self.kernel.epilogue
-        needed = 0 if end.value is None or self.kernel.joined else depth(end.value)
-        if end.addends or end.alpha != 1 or end.target.format != end.format or needed:
-            return needed + 2
-        return 0
+        return self.accumulator if end.placeholder_ops else end.join_format
+
+    @property
+    def converts(self) -> bool:
+        """Whether the lanes convert accumulators before they add them."""
+        return self.sum_format != self.accumulator
+
+    @cached_property
+    def epilogue_scratch(self) -> tuple[str, ...]:
+        """The formats of the epilogue's scratch tiles: two in which alpha, C and the bias are applied, two in which
+        terms join where that is another format, and those that the sum of the terms takes.
+        """
+        end = self.kernel.epilogue
+        converts = self.converts and not all(self.promoted)
+        needed = 0 if end.value is None or self.kernel.joined else depth(end.value, converts)
+        is_apart = end.value is not None and end.join_format != end.format
+        if end.addends or end.alpha != 1 or end.target.format != end.format or needed or end.powers or is_apart:
+            return (end.format,) * 2 + (end.join_format,) * (2 * is_apart + needed)
+        return ()
 
     @property
     def waits_for_tile(self) -> bool:

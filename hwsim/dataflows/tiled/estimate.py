@@ -154,7 +154,7 @@ def _lane_operations(design: KernelDesign) -> float:
     for t, run in enumerate(kernel.promotion_intervals):
         if run is not None and not (kernel.joined and t):
             joins = operations(value) if kernel.joined and value is not None else 0
-            count += b.m * b.n * b.k / run * (joins + 1)
+            count += b.m * b.n * b.k / run * (joins + 1 + design.converts)
     for i, operand in enumerate(kernel.operands):
         if operand.raw is not None:
             rules = operand.rules

@@ -11,8 +11,9 @@ from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES, MatrixRef
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import Affine, GlobalTile, Opcode, Sync
+from hwsim.program.ir import Affine, GlobalTile, Sync
 from hwsim.program.quick import quick
+from hwsim.program.roles import Opcode
 
 Rings = tuple[dict[int | None, RingBuffer], dict[int | None, RingBuffer]]
 

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from hwsim.dataflows.elementwise import WORD_BITS, operand_vectors
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
 from hwsim.dataflows.tiled.stream_k import has_shared_tiles
 from hwsim.devices import instruction
-from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.expressions import has_integer_parts, operations, scaled, sequential_form
+from hwsim.gemm.expressions import operations, parts_of, scaled, sequential_form
 from hwsim.gemm.layouts import K_MAJOR, StorageOrder
-from hwsim.gemm.plan import Expression, Piece, Plan, TermValue
+from hwsim.gemm.plan import Depth, Expression, OperandSum, Piece, Plan, Side, TermValue
+from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 WHOLE = 1 << 40  # a run of K that no matrix and no tile is as long as: all of a slice, in one
 BIAS = "bias"  # the array of the bias, one row
 WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
+UNIT_SUMS = {"fp64": "fp64", "int32": "int32"}  # in which a unit's own results are added; others: fp32
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,38 @@ class Partition:
         """The number of 32-bit words per element of the sums."""
         return 2 if self.plan.arithmetic in WIDE or self.model.d == "fp64" else 1
 
-    @property
+    @cached_property
     def sums(self) -> str:
-        """The format in which the lanes add."""
-        return "fp64" if self.model.d == "fp64" else "fp32"
+        """The format in which the lanes join terms: that of the plan's arithmetic, or of the unit's only product."""
+        plan = self.plan
+        if plan.arithmetic == "exact":
+            return plan.output_format
+        is_bare = self.is_single and plan.split == "round" and (plan.arithmetic, plan.output_format) == ("fp32", "fp32")
+        return UNIT_SUMS.get(self.model.d, "fp32") if is_bare else plan.arithmetic
+
+    @cached_property
+    def end(self) -> str:
+        """The format in which the lanes compute alpha, C and the bias."""
+        output = format_of(self.output.format)
+        if not format_of(self.sums).is_integer:
+            return self.sums
+        if not output.is_integer:
+            return "fp64" if output.bits > WORD_BITS else "fp32"
+        return "int64" if "int64" in (self.sums, output.name) else "int32"
+
+    @cached_property
+    def vectors(self) -> tuple[dict[str, GlobalArray], dict[str, GlobalArray]]:
+        """For A and B, the arrays of one number for each row or column that the plan needs, by what they are."""
+        problem = self.gemm.problem
+        sides: tuple[tuple[Side, int, int], ...] = (
+            ("a", problem.matrices * problem.m, problem.k),
+            ("b", problem.matrices * problem.k, problem.n),
+        )
+        found = [
+            operand_vectors(self.plan, side, GlobalArray("", rows, cols, self.plan.input_format), problem.matrices)
+            for side, rows, cols in sides
+        ]
+        return found[0], found[1]
 
     @cached_property
     def is_shared(self) -> bool:
@@ -119,27 +149,19 @@ class Partition:
 
     @cached_property
     def placeholder_ops(self) -> int:
-        """Operations per element in place of arithmetic that the lanes do not support; 0: they support it all."""
-        expression, problem, epilogue = self.plan.combine, self.gemm.problem, self.gemm.epilogue
-        has_epilogue = epilogue.alpha != 1 or problem.has_c or problem.bias is not None
-        is_plain = self.is_single and not has_epilogue and self.promotion_intervals[0] is None
-        if is_plain and self.output.format == self.model.d and not self.is_sliced:
-            return 0
-        is_of_lanes = self.model.d == self.plan.arithmetic in ("fp32", "fp64") and not has_integer_parts(expression)
-        return 0 if is_of_lanes else max(1, operations(expression))
+        """Operations per element in place of exact sums, for which the lanes have no instruction; 0: there are none."""
+        return max(1, operations(self.plan.combine)) if self.plan.arithmetic == "exact" else 0
 
     @property
     def time_alone(self) -> str:
         """Why the program computes no bits; empty where it computes them."""
         plan, problem, end = self.plan, self.gemm.problem, self.gemm.epilogue
-        has_epilogue = end.alpha != 1 or problem.has_c or problem.bias is not None
         why = {
-            f"{plan.arithmetic} sums of {self.model.d} results": self.placeholder_ops,
-            f"pieces by {plan.split}": plan.split != "round",
-            f"an epilogue on {self.model.d} results": has_epilogue and self.model.d not in ("fp32", "fp64"),
+            f"{plan.arithmetic} sums": self.placeholder_ops,
             "beta = 0 with a C": problem.has_c and not end.beta,
             "C beside tiles whose K CTAs share": problem.has_c and bool(self.gemm.schedule.regions),
             "a convolution": problem.image is not None,
+            "the exponents and sums of a convolution's rows": problem.image is not None and bool(self.vectors[0]),
         }
         return next((reason for reason, is_so in why.items() if is_so), "")
 
@@ -221,8 +243,6 @@ class Partition:
         """One part per term: each kernel adds to C where the sum allows it, else writes a matrix of its own."""
         steps = sequential_form(self.plan.combine)
         if steps is None:
-            if self.gemm.epilogue.alpha != 1 or self.gemm.problem.has_c or self.gemm.problem.bias is not None:
-                raise UnsupportedError(f"scheme {self.plan.scheme}: its terms join in a pass that knows no alpha and C")
             return [KernelTerms((t,), TermValue(0), final=False, target=f"T{t + 1}") for t in self.everything]
         return [
             KernelTerms(
@@ -268,7 +288,7 @@ class Partition:
         problem, end = self.gemm.problem, self.gemm.epilogue
         target = self.output if part.final else self.sum_between
         if part.target != "C":
-            target = MatrixRef(part.target, self.plan.output_format if self.placeholder_ops else self.model.d)
+            target = MatrixRef(part.target, self._stored(part.terms, is_merged=self.is_sliced))
         # A kernel does its own part of the sum alone.
         own = max(1, operations(part.value)) if self.placeholder_ops else 0
         value = TermValue(0) if self.placeholder_ops else part.value
@@ -298,18 +318,43 @@ class Partition:
             fused=self._fused(alpha, beta) if c is not None and not own else "",
             placeholder_ops=own,
             words=self.words,
-            format=self.sums,
+            join_format=self.sums,
+            format=self.end if part.final else self.sums,
             previous=previous,
             scale=scale,
             order=part.order,
             earlier=self.output if part.final and self.adds_earlier else None,
+            extra=self._extra(value),
+            powers=self._powers if part.final else None,
         )
+
+    def _stored(self, terms: Sequence[int], *, is_merged: bool) -> str:
+        """The format of sums that are stored for another kernel: the unit's own, unless the lanes have added."""
+        is_added = is_merged or any(self.promotion_intervals[t] is not None for t in terms)
+        return self.sums if is_added and not self.placeholder_ops else self.model.d
+
+    def _extra(self, value: Expression) -> tuple[tuple[Expression, str | float], ...]:
+        """The arrays and numbers in a sum besides its terms."""
+        found: list[tuple[Expression, str | float]] = []
+        for part in parts_of(value):
+            if isinstance(part, OperandSum):
+                found.append((part, self.vectors[part.side == "b"]["sum"].name))
+            elif isinstance(part, Depth):
+                found.append((part, float(part.factor * self.gemm.problem.k)))
+        return tuple(found)
+
+    @property
+    def _powers(self) -> tuple[str, str] | None:
+        if self.plan.split != "slices" or self.placeholder_ops:
+            return None
+        a, b = self.vectors
+        return a["exponent"].name, b["exponent"].name
 
     @property
     def sum_between(self) -> MatrixRef:
         """The matrix by which a kernel hands its sum to the next one: C, where it has the sums' format and is free."""
-        is_like = self.output.format == self.model.d or bool(self.placeholder_ops)
-        return self.output if is_like and not self.adds_earlier else MatrixRef("C.sum", self.model.d)
+        is_like = self.output.format == self.sums or bool(self.placeholder_ops)
+        return self.output if is_like and not self.adds_earlier else MatrixRef("C.sum", self.sums)
 
     def _fused(self, alpha: float, beta: float) -> Literal["", "alpha", "beta"]:
         """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says)."""
@@ -321,14 +366,18 @@ class Partition:
         """The matrix of partial results of slices, for a merge kernel."""
         is_joined = self.plan.join == "group"
         count = 1 if is_joined else len(part.terms)
-        partial = tuple(MatrixRef(f"{name}.partial{t + 1}", self.model.d) for t in range(count))
+        partial = tuple(
+            MatrixRef(f"{name}.partial{i + 1}", self._stored((t,), is_merged=is_joined))
+            for i, t in enumerate(part.terms[:count])
+        )
         is_promoted = any(self.promotion_intervals[t] is not None for t in part.terms)
         return TileEpilogue(
             part.value if is_joined and not self.placeholder_ops else None,
             partial[0],
             partial=partial,
-            placeholder_ops=int(is_promoted and self.model.d not in ("fp32", "fp64")),
+            placeholder_ops=int(is_promoted and bool(self.placeholder_ops)),
             words=format_of(self.model.d).bits // 32 or 1,
+            join_format=self.sums,
             format=self.sums,
         )
 

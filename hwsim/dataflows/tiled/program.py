@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows import records
-from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes, placeholder_pass
+from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
+from hwsim.dataflows.reductions import Reduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
 from hwsim.dataflows.tiled.buffers import kernel_buffers
@@ -101,7 +102,8 @@ class ProgramWriter:
         inputs = [total.name, *self._addend_inputs()]
         epilogue = partition.epilogue(KernelTerms(partition.everything, TermValue(0)))
         addends = [self._declare(matrix) for matrix in epilogue.addends]
-        self._pass(reduction_pass("epilogue", [total], addends, self._declare(epilogue.target), epilogue, 1))
+        target = self._declare(epilogue.target)
+        self._pass(reduction_pass("epilogue", [total], addends, target, epilogue, 1, vectors=self.arrays))
         return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(inputs), "C")
 
     def _addend_inputs(self) -> list[str]:
@@ -110,7 +112,7 @@ class ProgramWriter:
         if self.gemm.problem.has_c:
             inputs.append(self._declare(MatrixRef("C.in", self.partition.output.format)).name)
         if self.gemm.problem.bias is not None:
-            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, self.partition.sums)
+            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, self.partition.end)
             inputs.append(BIAS)
         return inputs
 
@@ -151,7 +153,9 @@ class ProgramWriter:
             for p in used
         }
         letter: Side = "a" if side == 0 else "b"
-        for work in operand_passes(plan, letter, source, made):
+        vectors = self.partition.vectors[side] if image is None else None
+        self.arrays.update({array.name: array for array in (vectors or {}).values()})
+        for work in operand_passes(plan, letter, source, made, vectors, self.matrices):
             self._pass(work)
         return source.name
 
@@ -169,7 +173,7 @@ class ProgramWriter:
         self.arrays.update({stored.name: stored, seen.name: seen})
         return stored
 
-    def _pass(self, work: Pass) -> None:
+    def _pass(self, work: Pass | Reduction) -> None:
         self.kernels.append(lower_pass(work, self.device))
 
     # --- kernels -----------------------------------------------------------------------------------------------
@@ -236,8 +240,9 @@ class ProgramWriter:
                 target,
                 epilogue,
                 len(self.lengths),
+                vectors=self.arrays,
+                matrices=self.matrices,
                 joined=kernel.joined,
-                placeholder=bool(self.partition.placeholder_ops),
                 words=self.partition.words,
             )
         )
@@ -246,11 +251,16 @@ class ProgramWriter:
         """The pass that combines terms from arrays of their own to C."""
         partition, plan = self.partition, self.partition.plan
         terms = [self.arrays[f"T{t + 1}"] for t in partition.everything]
-        target = self.arrays["C"]
-        if partition.placeholder_ops:
-            self._pass(placeholder_pass("combine", terms, [target], partition.placeholder_ops, partition.words))
-        else:
-            self._pass(combine_pass("combine", plan.combine, terms, target))
+        epilogue = partition.epilogue(KernelTerms(partition.everything, plan.combine))
+        is_plain = epilogue.alpha == 1 and not epilogue.addends and not epilogue.bias and not epilogue.extra
+        if is_plain and {array.format for array in terms} == {self.arrays["C"].format}:
+            self._pass(combine_pass("combine", plan.combine, terms, self.arrays["C"]))
+            return
+        addends = [self._declare(matrix) for matrix in epilogue.addends]
+        matrices, arrays = self.matrices, self.arrays
+        self._pass(
+            reduction_pass("combine", terms, addends, arrays["C"], epilogue, 1, vectors=arrays, matrices=matrices)
+        )
 
 
 def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[Area] = ()) -> Scheduler:
@@ -329,6 +339,7 @@ def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> 
         rules = (plan.a_pieces, plan.b_pieces)[side]
         if partition.is_made(side):
             pieces = {p: GlobalArray("", 1, 1, rules[p].format) for p in partition.used(side, partition.everything)}
-            count += len(operand_passes(plan, letter, GlobalArray("", 1, 1, plan.input_format), pieces))
+            source = GlobalArray("", 1, 1, plan.input_format)
+            count += len(operand_passes(plan, letter, source, pieces, partition.vectors[side]))
     each = 1 + counts_tiles(partition.family, partition.device, tiles) + partition.is_sliced
     return count + each * len(parts) + (parts[0].target != "C")

@@ -77,13 +77,19 @@ class SeparateSums:
         kernel = self.context.design.kernel
         for row, rows in chunks(place.m, part):
             self.accumulators.wait(ops, terms)
-            at_a_time = self.accumulators.rows_at_a_time(rows, self.context.design.chunk_rows)
+            converted, chunk_rows = self.context.buffers.converted, self.context.design.chunk_rows
+            at_a_time = self.accumulators.rows_at_a_time(rows, chunk_rows)
+            if converted is not None:
+                at_a_time = min(at_a_time, chunk_rows)
             for start, count in chunks(rows, at_a_time):
                 chunk = RowChunk(start, count, start == 0, start + count == rows)
                 values = self.accumulators.values(s, ops, terms, place, chunk)
                 for t in terms:
-                    total = self.sums.rows(t, place, row + start, count)
-                    ops.op("add", total, total, total if kernel.epilogue.placeholder_ops else values[t])
+                    total, value = self.sums.rows(t, place, row + start, count), values[t]
+                    if converted is not None:
+                        value = converted.whole(count, place.n)
+                        ops.op("cast", value, values[t])
+                    ops.op("add", total, total, total if kernel.epilogue.placeholder_ops else value)
                 self.accumulators.read(s, ops, terms)
             self.accumulators.give_back(ops, terms)
             for t in terms:

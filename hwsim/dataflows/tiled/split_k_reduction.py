@@ -5,18 +5,20 @@ It knows what a tile's epilogue does to a sum (TileEpilogue), not how K was spli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
-from hwsim.gemm.plan import TermValue
+from hwsim.formats import format_of
+from hwsim.gemm.plan import OperandSum, TermValue
 
 if TYPE_CHECKING:
     from hwsim.dataflows.elementwise import VectorOps
     from hwsim.dataflows.tiled.model import TileEpilogue
     from hwsim.gemm.plan import Expression
     from hwsim.program.ir import GlobalArray, LocalTile
+    from hwsim.program.roles import Opcode
 
 
 def add_previous(
@@ -63,6 +65,14 @@ def add_c(
         ops.op("add", target, value, c, label=label)
 
 
+def conversion(given: str, wanted: str) -> Opcode:
+    """The instruction from a format to another one; integers that are narrower keep their low bits."""
+    if given == wanted:
+        return "copy"
+    one, other = format_of(given), format_of(wanted)
+    return "extract" if one.is_integer and other.is_integer and other.bits < one.bits else "cast"
+
+
 def reduction_pass(
     name: str,
     partial: Sequence[GlobalArray],
@@ -71,55 +81,93 @@ def reduction_pass(
     epilogue: TileEpilogue,
     slices: int,
     *,
+    vectors: Mapping[str, GlobalArray],
+    matrices: int = 1,
     joined: bool = False,
-    placeholder: bool = False,
     words: int = 1,
 ) -> Pass:
     """The pass that adds slices in ascending order and then applies the epilogue that a kernel without split-K has.
 
     Each array of `partial` holds `slices` matrices of C's height, one below another. epilogue: to apply; addends,
-    target: its matrices. joined: the terms are combined already. placeholder: the arithmetic is not that of the fp32
-    lanes: additions of elements of `words` words are timed instead.
+    target: its matrices; vectors: its arrays of one number for each row or column, by name. matrices: of a stack.
+    joined: the terms are combined already. words: of an element, for the placeholder operations of the epilogue.
     """
     reads = (*(array for array in partial for _ in range(slices)), *addends)
     offsets = (*(i * target.rows for _ in partial for i in range(slices)), *(0 for _ in addends))
     expression: Expression = TermValue(0) if joined or epilogue.value is None else epilogue.value
+    form, count = epilogue.join_format, len(partial)
+    converts = any(array.format != form for array in partial)
+    needed = depth(expression, converts and slices == 1)
+    is_apart = epilogue.format != form
+    extra = {} if joined else dict(epilogue.extra)
+    of_rows, of_columns = ([array] for array in epilogue.powers) if epilogue.powers else ([], [])
+    for node, given in extra.items():
+        if isinstance(node, OperandSum) and isinstance(given, str):
+            (of_rows if node.side == "a" else of_columns).append(given)
+    names = [*of_rows, *of_columns]
 
     def placeholders(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
         wide = replace(temps[0], cols=temps[0].cols * words, format="fp32")
-        for _ in range(epilogue.placeholder_ops + len(partial) * (slices - 1) + len(addends) + epilogue.bias):
+        for _ in range(epilogue.placeholder_ops + count * (slices - 1) + len(addends) + epilogue.bias):
             ops.op("add", wide, wide, wide)
 
-    def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+    def added(ops: VectorOps, ins: list[LocalTile], temps: list[LocalTile]) -> dict[int, LocalTile]:
+        """The terms' values: sums of their slices in the format in which they join."""
         values: dict[int, LocalTile] = {}
-        for t in range(len(partial)):
+        for t in range(count):
             total = ins[t * slices]
+            if slices > 1 and total.format != form:
+                ops.op("cast", temps[t], total)
+                total = temps[t]
             for i in range(1, slices):
-                ops.op("add", temps[t], total, ins[t * slices + i])
+                part = ins[t * slices + i]
+                if part.format != form:
+                    ops.op("cast", temps[-1], part)
+                    part = temps[-1]
+                ops.op("add", temps[t], total, part)
                 total = temps[t]
             values[t] = total
-        scratch = temps[len(partial) :]
-        evaluate(ops, expression, values, scratch[0], scratch[2:])
-        value = scratch[0]
-        added = ins[len(partial) * slices : len(reads)]
+        return values
+
+    def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+        values, tiles = added(ops, ins, temps), dict(zip(names, ins[len(reads) :], strict=False))
+        value, spare, *scratch = temps[count:]
+        parts = {node: given if isinstance(given, float) else tiles[given] for node, given in extra.items()}
+        evaluate(ops, expression, values, value, scratch[:needed], parts)
+        addend = ins[count * slices : len(reads)]
         if epilogue.previous is not None:
-            add_previous(ops, epilogue, value, value, added[0], scratch[1])
+            add_previous(ops, epilogue, value, value, addend[0], spare)
+        if epilogue.powers is not None:
+            exponents = scratch[needed]
+            ops.op("add", exponents, *(tiles[array] for array in epilogue.powers))
+            ops.op("ldexp", value, value, exponents, scalar=1.0)
+        if is_apart:
+            ends = scratch[needed + bool(epilogue.powers) :]
+            ops.op("cast", ends[0], value)
+            value, spare = ends[:2]
         if epilogue.alpha != 1 and epilogue.fused != "alpha":
             ops.op("scale", value, value, scalar=epilogue.alpha)
         if epilogue.c is not None:
-            add_c(ops, epilogue, value, value, added[-1], scratch[1])
+            add_c(ops, epilogue, value, value, addend[-1], spare)
         if epilogue.bias:
             ops.op("add_row", value, value, ins[-1])
-        ops.op("copy" if outs[0].format == epilogue.format else "cast", outs[0], value)
+        ops.op(conversion(value.format, outs[0].format), outs[0], value)
 
-    temporaries = ("fp64",) if placeholder else (epilogue.format,) * (len(partial) + 2 + depth(expression))
+    temporaries = (
+        *(form,) * (count + 2 + needed),
+        *(("int32",) if epilogue.powers else ()),
+        *((epilogue.format,) * (2 * is_apart)),
+        *((form,) if converts and slices > 1 else ()),
+    )
     return Pass(
         name=name,
         inputs=reads,
         outputs=(target,),
-        temporaries=temporaries,
-        body=placeholders if placeholder else body,
-        shape=None,
+        temporaries=("fp64",) if epilogue.placeholder_ops else temporaries,
+        body=placeholders if epilogue.placeholder_ops else body,
         offsets=offsets,
         row=epilogue.bias_row,
+        of_rows=tuple([vectors[array] for array in of_rows]),
+        of_columns=tuple([vectors[array] for array in of_columns]),
+        matrices=matrices if of_columns else 1,
     )

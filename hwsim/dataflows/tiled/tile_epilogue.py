@@ -23,11 +23,11 @@ from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
 from hwsim.dataflows.tiled.model import AddendRole, MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
 from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue
-from hwsim.dataflows.tiled.split_k_reduction import add_c, add_previous
+from hwsim.dataflows.tiled.split_k_reduction import add_c, add_previous, conversion
 from hwsim.dataflows.tiles import WorkTile
-from hwsim.gemm.plan import TermValue
+from hwsim.gemm.plan import Expression, OperandSum, TermValue
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import Affine, GlobalTile, LocalTile, Sync
+from hwsim.program.ir import Affine, AnyTile, GlobalTile, LocalTile, Sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +191,18 @@ class ElementwiseEpilogue:
         rows: RowChunk,
         place: WorkTile,
     ) -> None:
-        """Emit target = cast(alpha * (earlier + (value + scale * previous)) + beta * C + bias)."""
+        """Emit target = cast(alpha * (earlier + (value + scale * previous) * powers) + beta * C + bias)."""
         epilogue = self.context.design.kernel.epilogue
         scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
         is_scaled = epilogue.alpha != 1 and epilogue.fused != "alpha"
+        is_apart = epilogue.value is not None and epilogue.join_format != epilogue.format
+        joins, temps = (scratch[2:4], scratch[4:]) if is_apart else (scratch[:2], scratch[2:])
         steps = [
             name
             for name, is_needed in (
                 ("previous", "previous" in addends),
+                ("power", epilogue.powers is not None),
+                ("convert", is_apart),
                 ("earlier", "earlier" in addends),
                 ("alpha", is_scaled),
                 ("c", "c" in addends),
@@ -211,17 +215,23 @@ class ElementwiseEpilogue:
             value = self.sums.rows(0, place, rows.start, rows.count)
         elif epilogue.value is None:
             value = values[term]
-        elif isinstance(epilogue.value, TermValue):
+        elif isinstance(epilogue.value, TermValue) and self._is_joined(values, epilogue.value):
             value = values[epilogue.value.term]
         else:
-            value = end if not steps or not scratch else scratch[0]
-            evaluate(ops, epilogue.value, values, value, scratch[2:])
+            value = joins[0] if is_apart else end if not steps or not scratch else scratch[0]
+            evaluate(ops, epilogue.value, values, value, temps, self._extra(place, rows))
         for at, step in enumerate(steps):
             into = end if at + 1 == len(steps) else scratch[0]
             if step == "alpha":
                 ops.op("scale", into, value, scalar=epilogue.alpha, label="C")
             elif step == "previous":
-                add_previous(ops, epilogue, into, value, addends["previous"], scratch[1], label="C")
+                into = joins[0] if is_apart else into
+                add_previous(ops, epilogue, into, value, addends["previous"], joins[1], label="C")
+            elif step == "power":
+                into = joins[0] if is_apart else into
+                self._multiply(ops, into, value, place, rows)
+            elif step == "convert":
+                ops.op("cast", into, value, label="C")
             elif step == "earlier":
                 ops.op("add", into, addends["earlier"], value, label="C")
             elif step == "c":
@@ -231,7 +241,38 @@ class ElementwiseEpilogue:
                 ops.op("add_row", into, value, row, label="C")
             value = into
         if value is not target:
-            ops.op("copy" if value.format == target.format else "cast", target, value, label="C")
+            ops.op(conversion(value.format, target.format), target, value, label="C")
+
+    def _is_joined(self, values: dict[int, LocalTile], value: TermValue) -> bool:
+        """Whether a term's value is in the format of sums already."""
+        return values[value.term].format == self.context.design.kernel.epilogue.join_format
+
+    def _extra(self, place: WorkTile, rows: RowChunk) -> dict[Expression, AnyTile | float]:
+        """What the value contains besides terms: parts of arrays of one number for each row or column, and numbers."""
+        return {
+            node: given if isinstance(given, float) else self._vector(given, place, rows, of_rows=_is_of_a(node))
+            for node, given in self.context.design.kernel.epilogue.extra
+        }
+
+    def _vector(self, array: str, place: WorkTile, rows: RowChunk, *, of_rows: bool) -> GlobalTile:
+        """The part for some rows of a tile of an array of one number for each row of A, or column of B."""
+        if of_rows:
+            row = self.context.rows_of(place, 0) + place.row + rows.start
+            return GlobalTile(array, row, Affine(), rows.count, 1)
+        return GlobalTile(array, place.batch, place.col, 1, place.n)
+
+    def _multiply(self, ops: VectorOps, target: LocalTile, value: LocalTile, place: WorkTile, rows: RowChunk) -> None:
+        """Emit the multiplication by the powers of two of its rows and columns."""
+        powers, ring = self.context.design.kernel.epilogue.powers, self.context.buffers.powers
+        assert powers is not None and ring is not None
+        exponents = ring.whole(rows.count, place.n)
+        of_rows, of_cols = (self._vector(array, place, rows, of_rows=side == 0) for side, array in enumerate(powers))
+        ops.op("add", exponents, of_rows, of_cols, label="C")
+        ops.op("ldexp", target, value, exponents, scalar=1.0, label="C")
+
+
+def _is_of_a(node: Expression) -> bool:
+    return isinstance(node, OperandSum) and node.side == "a"
 
 
 def epilogue_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> EpilogueWriter:

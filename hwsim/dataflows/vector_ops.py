@@ -1,0 +1,68 @@
+"""Emission of elementwise instructions, and the engines that they and transfers run on.
+
+It knows streams and a device's vector unit and links; it knows no kernel, no plan and no family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hwsim.errors import UnsupportedError
+from hwsim.formats import format_of
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import AnyTile, LocalTile, Sync
+from hwsim.program.roles import Opcode
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.devices.model import VectorModel
+
+
+def bytes_of(format: str) -> int:
+    """Storage bytes of one element."""
+    return -(-format_of(format).bits // 8)
+
+
+def vector_of(device: Device) -> VectorModel:
+    """The device's vector unit. Raises UnsupportedError when the device file has none."""
+    if device.vector is None:
+        raise UnsupportedError(f"device {device.name} has no vector unit in its file: elementwise passes cannot run")
+    return device.vector
+
+
+def link_engine(device: Device, source: str, target: str) -> str:
+    """The engine of the link from `source` to `target`. Raises UnsupportedError when there is none."""
+    for link in device.links.values():
+        if (link.source, link.target) == (source, target):
+            return link.engine
+    raise UnsupportedError(f"device {device.name} has no link from {source} to {target}")
+
+
+class VectorOps:
+    """Emits elementwise instructions of the vector engine into a stream.
+
+    attach: `signal` goes to the last instruction where it can, without an instruction of its own.
+    """
+
+    def __init__(self, stream: StreamBuilder, engine: str, *, attach: bool = False) -> None:
+        self.stream, self.engine, self.attach = stream, engine, attach
+        self._waits: list[Sync] = []
+
+    def wait(self, *syncs: Sync) -> None:
+        """Make the next instruction wait for these too."""
+        self._waits.extend(syncs)
+
+    def op(
+        self, opcode: Opcode, target: LocalTile, *sources: AnyTile, signals: Sequence[Sync] = (), **attributes: Any
+    ) -> None:
+        """Emit one instruction."""
+        self.stream.emit(self.engine, opcode, target, sources, self._waits, signals, **attributes)
+        self._waits = []
+
+    def signal(self, *syncs: Sync) -> None:
+        """Signal once everything emitted so far is done."""
+        if self.attach and not self._waits and self.stream.signal_last(self.engine, syncs):
+            return
+        self.stream.emit(self.engine, "sync", None, (), self._waits, syncs)
+        self._waits = []
