@@ -271,5 +271,10 @@ def check_streams(design: KernelDesign, longest_k: int) -> None:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the promotion does not carry: scales of the sums of runs of K."""
-    return refusals.scales(gemm.problem, {"block"})
+    """What of a record the promotion does not carry: runs behind a rest of K, scales of the sums of runs."""
+    plan, is_first = gemm.single, gemm.schedule.remainder == "first"
+    is_promoted = bool(refusals.runs(gemm)) or plan.k_group is not None or plan.join == "group"
+    return refusals.joined(
+        refusals.named({"remainder='first' with promotion": is_first and is_promoted}),
+        refusals.scales(gemm.problem, {"block"}),
+    )

@@ -97,5 +97,7 @@ def check(design: KernelDesign) -> None:
         return
     if not design.in_registers:
         raise UnsupportedError(f"spill: the accumulators of {design.unit_name} are in {design.c_memory}")
+    if design.kernel.rest_first_of is not None:
+        raise UnsupportedError("spill: the rest of K first; kernels that spill take K in order")
     if any(design.promoted):
         raise UnsupportedError("spill: terms that are added outside the unit; sums in the unit alone are spilled")
