@@ -9,7 +9,7 @@ from test_programs_of_calls import changed
 import hwsim
 from hwsim._kernels import gemm
 from hwsim.api import program as make_program
-from hwsim.devices import load
+from hwsim.devices import instruction, load
 from hwsim.errors import InputError
 from hwsim.machines import functional, reference
 from hwsim.program.check import check
@@ -117,7 +117,11 @@ def test_an_epilogue_on_fp16_sums():
     rng = np.random.default_rng(4)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((37, 83), (83, 29)))
     c, bias = rng.standard_normal((37, 29)), rng.standard_normal(29)
-    unit = next(name for name, x in load("a100").instructions().items() if (x.a, x.d) == ("fp16", "fp16"))
+    unit = next(
+        name
+        for name in load("a100").instructions()
+        if (instruction(load("a100"), name).a, instruction(load("a100"), name).d) == ("fp16", "fp16")
+    )
     for more in ({}, {"split_k": 2}, {"output": "fp32"}):
         more = {"device": "a100", "format": "fp16", "schedule": {"instruction": unit}, **FULL, **more, "bias": bias}
         plain = hwsim.run(a, b, c, **more)
