@@ -21,25 +21,27 @@ cdef enum:
     NODE_END = 2
     NODE_ADVANCE = 3
     TILE_GLOBAL = 0
+    TILE_LOCAL = 1
     OP_COPY = 0
     OP_MMA = 1
     OP_SYNC = 8
     EMPTY = 0      # nothing known: the slot's own bytes
     ALIAS = 1      # a region of a global array
     CHAIN = 2      # a pending chain of products
-    MAX_TILES = 4
+    MAX_TILES = 8  # of an instruction
     QUEUE = 1024
     GIVEN = 1 << 30  # more than a core waits for
-    JOB_COLUMNS = 20
-    SEGMENT_COLUMNS = 11
+    JOB_COLUMNS = 11
+    PLACE_COLUMNS = 6
 
-# Job: kind (0 elementwise or copy, 1 chain), instruction, destination (kind, object, slot, row, col),
-# chain: starts from zero, first segment, number of segments, in place of the first source's kind the power of
-# two that divides the accumulator first; sources: 2 x (kind, object, slot, row, col).
-# Segment: K, A (kind, object, slot, row, col), B (kind, object, slot, row, col).
+# Job: kind (0 elementwise or copy, 1 chain), instruction, destination (kind, object, slot, row, col), first segment,
+# number of segments; chain: starts from zero, the power of two that divides the accumulator first.
+# Segment: for each operand that the instruction reads, in its order, (kind, object, slot, row, col, length along K);
+# what it has less than the kernel's largest instruction is 0. A job that is no chain has one segment.
 
 cdef struct Place:
     i64 kind, obj, slot, row, col
+    i64 length           # along K, of the operands of a chain
 
 cdef struct Dyn:
     i64 instr
@@ -50,17 +52,12 @@ cdef struct Dyn:
 
 cdef struct Slot:
     int kind
-    i64 array, row, col
-    i64 instr            # of the chain
+    i64 array, row, col  # of the region
+    i64 instr            # the copy of the region; the latest of the chain
     bint from_zero
     i64 scale            # of the chain: its accumulator counts times 2^-scale
     i64 seg_first        # segments of a chain, a linked list by index
     i64 seg_last
-
-cdef struct Segment:
-    i64 k
-    Place a, b
-    i64 next
 
 cdef struct Vector:
     i64* data
@@ -150,16 +147,19 @@ cdef class _Walker:
 cdef class Coalescer:
     """One kernel of a program; `run(group, core)` gives the jobs of one core.
 
-    written: per global array, whether the kernel writes it. steps: per instruction, the K that a chain is only
-    joined at multiples of: that of the matrix instruction.
+    written: per global array, whether the kernel writes it. Per instruction: steps, the K that a chain is only
+    joined at multiples of, that of the matrix instruction; chains, the number of the kind of chain that it goes on
+    with; along_rows, a bit for each operand that it reads: whether K runs along its rows. layouts: per tile, the number
+    of its format and of the elements in a row of its slot.
     """
 
     cdef i64[:, ::1] instr, tile, affine, term, sync, zero_list, zero_variable
-    cdef i64[::1] buffer_slots, semaphore_initial, slot_base, written, steps
+    cdef i64[::1] buffer_slots, semaphore_initial, slot_base, written, steps, chains, along_rows, layouts
     cdef object streams
-    cdef i64 n_engines, n_slots
+    cdef i64 n_engines, n_slots, most_reads
     cdef Slot* slots
-    cdef Segment* segments
+    cdef Place* places   # of the segments, most_reads of each
+    cdef i64* follows    # of each segment, the next of its chain
     cdef i64 n_segments, segment_room
     cdef Vector jobs, segment_rows
     cdef Dyn* queues
@@ -167,13 +167,18 @@ cdef class Coalescer:
     cdef i64* length
     cdef i64* semaphores
 
-    def __cinit__(self, flat, i64 n_engines, written, steps):
+    def __cinit__(self, flat, i64 n_engines, written, steps, chains, along_rows, layouts):
         self.instr, self.tile, self.affine, self.term = flat.instr, flat.tile, flat.affine, flat.term
         self.sync, self.zero_list, self.zero_variable = flat.sync, flat.zero_list, flat.zero_variable
         self.buffer_slots = flat.buffer_slots
         self.semaphore_initial = np.where(flat.semaphore_peers != 0, GIVEN, flat.semaphore_initial)
         self.streams, self.n_engines = flat.streams, n_engines
         self.written, self.steps = np.asarray(written, np.int64), np.asarray(steps, np.int64)
+        self.chains, self.along_rows = np.asarray(chains, np.int64), np.asarray(along_rows, np.int64)
+        self.layouts = np.asarray(layouts, np.int64)
+        self.most_reads = max(1, int(np.max(flat.instr[:, 5], initial=0)))
+        if self.most_reads >= MAX_TILES:
+            raise ValueError(f"an instruction reads {self.most_reads} tiles; at most {MAX_TILES - 1} are allowed")
         base = np.concatenate([[0], np.cumsum(np.asarray(flat.buffer_slots))]).astype(np.int64)
         self.slot_base, self.n_slots = base, int(base[len(base) - 1])
         self.slots = <Slot*>calloc(self.n_slots + 1, sizeof(Slot))
@@ -186,7 +191,8 @@ cdef class Coalescer:
 
     def __dealloc__(self):
         free(self.slots)
-        free(self.segments)
+        free(self.places)
+        free(self.follows)
         free(self.queues)
         free(self.head)
         free(self.length)
@@ -230,7 +236,10 @@ cdef class Coalescer:
                 break
             if not moved:
                 raise RuntimeError("deadlock")
-        return self._array(&self.jobs, JOB_COLUMNS), self._array(&self.segment_rows, SEGMENT_COLUMNS)
+        return self._array(&self.jobs, JOB_COLUMNS), self._array(&self.segment_rows, self._segment_columns())
+
+    cdef i64 _segment_columns(self):
+        return PLACE_COLUMNS * self.most_reads
 
     cdef object _array(self, Vector* v, i64 columns):
         out = np.empty(v.size, np.int64)
@@ -304,10 +313,10 @@ cdef class Coalescer:
         cdef i64 row = self.instr[dyn.instr, 3] + t
         cdef Slot* slot
         place.kind, place.obj = self.tile[row, 0], self.tile[row, 1]
-        place.slot, place.row, place.col = dyn.slot[t], dyn.row[t], dyn.col[t]
+        place.slot, place.row, place.col, place.length = dyn.slot[t], dyn.row[t], dyn.col[t], 0
         if place.kind != TILE_GLOBAL:
             slot = self._slot(dyn, t)
-            if slot.kind == CHAIN:
+            if slot.kind == CHAIN or (slot.kind == ALIAS and not self._within(slot, dyn, t)):
                 self._flush(slot, dyn, t)
             elif slot.kind == ALIAS:
                 place.kind, place.obj, place.slot = TILE_GLOBAL, slot.array, 0
@@ -315,29 +324,53 @@ cdef class Coalescer:
                 place.col += slot.col
         return place
 
+    cdef bint _within(self, Slot* slot, Dyn* dyn, i64 t):
+        """Whether tile `t` is a part of the region that its slot holds, which lies there from the slot's begin."""
+        cdef i64 copied = self.instr[slot.instr, 3], tile = self.instr[dyn.instr, 3] + t
+        return (self.layouts[tile] == self.layouts[copied]
+                and dyn.row[t] + self.tile[tile, 2] <= self.tile[copied, 2]
+                and dyn.col[t] + self.tile[tile, 3] <= self.tile[copied, 3])
+
+    cdef bint _covers(self, Dyn* dyn, Slot* slot):
+        """Whether what is written hides all of the region that the slot holds."""
+        cdef i64 copied = self.instr[slot.instr, 3], tile = self.instr[dyn.instr, 3]
+        return (self.layouts[tile] == self.layouts[copied] and dyn.row[0] == 0 and dyn.col[0] == 0
+                and self.tile[tile, 2] >= self.tile[copied, 2] and self.tile[tile, 3] >= self.tile[copied, 3])
+
     cdef int _flush(self, Slot* slot, Dyn* dyn, i64 t) except -1:
-        """Write the chain pending in a slot down as a job; its result then lies in the slot's bytes."""
+        """Write the chain or the copy pending in a slot down as a job; its result then lies in the slot's bytes."""
         cdef i64 row[JOB_COLUMNS]
-        cdef i64 seg[SEGMENT_COLUMNS]
+        cdef Place source
         cdef i64 at = slot.seg_first, n = 0
-        cdef Segment* s
         memset(row, 0, sizeof(row))
-        row[0], row[1] = 1, slot.instr
-        row[2], row[3], row[4] = 1, self.tile[self.instr[dyn.instr, 3] + t, 1], dyn.slot[t]
-        row[7], row[8] = slot.from_zero, self.segment_rows.size // SEGMENT_COLUMNS
-        row[10] = slot.scale
-        while at >= 0:
-            s = &self.segments[at]
-            seg[0] = s.k
-            seg[1], seg[2], seg[3], seg[4], seg[5] = s.a.kind, s.a.obj, s.a.slot, s.a.row, s.a.col
-            seg[6], seg[7], seg[8], seg[9], seg[10] = s.b.kind, s.b.obj, s.b.slot, s.b.row, s.b.col
-            _push(&self.segment_rows, seg, SEGMENT_COLUMNS)
-            n += 1
-            at = s.next
-        row[9] = n
+        row[0], row[1] = slot.kind == CHAIN, slot.instr
+        row[2], row[3], row[4] = TILE_LOCAL, self.tile[self.instr[dyn.instr, 3] + t, 1], dyn.slot[t]
+        row[7] = self.segment_rows.size // self._segment_columns()
+        if slot.kind == ALIAS:
+            source.kind, source.obj, source.slot = TILE_GLOBAL, slot.array, 0
+            source.row, source.col, source.length = slot.row, slot.col, 0
+            self._write(&source, 1)
+            row[8] = 1
+        else:
+            while at >= 0:
+                self._write(&self.places[at * self.most_reads], self.instr[slot.instr, 5])
+                n += 1
+                at = self.follows[at]
+            row[8], row[9], row[10] = n, slot.from_zero, slot.scale
         _push(&self.jobs, row, JOB_COLUMNS)
         slot.kind = EMPTY
         return 0
+
+    cdef int _write(self, const Place* places, i64 count) except -1:
+        """Add a row of `count` places to the segments."""
+        cdef i64 row[PLACE_COLUMNS * MAX_TILES]
+        cdef i64 t
+        memset(row, 0, sizeof(row))
+        for t in range(count):
+            row[PLACE_COLUMNS * t], row[PLACE_COLUMNS * t + 1] = places[t].kind, places[t].obj
+            row[PLACE_COLUMNS * t + 2], row[PLACE_COLUMNS * t + 3] = places[t].slot, places[t].row
+            row[PLACE_COLUMNS * t + 4], row[PLACE_COLUMNS * t + 5] = places[t].col, places[t].length
+        return _push(&self.segment_rows, row, self._segment_columns())
 
     cdef int _execute(self, Dyn* dyn) except -1:
         cdef i64 opcode = self.instr[dyn.instr, 1]
@@ -346,72 +379,89 @@ cdef class Coalescer:
         if opcode == OP_MMA:
             return self._mma(dyn)
         cdef i64 first = self.instr[dyn.instr, 3], reads = self.instr[dyn.instr, 5], t
-        cdef Place source[2]
-        memset(source, 0, sizeof(source))
+        cdef Place source[MAX_TILES]
         for t in range(reads):
             source[t] = self._place(dyn, t + 1)
         cdef Slot* target
         if self.tile[first, 0] != TILE_GLOBAL:
             target = self._slot(dyn, 0)
-            if (opcode == OP_COPY and source[0].kind == TILE_GLOBAL and not self.written[source[0].obj]
-                    and dyn.row[0] == 0 and dyn.col[0] == 0):
-                target.kind = ALIAS
-                target.array, target.row, target.col = source[0].obj, source[0].row, source[0].col
-                return 0
-            if target.kind == CHAIN:
+            if target.kind == CHAIN or (target.kind == ALIAS and not self._covers(dyn, target)):
                 self._flush(target, dyn, 0)
             target.kind = EMPTY
+            if (opcode == OP_COPY and source[0].kind == TILE_GLOBAL and not self.written[source[0].obj]
+                    and dyn.row[0] == 0 and dyn.col[0] == 0):
+                target.kind, target.instr = ALIAS, dyn.instr
+                target.array, target.row, target.col = source[0].obj, source[0].row, source[0].col
+                return 0
         cdef i64 row[JOB_COLUMNS]
-        memset(row, 0, sizeof(row))
-        row[1] = dyn.instr
+        row[0], row[1] = 0, dyn.instr
         row[2], row[3], row[4] = self.tile[first, 0], self.tile[first, 1], dyn.slot[0]
         row[5], row[6] = dyn.row[0], dyn.col[0]
-        for t in range(reads):
-            row[10 + 5 * t], row[11 + 5 * t] = source[t].kind, source[t].obj
-            row[12 + 5 * t], row[13 + 5 * t], row[14 + 5 * t] = source[t].slot, source[t].row, source[t].col
+        row[7], row[8] = self.segment_rows.size // self._segment_columns(), 1
+        row[9] = row[10] = 0
+        self._write(source, reads)
         return _push(&self.jobs, row, JOB_COLUMNS)
 
     cdef int _mma(self, Dyn* dyn) except -1:
-        cdef i64 first = self.instr[dyn.instr, 3], k = self.tile[first + 1, 3]
         # A repeated instruction that starts from zero leaves the last repetition's product.
         cdef i64 repeats = 1 if dyn.zero else self.instr[dyn.instr, 2]
-        cdef Place a = self._place(dyn, 1), b = self._place(dyn, 2)
+        cdef i64 reads = self.instr[dyn.instr, 5], t, tile
+        cdef Place operand[MAX_TILES]
+        cdef bint in_place = True  # all operands lie in global memory, where they stay as they are
+        for t in range(reads):
+            operand[t] = self._place(dyn, t + 1)
+            tile = self.instr[dyn.instr, 3] + 1 + t
+            operand[t].length = self.tile[tile, 2 if self.along_rows[dyn.instr] >> t & 1 else 3]
+            in_place = in_place and operand[t].kind == TILE_GLOBAL
         cdef Slot* slot = self._slot(dyn, 0)
-        cdef Segment* last
         cdef i64 scale = 0 if dyn.zero else self.instr[dyn.instr, 11]
+        if slot.kind == ALIAS:
+            self._flush(slot, dyn, 0)
         while repeats > 0:
             repeats -= 1
-            if scale and slot.kind == CHAIN:
+            if slot.kind == CHAIN and (scale or self.chains[slot.instr] != self.chains[dyn.instr]):
                 self._flush(slot, dyn, 0)  # what is there already must be known before it is scaled
             if dyn.zero or slot.kind != CHAIN:
                 slot.kind, slot.from_zero, slot.scale, slot.seg_first, slot.seg_last = CHAIN, dyn.zero, scale, -1, -1
             slot.instr = dyn.instr
-            if slot.seg_last >= 0:
-                last = &self.segments[slot.seg_last]
-                if (a.kind == TILE_GLOBAL and b.kind == TILE_GLOBAL and last.a.kind == TILE_GLOBAL
-                        and last.b.kind == TILE_GLOBAL and last.a.obj == a.obj and last.b.obj == b.obj
-                        and last.a.row == a.row and last.b.col == b.col
-                        and last.a.col + last.k == a.col and last.b.row + last.k == b.row
-                        and last.k % self.steps[dyn.instr] == 0):
-                    last.k += k
-                    continue
-            self._append(slot, k, a, b)
-        if a.kind != TILE_GLOBAL or b.kind != TILE_GLOBAL:
+            if not (slot.seg_last >= 0 and in_place and self._joined(&self.places[slot.seg_last * self.most_reads], operand, dyn)):
+                self._append(slot, operand, reads)
+        if not in_place:
             self._flush(slot, dyn, 0)  # the operands' bytes may change before the chain is read
         return 0
 
-    cdef int _append(self, Slot* slot, i64 k, Place a, Place b) except -1:
-        if self.n_segments == self.segment_room:
+    cdef bint _joined(self, Place* last, const Place* operand, Dyn* dyn):
+        """Whether a segment now has these operands too, because each follows its own along K in global memory."""
+        cdef i64 t, rows
+        cdef const Place* before
+        if last[0].length % self.steps[dyn.instr]:
+            return False
+        for t in range(self.instr[dyn.instr, 5]):
+            before, rows = &last[t], self.along_rows[dyn.instr] >> t & 1
+            if (before.kind != TILE_GLOBAL or before.obj != operand[t].obj
+                    or before.row + (before.length if rows else 0) != operand[t].row
+                    or before.col + (0 if rows else before.length) != operand[t].col):
+                return False
+        for t in range(self.instr[dyn.instr, 5]):
+            last[t].length += operand[t].length
+        return True
+
+    cdef int _append(self, Slot* slot, const Place* operand, i64 reads) except -1:
+        """Add a segment to the chain pending in a slot."""
+        cdef i64 t, at = self.n_segments
+        if at == self.segment_room:
             self.segment_room = 2 * self.segment_room + 1024
-            self.segments = <Segment*>realloc(self.segments, self.segment_room * sizeof(Segment))
-            if self.segments == NULL:
+            self.places = <Place*>realloc(self.places, self.segment_room * self.most_reads * sizeof(Place))
+            self.follows = <i64*>realloc(self.follows, self.segment_room * sizeof(i64))
+            if self.places == NULL or self.follows == NULL:
                 raise MemoryError
-        cdef Segment* s = &self.segments[self.n_segments]
-        s.k, s.a, s.b, s.next = k, a, b, -1
+        for t in range(reads):
+            self.places[at * self.most_reads + t] = operand[t]
+        self.follows[at] = -1
         if slot.seg_last >= 0:
-            self.segments[slot.seg_last].next = self.n_segments
+            self.follows[slot.seg_last] = at
         else:
-            slot.seg_first = self.n_segments
-        slot.seg_last = self.n_segments
+            slot.seg_first = at
+        slot.seg_last = at
         self.n_segments += 1
         return 0

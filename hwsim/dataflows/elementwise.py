@@ -55,8 +55,10 @@ class Pass:
     matrices: int = 1
 
 
-def lower_pass(work: Pass | Reduction, device: Device) -> Kernel:
-    """The kernel that executes `work` on all cores of `device`."""
+def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = False) -> Kernel:
+    """The kernel that executes `work` on all cores of `device`. loads_vectors: copies bring the parts of `of_rows` and
+    `of_columns` to the vector unit's memory, where it reads no other.
+    """
     if isinstance(work, Reduction):
         return lower_reduction(work, device)
     vector = vector_of(device)
@@ -69,7 +71,9 @@ def lower_pass(work: Pass | Reduction, device: Device) -> Kernel:
     align = memory.align_bytes
     moved = sum(bytes_of(array.format) for array in (*work.inputs, *work.outputs))
     scratch = sum(bytes_of(format) for format in work.temporaries)
-    slots = 2 * (len(work.inputs) + len(work.outputs)) + len(work.temporaries)
+    loaded = (*work.of_rows, *work.of_columns) if loads_vectors else ()
+    moved += sum(bytes_of(array.format) for array in loaded)  # no longer than a tile
+    slots = 2 * (len(work.inputs) + len(work.outputs) + len(loaded)) + len(work.temporaries)
     elements = (memory.capacity_bytes - slots * align) // (2 * moved + scratch)
     # Deal out lines of memory; a matrix with fewer of them than cores is dealt out across them.
     if (*work.inputs, *work.outputs)[0].order == "rows":
@@ -84,6 +88,10 @@ def lower_pass(work: Pass | Reduction, device: Device) -> Kernel:
     ins = [kernel.ring(f"in{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.inputs)]
     outs = [kernel.ring(f"out{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.outputs)]
     temps = [kernel.buffer(f"temp{i}", vector.memory, 1, slot_bytes[f]) for i, f in enumerate(work.temporaries)]
+    lines = [
+        kernel.ring(f"vector{i}", vector.memory, 2, -(-max(block, other) * bytes_of(array.format) // align) * align)
+        for i, array in enumerate(loaded)
+    ]
 
     def tile(stream: StreamBuilder, one: Span, two: Span, matrix: Affine) -> None:
         row, col = (one, two) if by_rows else (two, one)
@@ -98,13 +106,21 @@ def lower_pass(work: Pass | Reduction, device: Device) -> Kernel:
                 [ring.full],
             )
             stream.pushed(ring)
+        vectors: list[Any] = [GlobalTile(array.name, row.start, Affine(), row.size, 1) for array in work.of_rows]
+        vectors += [GlobalTile(array.name, matrix, col.start, 1, col.size) for array in work.of_columns]
+        for i, (array, ring) in enumerate(zip(loaded, lines, strict=True)):
+            place = vectors[i]
+            size = (place.rows, place.cols, array.format)
+            stream.emit(load, "copy", ring.tile("push", *size), [place], [ring.free], [ring.full])
+            stream.pushed(ring)
+            vectors[i] = ring.tile("pop", *size)
+        read_rings = [*ins, *lines]
         ops = VectorOps(stream, vector.engine)
-        ops.wait(*(ring.full for ring in ins), *(ring.free for ring in outs))
+        ops.wait(*(ring.full for ring in read_rings), *(ring.free for ring in outs))
         read: list[Any] = [
             ring.tile("pop", row.size, col.size, a.format) for a, ring in zip(work.inputs, ins, strict=True)
         ]
-        read += [GlobalTile(array.name, row.start, Affine(), row.size, 1) for array in work.of_rows]
-        read += [GlobalTile(array.name, matrix, col.start, 1, col.size) for array in work.of_columns]
+        read += vectors
         if work.row:
             read.append(GlobalTile(work.row, Affine(), col.start, 1, col.size))
         work.body(
@@ -113,8 +129,8 @@ def lower_pass(work: Pass | Reduction, device: Device) -> Kernel:
             [ring.tile("push", row.size, col.size, a.format) for a, ring in zip(work.outputs, outs, strict=True)],
             [LocalTile(name, row.size, col.size, f) for f, name in zip(work.temporaries, temps, strict=True)],
         )
-        ops.signal(*(ring.free for ring in ins), *(ring.full for ring in outs))
-        for ring in ins:
+        ops.signal(*(ring.free for ring in read_rings), *(ring.full for ring in outs))
+        for ring in read_rings:
             stream.popped(ring)
         for array, ring in zip(work.outputs, outs, strict=True):
             stream.pushed(ring)

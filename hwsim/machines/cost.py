@@ -57,6 +57,7 @@ _TAIL, _GM_TILE = COST_COLUMNS.index("tail"), COST_COLUMNS.index("gm_tile")
 Free = Callable[[Instr, str | None], bool]
 FLOW_BYTES_LIMIT = 1 << 30  # bytes of one instruction of one core: the engine's 64-bit bound
 RATE_LIMIT = 1 << 44
+WORD_BYTES = 4  # of the additions that stand for arithmetic in software
 
 
 @lru_cache(maxsize=4096)
@@ -210,8 +211,8 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
     time = model.timing
     m_blocks, n_blocks, k_blocks = mma_blocks(instr, model)
     target = instr.writes[0]
-    memories = (scope.memory(instr.reads[0]), scope.memory(instr.reads[1]))
-    a, b = instr.reads
+    a, b = instr.operand("a"), instr.operand("b")
+    memories = (scope.memory(a), scope.memory(b))
     needs_transpose = isinstance(a, LocalTile) and isinstance(b, LocalTile) and (a.order, b.order) != K_MAJOR
     interval = model.interval_cycles(memories, (target.rows, target.cols), needs_transpose)
     block, latency = m_blocks * n_blocks * interval.numerator, time.accumulate_latency_cycles * interval.denominator
@@ -223,7 +224,7 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
 
 
 def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, window: int) -> Cost:
-    target, source = instr.writes[0], instr.reads[0]
+    target, source = instr.writes[0], instr.operand("source")
     tile = target if isinstance(target, GlobalTile) else source
     overhead, tail = instr.repeat * ticks(link.overhead_cycles), ticks(link.startup_cycles)
     if not isinstance(tile, GlobalTile):
@@ -300,12 +301,18 @@ def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     vector = scope.device.vector
     opcodes = TIMED_AS.get(instr.opcode, (instr.opcode,))
     known: Mapping[Any, float] = {} if vector is None else vector.cycles_per_repeat
+    in_software: Mapping[Any, int] = {} if vector is None else vector.software
     if vector is None or not set(opcodes) <= set(known):
         raise ProgramError(f"{scope.place(index, instr)}: the vector unit of {scope.device.name} has no {instr.opcode}")
     target, tiles = instr.writes[0], (*instr.writes, *instr.reads)
     widest, elements = max(scope.bits(tile) for tile in tiles), max(tile.rows * tile.cols for tile in tiles)
+    software = [in_software.get(f"{instr.opcode}.{scope.format(tile)}", 0) for tile in tiles]
+    if any(software):
+        repeats, each = -(-elements * WORD_BYTES // vector.repeat_bytes), exact(known["add"])
+        addition = ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
+        return Cost(instr.repeat * max(software) * addition)
     repeats = -(-elements * widest // (8 * vector.repeat_bytes))
-    widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.reads[0])
+    widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.operand("source"))
     occupancy = 0
     for opcode in opcodes:
         each = exact(known.get("widen" if widens else opcode, known[opcode]))

@@ -49,13 +49,13 @@ class ElementStep:
     """One executed instruction that made an element of C.
 
     device: its name. kernel, core: where it ran. engine, opcode: as in the program. instruction: the device's name of
-    the matrix instruction, None for other opcodes. operands: by role. Of mma: a and b, tuples of the row's and the
-    column's elements, at most the instruction's K of each, and accumulator. Of lanes with two operands: left and right;
-    of ldexp source and exponent, of reductions source (a tuple) and total. Of instructions with one operand: source.
-    place: the buffer, or the array of global memory, and its slot, row and column that the element was written to.
-    before: what the element's instructions last left in that place; None where they had left nothing. after: what this
-    one left. scale_d: the accumulator, or the left operand of an addition, counted times 2^-scale_d; of scale, ldexp
-    and extract the program's scale_exponent. scalar: of scale, fill, fma and ldexp. rounding: of cast.
+    the matrix instruction, None for other opcodes. operands: by role (hwsim.program.roles). Of mma: a and b, tuples of
+    the row's and the column's elements, at most the instruction's K of each; scale_a and scale_b, tuples of the scales
+    of their blocks; and accumulator. Of reductions source is a tuple. place: the buffer, or the array of global memory,
+    and its slot, row and column that the element was written to. before: what the element's instructions last left in
+    that place; None where they had left nothing. after: what this one left. scale_d: the accumulator, or the left
+    operand of an addition, counted times 2^-scale_d; of scale, ldexp and extract the program's scale_exponent. scalar:
+    of scale, fill, fma and ldexp. rounding: of cast.
     """
 
     device: str
@@ -78,8 +78,9 @@ class ElementStep:
         if self.instruction is None:
             return None
         words = ["hwsim explain", self.device, self.instruction]
-        for role, flag in (("a", "--a"), ("b", "--b"), ("accumulator", "--c")):
-            operand = self.operands[role]
+        flags = {"accumulator": "--c"}
+        for role, operand in self.operands.items():
+            flag = flags.get(role, f"--{role.replace('_', '-')}")
             codes = operand if isinstance(operand, tuple) else (operand,)
             words += [flag, ",".join([x.hex for x in codes])]
         words += ["--scale-d", str(self.scale_d)] if self.scale_d else []

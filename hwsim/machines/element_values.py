@@ -13,32 +13,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.instruction_order import whole
-from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import MismatchError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.element_steps import CodedValue, ElementStep
+from hwsim.machines.products import SCALES, check_products, product, whole_steps
 from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, provenance, reduced_cells
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.program.ir import REDUCING
+from hwsim.program.roles import K_AXES, ROLES
 from hwsim.program.sequence import PlacedInstr, PlacedTile
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
     from hwsim.program.ir import Program
 
 Codes = NDArray[Any]
-#: What the operands of an opcode without roles are called, by their number.
-ROLES: Mapping[int, tuple[str, ...]] = {0: (), 1: ("source",), 2: ("left", "right")}
-ROLES_OF: Mapping[str, tuple[str, ...]] = {
-    "ldexp": ("source", "exponent"),
-    "reduce_add": ("source", "total"),
-    "reduce_max": ("source", "total"),
-}
-WITH_SCALAR = ("scale", "fill", "fma", "ldexp")
 
 
 class ElementValues:
@@ -48,6 +41,7 @@ class ElementValues:
     """
 
     def __init__(self, program: Program, device: Device, elements: Sequence[tuple[int, int]], backend: Backend) -> None:
+        check_products(program)
         self.program, self.device, self.backend, self.elements = program, device, backend, elements
         self.parts = provenance(program, elements)
         self.steps: list[list[ElementStep]] = [[] for _ in elements]
@@ -151,23 +145,23 @@ class _CoreRun:
         instr = placed.instr
         assert instr.unit is not None
         spec, model = dot_spec(self.values.device, instr.unit), instruction(self.values.device, instr.unit)
-        a, b = (self._view(place) for place in placed.sources[:2])
+        rows = {role: (self._view(place), K_AXES[role] == "columns") for role, place in placed.operands}
+        line = {
+            role: codes[row : row + 1] if across else codes[:, col : col + 1] for role, (codes, across) in rows.items()
+        }
         out = self._view(placed.target)[row : row + 1, col : col + 1]
         value = self.backend.zeros((1, 1), out.dtype) if placed.starts_at_zero else out.copy()
         scale = 0 if placed.starts_at_zero else instr.scale_exponent
-        for start in range(0, a.shape[1], model.k):
-            stop = min(start + model.k, a.shape[1])
-            x, y = a[row : row + 1, start:stop], b[start:stop, col : col + 1]
-            left, right = (whole(part, (0, stop - start), model.k, None, axis) for part, axis in ((x, 1), (y, 0)))
-            if scale:
-                after = scaled_gemm(spec, left, right, value, scale, model.scale_input_d_rule, backend=self.backend)
-            else:
-                after = self.backend.gemm(spec, left, right, value)
+        formats = {"a": spec.a, "b": spec.b, **dict.fromkeys(SCALES, spec.scale_format or "")}
+        for start in range(0, line["a"].shape[1], model.k):
+            part = {role: _of_step(role, codes, start, model) for role, codes in line.items()}
+            step = whole_steps(part, model.k, model.scale_block)
+            rule = model.scale_input_d_rule
+            after = product(spec, step, value, scale_d=scale, rule=rule, backend=self.backend)
             operands: dict[str, CodedValue | tuple[CodedValue, ...]] = {
-                "a": self._coded(spec.a, x),
-                "b": self._coded(spec.b, y),
-                "accumulator": self._coded(spec.c, value)[0],
+                role: self._coded(formats[role], codes) for role, codes in part.items()
             }
+            operands["accumulator"] = self._coded(spec.c, value)[0]
             self._record(placed, row, col, elements, operands, self._coded(spec.d, after)[0], scale)
             value, scale = after, 0
         out[...] = value
@@ -190,7 +184,7 @@ class _CoreRun:
         """What an elementwise instruction reads for the element (row, col) of its target, by role."""
         opcode = placed.instr.opcode
         found: dict[str, CodedValue | tuple[CodedValue, ...]] = {}
-        for role, (codes, place) in zip(ROLES_OF.get(opcode, ROLES[len(sources)]), sources, strict=True):
+        for role, (codes, place) in zip(placed.instr.roles, sources, strict=True):
             if opcode in REDUCING and role == "source":
                 cells = reduced_cells(place, placed.target, row, col)
                 found[role] = self._coded(place.format, [codes[cell] for cell in cells])
@@ -225,7 +219,7 @@ class _CoreRun:
             operands=operands,
             place=f"{place.store[0]}{slot} ({place.row + row}, {place.col + col})",
             scale_d=scale_d,
-            scalar=instr.scalar if instr.opcode in WITH_SCALAR else None,
+            scalar=instr.scalar if "scalar" in ROLES[instr.opcode].immediates.values() else None,
             rounding=instr.rounding if instr.opcode == "cast" else None,
         )
         where = _Where(None if place.is_global else self.part.core, place.store, place.offset(row, col))
@@ -238,3 +232,10 @@ def _read_again(parts: Sequence[CorePart]) -> set[str]:
     instrs = [needed.placed for part in parts for needed in part.instrs]
     written = {placed.target.store[0] for placed in instrs if placed.target.is_global}
     return {place.store[0] for placed in instrs for place in placed.sources if place.is_global} & written
+
+
+def _of_step(role: str, codes: Codes, start: int, model: InstructionModel) -> Codes:
+    """The part of an operand's line that the instruction of K = start .. start + model.k - 1 reads."""
+    block = (model.scale_block or 1) if role in SCALES else 1
+    span = slice(start // block, (start + model.k) // block)
+    return codes[:, span] if K_AXES[role] == "columns" else codes[span]

@@ -10,26 +10,26 @@ evaluator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._kernels.coalesce import Coalescer
-from hwsim.arithmetic.instruction_order import in_instruction_order
-from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
-from hwsim.formats import code_dtype, format_of
+from hwsim.formats import Format, code_dtype, format_of
+from hwsim.machines.products import check_products, in_steps, product
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.machines.words import as_read
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten
-from hwsim.program.ir import GlobalTile, Instr, Kernel, LocalTile, Program
+from hwsim.program.ir import AnyTile, GlobalTile, Instr, Kernel, LocalTile, Program
 from hwsim.program.peers import turns
+from hwsim.program.roles import K_AXES
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -55,6 +55,7 @@ def run(
     progress: called with the share of the work done, 0 to 1. backend: computes the bits. before_kernel: called with
     the number of each kernel and global memory at its begin. Raises ProgramError when the program deadlocks.
     """
+    check_products(program)
     inputs = as_read(program, device, inputs, backend)
     arrays: dict[str, Codes] = {}
     for array in program.arrays:
@@ -88,6 +89,16 @@ class _Progress:
             self.report(self.done / self.total)
 
 
+class _Shape(NamedTuple):
+    """Size and form of a tile. dtype: of its codes. width: elements per row of its slot, 0: as many as it has."""
+
+    rows: int
+    cols: int
+    format: Format
+    dtype: np.dtype[Any]
+    width: int
+
+
 class _KernelRun:
     """The execution of one kernel: its tables, and the global arrays that it works on."""
 
@@ -115,6 +126,16 @@ class _KernelRun:
         self.depths = {unit: instruction(device, unit).k for unit in specs}
         self.room = bytes_per_slot_byte(self.instrs)
         self.steps = [self.depths[instr.unit] if instr.unit else 1 for instr in self.instrs]
+        chains: dict[Hashable, int] = {}
+        self.chains = [chains.setdefault(_chain_of(instr), len(chains)) for instr in self.instrs]
+        self.along_rows = [_along_rows(instr) for instr in self.instrs]
+        layouts: dict[tuple[int, int], int] = {}
+        self.layouts = [
+            layouts.setdefault(_layout_of(tile), len(layouts))
+            for instr in self.instrs
+            for tile in (*instr.writes, *instr.reads)
+        ]
+        self.shapes = [[self._shape(tile) for tile in (*instr.writes, *instr.reads)] for instr in self.instrs]
 
     def run(self, threads: int) -> None:
         """Execute the kernel on all cores, with `threads` host threads."""
@@ -138,7 +159,9 @@ class _KernelRun:
                 raise
 
     def _core(self, group: int, core: int) -> None:
-        coalescer = Coalescer(self.flat, len(self.engines), self.written, self.steps)
+        coalescer = Coalescer(
+            self.flat, len(self.engines), self.written, self.steps, self.chains, self.along_rows, self.layouts
+        )
         try:
             jobs, segments = coalescer.run(group, core)
         except RuntimeError as error:
@@ -149,23 +172,27 @@ class _KernelRun:
             for job in jobs.tolist():
                 instr = self.instrs[job[1]]
                 if job[0]:
-                    self._chain(instr, job, work[job[8] : job[8] + job[9]], storage)
+                    self._chain(instr, job, work[job[7] : job[7] + job[8]], storage)
                 else:
-                    self._elementwise(instr, job, storage)
+                    self._elementwise(instr, job, work[job[7]], storage)
         self.report.core()
 
+    def _shape(self, tile: AnyTile) -> _Shape:
+        name, width = (self.formats[tile.array], 0) if isinstance(tile, GlobalTile) else (tile.format, tile.width)
+        fmt = format_of(name)
+        return _Shape(tile.rows, tile.cols, fmt, code_dtype(fmt), width)
+
     def _view(
-        self, place: list[int], rows: int, cols: int, format: str, width: int, storage: dict[tuple[int, int], Codes]
+        self, place: list[int], rows: int, cols: int, shape: _Shape, storage: dict[tuple[int, int], Codes]
     ) -> Codes:
-        """A view of a tile's codes: a region of a global array, or of a slot's bytes."""
-        kind, obj, slot, row, col = place
+        """A view of a tile's codes: a region of a global array, or of a slot's bytes. rows, cols: of the tile."""
+        kind, obj, slot, row, col = place[:5]
         if kind == TILE_GLOBAL:
             return self.arrays[self.names[obj]][row : row + rows, col : col + cols]
-        key = (obj, slot)
+        key, dtype = (obj, slot), shape.dtype
         if key not in storage:
             storage[key] = self.backend.zeros((self.kernel.buffers[obj].slot_bytes * self.room,), np.uint8)
-        dtype = code_dtype(format_of(format))
-        width = width or cols
+        width = shape.width or cols
         flat = storage[key][: (row + rows) * width * dtype.itemsize].view(dtype).reshape(row + rows, width)
         return flat[row:, col : col + cols]
 
@@ -173,38 +200,58 @@ class _KernelRun:
         self, instr: Instr, job: list[int], segments: list[list[int]], storage: dict[tuple[int, int], Codes]
     ) -> None:
         """Execute the products of one accumulator as a chain, in order."""
-        target, (left, right) = instr.writes[0], instr.reads
-        assert isinstance(target, LocalTile) and isinstance(left, LocalTile) and isinstance(right, LocalTile)
-        assert instr.unit is not None
-        spec = self.specs[instr.unit]
-        out = self._view(
-            [1, *job[3:5], target.row, target.col], target.rows, target.cols, target.format, target.width, storage
-        )
-        value = None if job[7] else out
-        scale = job[10]
+        target, unit = instr.writes[0], instr.unit
+        assert isinstance(target, LocalTile) and unit is not None
+        spec, depth, rule = self.specs[unit], self.depths[unit], self.rules[unit]
+        shape, *shapes = self.shapes[job[1]]
+        out = self._view([1, *job[3:5], target.row, target.col], shape.rows, shape.cols, shape, storage)
+        value, scale = None if job[9] else out, job[10]
+        operands = [
+            (role, 6 * number, K_AXES[role] == "rows", one)
+            for number, (role, one) in enumerate(zip(instr.roles, shapes, strict=True))
+        ]
         for segment in segments:
-            k = segment[0]
-            a = self._view(segment[1:6], target.rows, k, left.format, left.width, storage)
-            b = self._view(segment[6:11], k, target.cols, right.format, right.width, storage)
-            depth = self.depths[instr.unit]
-            parts = zip(
-                in_instruction_order([a], (0, k), depth, None, 1),
-                in_instruction_order([b], (0, k), depth, None, 0),
-                strict=True,
-            )
-            for x, y in parts:
-                if scale and value is not None:
-                    rule = self.rules[instr.unit]
-                    value = scaled_gemm(spec, x, y, value, scale, rule, backend=self.backend)
-                    scale = 0
-                else:
-                    value = self.backend.gemm(spec, x, y, value)
+            codes = {}
+            for role, at, along_rows, one in operands:
+                rows, cols = (segment[at + 5], one.cols) if along_rows else (one.rows, segment[at + 5])
+                codes[role] = self._view(segment[at : at + 5], rows, cols, one, storage)
+            for part in in_steps(codes, depth, spec.scale_block):
+                scale_d = scale if value is not None else 0
+                value, scale = product(spec, part, value, scale_d=scale_d, rule=rule, backend=self.backend), 0
         out[...] = value
 
-    def _elementwise(self, instr: Instr, job: list[int], storage: dict[tuple[int, int], Codes]) -> None:
-        tiles = []
-        for place, tile in zip((job[2:7], job[10:15], job[15:20]), (*instr.writes, *instr.reads), strict=False):
-            format = self.formats[tile.array] if isinstance(tile, GlobalTile) else tile.format
-            width = tile.width if isinstance(tile, LocalTile) else 0
-            tiles.append((self._view(place, tile.rows, tile.cols, format, width, storage), format_of(format)))
-        self.vector.execute(instr, tiles[0], tiles[1:])
+    def _elementwise(
+        self, instr: Instr, job: list[int], segment: list[int], storage: dict[tuple[int, int], Codes]
+    ) -> None:
+        target, *shapes = self.shapes[job[1]]
+        codes = self._view(job[2:7], target.rows, target.cols, target, storage)
+        sources = [
+            (self._view(segment[at : at + 5], one.rows, one.cols, one, storage), one.format)
+            for at, one in zip(range(0, len(segment), 6), shapes, strict=False)
+        ]
+        self.vector.execute(instr, (codes, target.format), sources)
+
+
+def _chain_of(instr: Instr) -> Hashable:
+    """What instructions of one chain have in common: all but where their operands lie, and how long K is."""
+    if instr.opcode != "mma":
+        return None
+    operands = [(x.format, x.width) if isinstance(x, LocalTile) else x.array for x in instr.reads]
+    target = instr.writes[0]
+    assert isinstance(target, LocalTile)
+    place = target.row, target.col, target.rows, target.cols, target.format, target.width
+    return instr.unit, instr.roles, *operands, place
+
+
+def _along_rows(instr: Instr) -> int:
+    """A bit for each operand of a matrix instruction: whether K runs along its rows."""
+    if instr.opcode != "mma":
+        return 0
+    return sum(1 << number for number, role in enumerate(instr.roles) if K_AXES[role] == "rows")
+
+
+def _layout_of(tile: AnyTile) -> tuple[int, int]:
+    """What tells codes of a slot apart: their bytes, and how many lie in a row. Of a tile in global memory: nothing."""
+    if isinstance(tile, GlobalTile):
+        return 0, 0
+    return code_dtype(format_of(tile.format)).itemsize, tile.width or tile.cols

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.program.ir import GlobalArray, Kernel, Program, StreamItem
 
-JOB_BYTES = 1300  # of an operation on arrays: a row of 20 int64, twice, and as a list of Python's integers
-SEGMENT_BYTES = 800  # of a part of a chain's K: 11 such, and its entry of a linked list
+# Of an operation on arrays, and of its operands or those of a part of a chain's K, with four operands: rows of 11 and
+# of 24 int64, twice and as lists of Python's integers; of a part of a chain also its places and its entry of a list.
+JOB_BYTES = 700
+SEGMENT_BYTES = 1700
 
 
 def bytes_needed(program: Program, device: Device, threads: int) -> int:
@@ -44,7 +46,7 @@ def _bytes_of_cores(kernel: Kernel, threads: int) -> int:
         for stream in group.streams:
             _count(stream.body, 1, counts)
         products = counts.pop("mma", 0)
-        most = max(most, products * SEGMENT_BYTES + counts.total() * JOB_BYTES)
+        most = max(most, (products + counts.total()) * SEGMENT_BYTES + counts.total() * JOB_BYTES)
     return (buffers + most) * min(threads, sum(group.count for group in kernel.groups))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hwsim.program.ir import REDUCING, CoreGroup, Program
 from hwsim.program.peers import turns, written_arrays
+from hwsim.program.roles import K_AXES
 from hwsim.program.sequence import ARRAY, CoreText, PlacedInstr, PlacedTile, has_store, whole_array
 
 ElementNumbers = frozenset[int]  # numbers of the elements of the output that a value is a part of
@@ -81,10 +82,9 @@ def _of_core(sequence: Sequence[PlacedInstr], needs: Needs) -> tuple[NeededInstr
         for _, (row, col), elements in covered:
             cells.append((row, col, elements))
             if placed.instr.opcode == "mma":
-                a, b = placed.sources[:2]
-                for k in range(a.cols):
-                    _add(needs, a, row, k, OPERAND)
-                    _add(needs, b, k, col, OPERAND)
+                for role, source in placed.operands:
+                    for k in range(source.cols if K_AXES[role] == "columns" else source.rows):
+                        _add(needs, source, *((row, k) if K_AXES[role] == "columns" else (k, col)), OPERAND)
                 if not placed.starts_at_zero:
                     _add(needs, target, row, col, elements)
             else:

@@ -18,8 +18,9 @@ from hwsim.errors import InputError
 from hwsim.machines.cost import COST_COLUMNS
 from hwsim.machines.tables import KernelTables
 from hwsim.machines.trace_rows import ROW_DTYPE, RowStore, TickRows, TraceWindow
-from hwsim.program.flat import INSTR_COLUMNS, OPCODES, TILE_COLUMNS
+from hwsim.program.flat import INSTR_COLUMNS, TILE_COLUMNS
 from hwsim.program.ir import Kernel, Program
+from hwsim.program.roles import OPCODES
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

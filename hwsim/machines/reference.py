@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.instruction_order import whole
 from hwsim.arithmetic.scaled import scaled_reference
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
+from hwsim.machines.products import check_products, whole_steps
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.machines.words import as_read
 from hwsim.numerics import reference
@@ -41,7 +41,6 @@ from hwsim.program.sequence import issued
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
-    from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
 Variables = dict[str, int]
@@ -53,16 +52,18 @@ def run(
     inputs: Mapping[str, Codes],
     *,
     order: int = 0,
-    dots: Callable[[DotSpec, Codes, Codes, Codes], Codes] = reference.gemm,
+    dots: Callable[..., Codes] = reference.gemm,
     backend: Backend = CPU,
 ) -> Codes:
     """Execute a program and return the codes of its output.
 
     order: seed of the random order of execution. dots: computes the products of an instruction from its dot unit and
-    the codes of A, B and the accumulator. backend: computes the elementwise instructions.
+    the codes of A, B and the accumulator, and by name scale_a and scale_b where it has them. backend: computes the
+    elementwise instructions.
 
-    Raises ProgramError for a deadlock.
+    Raises ProgramError for a deadlock, UnsupportedError for an operand that no dot unit takes.
     """
+    check_products(program)
     inputs = as_read(program, device, inputs, backend)
     arrays = {
         a.name: np.array(inputs[a.name])
@@ -116,7 +117,7 @@ class _Core:
         kernel: Kernel,
         device: Device,
         vector: VectorUnit,
-        dots: Callable[[DotSpec, Codes, Codes, Codes], Codes],
+        dots: Callable[..., Codes],
         arrays: dict[str, Codes],
         formats: dict[str, str],
         streams: Any,
@@ -188,13 +189,14 @@ class _Core:
             zero = instr.zero_at is not None and all(values[name] == 0 for name in instr.zero_at)
             start = np.zeros_like(target[0]) if zero else target[0].copy()
             spec, model = self.dot_spec(self.device, instr.unit), instruction(self.device, instr.unit)
-            span = (0, sources[0][0].shape[1])
-            a, b = (whole(x, span, model.k, None, axis) for (x, _), axis in zip(sources, (1, 0), strict=True))
+            given = {role: codes for role, (codes, _) in zip(instr.roles, sources, strict=True)}
+            steps = dict(whole_steps(given, model.k, spec.scale_block))
+            a, b = steps.pop("a"), steps.pop("b")
             if instr.scale_exponent and not zero:
                 rule = model.scale_input_d_rule
                 target[0][...] = scaled_reference(spec, a, b, start, instr.scale_exponent, rule)
             else:
-                target[0][...] = self.dots(spec, a, b, start)
+                target[0][...] = self.dots(spec, a, b, start, **steps)
             return
         with np.errstate(all="ignore"):
             self.vector.execute(

@@ -5,7 +5,7 @@ It knows the structure of a program, not the device it is for and not the scheme
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -25,7 +25,6 @@ from hwsim.program.ir import (
     Kernel,
     LocalTile,
     Loop,
-    Opcode,
     Semaphore,
     Stream,
     StreamItem,
@@ -34,6 +33,7 @@ from hwsim.program.ir import (
     variable,
 )
 from hwsim.program.quick import quick
+from hwsim.program.roles import Opcode, in_order
 
 
 @quick
@@ -148,7 +148,7 @@ class StreamBuilder:
         engine: str,
         opcode: Opcode,
         writes: AnyTile | None = None,
-        reads: Iterable[AnyTile] = (),
+        reads: Iterable[AnyTile] | Mapping[str, AnyTile] = (),
         waits: Iterable[Sync] = (),
         signals: Iterable[Sync] = (),
         *,
@@ -162,7 +162,12 @@ class StreamBuilder:
         repeat: int = 1,
         label: str = "",
     ) -> None:
-        """Append one instruction (see ir.Instr for the opcodes and the attributes)."""
+        """Append one instruction (see ir.Instr for the opcodes and the attributes). reads: the required operands in
+        their order, or operands by role.
+        """
+        optional: tuple[str, ...] = ()
+        if isinstance(reads, Mapping):
+            reads, optional = in_order(opcode, reads)
         self._stack[-1].append(
             Instr(
                 engine=engine,
@@ -180,6 +185,7 @@ class StreamBuilder:
                 multicast=multicast,
                 repeat=repeat,
                 label=label,
+                optional=optional,
             )
         )
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from struct import error as struct_error
 from struct import pack
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,10 @@ from hwsim.program.ir import (
     Kernel,
     LocalTile,
     Loop,
-    Opcode,
     StreamItem,
 )
 from hwsim.program.rename import has_like_arrays
+from hwsim.program.roles import OPCODES
 
 IntTable = NDArray[np.int64]
 
@@ -56,8 +55,7 @@ INSTR_COLUMNS = (
     "zero_at",
     "scale_exponent",
 )
-OPCODES: tuple[str, ...] = get_args(Opcode)
-_OPCODE = {name: i for i, name in enumerate(OPCODES)}
+_OPCODE: dict[str, int] = {name: i for i, name in enumerate(OPCODES)}
 
 
 @dataclass(frozen=True, slots=True)

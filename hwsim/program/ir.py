@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.record import Gemm
 from hwsim.program.quick import quick
+from hwsim.program.roles import ROLES, Opcode, roles_of
 
 CORE = "core"  # the variable that holds a core's absolute index in every Affine
 # Formats of additions and multiplications outside the matrix unit: all tiles of an instruction have one of these.
@@ -52,25 +54,6 @@ TIMED_AS = {
     "reduce_add": ("add",),
     "reduce_max": ("add",),
 }
-
-Opcode = Literal[
-    "copy",
-    "mma",
-    "cast",
-    "add",
-    "sub",
-    "mul",
-    "scale",
-    "fill",
-    "sync",
-    "fma",
-    "add_row",
-    "ldexp",
-    "extract",
-    "exponent",
-    "reduce_add",
-    "reduce_max",
-]
 
 
 @quick
@@ -253,34 +236,38 @@ AnyTile = GlobalTile | LocalTile
 class Instr:
     """One instruction: its engine, operation, operands, waits and signals.
 
-    copy    writes[0] = reads[0] (formats equal)
-    mma     writes[0] = reads[0] x reads[1] (+ writes[0] when accumulating); `unit` names the device's
-            matrix instruction. It accumulates unless every loop named in `zero_at` is at 0
-            (zero_at=() accumulates never; None always).
-    cast    writes[0] = reads[0] rounded to the format of writes[0] by `rounding`; beyond it as `overflow` says
-            (None: as the device's conversions do); from integers to nearest even, beyond integers the nearest one
-    add sub mul   writes[0] = reads[0] op reads[1], fp32 or fp64, nearest even (add and sub also int32 or int64, which
-            wrap). A tile that is read may be one row, one column or one element, which counts for all, and then lie in
-            global memory; its load takes no time of its own
-    scale   writes[0] = reads[0] * scalar, fp32 or fp64, nearest even (also int32 or int64, which wrap)
-    fma     writes[0] = reads[0] * scalar + reads[1], fp32 or fp64, rounded once to nearest even (integers: as scale)
-    ldexp   writes[0] = reads[0] * 2^(scalar * reads[1] - scale_exponent), fp32 or fp64, rounded once to nearest even;
-            reads[0] is a float or an integer, reads[1] int32, and repeated as of add
-    extract writes[0] = as many bits of the integer reads[0] as its format has, from bit scale_exponent on
-    exponent      writes[0] = the least int32 e with |reads[0]| < 2^e; 0 of zero
-    reduce_add    writes[0] = reads[1] + the sum of each row of reads[0], where writes[0] and reads[1] are one column
-            (of each column, where they are one row), int32 or int64, which wrap
-    reduce_max    writes[0] = the larger of reads[1] and the largest magnitude in each row (or column) of reads[0], fp32
-            or fp64; infinities and NaNs count as 0
-    add_row writes[0] = reads[0] + reads[1], where reads[1] is one row, added to each row (a bias); it may lie in
-            global memory, and its load takes no time of its own
-    fill    writes[0] = scalar
+    `reads` has the operands of the opcode by role, in the order of hwsim.program.roles: first the required ones, then
+    those that `optional` names. Below, D is the tile that it writes.
+
+    copy    D = source (formats equal)
+    mma     D = a x b (+ D when accumulating: its operand in place, `accumulator`); `unit` names the device's matrix
+            instruction. It accumulates unless every loop named in `zero_at` is at 0 (zero_at=() accumulates never; None
+            always). Where the unit has block scales: scale_a (rows of a x blocks of K), scale_b (blocks of K x columns
+            of b). metadata (rows of a x K / 4): for each four of K the places of the two elements that a has of them.
+    cast    D = source rounded to the format of D by `rounding`; beyond it as `overflow` says (None: as the device's
+            conversions do); from integers to nearest even, beyond integers the nearest one
+    add sub mul   D = left op right, fp32 or fp64, nearest even (add and sub also int32 or int64, which wrap). A tile
+            that is read may be one row, one column or one element, which counts for all, and then lie in global memory;
+            its load takes no time of its own
+    scale   D = source * scalar, fp32 or fp64, nearest even (also int32 or int64, which wrap)
+    fma     D = left * scalar + right, fp32 or fp64, rounded once to nearest even (integers: as scale)
+    ldexp   D = source * 2^(scalar * exponent - scale_exponent), fp32 or fp64, rounded once to nearest even; source is a
+            float or an integer, exponent int32, and repeated as of add
+    extract D = as many bits of the integer source as its format has, from bit scale_exponent on
+    exponent      D = the least int32 e with |source| < 2^e; 0 of zero
+    reduce_add    D = total + the sum of each row of source, where D and total are one column (of each column, where
+            they are one row), int32 or int64, which wrap
+    reduce_max    D = the larger of total and the largest magnitude in each row (or column) of source, fp32 or fp64;
+            infinities and NaNs count as 0
+    add_row D = left + row, where row is one row, added to each row (a bias); it may lie in global memory, and its load
+            takes no time of its own
+    fill    D = scalar
     sync    nothing but its waits and signals
     multicast: of a copy from global memory, the cores (a cluster) that take it from L2 together, in equal parts, and
     each receive it whole: only the traffic of L2 is shared, in bytes and in time. Into a slot that is spread each
     receives its part.
     scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d);
-    of add, reads[0] counts times 2^-this (the fp32 lanes' fused multiply-add takes as long); of scale, in place of the
+    of add, left counts times 2^-this (the fp32 lanes' fused multiply-add takes as long); of scale, in place of the
     scalar, for powers beyond the format's.
     Waits are met before it starts, signals given when it completes. `repeat`: back to back, same operands.
     """
@@ -300,6 +287,28 @@ class Instr:
     multicast: int = 1
     repeat: int = 1
     label: str = ""
+    optional: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The role of each tile of `reads`."""
+        return roles_of(self.opcode, self.optional)
+
+    def has(self, role: str) -> bool:
+        """Whether it reads an operand of this role."""
+        if role == ROLES[self.opcode].in_place:
+            return self.zero_at != ()
+        return role in self.roles
+
+    def operand(self, role: str) -> AnyTile:
+        """The tile that it reads as this role. Raises ProgramError where it reads none."""
+        if not self.has(role):
+            raise ProgramError(f"{self.opcode} reads no {role}; it reads {', '.join(self.roles) or 'nothing'}")
+        return self.writes[0] if role == ROLES[self.opcode].in_place else self.reads[self.roles.index(role)]
+
+    def immediates(self) -> dict[str, float]:
+        """The numbers in it, by role."""
+        return {role: getattr(self, name) for role, name in ROLES[self.opcode].immediates.items()}
 
 
 @quick

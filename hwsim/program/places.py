@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hwsim._kernels.engine import check_places
-from hwsim.program.flat import OPCODES, FlatKernel
+from hwsim.program.flat import FlatKernel
 from hwsim.program.ir import GlobalArray, Kernel
+from hwsim.program.roles import OPCODES
 
 _MMA = OPCODES.index("mma")
 Balance = Mapping[str, tuple[int, int]]  # by semaphore: signalled, awaited

@@ -81,7 +81,7 @@ class Scope:
 
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
         """The device's link for a copy or converting copy: same engine, source and target memory; or None."""
-        source, target = copy.reads[0], copy.writes[0]
+        source, target = copy.operand("source"), copy.writes[0]
         found = self.links.get((copy.engine, self.memory(source), self.memory(target)), [])
         if copy.opcode == "cast":
             conversion = f"{self.format(source)}.{self.format(target)}"
@@ -105,7 +105,7 @@ class Scope:
 
 def mma_shape(instr: Instr) -> tuple[int, int, int]:
     """(m, n, k) of an mma in elements, from its tiles."""
-    return instr.writes[0].rows, instr.writes[0].cols, instr.reads[0].cols
+    return instr.writes[0].rows, instr.writes[0].cols, instr.operand("b").rows
 
 
 def mma_blocks(instr: Instr, model: InstructionModel) -> tuple[int, int, int]:

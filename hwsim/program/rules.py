@@ -7,6 +7,7 @@ of executions, and no other instruction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hwsim.devices import find
 from hwsim.errors import ProgramError, nearest
@@ -25,26 +26,15 @@ from hwsim.program.ir import (
     LocalTile,
 )
 from hwsim.program.resolve import GM, Scope, mma_shape
+from hwsim.program.roles import ROLES
 
-_READS = {
-    "copy": 1,
-    "mma": 2,
-    "cast": 1,
-    "add": 2,
-    "sub": 2,
-    "mul": 2,
-    "scale": 1,
-    "fill": 0,
-    "sync": 0,
-    "fma": 2,
-    "add_row": 2,
-    "ldexp": 2,
-    "extract": 1,
-    "exponent": 1,
-    "reduce_add": 2,
-    "reduce_max": 2,
-}
-_SCALING = ("mma", "add", "scale", "ldexp", "extract")  # have a scale_exponent
+if TYPE_CHECKING:
+    from hwsim.devices.model import InstructionModel
+
+_TARGET = ""  # in place of a role: the tile that is written
+_SCALES = ("scale_a", "scale_b")
+KEPT_OF_FOUR = 2  # elements that a has of each four of K, where it reads metadata
+_SCALING = [opcode for opcode, roles in ROLES.items() if "scale_exponent" in roles.immediates.values()]
 
 
 class _Anywhere(Bounds):
@@ -83,12 +73,7 @@ class Rules:
         if instr.repeat < 1:
             raise self._fail(f"repeat is {instr.repeat}; it must be at least 1")
         self._syncs()
-        operands = (0 if instr.opcode == "sync" else 1, _READS[instr.opcode])
-        if (len(instr.writes), len(instr.reads)) != operands:
-            raise self._fail(
-                f"writes {len(instr.writes)} and reads {len(instr.reads)} tiles; "
-                f"{instr.opcode} writes {operands[0]} and reads {operands[1]}"
-            )
+        self._operands()
         for tile in (*instr.writes, *instr.reads):
             self._tile(tile)
         shared = instr.opcode in ("copy", "cast") and isinstance(instr.reads[0], GlobalTile)
@@ -114,6 +99,20 @@ class Rules:
 
     def _fail(self, text: str) -> ProgramError:
         return ProgramError(f"{self.scope.place(self.number, self.instr)}: {text}")
+
+    def _operands(self) -> None:
+        """Check that it writes and reads the tiles that its opcode has."""
+        instr, roles = self.instr, ROLES[self.instr.opcode]
+        if tuple(role for role in roles.optional if role in instr.optional) != instr.optional:
+            raise self._fail(
+                f"names {', '.join(instr.optional)} as optional operands; {instr.opcode} allows, in this order, "
+                f"{', '.join(roles.optional) or 'none'}"
+            )
+        if (len(instr.writes), len(instr.reads)) != (roles.writes, len(instr.roles)):
+            raise self._fail(
+                f"writes {len(instr.writes)} and reads {len(instr.reads)} tiles; {instr.opcode} writes {roles.writes} "
+                f"and reads {len(instr.roles)}{f' ({named})' if (named := ', '.join(instr.roles)) else ''}"
+            )
 
     def _syncs(self) -> None:
         for sync in (*self.instr.waits, *self.instr.signals):
@@ -190,12 +189,14 @@ class Rules:
         if model.engine != instr.engine:
             raise self._fail(f"{instr.unit} runs on engine {model.engine}")
         m, n, k = mma_shape(instr)
-        a, b, c = instr.reads[0], instr.reads[1], instr.writes[0]
-        if (a.rows, b.rows, b.cols) != (m, k, n):
+        a, b, c = instr.operand("a"), instr.operand("b"), instr.writes[0]
+        of_a = k * KEPT_OF_FOUR // 4 if instr.has("metadata") else k
+        if (a.rows, a.cols, b.cols) != (m, of_a, n):
             raise self._fail(
                 f"A {a.rows} x {a.cols}, B {b.rows} x {b.cols} and C {c.rows} x {c.cols} do not fit; "
-                "they must be m x k, k x n and m x n"
+                f"they must be m x {'k / 2' if of_a != k else 'k'}, k x n and m x n"
             )
+        self._beside(model, (m, n, k))
         if model.largest is not None and max(m, n, k) > model.largest:
             raise self._fail(f"m, n, k = {m}, {n}, {k}; {instr.unit} takes at most {model.largest} of each")
         for name, tile, form in (("A", a, model.a), ("B", b, model.b), ("C", c, model.d)):
@@ -209,6 +210,29 @@ class Rules:
             allowed = f"takes 0 to {model.scale_input_d}" if model.scale_input_d else "does not scale its accumulator"
             raise self._fail(f"scale_exponent is {instr.scale_exponent}; {instr.unit} {allowed}")
         self._zero_at()
+
+    def _beside(self, model: InstructionModel, shape: tuple[int, int, int]) -> None:
+        """Check the scales and the metadata of an mma of this shape (m, n, k)."""
+        instr, (m, n, k) = self.instr, shape
+        given = [role for role in _SCALES if instr.has(role)]
+        if model.scale_block is None and given:
+            raise self._fail(f"reads {' and '.join(given)}; {instr.unit} takes no block scales")
+        if model.scale_block is not None and len(given) != len(_SCALES):
+            raise self._fail(
+                f"reads {given[0] if given else 'no scales'}; {instr.unit} takes scale_a and scale_b: "
+                f"{model.scale_format}, one for each {model.scale_block} of k"
+            )
+        blocks = -(-k // (model.scale_block or k))
+        wanted = {"scale_a": (m, blocks), "scale_b": (blocks, n), "metadata": (m, -(-k // 4))}
+        for role in instr.optional:
+            tile = instr.operand(role)
+            if (tile.rows, tile.cols) != wanted[role]:
+                rows, cols = wanted[role]
+                raise self._fail(
+                    f"{role} {tile.rows} x {tile.cols} does not fit m, n, k = {m}, {n}, {k}; it must be {rows} x {cols}"
+                )
+            if role in _SCALES and self.scope.format(tile) != model.scale_format:
+                raise self._fail(f"{role} is {self.scope.format(tile)}; {instr.unit} takes {model.scale_format}")
 
     def _copy(self) -> None:
         target, source = self.instr.writes[0], self.instr.reads[0]
@@ -236,33 +260,32 @@ class Rules:
         timed = TIMED_AS.get(instr.opcode, (instr.opcode,))
         if vector is None or not set(timed) <= set(vector.cycles_per_repeat) or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
-        for number, tile in enumerate((*instr.writes, *instr.reads)):
-            self._size(number, tile)
+        for role, tile in zip((_TARGET, *instr.roles), (*instr.writes, *instr.reads), strict=True):
+            self._size(role, tile)
             memory = self.scope.memory(tile)
-            is_repeated = number > 0 and 1 in (tile.rows, tile.cols) and instr.opcode in REPEATING
-            is_row = instr.opcode == "add_row" and number == 2
-            if memory != vector.memory and not ((is_row or is_repeated) and memory == GM):
+            is_repeated = role != _TARGET and 1 in (tile.rows, tile.cols) and instr.opcode in REPEATING
+            if memory != vector.memory and not ((role == "row" or is_repeated) and memory == GM):
                 raise self._fail(
                     f"a tile lies in {'global memory' if memory == GM else memory}; "
                     f"the vector unit works on {vector.memory}"
                 )
         self._formats()
 
-    def _size(self, number: int, tile: AnyTile) -> None:
-        """The size of what an elementwise instruction writes (0) or reads (from 1 on)."""
+    def _size(self, role: str, tile: AnyTile) -> None:
+        """The size of what an elementwise instruction writes or reads."""
         opcode, target = self.instr.opcode, self.instr.writes[0]
         size, whole = (tile.rows, tile.cols), (target.rows, target.cols)
-        if opcode in REDUCING and number == 1:
+        if opcode in REDUCING and role == "source":
             if whole not in ((size[0], 1), (1, size[1])):
                 raise self._fail(
                     f"writes a tile of {whole[0]} x {whole[1]} elements from one of {size[0]} x {size[1]}; "
                     f"{opcode} writes {size[0]} x 1 or 1 x {size[1]}"
                 )
-        elif number and opcode in REPEATING:
+        elif role != _TARGET and opcode in REPEATING:
             is_fitting = all(one in (1, every) for one, every in zip(size, whole, strict=True))
             if not is_fitting:
                 raise self._fail(f"tiles of {size[0]} x {size[1]} and {whole[0]} x {whole[1]} elements")
-        elif size != (1 if opcode == "add_row" and number == 2 else whole[0], whole[1]):
+        elif size != (1 if role == "row" else whole[0], whole[1]):
             raise self._fail(f"tiles of {size[0]} x {size[1]} and {whole[0]} x {whole[1]} elements")
 
     def _formats(self) -> None:

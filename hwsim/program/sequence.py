@@ -90,12 +90,19 @@ def _in_array(array: GlobalArray, row: int, col: int, rows: int, cols: int) -> P
 
 @dataclass(frozen=True, slots=True)
 class PlacedInstr:
-    """One instruction of one core as it is executed. starts_at_zero: of mma, it does not accumulate."""
+    """One instruction of one core as it is executed. sources: the tiles that it reads, in the order of its roles.
+    starts_at_zero: of mma, it does not accumulate.
+    """
 
     instr: Instr
     target: PlacedTile
     sources: tuple[PlacedTile, ...]
     starts_at_zero: bool
+
+    @property
+    def operands(self) -> Iterator[tuple[str, PlacedTile]]:
+        """The role and the place of each tile that it reads."""
+        return zip(self.instr.roles, self.sources, strict=True)
 
 
 def issued(

@@ -18,7 +18,7 @@ from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.slice_sum import sliced_combine_pass
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, join_pass
 from hwsim.dataflows.elementwise import (
     WORD_BITS,
     Pass,
@@ -29,7 +29,7 @@ from hwsim.dataflows.elementwise import (
 from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, mapping_of, plan_of, refuse_epilogue, whole
+from hwsim.dataflows.records import check_carried, mapping_of, plan_of, whole
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
+C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
 
 
 class CoupledDataflow:
@@ -54,7 +55,7 @@ class CoupledDataflow:
     name = NAME
     options: tuple[Option, ...] = declared.COUPLED
     tile_order = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
-    features = Features(k_group=True, choosers=("eq11",))
+    features = Features(epilogue=True, k_group=True, choosers=("eq11",))
 
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with tile, n_fused and buffering, and with `schedule.promotion_k` where it was open and K is
@@ -63,14 +64,15 @@ class CoupledDataflow:
         Raises InputError for a blocking that exceeds the core's memories, UnsupportedError for what its programs do not
         support.
         """
-        plan = check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
+        plan = check_carried(gemm, NAME, epilogue=True, layouts=False, slices=True)
         core = CoupledPlan.of(plan, gemm.unit, device)
+        if not core.has_float_sums:
+            check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
         return mapped(gemm, core, device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, zero C (or the terms), the GEMM, combine the terms."""
         kernel, plan = _kernel_of(gemm), plan_of(gemm)
-        refuse_epilogue(gemm, NAME)
         core = CoupledPlan.of(plan, kernel.instruction, device)
         return _program(gemm, core, kernel, device)
 
@@ -141,11 +143,14 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     lengths = gemm.schedule.slice_lengths(k)
     operands = [OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)]
     output = GlobalArray("C", m, n, gemm.output)
-    targets = [output]
-    if len(lengths) > 1 or not (core.is_single or core.is_joined):
+    epilogue = OutputEpilogue.of(gemm, len(lengths))
+    is_one_sum = len(lengths) == 1 and (core.is_single or core.is_joined)
+    is_direct = is_one_sum and epilogue.is_plain and output.format == core.sum_format
+    targets, addends = [output], _addends(gemm, core)
+    if not is_direct:
         count = 1 if core.is_joined else len(plan.terms)
         targets = [GlobalArray(f"T{i + 1}", m * len(lengths), n, core.sum_format) for i in range(count)]
-    joins = [] if targets[0] is output else [_join(core, targets, output, len(lengths))]
+    joins = [] if is_direct else [_join(core, targets, output, epilogue, addends, len(lengths))]
     promotion_interval = tiling.promotion_interval(gemm.schedule.promotion_k, core.is_joined)
     if converts_a:
         core.check_conversion()
@@ -172,20 +177,41 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
             *([operands[0].source] if converts_a else operands[0].arrays),
             *operands[1].arrays,
             *(targets if joins else ()),
+            *addends.values(),
             output,
         ),
         tuple(kernels),
-        tuple(operand.source.name for operand in operands),
+        (*(operand.source.name for operand in operands), *addends),
         output.name,
         computes=_computes(core, any(operand.passes for operand in operands)),
     )
 
 
-def _join(core: CoupledPlan, terms: list[GlobalArray], output: GlobalArray, slices: int) -> Pass:
-    """The pass that adds the slices of each term and combines the terms to C, or a placeholder with the same work."""
+def _addends(gemm: Gemm, core: CoupledPlan) -> dict[str, GlobalArray]:
+    """The arrays of C and of the bias that the caller fills, by name."""
+    (m, n, _), arrays = gemm.problem.sizes, []
+    if gemm.problem.has_c:
+        arrays.append(GlobalArray(C_INPUT, m, n, gemm.output))
+    if gemm.problem.bias is not None:
+        arrays.append(GlobalArray(BIAS, 1, n, core.sum_format))
+    return {array.name: array for array in arrays}
+
+
+def _join(
+    core: CoupledPlan,
+    terms: list[GlobalArray],
+    output: GlobalArray,
+    epilogue: OutputEpilogue,
+    addends: Mapping[str, GlobalArray],
+    slices: int,
+) -> Pass:
+    """The pass that adds the slices of each term, joins the terms and applies the epilogue, or a placeholder with the
+    same work.
+    """
     if not core.placeholder_ops:
         combine = TermValue(0) if core.is_joined else core.plan.combine
-        return sliced_combine_pass("combine", combine, terms, output, slices)
+        sums, bias = SumArrays(tuple(terms), slices), BIAS if BIAS in addends else ""
+        return join_pass("combine", combine, sums, output, epilogue, addends.get(C_INPUT), bias)
     words = 2 if format_of(output.format).bits > WORD_BITS or core.plan.arithmetic == "exact" else 1
     count = core.placeholder_ops + len(terms) * (slices - 1)
     return placeholder_pass("combine", terms, [output], count, words)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.core_grid import CoreGrid, GridShare, KSlice
-from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, slot_bytes
+from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, Sweep, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
-from hwsim.program.builder import CoreShare, KernelBuilder, Span, StreamBuilder, blocks_of_share
+from hwsim.gemm.plan import TermValue
+from hwsim.program.builder import CoreShare, KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 class ColumnBlock:
     """One block of C (a block row and a block column), for one group of blocks of A in L1.
 
-    terms: those accumulated at the same time. part: the slice of K. group: K of the blocks of A. is_first: the core
+    part: the slice of K. group: K of the blocks of A. is_first: the core
     uses this A for the first time, and loads it; is_last: the A is released after this block of C.
     """
 
-    terms: list[int]
+    sweep: Sweep
     part: KSlice
     row: Span
     group: Span
@@ -46,15 +47,21 @@ class ColumnBlock:
 class DepthBlock:
     """One block of K of a `ColumnBlock`.
 
-    size: its K. start: its first element of K. slot: of its first piece of A in L1. zero_at: the loops at whose first
-    iteration its first product starts from zero (see ir.Instr).
+    stage: of the sweep, a number. size: its K. start: its first element of K. slot: of its first piece of A in L1.
+    zero_at: the loops at whose first iteration its first product starts from zero (see ir.Instr).
     """
 
     of: ColumnBlock
+    stage: int
     size: int
     start: Affine
     slot: Affine
     zero_at: tuple[str, ...] | None
+
+    @property
+    def frees_a(self) -> bool:
+        """Whether the blocks of A are not needed after this stage."""
+        return self.of.is_last and self.stage + 1 == len(self.of.sweep.stages)
 
 
 class CoupledKernel:
@@ -116,12 +123,17 @@ class CoupledKernel:
         scratch = size("UB", self.chunk * t.b_n, C_BYTES)
         self.scratch = [kernel.buffer(f"P{i}", ub, 1, scratch) for i in range(self.core.scratch_blocks)]
         self.b_l1 = kernel.ring("B", "L1", t.buffers, size("L1", t.b_k * t.b_n))
-        self.l0a = kernel.ring("L0A", "L0A", t.buffers, size("L0A", t.b_m * t.b_k))
-        self.l0b = kernel.ring("L0B", "L0B", t.buffers, size("L0B", t.b_k * t.b_n))
+        self.l0a = self._l0_rings("L0A", self.core.at_once(0), size("L0A", t.b_m * t.b_k))
+        self.l0b = self._l0_rings("L0B", self.core.at_once(1), size("L0B", t.b_k * t.b_n))
         self.l0c = kernel.ring("L0C", "L0C", self.core.accumulators, size("L0C", t.b_m * t.b_n, C_BYTES))
         self.c = kernel.ring("C", ub, 1, size("UB", t.b_m * t.b_n, C_BYTES))
         if isinstance(self.a, GlobalArray):
             self._declare_conversion(self.a, ub)
+
+    def _l0_rings(self, memory: str, pieces: int, slot_bytes: int) -> list[Ring]:
+        """The rings of L0A or L0B, one for each piece that is there at the same time."""
+        names = [memory, *(f"{memory}.{piece}" for piece in range(2, pieces + 1))]
+        return [self.builder.ring(name, memory, self.tiling.buffers, slot_bytes) for name in names]
 
     def _declare_conversion(self, source: GlobalArray, ub: str) -> None:
         """Declare what the conversion of A needs in UB: its source, its pieces, temporaries."""
@@ -150,7 +162,7 @@ class CoupledKernel:
         t, grid = self.tiling, self.grid
         place, col_place = grid.place(s)
         columns = list(_peeled(share.cols))
-        for terms in self.core.k_sweeps:
+        for sweep in self.core.k_sweeps:
             for part in share.slices:
                 for row in blocks_of_share(s, "row", share.rows, t.b_m, grid.rows, place):
                     for group in s.blocks("group", part.length, t.n_fused * t.b_k):
@@ -160,78 +172,141 @@ class CoupledKernel:
                                 index = j * grid.cols + first * grid.cols + col_place
                                 col = Span(index, index * t.b_n, rest or t.b_n, None, is_last)
                                 at = ColumnBlock(
-                                    terms, part=part, row=row, group=group, col=col, is_first=i == 0, is_last=is_last
+                                    sweep, part=part, row=row, group=group, col=col, is_first=i == 0, is_last=is_last
                                 )
                                 self._column(s, at)
-                        s.advance("A.base", -(-group.size // t.b_k) * self.core.resident)
+                        s.advance("A.base", -(-group.size // t.b_k) * len(sweep.a_pieces))
 
     def _column(self, s: StreamBuilder, at: ColumnBlock) -> None:
         """Emit one block of C for one group of A blocks."""
-        is_joined, count = self.core.is_joined, len(at.terms)
-        target = self.targets[0 if is_joined else at.terms[0]]
-        c_tile = LocalTile(self.c.name, at.row.size, at.col.size, target.format)
-        c_global = GlobalTile(
-            target.name, at.row.start + at.part.number * self.sizes[0], at.col.start, at.row.size, at.col.size
-        )
-        if is_joined:
+        is_joined, leaves_each, count = self.core.is_joined, at.sweep.leaves_each, len(at.sweep.terms)
+        c_tile, c_global = self._c_tile(at), self._c_global(at)
+        if is_joined or leaves_each:
             self._load_c(s, c_tile, c_global)
             s.emit(self.vector, "sync", waits=[self.c.full])
         for run in s.blocks("join", at.group.size, self.promotion_interval if is_joined else at.group.size):
-            s.emit(self.cube, "sync", waits=[replace(self.l0c.free, count=count)])
-            for block in s.blocks("k", run.size, self.tiling.b_k):
-                self._depth_block(s, self._located(at, run, block))
-            s.emit(self.cube, "sync", signals=[replace(self.l0c.full, count=count)])
+            if not leaves_each:
+                s.emit(self.cube, "sync", waits=[replace(self.l0c.free, count=count)])
+            for stage in range(len(at.sweep.stages)):
+                for block in s.blocks("k", run.size, self.tiling.b_k):
+                    self._depth_block(s, self._located(at, stage, run, block))
+            if not leaves_each:
+                s.emit(self.cube, "sync", signals=[replace(self.l0c.full, count=count)])
             if is_joined:
                 self._join(s, at, c_tile)
-        if is_joined:
+        if is_joined or leaves_each:
             s.emit(self.vector, "sync", signals=[self.c_done])
         else:
             self._load_c(s, c_tile, c_global)
             self._add(s, at, c_tile)
         s.emit(self.store_c, "copy", c_global, [c_tile], [self.c_done], [self.c.free], label="C")
 
-    def _located(self, at: ColumnBlock, run: Span, block: Span) -> DepthBlock:
+    def _target(self, at: ColumnBlock) -> GlobalArray:
+        return self.targets[0 if self.core.is_joined else at.sweep.terms[0]]
+
+    def _c_tile(self, at: ColumnBlock) -> LocalTile:
+        """The block of C in UB."""
+        return LocalTile(self.c.name, at.row.size, at.col.size, self._target(at).format)
+
+    def _c_global(self, at: ColumnBlock) -> GlobalTile:
+        """The block of C in global memory."""
+        first_row = at.row.start + at.part.number * self.sizes[0]
+        return GlobalTile(self._target(at).name, first_row, at.col.start, at.row.size, at.col.size)
+
+    def _located(self, at: ColumnBlock, stage: int, run: Span, block: Span) -> DepthBlock:
         """The `DepthBlock` of a block of K within a run of K of a group of blocks of A."""
         before = run.index * (self.promotion_interval // self.tiling.b_k) if self.core.is_joined else Affine()
-        slot = (block.index + before) * len(self.core.a_pieces(at.terms))
-        return DepthBlock(at, block.size, at.group.start + run.start + block.start + at.part.start, slot, block.zero_at)
+        slot = (block.index + before) * len(at.sweep.a_pieces)
+        start, zero_at = at.group.start + run.start + block.start + at.part.start, None if stage else block.zero_at
+        return DepthBlock(at, stage, block.size, start, slot, zero_at)
 
     def _load_c(self, s: StreamBuilder, c_tile: LocalTile, c_global: GlobalTile) -> None:
         s.emit(self.load_c, "copy", c_tile, [c_global], [self.c.free], [self.c.full], label="C")
 
     def _depth_block(self, s: StreamBuilder, at: DepthBlock) -> None:
-        """Emit one block of K: load A (in the first column) and B, move them to L0, multiply.
-
-        Products that share a piece of B follow one another.
-        """
-        terms = at.of.terms
-        products = [(slot, a, b) for slot, i in enumerate(terms) for a, b in self.plan.terms[i].products]
-        products.sort(key=lambda product: product[2])
-        if at.of.is_first:
+        """Emit one block of K: load A (in the first column) and B, move them to L0, multiply."""
+        sweep, is_fresh = at.of.sweep, at.of.is_first and not at.stage
+        if is_fresh:
             if isinstance(self.a, GlobalArray):
                 self._convert_a(s, at, self.a)
             else:
-                for a in self.core.a_pieces(terms):
+                for a in sweep.a_pieces:
                     self._load_a(s, at, self.a[a], a)
-        fresh = set(self.core.a_pieces(terms)) if at.of.is_first else set()
+        # Loads of A that have not been waited for: of terms that join, one by one, else all together.
+        count = 0 if not is_fresh else 1 if len(sweep.terms) > 1 else len(sweep.a_pieces)
+        if sweep.is_in_parts:
+            self._in_parts(s, at, count)
+        else:
+            self._one_by_one(s, at, count)
+
+    def _one_by_one(self, s: StreamBuilder, at: DepthBlock, loads: int) -> None:
+        """Emit the products of one block of K, each whole; those that share a piece of B follow one another.
+
+        loads: of A that the first use of a piece waits for.
+        """
+        products = at.of.sweep.stages[at.stage]
+        fresh = set(at.of.sweep.a_pieces) if loads else set()
         for number, (slot, a, b) in enumerate(products):
             takes_b = number == 0 or products[number - 1][2] != b
             leaves_b = number + 1 == len(products) or products[number + 1][2] != b
             if takes_b:
-                self._load_b(s, at, b)
-            frees_a = at.of.is_last and number + 1 == len(products)
-            self._move_a(s, at, a, a in fresh, frees_a)
+                self._load_b(s, at, b, self.l0b[0])
+            frees_a = at.frees_a and number + 1 == len(products)
+            self._move_a(s, at, a, self.l0a[0], loads if a in fresh else 0, frees_a)
             fresh.discard(a)
             self._multiply(s, at, slot, takes_b, leaves_b)
 
+    def _in_parts(self, s: StreamBuilder, at: DepthBlock, loads: int) -> None:
+        """Emit the products of one block of K, for the K of each instruction all of them in order.
+
+        loads: of A that the first move waits for. Where the sums leave the cube after each instruction, they are added
+        to C.
+        """
+        sweep, cols = at.of.sweep, at.of.col.size
+        products = sweep.stages[at.stage]
+        a_pieces, b_pieces = (sorted({product[side] for product in products}) for side in (1, 2))
+        for b, ring in zip(b_pieces, self.l0b, strict=False):
+            self._load_b(s, at, b, ring)
+        for number, (a, ring) in enumerate(zip(a_pieces, self.l0a, strict=False)):
+            frees_a = at.frees_a and number + 1 == len(a_pieces)
+            self._move_a(s, at, a, ring, 0 if number else loads, frees_a)
+        rings = [*self.l0a[: len(a_pieces)], *self.l0b[: len(b_pieces)]]
+        for start in range(0, at.size, self.core.depth):
+            depth = min(self.core.depth, at.size - start)
+            for number, (_, a, b) in enumerate(products):
+                is_first, is_last = number == 0, number + 1 == len(products)
+                waits = [ring.full for ring in rings] if is_first and start == 0 else []
+                signals = [ring.free for ring in rings] if is_last and start + depth == at.size else []
+                zero_at = at.zero_at if is_first and start == 0 else None
+                if sweep.leaves_each:
+                    waits += [self.l0c.free] if is_first else []
+                    signals += [self.l0c.full] if is_last else []
+                    zero_at = () if is_first else None
+                left = self.l0a[a_pieces.index(a)].tile("pop", at.of.row.size, depth, self.core.operand)
+                right = self.l0b[b_pieces.index(b)].tile("pop", depth, cols, self.core.operand)
+                s.emit(
+                    self.cube,
+                    "mma",
+                    self._accumulator(at.of, 0),
+                    [replace(left, col=start, width=at.size), replace(right, row=start, width=cols)],
+                    waits,
+                    signals,
+                    unit=self.core.unit,
+                    zero_at=zero_at,
+                )
+            if sweep.leaves_each:
+                self._join(s, at.of, self._c_tile(at.of))
+        for ring in rings:
+            s.popped(ring)
+
     def _a_tile(self, at: DepthBlock, a: int) -> LocalTile:
         """The tile of piece a of A in L1."""
-        place = at.slot + self.core.a_pieces(at.of.terms).index(a) + variable("A.base")
+        place = at.slot + at.of.sweep.a_pieces.index(a) + variable("A.base")
         return LocalTile("A", at.of.row.size, at.size, self.core.operand, place)
 
     def _convert_a(self, s: StreamBuilder, at: DepthBlock, array: GlobalArray) -> None:
         """Emit the conversion of a block of A, in chunks of rows: global memory -> UB, split there -> L1."""
-        row, held = at.of.row, self.core.a_pieces(at.of.terms)
+        row, held = at.of.row, at.of.sweep.a_pieces
         rings, source = self.a_split[: len(held)], self.a_source
         for start in range(0, row.size, self.converted_rows):
             rows = min(self.converted_rows, row.size - start)
@@ -262,11 +337,11 @@ class CoupledKernel:
         source = GlobalTile(array.name, row.start, at.start, row.size, at.size)
         s.emit(self.mte2, "copy", self._a_tile(at, a), [source], [self.a_free], [self.a_full], label="A")
 
-    def _load_b(self, s: StreamBuilder, at: DepthBlock, b: int) -> None:
+    def _load_b(self, s: StreamBuilder, at: DepthBlock, b: int, l0: Ring) -> None:
         """Emit the load of B: global memory -> L1 -> L0B."""
         col, shape = at.of.col, (at.size, at.of.col.size, self.core.operand)
         source = GlobalTile(self.b[b].name, at.start, col.start, at.size, col.size)
-        l1, l0 = self.b_l1, self.l0b
+        l1 = self.b_l1
         s.emit(self.mte2, "copy", l1.tile("push", *shape), [source], [l1.free], [l1.full], label="B")
         s.pushed(l1)
         waits, signals = [l1.full, l0.free], [l1.free, l0.full]
@@ -274,37 +349,37 @@ class CoupledKernel:
         s.popped(l1)
         s.pushed(l0)
 
-    def _move_a(self, s: StreamBuilder, at: DepthBlock, a: int, is_fresh: bool, frees_a: bool) -> None:
+    def _move_a(self, s: StreamBuilder, at: DepthBlock, a: int, l0: Ring, loads: int, frees_a: bool) -> None:
         """Emit the move of A: L1 -> L0A.
 
-        is_fresh: its load has not been waited for yet. frees_a: slots of L1 are released, all pieces of the block
-        together, in the order in which they were filled.
+        loads: of A that it waits for. frees_a: slots of L1 are released, all pieces of the block together, in the order
+        in which they were filled.
         """
-        waits, signals = [self.l0a.free], [self.l0a.full]
-        if is_fresh:
-            waits.append(self.a_full)
+        waits, signals = [l0.free], [l0.full]
+        if loads:
+            waits.append(replace(self.a_full, count=loads))
         if frees_a:
-            signals.append(replace(self.a_free, count=len(self.core.a_pieces(at.of.terms))))
-        target = self.l0a.tile("push", at.of.row.size, at.size, self.core.operand)
+            signals.append(replace(self.a_free, count=len(at.of.sweep.a_pieces)))
+        target = l0.tile("push", at.of.row.size, at.size, self.core.operand)
         s.emit(self.mte1_a, "copy", target, [self._a_tile(at, a)], waits, signals, label="A")
-        s.pushed(self.l0a)
+        s.pushed(l0)
 
     def _multiply(self, s: StreamBuilder, at: DepthBlock, slot: int, takes_b: bool, leaves_b: bool) -> None:
         """Emit the product of the blocks in L0A and L0B into one slot of L0C."""
-        operand, row, col = self.core.operand, at.of.row, at.of.col
+        operand, row, col, l0a, l0b = self.core.operand, at.of.row, at.of.col, self.l0a[0], self.l0b[0]
         s.emit(
             self.cube,
             "mma",
             self._accumulator(at.of, slot),
-            [self.l0a.tile("pop", row.size, at.size, operand), self.l0b.tile("pop", at.size, col.size, operand)],
-            [self.l0a.full, *([self.l0b.full] if takes_b else [])],
-            [self.l0a.free, *([self.l0b.free] if leaves_b else [])],
+            [l0a.tile("pop", row.size, at.size, operand), l0b.tile("pop", at.size, col.size, operand)],
+            [l0a.full, *([l0b.full] if takes_b else [])],
+            [l0a.free, *([l0b.free] if leaves_b else [])],
             unit=self.core.unit,
             zero_at=at.zero_at,
         )
-        s.popped(self.l0a)
+        s.popped(l0a)
         if leaves_b:
-            s.popped(self.l0b)
+            s.popped(l0b)
 
     def _accumulator(self, at: ColumnBlock, slot: int) -> LocalTile:
         return LocalTile(self.l0c.name, at.row.size, at.col.size, self.core.sum_format, Affine(slot))
@@ -327,16 +402,19 @@ class CoupledKernel:
         ops.signal(self.c_done)
 
     def _join(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
-        """Emit C += the combined terms of this step of K, computed on the vector unit, in chunks through UB."""
-        count = len(self.plan.terms)
+        """Emit C += the combined terms of this run of K, computed on the vector unit, in chunks through UB."""
+        count, value = len(at.sweep.terms), at.sweep.value
         ops = VectorOps(s, self.vector)
         ops.wait(replace(self.l0c.full, count=count))
         for start, rows in self._chunks(at.row.size):
             scratch = [LocalTile(name, rows, at.col.size, c_tile.format) for name in self.scratch]
             for i in range(count):
                 ops.op("copy", scratch[i], self._accumulator(at, i).part(start, rows), label="C")
-            evaluate(ops, self.plan.combine, dict(enumerate(scratch[:count])), scratch[count], scratch[count + 1 :])
-            ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), scratch[count], label="C")
+            total = scratch[0]
+            if not isinstance(value, TermValue):
+                total = scratch[count]
+                evaluate(ops, value, dict(enumerate(scratch[:count])), total, scratch[count + 1 :])
+            ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), total, label="C")
         ops.signal(replace(self.l0c.free, count=count))
 
 

@@ -13,7 +13,7 @@ from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import has_integer_parts, operations, parts_of
-from hwsim.gemm.plan import OperandSum, Plan, TermValue
+from hwsim.gemm.plan import Expression, OperandSum, Plan, Stage, TermValue
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -22,21 +22,56 @@ C_BYTES = 4  # of an element of C in L0C and UB
 CONVERTED_BYTES = 4  # of an element of A between the steps of its split, fp32
 
 
+Product = tuple[int, int, int]  # slot of L0C, piece of A, piece of B
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One pass over the operands, with the terms that are accumulated at the same time.
+
+    stages: run one after another over a group of blocks of A. alternates: the products of a stage take turns,
+    instruction by instruction. leaves_each: the cube's sum is added to C after the K of every instruction. value: of
+    the terms, which is added to C.
+    """
+
+    terms: tuple[int, ...]
+    stages: tuple[tuple[Product, ...], ...]
+    alternates: bool
+    leaves_each: bool
+    value: Expression
+
+    @property
+    def a_pieces(self) -> list[int]:
+        """The pieces of A that stay in L1."""
+        return sorted({a for stage in self.stages for _, a, _ in stage})
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether a block of K is multiplied in parts of the K of one instruction."""
+        return self.alternates or self.leaves_each
+
+    def at_once(self, side: int) -> int:
+        """The number of pieces of A (0) or B (1) in L0 at the same time."""
+        return max(len({product[1 + side] for product in stage}) for stage in self.stages) if self.alternates else 1
+
+
 @dataclass(frozen=True, slots=True)
 class CoupledPlan:
     """The requirements of one plan on one coupled core.
 
-    operand: format of all pieces. unit: the matrix instruction. sum_format: of its results. limits: of the device, for
-    `operand`. placeholder_ops: vector operations per element that stand for a combination which the vector unit's fp32
-    cannot compute; 0 where it can.
+    operand: format of all pieces. unit: the matrix instruction. sum_format: of its results. depth: K of an instruction.
+    limits: of the device, for `operand`. placeholder_ops: vector operations per element that stand for a combination
+    which the vector unit's fp32 cannot compute; 0 where it can. k_sweeps: passes over the operands, in order.
     """
 
     plan: Plan
     operand: str
     unit: str
     sum_format: str
+    depth: int
     limits: Limits
     placeholder_ops: int
+    k_sweeps: tuple[Sweep, ...]
 
     @classmethod
     def of(cls, plan: Plan, unit: str, device: Device) -> CoupledPlan:
@@ -46,22 +81,33 @@ class CoupledPlan:
         formats = {p.format for p in (*plan.a_pieces, *plan.b_pieces)}
         if len(formats) > 1:
             raise UnsupportedError(f"the davinci dataflow takes one operand format, the plan has {sorted(formats)}")
-        if any(len(term.products) > 1 for term in plan.terms):
-            raise UnsupportedError("the davinci dataflow takes one product of pieces per term, not a chain of several")
-        if any(term.k_group is not None for term in plan.terms):
-            raise UnsupportedError("the davinci dataflow adds all terms up after one length of K, the plan's k_group")
-        sum_format, operand = instruction(device, unit).d, plan.a_pieces[0].format
+        model, operand = instruction(device, unit), plan.a_pieces[0].format
+        sum_format, sweeps = model.d, _sweeps(plan)
         is_fp32 = sum_format == "fp32" and plan.arithmetic == "fp32" and not has_integer_parts(plan.combine)
         if plan.join == "group" and not is_fp32:
             raise UnsupportedError("the davinci dataflow joins terms step by step in fp32 only")
         is_formed = is_fp32 or _is_single(plan)
-        limits = Limits.of(device, bytes_of(operand))
-        return cls(plan, operand, unit, sum_format, limits, 0 if is_formed else operations(plan.combine))
+        at_once = max(sweep.at_once(0) for sweep in sweeps), max(sweep.at_once(1) for sweep in sweeps)
+        return cls(
+            plan=plan,
+            operand=operand,
+            unit=unit,
+            sum_format=sum_format,
+            depth=model.k,
+            limits=Limits.of(device, bytes_of(operand), at_once),
+            placeholder_ops=0 if is_formed else operations(plan.combine),
+            k_sweeps=sweeps,
+        )
 
     @property
     def is_single(self) -> bool:
         """Whether C is the value of the plan's only term."""
         return _is_single(self.plan)
+
+    @property
+    def has_float_sums(self) -> bool:
+        """Whether the vector unit adds what the cube gives in fp32."""
+        return self.sum_format == "fp32" and not self.placeholder_ops
 
     @property
     def is_joined(self) -> bool:
@@ -73,20 +119,14 @@ class CoupledPlan:
         """Number of blocks of C in L0C."""
         return len(self.plan.terms) if self.is_joined else 1
 
-    @property
-    def k_sweeps(self) -> list[list[int]]:
-        """The terms of each sweep over the operands, in order; terms of one sweep are accumulated at the same time."""
-        terms = range(len(self.plan.terms))
-        return [list(terms)] if self.is_joined else [[term] for term in terms]
-
-    def a_pieces(self, terms: list[int]) -> list[int]:
-        """The pieces of A that stay in L1 during a sweep."""
-        return sorted({a for term in terms for a, _ in self.plan.terms[term].products})
+    def at_once(self, side: int) -> int:
+        """The largest number of pieces of A (0) or B (1) in L0 at the same time."""
+        return max(sweep.at_once(side) for sweep in self.k_sweeps)
 
     @property
     def resident(self) -> int:
         """The largest number of pieces of A in L1 at a time."""
-        return max(len(self.a_pieces(terms)) for terms in self.k_sweeps)
+        return max(len(sweep.a_pieces) for sweep in self.k_sweeps)
 
     @property
     def scratch_blocks(self) -> int:
@@ -117,7 +157,7 @@ class CoupledPlan:
         pieces = self.plan.a_pieces
         if len(pieces) == 1 and not pieces[0].scale_exponent:
             return 0
-        is_skipped = any(i not in held for held in map(self.a_pieces, self.k_sweeps) for i in range(max(held)))
+        is_skipped = any(i not in sweep.a_pieces for sweep in self.k_sweeps for i in range(max(sweep.a_pieces)))
         return 3 if is_skipped else 2
 
     def conversion_bytes(self, tiling: Tiling) -> int:
@@ -156,3 +196,35 @@ def slot_bytes(device: Device, memory: str, elements: int, element_bytes: int) -
 
 def _is_single(plan: Plan) -> bool:
     return isinstance(plan.combine, TermValue) and len(plan.terms) == 1
+
+
+def _sweeps(plan: Plan) -> tuple[Sweep, ...]:
+    """The sweeps of a plan, in order: one of all terms where these join after every `k_group`, else one of each term.
+
+    Raises UnsupportedError for what the kernel does not add up.
+    """
+    if plan.join == "group":
+        if any(len(term.products) > 1 or term.k_group is not None for term in plan.terms):
+            raise UnsupportedError(
+                "the davinci dataflow joins terms after every k_group where each is one product; join them at the end"
+            )
+        products = [(slot, *product) for slot, term in enumerate(plan.terms) for product in term.products]
+        by_b = tuple(sorted(products, key=lambda product: product[2]))  # those that share a piece of B in turn
+        return (Sweep(tuple(range(len(plan.terms))), (by_b,), False, False, plan.combine),)
+    sweeps = []
+    for number, term in enumerate(plan.terms):
+        if isinstance(term.k_group, int):
+            raise UnsupportedError(
+                f"the davinci dataflow adds term {number + 1} to C after the plan's k_group, not after {term.k_group}"
+            )
+        leaves_each = term.k_group == "instruction"
+        if leaves_each and len(term.stages) > 1:
+            raise UnsupportedError("the davinci dataflow adds terms of one stage to C after every instruction")
+        stages = tuple(_products(stage) for stage in term.stages)
+        alternates = any(len(stage) > 1 for stage in stages)
+        sweeps.append(Sweep((number,), stages, alternates, leaves_each, TermValue(0)))
+    return tuple(sweeps)
+
+
+def _products(stage: Stage) -> tuple[Product, ...]:
+    return tuple((0, a, b) for a, b in stage.products)

@@ -69,8 +69,9 @@ class Limits:
         return max(self.rows, self.depth)
 
     @classmethod
-    def of(cls, device: Device, element_bytes: int) -> Limits:
-        """Limits of `device` for operands of `element_bytes`. L0A and L0B hold two blocks each (Eq. 10).
+    def of(cls, device: Device, element_bytes: int, at_once: tuple[int, int] = (1, 1)) -> Limits:
+        """Limits of `device` for operands of `element_bytes`. L0A and L0B hold two blocks each (Eq. 10) of all pieces
+        of A and of B that are there `at_once`.
 
         Raises UnsupportedError when the device file lacks what the dataflow needs.
         """
@@ -94,8 +95,8 @@ class Limits:
         return cls(
             rows=fractal["rows"],
             depth=row_bytes // element_bytes,
-            l0a=memory["L0A"] // 2 // element_bytes,
-            l0b=memory["L0B"] // 2 // element_bytes,
+            l0a=memory["L0A"] // (2 * at_once[0]) // element_bytes,
+            l0b=memory["L0B"] // (2 * at_once[1]) // element_bytes,
             l1=memory["L1"] // element_bytes,
             l0c_bytes=memory["L0C"],
             ub_bytes=memory["UB"],
@@ -115,9 +116,9 @@ def problems(limits: Limits, b_m: int, b_k: int, b_n: int, accumulators: int = 1
         if value <= 0 or value % unit:
             found.append(f"{name} = {value} is not a positive multiple of {unit}")
     if b_m * b_k > limits.l0a:
-        found.append(f"an A block of {b_m} x {b_k} has {b_m * b_k} elements; half of L0A holds {limits.l0a}")
+        found.append(f"an A block of {b_m} x {b_k} has {b_m * b_k} elements; a slot of L0A holds {limits.l0a}")
     if b_k * b_n > limits.l0b:
-        found.append(f"a B block of {b_k} x {b_n} has {b_k * b_n} elements; half of L0B holds {limits.l0b}")
+        found.append(f"a B block of {b_k} x {b_n} has {b_k * b_n} elements; a slot of L0B holds {limits.l0b}")
     if 6 * b_m * b_n > limits.ub_bytes:
         found.append(f"a C block of {b_m} x {b_n} needs 6 bytes an element in UB, {6 * b_m * b_n} of {limits.ub_bytes}")
     if 4 * b_m * b_n * accumulators > limits.l0c_bytes:

@@ -17,7 +17,8 @@ from hwsim.dataflows.elementwise import link_engine
 from hwsim.dataflows.tiles import TileGrid, distribute, places
 from hwsim.devices import instruction
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder
-from hwsim.program.ir import CORE, Affine, GlobalTile, Kernel, Opcode, variable
+from hwsim.program.ir import CORE, Affine, GlobalTile, Kernel, variable
+from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.gemm.plan import Stage

@@ -58,14 +58,13 @@ class SeparatedDataflow:
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, gemm.problem.sizes)
         for kernel in mapping.kernels:
             memory.check(blocking_of(kernel))
-        made = [lower_pass(work, device) for work in kernels.splits]
+        made = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
         for kernel in mapping.kernels:
             tiles = distributed(gemm, kernel, device)
             term = kernels.terms[kernel.terms[0]]
             made.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
-        made += [lower_pass(work, device) for work in kernels.joins]
-        inputs = kernels.a.source.name, kernels.b.source.name
-        return Program(tuple(kernels.arrays), tuple(made), inputs, kernels.output.name, computes=kernels.computes)
+        made += [lower_pass(work, device, loads_vectors=True) for work in kernels.joins]
+        return Program(tuple(kernels.arrays), tuple(made), kernels.inputs, kernels.output.name)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """Always None: split-K is not supported."""

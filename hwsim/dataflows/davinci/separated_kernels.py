@@ -7,18 +7,17 @@ from UB to L1 and none from L0C to UB, so all of this goes through global memory
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
-from hwsim.dataflows.davinci.vector_epilogue import WORDS, StoredTermSums, VectorEpilogue
-from hwsim.dataflows.elementwise import WORD_BITS, Pass, operand_passes
+from hwsim.dataflows.davinci.vector_epilogue import ScaledAddition, StoredTermSums, VectorEpilogue
+from hwsim.dataflows.elementwise import WORD_BITS, Pass, operand_passes, operand_vectors
 from hwsim.dataflows.reductions import Reduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.expressions import has_integer_parts, operations
 from hwsim.gemm.plan import Plan, TermValue
 from hwsim.program.ir import GlobalArray
 
@@ -34,25 +33,26 @@ class CubeOperand:
     """A or B as the cube kernels read it.
 
     pieces: arrays by number. formats: of the pieces as the cube reads them. source: the array that the caller fills.
-    passes: vector kernels that make the pieces from it.
+    passes: vector kernels that make the pieces from it. vectors: arrays of one number for each row of A or column of B
+    that these make: the `exponent` of its slices, its `sum` over K.
     """
 
     source: GlobalArray
     pieces: dict[int, GlobalArray]
     formats: dict[int, str]
     passes: tuple[Pass | Reduction, ...] = ()
+    vectors: Mapping[str, GlobalArray] = field(default_factory=dict)
 
     @property
     def arrays(self) -> list[GlobalArray]:
         """The operand's arrays, in the program's order."""
-        return [self.source, *(self.pieces.values() if self.passes else ())]
+        return [self.source, *(self.pieces.values() if self.passes else ()), *self.vectors.values()]
 
 
 class SeparatedKernels:
     """The kernels of a record on separated cores.
 
-    is_direct: the FixPipe writes the result itself. placeholder_ops: operations per element that stand for sums which
-    the vector cores' fp32 cannot compute. Raises UnsupportedError for a plan that the cores do not support.
+    is_direct: the FixPipe writes the result itself. Raises UnsupportedError for a plan that the cores do not support.
     """
 
     def __init__(self, gemm: Gemm, plan: Plan, device: Device) -> None:
@@ -64,14 +64,15 @@ class SeparatedKernels:
         self.unit = instruction(device, gemm.unit)
         self.sum_format = self.unit.d
         self.output = GlobalArray("C", m, n, gemm.output)
-        is_single = len(plan.terms) == 1 and isinstance(plan.combine, TermValue)
-        is_bare = is_single and gemm.epilogue.alpha == 1 and not problem.has_c and problem.bias is None
+        self.join_format = plan.arithmetic
+        self.end_format = _end_format(plan.arithmetic, gemm.output)
+        self.c = GlobalArray("C.in", m, n, gemm.output) if problem.has_c else None
+        self.bias = None if problem.bias is None else GlobalArray("bias", 1, n, self.end_format)
+        beta = gemm.epilogue.beta or 0.0
+        self.addition = ScaledAddition(gemm.epilogue.alpha, beta, self.c if beta else None, self.bias)
+        is_single = len(plan.terms) == 1 and isinstance(plan.combine, TermValue) and plan.split == "round"
         is_written = gemm.output == self.sum_format or _casts(device, "L0C", "GM", self.sum_format, gemm.output)
-        self.is_direct = is_bare and not self._is_promoted(0) and is_written
-        is_fp32 = self.sum_format == "fp32" and plan.arithmetic == "fp32" and not has_integer_parts(plan.combine)
-        is_whole = is_bare and self.sum_format == gemm.output == "int32"  # sums of runs alone
-        is_formed = self.is_direct or is_fp32 or is_whole
-        self.placeholder_ops = 0 if is_formed else max(1, operations(plan.combine))
+        self.is_direct = is_single and self.addition.is_empty and not self._is_promoted(0) and is_written
         self.terms = [self._term(t) for t in range(len(plan.terms))]
         self.units = {pair: self._unit(pair) for term in plan.terms for pair in term.products}
         self.splits = (*self.a.passes, *self.b.passes)
@@ -83,20 +84,18 @@ class SeparatedKernels:
         return len(self.splits) + len(self.terms) + len(self.joins)
 
     @property
-    def computes(self) -> bool:
-        """Whether the functional machine computes the plan's values from the program."""
-        plan, problem = self.plan, self.gemm.problem
-        if self.placeholder_ops or plan.clamp or plan.specials != "unit" or plan.split != "round":
-            return False
-        is_scaled = self.gemm.epilogue.alpha != 1
-        return problem.bias is None and not problem.has_c and (not is_scaled or self.sum_format == "fp32")
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the arrays that the caller fills: A, B, C and the bias, where there are such."""
+        addends = [array.name for array in (self.c, self.bias) if array is not None]
+        return (self.a.source.name, self.b.source.name, *addends)
 
     @property
     def arrays(self) -> list[GlobalArray]:
         """All arrays, in the program's order."""
         sums = [array for work in self.joins for array in (*work.outputs, *work.inputs)]
         targets = [term.target for term in self.terms]
-        return list(dict.fromkeys([*self.a.arrays, *self.b.arrays, self.output, *targets, *sums]))
+        addends = [array for array in (self.c, self.bias) if array is not None]
+        return list(dict.fromkeys([*self.a.arrays, *self.b.arrays, *addends, self.output, *targets, *sums]))
 
     def _operand(self, side: Side, pieces: Sequence[Piece], rows: int, cols: int, order: StorageOrder) -> CubeOperand:
         """An operand's pieces: unchanged, rounded by MTE2 during the copy, or made by vector kernels."""
@@ -110,8 +109,9 @@ class SeparatedKernels:
         names = {p: name if len(pieces) == 1 else f"{name}{p + 1}" for p in used}
         made = {p: GlobalArray(names[p], rows, cols, pieces[p].format, order) for p in used}
         source = GlobalArray(f"{name}.in", rows, cols, fmt, order)
-        passes = operand_passes(self.plan, side, source, made)
-        return CubeOperand(source, made, {p: pieces[p].format for p in used}, tuple(passes))
+        vectors = operand_vectors(self.plan, side, source)
+        passes = operand_passes(self.plan, side, source, made, vectors)
+        return CubeOperand(source, made, {p: pieces[p].format for p in used}, tuple(passes), vectors)
 
     def _unit(self, pair: tuple[int, int]) -> str:
         """The matrix instruction of a product of pieces."""
@@ -155,7 +155,6 @@ class SeparatedKernels:
         )
 
     def _epilogue(self) -> VectorEpilogue:
-        epilogue, problem = self.gemm.epilogue, self.gemm.problem
         return VectorEpilogue(
             plan=self.plan,
             terms=[
@@ -163,23 +162,45 @@ class SeparatedKernels:
             ],
             output=self.output,
             sum_format=self.sum_format,
-            alpha=epilogue.alpha,
-            beta=float(epilogue.beta or 0.0),
-            has_c=problem.has_c,
-            has_bias=problem.bias is not None,
-            placeholder_ops=self.placeholder_ops,
+            join_format=self.join_format,
+            end_format=self.end_format,
+            addition=self.addition,
+            powers=self._powers,
+            operand_sums=self._operand_sums,
+            k=self.gemm.problem.k,
         )
+
+    @property
+    def _powers(self) -> tuple[GlobalArray, GlobalArray] | None:
+        """The exponents of A's rows and of B's columns, where the operands are slices."""
+        return (self.a.vectors["exponent"], self.b.vectors["exponent"]) if self.plan.split == "slices" else None
+
+    @property
+    def _operand_sums(self) -> dict[Side, GlobalArray]:
+        """The sums over K of the operands that the plan adds."""
+        sides: tuple[tuple[Side, CubeOperand], ...] = (("a", self.a), ("b", self.b))
+        return {side: operand.vectors["sum"] for side, operand in sides if "sum" in operand.vectors}
 
 
 def _check(plan: Plan, device: Device) -> None:
     """Refuse a plan whose sums the vector cores do not support, or whose scaling the cube does not."""
-    if plan.arithmetic not in WORDS or format_of(plan.input_format).bits > WORD_BITS:
-        what = "exact sums" if plan.arithmetic == "exact" else "fp64"
+    if plan.arithmetic == "exact":
         raise UnsupportedError(
-            f"device {device.name}: its vector cores have no {what}; scheme {plan.scheme} needs it outside the cube"
+            f"device {device.name}: its vector cores have no exact sums; scheme {plan.scheme} needs them outside the "
+            "cube"
         )
     if any(stage.scale_exponent for term in plan.terms for stage in term.stages):
         raise UnsupportedError(f"device {device.name}: the cube does not scale its accumulator (scale-input-d)")
+
+
+def _end_format(arithmetic: str, output: str) -> str:
+    """The format in which alpha, C and the bias are computed: that of the sums, unless an integer becomes a float."""
+    result = format_of(output)
+    if not format_of(arithmetic).is_integer:
+        return arithmetic
+    if not result.is_integer:
+        return "fp64" if result.bits > WORD_BITS else "fp32"
+    return "int64" if "int64" in (arithmetic, output) else "int32"
 
 
 def _casts(device: Device, source: str, target: str, a: str, b: str) -> bool:

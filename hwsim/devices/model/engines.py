@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from hwsim.datafiles.base import Name, StrictRecord
 from hwsim.devices.ranges import Cycles, IssueInterval, PartialCycles, SmallBytes, SmallCount
+
+#: Operations in formats of two words that a vector unit may have to compute by instructions on words.
+SoftwareOperation = Literal[
+    "add.int64",
+    "sub.int64",
+    "scale.int64",
+    "fma.int64",
+    "add_row.int64",
+    "reduce_add.int64",
+    "add.fp64",
+    "sub.fp64",
+    "mul.fp64",
+    "scale.fp64",
+    "fma.fp64",
+    "add_row.fp64",
+    "ldexp.fp64",
+    "cast.fp64",
+    "exponent.fp64",
+    "reduce_max.fp64",
+]
 
 
 class EngineModel(StrictRecord):
@@ -58,7 +78,9 @@ class LaneSpecialsModel(StrictRecord):
 class VectorModel(StrictRecord):
     """The vector unit: rates of elementwise opcodes on UB (Ascend) or registers (GPU).
 
-    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`.
+    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`. software: by
+    opcode and widest format ("add.fp64"), how many additions of 32-bit words take the time of an operation that the
+    unit has no instruction for.
     """
 
     engine: Name
@@ -66,4 +88,11 @@ class VectorModel(StrictRecord):
     repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
     overhead_cycles: Cycles
     cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], IssueInterval]
+    software: dict[SoftwareOperation, SmallCount] = {}
     specials: LaneSpecialsModel = LaneSpecialsModel()
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As data, by which devices are told apart: a file without `software` is what it was before there was any."""
+        data: dict[str, Any] = write(self)
+        return data if self.software else {name: value for name, value in data.items() if name != "software"}

@@ -115,7 +115,10 @@ def _action(instr: Instr) -> str:
     if instr.opcode == "sync":
         return "sync"
     if instr.opcode == "mma":
-        what = " x ".join(reads) + f" by {instr.unit}{_start(instr)}"
+        what = " x ".join(reads[:2]) + "".join(
+            f", {role} {text}" for role, text in zip(instr.optional, reads[2:], strict=True)
+        )
+        what += f" by {instr.unit}{_start(instr)}"
         if instr.scale_exponent:
             what += f", accumulator * 2^-{instr.scale_exponent}"
     elif instr.opcode == "fill":
