@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from hwsim.backend.cpu import CPU
+from hwsim.numerics.operands import DotOperands
 
 METHODS = ("astype", "max", "min", "all", "any", "copy", "ravel", "reshape", "sum", "swapaxes", "transpose", "view")
 VALUES = ("dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides")
@@ -98,7 +99,8 @@ def _index(x):
 
 def _each(x, change):
     if isinstance(x, tuple | list):
-        return type(x)([change(y) for y in x])
+        made = [change(y) for y in x]
+        return x._make(made) if isinstance(x, DotOperands) else type(x)(made)
     if isinstance(x, dict):
         return {name: change(value) for name, value in x.items()}
     return x
