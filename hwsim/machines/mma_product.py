@@ -61,6 +61,17 @@ def _axis(role: str) -> int:
     return 1 if K_AXES[role] == "columns" else 0
 
 
-def product(spec: DotSpec, operands: RoleCodes, c: Codes | None, *, scale_d: int, rule: str, backend: Backend) -> Codes:
-    """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule."""
-    return scaled_gemm(spec, DotOperands(c=c, scale_d=scale_d, **operands), rule, backend=backend)
+def product(
+    spec: DotSpec,
+    operands: RoleCodes,
+    c: Codes | None,
+    *,
+    scale_d: int | Codes,
+    rule: str,
+    backend: Backend,
+    out: Codes | None = None,
+    threads: int = 1,
+) -> Codes:
+    """Codes of c + a b by a backend, c None: +0. scale_d, rule, out, threads: as of hwsim.arithmetic.scaled."""
+    given = DotOperands(c=c, scale_d=scale_d, **operands)
+    return scaled_gemm(spec, given, rule, backend=backend, out=out, threads=threads)
