@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Codes = NDArray[Any]
 Reader = Callable[["ChainedProduct"], RoleCodes]
-ARRANGED_BYTES = 1 << 23  # of operands that are stored one after the other for one call
+CONCATENATED_BYTES = 1 << 23  # of operands that are stored one after the other for one call
 SHORT = 128  # elements of K, up to which products are
 
 
@@ -97,7 +97,7 @@ class ChainedProducts:
             scale, divide = products[0].scale if value is not None else 0, None
             if len(operands) > 1:
                 depths = [-(-one.k // self.model.k) * self.model.k for one in products]
-                parts: list[RoleCodes] = [_arranged(operands, depths)]
+                parts: list[RoleCodes] = [_concatenated(operands, depths)]
                 divide, scale = self._divisions(depths, [scale, *(one.scale for one in products[1:])]), 0
             else:
                 parts = in_steps(operands[0], self.model.k, self.spec.scale_block)
@@ -123,7 +123,7 @@ class ChainedProducts:
         first, k = self.products[at], a.shape[1]
         if k > SHORT or operands.keys() != {"a", "b"} or (first.scale and not self.divides):
             return ()
-        most, end = ARRANGED_BYTES // ((len(a) + b.shape[1]) * a.itemsize), at + 1
+        most, end = CONCATENATED_BYTES // ((len(a) + b.shape[1]) * a.itemsize), at + 1
         while end < len(self.products):
             one = self.products[end]
             k += one.k
@@ -145,7 +145,7 @@ class ChainedProducts:
         return divide
 
 
-def _arranged(operands: Sequence[RoleCodes], depths: Sequence[int]) -> RoleCodes:
+def _concatenated(operands: Sequence[RoleCodes], depths: Sequence[int]) -> RoleCodes:
     """A and B of several products one after the other along K, each padded with zeros to its depth."""
     a, b = operands[0]["a"], operands[0]["b"]
     k = sum(depths)

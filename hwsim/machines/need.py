@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwsim.formats import code_dtype, format_of
-from hwsim.machines.chained_products import ARRANGED_BYTES
+from hwsim.machines.chained_products import CONCATENATED_BYTES
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, plan_of
 from hwsim.machines.kernel_values import OVERLAY
 from hwsim.machines.words import roundings
@@ -68,4 +68,4 @@ def _panel_bytes(group: Group) -> int:
         most = max(most, live)
         live -= len(step.finished)
     elements = min(PANEL_ELEMENTS, max((region.size for region in group.regions), default=0))
-    return 8 * elements * (most + TEMPORARIES) + (ARRANGED_BYTES if group.steps else 0)
+    return 8 * elements * (most + TEMPORARIES) + (CONCATENATED_BYTES if group.steps else 0)
