@@ -75,6 +75,11 @@ class Instructions:
                 found.setdefault(_SHAPE.sub("k", key, count=1), key)
         return list(found.values())
 
+    def smallest(self, name: str) -> tuple[int, int]:
+        """The fewest rows and columns of C that a variant of `name` computes."""
+        variants = [self.device.matrix_instructions[key] for key in self._variants(name)]
+        return min(model.m for model in variants), min(model.n for model in variants)
+
     def _fit(self, name: str, m: int, n: int, cores: int) -> str:
         own = instruction(self.device, name)
         variants = [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import Pass, operand_passes
+from hwsim.dataflows.elementwise import Pass, operand_passes, operand_vectors
 from hwsim.dataflows.reductions import Reduction
 from hwsim.program.ir import GlobalArray
 
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 class OperandArrays:
     """The arrays of A or B, and the passes between them.
 
-    source: the array that the caller fills. pieces: by number. passes: vector kernels that make the pieces.
+    source: the array that the caller fills. pieces: by number. passes: vector kernels that make the pieces. vectors:
+    arrays of one number for each row of A or column of B that these make: the `exponent` of its slices, its `sum`.
     """
 
     source: GlobalArray
     pieces: dict[int, GlobalArray]
     passes: tuple[Pass | Reduction, ...]
+    vectors: Mapping[str, GlobalArray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, side: Side, rows: int, cols: int) -> OperandArrays:
@@ -37,9 +40,10 @@ class OperandArrays:
         if len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent:
             return cls(arrays[0], arrays, ())
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format)
-        return cls(source, arrays, tuple(operand_passes(plan, side, source, arrays)))
+        vectors = operand_vectors(plan, side, source)
+        return cls(source, arrays, tuple(operand_passes(plan, side, source, arrays, vectors)), vectors)
 
     @property
     def arrays(self) -> list[GlobalArray]:
         """The operand's arrays, in the program's order."""
-        return [*([self.source] if self.passes else []), *self.pieces.values()]
+        return [*([self.source] if self.passes else []), *self.pieces.values(), *self.vectors.values()]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import AnyTile, LocalTile, Opcode, Sync
+from hwsim.program.ir import AnyTile, LocalTile, Sync
+from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -23,7 +23,7 @@ from hwsim.machines.areas import Area
 from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
 from hwsim.machines.kernel_values import ARRAY, ZERO
-from hwsim.machines.products import check_products
+from hwsim.machines.mma_product import check_products
 from hwsim.machines.words import as_read
 from hwsim.program.ir import Program
 
@@ -121,7 +121,7 @@ class _KernelRun:
     def _group(self, group: Group, threads: int) -> None:
         for targets in group.stored.values():
             for target in targets:
-                self._target(target.array)
+                self._target(target.array)  # before threads ask for it
         if group.overlay is not None:
             (region,) = group.regions
             codes = self._overlay(group.overlay)

@@ -1,4 +1,4 @@
-"""The functional machine: whole arrays at once, with the bits of the machine that executes one instruction at a time."""
+"""The functional machine: whole arrays at once, and the bits of one instruction at a time."""
 
 import random
 from collections import Counter

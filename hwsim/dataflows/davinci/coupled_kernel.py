@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.core_grid import CoreGrid, GridShare, KSlice
-from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, Sweep, slot_bytes
+from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, OperandSweep, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
 from hwsim.gemm.plan import TermValue
@@ -34,7 +34,7 @@ class ColumnBlock:
     uses this A for the first time, and loads it; is_last: the A is released after this block of C.
     """
 
-    sweep: Sweep
+    sweep: OperandSweep
     part: KSlice
     row: Span
     group: Span
@@ -120,13 +120,15 @@ class CoupledKernel:
         self.c_done = kernel.semaphore("C.done")
         reserved = self.core.conversion_room(t, self.device) if isinstance(self.a, GlobalArray) else 0
         self.chunk = self.core.scratch_rows(t, self.device, reserved)
-        scratch = size("UB", self.chunk * t.b_n, C_BYTES)
-        self.scratch = [kernel.buffer(f"P{i}", ub, 1, scratch) for i in range(self.core.scratch_blocks)]
+        self.scratch = [
+            kernel.buffer(f"P{i}", ub, 1, size("UB", self.chunk * t.b_n, bytes_of(format)))
+            for i, format in enumerate(self.core.scratch_formats)
+        ]
         self.b_l1 = kernel.ring("B", "L1", t.buffers, size("L1", t.b_k * t.b_n))
         self.l0a = self._l0_rings("L0A", self.core.at_once(0), size("L0A", t.b_m * t.b_k))
         self.l0b = self._l0_rings("L0B", self.core.at_once(1), size("L0B", t.b_k * t.b_n))
         self.l0c = kernel.ring("L0C", "L0C", self.core.accumulators, size("L0C", t.b_m * t.b_n, C_BYTES))
-        self.c = kernel.ring("C", ub, 1, size("UB", t.b_m * t.b_n, C_BYTES))
+        self.c = kernel.ring("C", ub, 1, size("UB", t.b_m * t.b_n, self.core.total_bytes))
         if isinstance(self.a, GlobalArray):
             self._declare_conversion(self.a, ub)
 
@@ -388,17 +390,29 @@ class CoupledKernel:
         for start in range(0, rows, self.chunk):
             yield start, min(self.chunk, rows - start)
 
+    def _scratch(self, at: ColumnBlock, rows: int) -> list[LocalTile]:
+        """The scratch blocks, for a chunk of rows."""
+        formats = self.core.scratch_formats
+        return [LocalTile(name, rows, at.col.size, one) for name, one in zip(self.scratch, formats, strict=True)]
+
+    def _add_part(self, ops: VectorOps, c_part: LocalTile, value: LocalTile, scratch: LocalTile) -> None:
+        """Emit C += value for a chunk, in the format of C. scratch: takes a value of another format."""
+        if value.format != c_part.format:
+            ops.op("cast", scratch, value, label="C")
+            value = scratch
+        ops.op("add", c_part, c_part, value, label="C")
+
     def _add(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
         """Emit C += the group's result, in chunks through UB."""
         ops = VectorOps(s, self.vector)
         ops.wait(self.l0c.full)
         for start, rows in self._chunks(at.row.size):
-            scratch = LocalTile(self.scratch[0], rows, at.col.size, c_tile.format)
+            scratch = self._scratch(at, rows)
             freed: list[Sync] = [self.l0c.free] if start + rows == at.row.size else []
-            ops.op("copy", scratch, self._accumulator(at, 0).part(start, rows), signals=freed, label="C")
+            ops.op("copy", scratch[0], self._accumulator(at, 0).part(start, rows), signals=freed, label="C")
             if start == 0:
                 ops.wait(self.c.full)
-            ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), scratch, label="C")
+            self._add_part(ops, c_tile.part(start, rows), scratch[0], scratch[-1])
         ops.signal(self.c_done)
 
     def _join(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
@@ -407,14 +421,14 @@ class CoupledKernel:
         ops = VectorOps(s, self.vector)
         ops.wait(replace(self.l0c.full, count=count))
         for start, rows in self._chunks(at.row.size):
-            scratch = [LocalTile(name, rows, at.col.size, c_tile.format) for name in self.scratch]
+            scratch = self._scratch(at, rows)
             for i in range(count):
                 ops.op("copy", scratch[i], self._accumulator(at, i).part(start, rows), label="C")
             total = scratch[0]
             if not isinstance(value, TermValue):
                 total = scratch[count]
                 evaluate(ops, value, dict(enumerate(scratch[:count])), total, scratch[count + 1 :])
-            ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), total, label="C")
+            self._add_part(ops, c_tile.part(start, rows), total, scratch[-1])
         ops.signal(replace(self.l0c.free, count=count))
 
 

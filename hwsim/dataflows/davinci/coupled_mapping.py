@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_estimate import Candidates, CoupledEstimate, grids, slice_sum_cycles
-from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan
+from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check, choose, legal, n_fused
 from hwsim.dataflows.options import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
 from hwsim.dataflows.protocol import SplitK
@@ -53,7 +53,8 @@ def mapped(
     core.scratch_rows(tiling, device, core.conversion_room(tiling, device) if convert_a == IN_KERNEL else 0)
     promotion_interval = tiling.promotion_interval(blocking.promotion_k, core.is_joined)
     longest = max(schedule.slice_lengths(gemm.problem.k))
-    if schedule.promotion_k is None and (promotion_interval < longest or not _adds_exactly(core, device)):
+    is_cut = promotion_interval < longest and not core.hides_groups
+    if schedule.promotion_k is None and (is_cut or not _adds_exactly(core, device)):
         schedule = replace(schedule, promotion_k=promotion_interval)
     kernel = KernelMapping(
         "gemm",
@@ -171,7 +172,7 @@ def _fused_candidates(core: CoupledPlan, tiles: Tiles, group: int | None, k: int
 def _has_scratch(core: CoupledPlan, b_m: Tiles, b_n: Tiles) -> NDArray[np.bool_]:
     """Whether UB holds a fractal's rows of each scratch block beside a block of C, of b_m x b_n elements each."""
     limits = core.limits
-    needed: NDArray[np.bool_] = C_BYTES * b_n * (b_m + core.scratch_blocks * limits.rows) <= limits.ub_bytes
+    needed: NDArray[np.bool_] = b_n * (core.total_bytes * b_m + core.scratch_bytes * limits.rows) <= limits.ub_bytes
     return needed
 
 
@@ -195,6 +196,7 @@ def _fastest(core: CoupledPlan, group: int | None, device: Device, sizes: tuple[
     """The fastest tile of Algorithm 1 by estimate, with b_k a power of two, or a divisor of k_group."""
     limits = core.limits
     tiles = _candidates(limits, core.accumulators, core.is_joined, core.resident, group)
+    tiles = tiles[_has_scratch(core, tiles.T[0], tiles.T[2])]
     blocks = choose(device, core.unit, limits, sizes, tiles)
     if blocks is None:
         raise InputError(

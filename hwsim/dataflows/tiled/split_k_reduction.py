@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from hwsim.dataflows.elementwise import VectorOps
     from hwsim.dataflows.tiled.model import TileEpilogue
     from hwsim.gemm.plan import Expression
-    from hwsim.program.ir import GlobalArray, LocalTile, Opcode
+    from hwsim.program.ir import GlobalArray, LocalTile
+    from hwsim.program.roles import Opcode
 
 
 def add_previous(
