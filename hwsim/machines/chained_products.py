@@ -97,13 +97,8 @@ class ChainedProducts:
             scale: int | Codes = products[0].scale if value is not None else 0
             if len(operands) > 1:
                 depths = [-(-one.k // self.model.k) * self.model.k for one in products]
-<<<<<<< HEAD
                 parts: list[RoleCodes] = [_concatenated(operands, depths)]
-                divide, scale = self._divisions(depths, [scale, *(one.scale for one in products[1:])]), 0
-=======
-                parts: list[RoleCodes] = [_arranged(operands, depths)]
                 scale = self._divisions(depths, [int(scale), *(one.scale for one in products[1:])])
->>>>>>> main
             else:
                 parts = in_steps(operands[0], self.model.k, self.spec.scale_block)
             for part in parts:
@@ -137,7 +132,7 @@ class ChainedProducts:
         return self.products[at + 1 : end]
 
     def _divisions(self, depths: Sequence[int], scales: Sequence[int]) -> int | Codes:
-        """The exponent of the power of two that divides the accumulator before each step of arranged products."""
+        """The exponent of the power of two that divides the accumulator before each step of concatenated products."""
         if not any(scales):
             return 0
         terms = self.spec.unit.terms
