@@ -88,20 +88,20 @@ def areas_of(mixed: Mixed, sizes: tuple[int, int, int], matrices: int) -> list[l
     Raises UnsupportedError for more runs of K than programs are written with.
     """
     a, b = (np.array([list(map(int, line)) for line in lines], np.int8) for lines in (mixed.a_types, mixed.b_types))
-    found: dict[int, list[Area]] = {number: [] for number, count in enumerate(mixed.blocks) if count}
+    areas: dict[int, list[Area]] = {number: [] for number, count in enumerate(mixed.blocks) if count}
     count = 0
     for matrix, (left, right) in enumerate(
         zip(np.split(a, matrices), np.split(b, matrices), strict=True)  # one below another
     ):
-        for number, own in found.items():
-            own += _areas_of_plan(number, matrix, left, right, mixed.block, sizes)
-            count += sum(len(area.runs) for area in own if area.matrix == matrix)
+        for number, of_plan in areas.items():
+            of_plan += _areas_of_plan(number, matrix, left, right, mixed.block, sizes)
+            count += sum(len(area.runs) for area in of_plan if area.matrix == matrix)
             if count > MOST_RUNS:
                 raise UnsupportedError(
                     f"scheme {mixed.scheme}: its blocks of {mixed.block[2]} make more than {MOST_RUNS:,} runs of K; "
                     "programs are written with at most so many; take larger blocks"
                 )
-    return list(found.values())
+    return list(areas.values())
 
 
 def _areas_of_plan(
@@ -121,7 +121,7 @@ def _areas_of_plan(
         is_own, adds = pattern == number, (pattern < number).any(axis=0)
         for j in np.flatnonzero(is_own.any(axis=0)).tolist():
             kinds.setdefault((is_own[:, j].tobytes(), bool(adds[j])), []).append((i, j))
-    found = []
+    areas = []
     for (blocks, is_added), pairs in kinds.items():
         mask = np.zeros((len(left), right.shape[1]), np.bool_)
         for i, j in pairs:
@@ -135,8 +135,8 @@ def _areas_of_plan(
                     (part.col, part.cols, block[1], sizes[1]),
                 )
             )
-            found.append(Area(matrix=matrix, row=row, rows=height, col=col, cols=width, runs=runs, adds=is_added))
-    return sorted(found, key=lambda area: (area.row, area.col))
+            areas.append(Area(matrix=matrix, row=row, rows=height, col=col, cols=width, runs=runs, adds=is_added))
+    return sorted(areas, key=lambda area: (area.row, area.col))
 
 
 def _runs(is_own: NDArray[np.bool_], size: int, k: int) -> tuple[KRun, ...]:

@@ -196,15 +196,15 @@ class ProgramWriter:
 
     def _lowered(self, design: KernelDesign, scheduler: Scheduler, mapping: KernelMapping) -> Kernel:
         """The GEMM kernel; a renamed copy if one that differs only in its pieces has been written (see `alike`)."""
-        own = replace(mapping, name="", terms=())
+        nameless = replace(mapping, name="", terms=())
         for known, like, kernel in self.written:
-            if known == own and numbers_between(like, design.kernel) is not None:
+            if known == nameless and numbers_between(like, design.kernel) is not None:
                 buffers = buffers_between(kernel, kernel_buffers(design))
                 if buffers is not None:
                     return renamed(kernel, design.kernel.name, arrays_between(like, design.kernel), buffers)
-        made = gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices)
-        self.written.append((own, design.kernel, made))
-        return made
+        kernel_written = gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices)
+        self.written.append((nameless, design.kernel, kernel_written))
+        return kernel_written
 
     def scheduler(self, mapping: KernelMapping) -> Scheduler:
         """The tile scheduler of a kernel; kernels with equal tiles share one."""
@@ -304,12 +304,14 @@ def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
 
 def is_staged(mapping: KernelMapping) -> bool:
     """Whether a kernel's operands wait in shared memory."""
-    return not any(one.name == STAGING.name and one.value == "none" for one in mapping.settings)
+    return not any(setting.name == STAGING.name and setting.value == "none" for setting in mapping.settings)
 
 
 def spilled_rows(mapping: KernelMapping) -> int:
     """Rows of each accumulator that lie in local memory between blocks of K."""
-    return next((one.value for one in mapping.settings if one.name == SPILLED and isinstance(one.value, int)), 0)
+    return next(
+        (setting.value for setting in mapping.settings if setting.name == SPILLED and isinstance(setting.value, int)), 0
+    )
 
 
 def blocking_of(mapping: KernelMapping) -> Blocking:
