@@ -244,12 +244,9 @@ class _Accumulator:
         """Chain the products of x and y onto the value; divide: exponents for each step, in place of the scale."""
         spec = instruction.continued if self.is_own else instruction.spec
         out = self.value if self.is_own else None
-        if divide is None:
-            rule, operands = instruction.model.scale_input_d_rule, DotOperands(x, y, self.value, scale_d=self.scale)
-            self.value = scaled_gemm(spec, operands, rule, backend=self.backend, out=out, threads=self.threads)
-        else:
-            operands = DotOperands(x, y, self.value, scale_d=divide)
-            self.value = self.backend.gemm(spec, operands, out=out, threads=self.threads)
+        operands = DotOperands(x, y, self.value, scale_d=self.scale if divide is None else divide)
+        rule = instruction.model.scale_input_d_rule
+        self.value = scaled_gemm(spec, operands, rule, backend=self.backend, out=out, threads=self.threads)
         self.scale, self.is_own = 0, True
 
 

@@ -170,6 +170,11 @@ class Evaluator:
             self._evaluations[has_c] = job
         return job
 
+    def has_whole_epilogue(self, has_c: bool) -> bool:
+        """Whether alpha, C and the bias are applied to integers."""
+        job = self._evaluation(has_c)
+        return format_of(job.output).is_integer and job.plan.arithmetic in ("int32", "int64")
+
     @property
     def are_words_rounded(self) -> bool:
         """Whether 32-bit words that are operands already are rounded, as the instruction reads them."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows import records
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
-from hwsim.dataflows.reductions import Reduction
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
 from hwsim.dataflows.tiled.design import KernelDesign
@@ -173,7 +173,7 @@ class ProgramWriter:
         self.arrays.update({stored.name: stored, seen.name: seen})
         return stored
 
-    def _pass(self, work: Pass | Reduction) -> None:
+    def _pass(self, work: Pass | LineReduction) -> None:
         self.kernels.append(lower_pass(work, self.device))
 
     # --- kernels -----------------------------------------------------------------------------------------------

@@ -199,6 +199,7 @@ class ElementwiseEpilogue:
     ) -> None:
         """Emit target = cast(alpha * (earlier + (value + scale * previous) * powers) + beta * C + bias)."""
         epilogue = self.context.design.kernel.epilogue
+        epilogue = epilogue if place.share is None else epilogue.of_shared_tile
         scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
         is_scaled = epilogue.alpha != 1 and epilogue.fused != "alpha"
         is_apart = epilogue.value is not None and epilogue.join_format != epilogue.format
