@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.gemm import refusals
 from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.evaluate.product_instructions import ProductInstruction, ProductInstructions
     from hwsim.gemm.plan import Stage, Term
+    from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Run
 
 Codes = NDArray[Any]
@@ -246,3 +248,8 @@ class _Accumulator:
         rule = instruction.model.scale_input_d_rule
         self.value = scaled_gemm(spec, operands, rule, backend=self.backend, out=out, threads=self.threads)
         self.scale, self.is_own = 0, True
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the chains do not compute: scales along K and sparsity."""
+    return refusals.joined(refusals.scales(gemm.problem, refusals.ALONG_K), refusals.sparsity(gemm.problem))
