@@ -36,6 +36,7 @@ from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
+from hwsim.machines.need import bytes_of_arrays
 from hwsim.operands.operand import Operand, selected_indices
 from hwsim.program.ir import Program
 from hwsim.resolve.resolved import Resolved
@@ -371,11 +372,10 @@ def _check_program_memory(resolved: Resolved, program: Program, arrays: Arrays, 
         if side.format != resolved.gemm.single.input_format or matrices > 1
     )
     results = math.prod(lead) * m * n * made * (bool(lead) + 2 * (arrays.c is not None))
-    check_memory(
-        converted + results + program_need(program, resolved.device, threads),
-        f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}",
-        "leave functional out, or compute cycles alone (exact=False)",
-    )
+    asked = f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}"
+    instead = "leave functional out, or compute cycles alone (exact=False)"
+    check_memory(converted + results + bytes_of_arrays(program, resolved.device), asked, instead)
+    check_memory(converted + results + program_need(program, resolved.device, threads), asked, instead)
 
 
 def _check_blocks(plan: Mixed, arrays: Arrays, backend: Backend) -> None:
