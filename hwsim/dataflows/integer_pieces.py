@@ -13,7 +13,7 @@ from hwsim.formats import format_of
 from hwsim.program.ir import AnyTile, LocalTile
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.elementwise import VectorOps
+    from hwsim.dataflows.vector_ops import VectorOps
     from hwsim.gemm.plan import Piece, Plan
 
 BYTE, BYTE_BIAS = 8, 128  # bits; what a low byte is held less, where it is an int8

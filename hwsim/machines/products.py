@@ -60,9 +60,24 @@ def _axis(role: str) -> int:
     return 1 if K_AXES[role] == "columns" else 0
 
 
-def product(spec: DotSpec, operands: RoleCodes, c: Codes | None, *, scale_d: int, rule: str, backend: Backend) -> Codes:
-    """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule."""
-    a, b = operands["a"], operands["b"]
+def product(
+    spec: DotSpec,
+    operands: RoleCodes,
+    c: Codes | None,
+    *,
+    scale_d: int,
+    rule: str,
+    backend: Backend,
+    divide: Codes | None = None,
+    out: Codes | None = None,
+    threads: int = 1,
+) -> Codes:
+    """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule. divide, out,
+    threads: as of `Backend.gemm`.
+    """
+    a, b, *scales = (operands.get(role) for role in ("a", "b", *SCALES))
+    assert a is not None and b is not None
     if scale_d and c is not None:
-        return scaled_gemm(spec, a, b, c, scale_d, rule, backend=backend)
-    return backend.gemm(spec, a, b, c, scale_a=operands.get("scale_a"), scale_b=operands.get("scale_b"))
+        return scaled_gemm(spec, a, b, c, scale_d, rule, backend=backend, out=out, threads=threads)
+    scale_a, scale_b = scales
+    return backend.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, divide=divide, out=out, threads=threads)

@@ -103,7 +103,6 @@ def test_blocking_changes_no_bit():
     ):
         program = lower(plan, CHIP, 50, 70, 130, options)
         check(program, CHIP)
-        assert program.computes
         found.append(functional.run(program, CHIP, inputs))
         timing.run(program, CHIP)
     assert all(np.array_equal(found[0], other) for other in found[1:])
@@ -254,11 +253,6 @@ def test_wrong_options_of_the_dataflow_are_named(options, words):
     plan = own.plan(own.complete({"format": "fp16"}), Problem("fp16", 64, 64, 64))
     with pytest.raises(InputError, match=words):
         lower(plan, CHIP, 64, 64, 64, options)
-
-
-def test_what_the_vector_cores_cannot_do_is_refused():
-    with pytest.raises(UnsupportedError, match="no fp64"):
-        hwsim.run(m=64, n=64, k=64, device="ascend910b3", scheme="ozaki-int8", exact=False)
 
 
 def mte2_busy(k, warm=0, chip=CHIP, **options):
