@@ -63,9 +63,9 @@ class CoupledDataflow:
         Raises InputError for a blocking that exceeds the core's memories, UnsupportedError for what its programs do not
         support.
         """
-        plan = check_carried(gemm, NAME, epilogue=True, layouts=False, slices=True)
+        plan = check_carried(gemm, NAME, epilogue=True, layouts=True, slices=True)
         if plan.arithmetic == "exact":  # no instructions add up without a rounding
-            check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
+            check_carried(gemm, NAME, epilogue=False, layouts=True, slices=True)
         core = CoupledPlan.of(gemm, gemm.unit, device)
         return mapped(gemm, core, device, options, NAME, self.tile_order)
 
@@ -140,7 +140,10 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     plan, (m, n, k) = core.plan, gemm.problem.sizes
     tiling, converts_a = _tiling(kernel), _convert_a(kernel) == IN_KERNEL
     lengths = gemm.schedule.slice_lengths(k)
-    operands = OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)
+    operands = (
+        OperandArrays.of(plan, "a", m, k, gemm.problem.a_layout),
+        OperandArrays.of(plan, "b", k, n, gemm.problem.b_layout),
+    )
     output, addends = GlobalArray("C", m, n, gemm.output), _addends(gemm)
     join = _term_join(
         gemm, core, operands, OutputEpilogue.of(gemm, addends.get(C_INPUT), addends.get(BIAS), len(lengths))
