@@ -9,7 +9,6 @@ import pytest
 from operands import bits
 
 import hwsim
-from hwsim._kernels import gemm as products
 from hwsim.backend.cpu import CPU
 from hwsim.dataflows.tiled.stream_k import rectangles, shared_tiles
 from hwsim.devices import changed, load
@@ -57,7 +56,7 @@ def record(device, sizes, schedule, tile=TILE, fmt=None):
     chip = load(device) if isinstance(device, str) else device
     scheme = scheme_of("native")
     fmt = fmt or FORMATS[device]
-    problem = Problem("fp32" if fmt == "tf32" else fmt, *sizes)
+    problem = Problem.of("fp32" if fmt == "tf32" else fmt, *sizes)
     plan = scheme.plan(scheme.complete({"format": fmt}), problem)
     return mapped(record_of(plan, chip, problem, schedule), chip, {"tile": tile}), chip
 
@@ -112,7 +111,7 @@ def test_every_legal_order_has_these_bits():
     sizes = m, n, k = 64, 40, 100
     program, chip, inputs, expected = made("h200", sizes, Schedule(regions=regions(m, n, [(0, 1), (1, 0)], tree(k, 5))))
     for order in range(6):
-        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=products), expected)
+        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=CPU.gemm), expected)
 
 
 def test_values_of_an_element_whose_sum_cores_share():
@@ -172,7 +171,7 @@ def test_c_and_a_bias_are_added_to_the_whole_sum(device, alpha, beta, output, ha
     inputs = [a.view(np.uint16), b.view(np.uint16), c.astype(plain.c.dtype), bias.reshape(1, n)][: 3 + has_bias]
     codes = {name: x.view(f"u{x.itemsize}") for name, x in zip(ready.inputs, inputs, strict=True)}
     for order in range(2):
-        out = reference.run(ready, load(device), codes, order=order, dots=products)
+        out = reference.run(ready, load(device), codes, order=order, dots=CPU.gemm)
         assert out.tobytes() == plain.c.tobytes()
     if beta not in (0, 1) and output == "fp32":
         whole = hwsim.run(a, b, c, **call | {"schedule": None})
@@ -197,7 +196,7 @@ def test_whole_tiles_before_shared_ones_and_fewer_cores():
     ]
     assert len(set(tiles_of_core)) == 2
     for order in range(3):
-        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=products), expected)
+        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=CPU.gemm), expected)
 
 
 def test_a_shared_tile_is_faster_than_a_whole_one_and_waits_for_its_parts():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
 from hwsim.dataflows.davinci.vector_epilogue import ScaledAddition, StoredTermSums, VectorEpilogue
 from hwsim.dataflows.elementwise import WORD_BITS, Pass, operand_passes, operand_vectors
-from hwsim.dataflows.reductions import Reduction
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
@@ -40,7 +40,7 @@ class CubeOperand:
     source: GlobalArray
     pieces: dict[int, GlobalArray]
     formats: dict[int, str]
-    passes: tuple[Pass | Reduction, ...] = ()
+    passes: tuple[Pass | LineReduction, ...] = ()
     vectors: Mapping[str, GlobalArray] = field(default_factory=dict)
 
     @property

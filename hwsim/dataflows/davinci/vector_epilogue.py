@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.protocol import Features
+from hwsim.dataflows.records import FUSIONS
 from hwsim.dataflows.vector_ops import VectorOps
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm import refusals
 from hwsim.gemm.expressions import JoinStep, parts_of, scaled, sequential_form
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Side, Sum, TermValue
+from hwsim.gemm.record import Gemm
 from hwsim.program.ir import GlobalArray, LocalTile
 
+FEATURES = Features(epilogue=True)
 MOST_INPUTS = 8  # sums of runs of K, or of terms, that one vector kernel adds
 
 
@@ -304,3 +309,8 @@ def _conversion(source: str, target: str) -> Any:
         return "copy"
     one, other = format_of(source), format_of(target)
     return "extract" if one.is_integer and other.is_integer and other.bits < one.bits else "cast"
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the vector kernels do not carry: fusions and roundings other than their own, scales of sums."""
+    return refusals.joined(refusals.of_epilogue(gemm.epilogue, FUSIONS), refusals.scales(gemm.problem, refusals.SUMS))

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows import records
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
-from hwsim.dataflows.reductions import Reduction
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
-from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import BIAS, KernelTerms, Partition, piece_name
+from hwsim.dataflows.tiled.parts import designed, kernel_buffers
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.dataflows.tiled.storage import recorded_orders
@@ -37,7 +37,7 @@ from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.rename import renamed
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
     from hwsim.gemm.plan import Side
@@ -53,7 +53,7 @@ STRIPS = 8  # of columns, at most: each is a loop of its own
 class ProgramWriter:
     """Writes the program of one record. areas: the parts of C and K that it computes; none: all."""
 
-    def __init__(self, family: Family, gemm: Gemm, device: Device, areas: Sequence[Area] = ()) -> None:
+    def __init__(self, family: Family, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> None:
         self.family, self.gemm, self.device, self.areas = family, gemm, device, tuple(areas)
         self.mapping = mapping_of(gemm, family.name)
         self.m, self.n, self.k = gemm.problem.sizes
@@ -182,14 +182,14 @@ class ProgramWriter:
         self.arrays.update({stored.name: stored, seen.name: seen})
         return stored
 
-    def _pass(self, work: Pass | Reduction) -> None:
+    def _pass(self, work: Pass | LineReduction) -> None:
         self.kernels.append(lower_pass(work, self.device))
 
     # --- kernels -----------------------------------------------------------------------------------------------
 
     def _gemm(self, part: KernelTerms, kernel: GemmKernel, mapping: KernelMapping) -> None:
         """One GEMM kernel, and the merge of its slices."""
-        design = KernelDesign(self.device, self.family, kernel, blocking_of(mapping))
+        design = designed(self.device, self.family, kernel, blocking_of(mapping))
         scheduler = self.scheduler(mapping)
         self._declare(kernel.epilogue.target, len(self.lengths) if kernel.epilogue.partial else 1)
         for matrix in kernel.epilogue.partial:
@@ -272,7 +272,7 @@ class ProgramWriter:
         )
 
 
-def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[Area] = ()) -> Scheduler:
+def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[PlanArea] = ()) -> Scheduler:
     """The tile scheduler of a kernel, over `areas` where there are any; mapping.swizzle 0: a band width that suits L2.
 
     Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip. Raises

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.instruction_order import in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.errors import UnsupportedError
+from hwsim.numerics.operands import DotOperands
 from hwsim.program.roles import K_AXES
 
 if TYPE_CHECKING:
@@ -65,19 +66,12 @@ def product(
     operands: RoleCodes,
     c: Codes | None,
     *,
-    scale_d: int,
+    scale_d: int | Codes,
     rule: str,
     backend: Backend,
-    divide: Codes | None = None,
     out: Codes | None = None,
     threads: int = 1,
 ) -> Codes:
-    """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule. divide, out,
-    threads: as of `Backend.gemm`.
-    """
-    a, b, *scales = (operands.get(role) for role in ("a", "b", *SCALES))
-    assert a is not None and b is not None
-    if scale_d and c is not None:
-        return scaled_gemm(spec, a, b, c, scale_d, rule, backend=backend, out=out, threads=threads)
-    scale_a, scale_b = scales
-    return backend.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, divide=divide, out=out, threads=threads)
+    """Codes of c + a b by a backend, c None: +0. scale_d, rule, out, threads: as of hwsim.arithmetic.scaled."""
+    given = DotOperands(c=c, scale_d=scale_d, **operands)
+    return scaled_gemm(spec, given, rule, backend=backend, out=out, threads=threads)
