@@ -21,11 +21,15 @@ from hwsim.analysis.errors import bytes_needed as errors_need
 from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
+from hwsim.backend.operations import Backend
 from hwsim.compute.followed import Followed
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.mixed import count_block_products, types_of_operands, with_equal_stacks, written_types
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
 from hwsim.formats import array_dtype, array_of, code_dtype, format_of
+from hwsim.gemm.mixed_plan import one_for_all
+from hwsim.gemm.plan import Mixed
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
@@ -313,6 +317,8 @@ def _by_program(
     codes_c = None if arrays.c is None else resolved.evaluator.c_codes(arrays.c, (*lead, m, n))
     if record.single.specials != "unit":
         _refuse_specials(record.scheme, arrays)
+    if isinstance(record.plan, Mixed):
+        _check_blocks(record.plan, arrays, resolved.backend)
     formats = {array.name: format_of(array.format) for array in program.arrays}
     output = formats[program.output]
 
@@ -365,6 +371,20 @@ def _check_program_memory(resolved: Resolved, program: Program, arrays: Arrays, 
         f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}",
         "leave functional out, or compute cycles alone (exact=False)",
     )
+
+
+def _check_blocks(plan: Mixed, arrays: Arrays, backend: Backend) -> None:
+    """Raise InputError where blocks of the operands need other plans than the program was written for."""
+    if one_for_all(plan) is not None:
+        return
+    types = with_equal_stacks(*types_of_operands(plan, arrays.a, arrays.b, backend))
+    counts = count_block_products(*types, len(plan.plans)).counts
+    written = tuple(map(written_types, types)) if sum(map(bool, counts)) > 1 else ((), ())
+    if counts != plan.blocks or written != (plan.a_types, plan.b_types):
+        raise InputError(
+            f"functional=True: blocks of A or B need other plans than the record of scheme {plan.scheme} says; give "
+            "the operands that it was made for, or leave the record out"
+        )
 
 
 def _refuse_specials(scheme: str, arrays: Arrays) -> None:

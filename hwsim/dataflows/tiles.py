@@ -93,7 +93,8 @@ class TileShare:
 class WorkTile:
     """One tile of C to compute (or one of a loop's): first element within its matrix, sizes, matrix of the batch, K.
 
-    share: where other CTAs compute parts of the same sum.
+    share: where other CTAs compute parts of the same sum. runs: (start, length) of the runs of K that are one K here,
+    in order; none: K is in one. adds: a sum that another plan's kernel has left is added.
     """
 
     row: Affine
@@ -108,6 +109,8 @@ class WorkTile:
     across: int  # tiles of one row, and of one column, that cores are at together
     along: int
     share: TileShare | None = None
+    runs: tuple[tuple[int, int], ...] = ()
+    adds: bool = False
 
 
 def slices_of(lengths: Sequence[int]) -> list[Slices]:

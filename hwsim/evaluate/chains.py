@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:
@@ -112,11 +113,9 @@ class Chains:
             sums = total[index]
             self.backend.promote(
                 spec,
-                left[index],
-                right[index],
+                DotOperands(left[index], right[index], scale_d=0 if divide is None else divide),
                 sums,
                 length=length,
-                divide=divide,
                 threads=threads,
                 **specials._asdict(),
             )
@@ -240,14 +239,13 @@ class _Accumulator:
         return self.value
 
     def add(self, instruction: ProductInstruction, x: Codes, y: Codes, divide: Codes | None = None) -> None:
-        """Chain the products of x and y onto the value; divide: as of `Backend.gemm`."""
+        """Chain the products of x and y onto the value; divide: exponents for each step, in place of the scale."""
         spec = instruction.continued if self.is_own else instruction.spec
-        backend, out = self.backend, self.value if self.is_own else None
-        if self.scale and self.value is not None:
-            rule = instruction.model.scale_input_d_rule
-            self.value = scaled_gemm(
-                spec, x, y, self.value, self.scale, rule, backend=backend, out=out, threads=self.threads
-            )
+        out = self.value if self.is_own else None
+        if divide is None:
+            rule, operands = instruction.model.scale_input_d_rule, DotOperands(x, y, self.value, scale_d=self.scale)
+            self.value = scaled_gemm(spec, operands, rule, backend=self.backend, out=out, threads=self.threads)
         else:
-            self.value = backend.gemm(spec, x, y, self.value, divide=divide, out=out, threads=self.threads)
+            operands = DotOperands(x, y, self.value, scale_d=divide)
+            self.value = self.backend.gemm(spec, operands, out=out, threads=self.threads)
         self.scale, self.is_own = 0, True

@@ -77,6 +77,17 @@ def types_of_operands(mixed: Mixed, a: Operand, b: Operand, backend: Backend = C
     return blocks, types_of(right, (k, n), mixed.ranges, mixed.zeros_fit)
 
 
+def with_equal_stacks(a: AnyArray, b: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """The plans of blocks of A and B, each for every matrix of the product's stack."""
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return np.broadcast_to(a, (*lead, *a.shape[-2:])), np.broadcast_to(b, (*lead, *b.shape[-2:]))
+
+
+def written_types(types: AnyArray) -> tuple[str, ...]:
+    """The plans of an operand's blocks as a record holds them (`Mixed.a_types`)."""
+    return tuple("".join(map(str, line)) for line in types.reshape(-1, types.shape[-1]).tolist())
+
+
 # --- bits ------------------------------------------------------------------------------------------------------------
 
 

@@ -119,6 +119,13 @@ def check_mixed(mixed: MixedPlan, where: str) -> None:
     for index, count in enumerate(mixed.blocks):
         if count < 0:
             raise InputError(f"{where}.blocks[{index}] = {count}; allowed: at least 0")
+    digits = {str(index) for index in range(len(mixed.plans))}
+    for name in ("a_types", "b_types"):
+        lines = getattr(mixed, name)
+        if bool(lines) != bool(mixed.a_types) or any(not line or set(line) - digits for line in lines):
+            raise InputError(
+                f"{where}.{name}: allowed: texts of the digits {', '.join(sorted(digits))}, or no text in both"
+            )
     if mixed.blocks and not any(mixed.blocks):
         raise InputError(f"{where}.blocks: all 0; allowed: at least one block product")
 

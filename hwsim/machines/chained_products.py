@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.machines.kernel_values import ROWS_FIXED
-from hwsim.machines.products import RoleCodes, in_steps, product
+from hwsim.machines.mma_product import RoleCodes, in_steps, product
 from hwsim.numerics.units import FusedUnit
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ class ChainedProducts:
             operands += [read(one) for one in self._beside(at, operands[0])]
             products = self.products[at : at + len(operands)]
             at += len(operands)
-            scale, divide = products[0].scale if value is not None else 0, None
+            scale: int | Codes = products[0].scale if value is not None else 0
             if len(operands) > 1:
                 depths = [-(-one.k // self.model.k) * self.model.k for one in products]
                 parts: list[RoleCodes] = [_arranged(operands, depths)]
-                divide, scale = self._divisions(depths, [scale, *(one.scale for one in products[1:])]), 0
+                scale = self._divisions(depths, [int(scale), *(one.scale for one in products[1:])])
             else:
                 parts = in_steps(operands[0], self.model.k, self.spec.scale_block)
             for part in parts:
@@ -109,7 +109,6 @@ class ChainedProducts:
                     scale_d=scale,
                     rule=self.model.scale_input_d_rule,
                     backend=backend,
-                    divide=divide,
                     out=value if is_own else None,
                     threads=threads,
                 )
@@ -132,17 +131,17 @@ class ChainedProducts:
             end += 1
         return self.products[at + 1 : end]
 
-    def _divisions(self, depths: Sequence[int], scales: Sequence[int]) -> Codes | None:
-        """The places by which the accumulator is divided before each step of arranged products."""
+    def _divisions(self, depths: Sequence[int], scales: Sequence[int]) -> int | Codes:
+        """The exponent of the power of two that divides the accumulator before each step of arranged products."""
         if not any(scales):
-            return None
+            return 0
         terms = self.spec.unit.terms
-        divide = np.zeros(sum(depths) // terms, np.uint8)
+        by_step = np.zeros(sum(depths) // terms, np.uint8)
         at = 0
         for depth, scale in zip(depths, scales, strict=True):
-            divide[at // terms] = scale
+            by_step[at // terms] = scale
             at += depth
-        return divide
+        return by_step
 
 
 def _arranged(operands: Sequence[RoleCodes], depths: Sequence[int]) -> RoleCodes:

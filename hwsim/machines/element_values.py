@@ -18,7 +18,7 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.errors import MismatchError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.element_steps import CodedValue, ElementStep
-from hwsim.machines.products import SCALES, check_products, product, whole_steps
+from hwsim.machines.mma_product import SCALES, check_products, product, whole_steps
 from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, provenance, reduced_cells
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.program.ir import REDUCING

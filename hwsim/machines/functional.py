@@ -23,7 +23,7 @@ from hwsim.machines.areas import Area
 from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
 from hwsim.machines.kernel_values import ARRAY, ZERO
-from hwsim.machines.products import check_products
+from hwsim.machines.mma_product import check_products
 from hwsim.machines.words import as_read
 from hwsim.program.ir import Program
 
@@ -119,6 +119,9 @@ class _KernelRun:
         return self.written[array]
 
     def _group(self, group: Group, threads: int) -> None:
+        for targets in group.stored.values():
+            for target in targets:
+                self._target(target.array)  # before threads ask for it
         if group.patchwork is not None:
             (region,) = group.regions
             codes = self._patchwork(group.patchwork)
@@ -131,8 +134,6 @@ class _KernelRun:
                     self.kept[value] = [
                         (region, self.backend.empty((region.rows, region.cols), dtype)) for region in group.regions
                     ]
-                for target in group.stored.get(value, ()):
-                    self._target(target.array)
             self._panels(group, threads)
         for value in group.unused:
             del self.kept[value]

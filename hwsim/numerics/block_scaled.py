@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of
 from hwsim.numerics.fused import cut
+from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     add_exactly,
     form_products,
     multiply_terms,
@@ -68,7 +68,7 @@ def form_group(products: Sequence[Addend], scale: Addend, zero_exponent: int) ->
     return Addend("finite", int(total < 0), abs(total) * scale.significand, last_place + scale.last_place, exponent)
 
 
-def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: StepInput) -> BlockScaledStages:
+def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: DotOperands) -> BlockScaledStages:
     """Compute one block-scaled step with all its intermediate values.
 
     Raises InputError for operands that do not fit (see `terms`), without scales, and for a scale_d.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.formats import Exact, format_of
+from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     add_exactly,
     forbid_scales,
     form_products,
@@ -39,7 +39,7 @@ class ExactStages:
     result: int
 
 
-def exact_stages(unit: ExactUnit | FmaChainUnit, spec: DotSpec, given: StepInput) -> ExactStages:
+def exact_stages(unit: ExactUnit | FmaChainUnit, spec: DotSpec, given: DotOperands) -> ExactStages:
     """Compute one exact step: add products and accumulator exactly, round once.
 
     Inputs and width: up to `unit.terms` products and the accumulator, of any exponents.

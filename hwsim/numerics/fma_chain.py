@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from hwsim.formats import Format, format_of
 from hwsim.numerics.exact import ExactStages, exact_stages
-from hwsim.numerics.terms import StepInput, read_operand
+from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.terms import read_operand
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 
 
@@ -31,7 +32,7 @@ def quiet_nan(source: Format, code: int, target: Format) -> int:
     return target.nan_code | payload << target.ignored_bits | target.word(sign, 0)
 
 
-def fma_stages(unit: FmaChainUnit, spec: DotSpec, given: StepInput) -> ExactStages:
+def fma_stages(unit: FmaChainUnit, spec: DotSpec, given: DotOperands) -> ExactStages:
     """Compute one IEEE 754 fusedMultiplyAdd with its intermediate values.
 
     Inputs and width: one product and the accumulator.

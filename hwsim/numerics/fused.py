@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of, round_shift
+from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     form_products,
     multiply_terms,
     pack,
@@ -98,7 +98,7 @@ def align_and_add(
     return top, last_place, cut_terms, sum(cut_terms)
 
 
-def fused_stages(unit: FusedUnit, spec: DotSpec, given: StepInput) -> FusedStages:
+def fused_stages(unit: FusedUnit, spec: DotSpec, given: DotOperands) -> FusedStages:
     """Compute one fused step with all its intermediate values. Raises InputError for operands that do not fit (see
     `terms`).
     """

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.formats import Exact, format_of, round_to
-from hwsim.numerics.terms import StepInput, forbid_scales, form_products, read_accumulator
+from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.terms import forbid_scales, form_products, read_accumulator
 from hwsim.numerics.units import DotSpec, IntegerUnit, Specials
 
 
@@ -22,7 +23,7 @@ class IntegerStages:
     result: int
 
 
-def integer_stages(unit: IntegerUnit, spec: DotSpec, given: StepInput) -> IntegerStages:
+def integer_stages(unit: IntegerUnit, spec: DotSpec, given: DotOperands) -> IntegerStages:
     """Compute one integer step: multiply, add, then wrap or saturate.
 
     Inputs and width: two's complement or unsigned integers, as a's, b's and c's formats say.

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwsim.formats import Format, format_of
+from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     add_rounded,
     forbid_scales,
     form_products,
@@ -52,7 +52,7 @@ def add_level(d: Format, codes: Sequence[int], unit: PairwiseUnit) -> tuple[int,
     return (*sums, *codes[len(sums) * 2 :])
 
 
-def pairwise_stages(unit: PairwiseUnit, spec: DotSpec, given: StepInput) -> PairwiseStages:
+def pairwise_stages(unit: PairwiseUnit, spec: DotSpec, given: DotOperands) -> PairwiseStages:
     """Compute one tree step, level by level. Raises InputError for operands that do not fit (see `terms`)."""
     forbid_scales(spec, given)
     d = format_of(spec.d)

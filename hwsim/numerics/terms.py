@@ -13,6 +13,7 @@ from operator import index
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, NumberKind, Rounding, decode, encode, format_of, round_to
+from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.units import DotSpec, Specials
 
 
@@ -46,21 +47,6 @@ class Addend:
 ZERO_TERM = Addend("finite", 0)
 
 MOST_OPERANDS = 1 << 15  # of a format under a unit's rules that are kept
-
-
-@dataclass(frozen=True, slots=True)
-class StepInput:
-    """The operands of one step, as codes: up to `unit.terms` elements of a and b, the accumulator, block scales.
-
-    scale_d: the accumulator is multiplied by 2^-scale_d (tcgen05's scale-input-d).
-    """
-
-    a: Sequence[int]
-    b: Sequence[int]
-    c: int
-    scale_a: Sequence[int] | None = None
-    scale_b: Sequence[int] | None = None
-    scale_d: int = 0
 
 
 class DecodedOperands(dict[int, Addend]):
@@ -124,7 +110,7 @@ def multiply_terms(x: Addend, y: Addend) -> Addend:
     return Addend("infinity", sign)
 
 
-def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[Addend, ...]:
+def form_products(spec: DotSpec, specials: Specials, given: DotOperands) -> tuple[Addend, ...]:
     """The products of one step, padded with +0 to `unit.terms` (see `multiply_terms`).
 
     Raises InputError when a and b differ in length or are longer than a step.
@@ -140,7 +126,7 @@ def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[
     return products + (ZERO_TERM,) * (terms - len(products))
 
 
-def read_scales(spec: DotSpec, given: StepInput) -> tuple[Addend, ...] | None:
+def read_scales(spec: DotSpec, given: DotOperands) -> tuple[Addend, ...] | None:
     """For each block of k the product of its two scales, or None for a unit without scales.
 
     Raises InputError for scales that are missing, of the wrong number, or not wanted.
@@ -165,7 +151,7 @@ def read_scales(spec: DotSpec, given: StepInput) -> tuple[Addend, ...] | None:
     )
 
 
-def read_accumulator(spec: DotSpec, specials: Specials, given: StepInput) -> Addend:
+def read_accumulator(spec: DotSpec, specials: Specials, given: DotOperands) -> Addend:
     """Decode the accumulator and multiply it by 2^-scale_d.
 
     Inputs and width: a code of c's format; an exponent of 0 to 15.
@@ -183,7 +169,7 @@ def read_accumulator(spec: DotSpec, specials: Specials, given: StepInput) -> Add
     return replace(term, last_place=term.last_place - given.scale_d, exponent=term.exponent - given.scale_d)
 
 
-def forbid_scales(spec: DotSpec, given: StepInput) -> None:
+def forbid_scales(spec: DotSpec, given: DotOperands) -> None:
     """Raise InputError when scales are given to a model that has none."""
     if spec.scale_format is not None or given.scale_a is not None or given.scale_b is not None or given.scale_d:
         raise InputError(f"the {spec.unit.model} unit takes no scale_a, scale_b or scale_d")

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwsim.formats import Exact, Format, format_of, round_shift
+from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     forbid_scales,
     form_products,
     pack,
@@ -135,7 +135,7 @@ def join_accumulator(
     return top, products_cut, accumulator_cut, cut_down(total, exponent - unit.final_fraction_bits)
 
 
-def two_level_stages(unit: TwoLevelUnit, spec: DotSpec, given: StepInput) -> TwoLevelStages:
+def two_level_stages(unit: TwoLevelUnit, spec: DotSpec, given: DotOperands) -> TwoLevelStages:
     """Compute one two-level step with all its intermediate values. Raises InputError for operands that do not fit (see
     `terms`).
     """

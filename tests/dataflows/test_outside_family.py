@@ -25,6 +25,7 @@ from hwsim.devices import dot_spec
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.numerics import reference
+from hwsim.numerics.operands import DotOperands
 from hwsim.request.declarations import declared
 from hwsim.resolve.mapping_choice import program_of
 from hwsim.resolve.planning import plan_for
@@ -119,7 +120,7 @@ def test_bits_are_the_reference_units(family: ModuleType, k: int) -> None:
         for start in range(0, k, depth):
             row, col = (x[start : start + depth].tolist() for x in (a[i], b[:, j]))
             rest = [0] * (depth - len(row))
-            total = reference.dot(spec, row + rest, col + rest, total)
+            total = reference.dot(spec, DotOperands(row + rest, col + rest, total))
         assert int(program.c.view(np.uint32)[i, j]) == total
     assert np.array_equal(direct.c.view(np.uint32), program.c.view(np.uint32))
     assert k == 1 or np.isnan(program.c).any()

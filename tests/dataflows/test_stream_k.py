@@ -9,7 +9,6 @@ import pytest
 from operands import bits
 
 import hwsim
-from hwsim._kernels import gemm as products
 from hwsim.backend.cpu import CPU
 from hwsim.dataflows.tiled.stream_k import rectangles, shared_tiles
 from hwsim.devices import changed, load
@@ -112,7 +111,7 @@ def test_every_legal_order_has_these_bits():
     sizes = m, n, k = 64, 40, 100
     program, chip, inputs, expected = made("h200", sizes, Schedule(regions=regions(m, n, [(0, 1), (1, 0)], tree(k, 5))))
     for order in range(6):
-        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=products), expected)
+        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=CPU.gemm), expected)
 
 
 def test_values_of_an_element_whose_sum_cores_share():
@@ -169,7 +168,7 @@ def test_whole_tiles_before_shared_ones_and_fewer_cores():
     ]
     assert len(set(tiles_of_core)) == 2
     for order in range(3):
-        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=products), expected)
+        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=CPU.gemm), expected)
 
 
 def test_a_shared_tile_is_faster_than_a_whole_one_and_waits_for_its_parts():

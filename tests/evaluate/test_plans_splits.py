@@ -19,6 +19,7 @@ from hwsim.gemm.plan import Depth, OperandSum, Piece, Plan, Scaled, TermValue, c
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.numerics import reference
+from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 from hwsim.operands.operand import Operand
 from hwsim.schemes import scheme_of
@@ -291,7 +292,7 @@ def test_specials_are_those_of_an_fma_chain(scheme: str, device: str, fmt: str, 
     plan = chosen.plan(chosen.complete(given), Problem(fmt, M, N, k))
     got = evaluate(plan, device, Operand(a, fmt), Operand(b, fmt))
     spec = DotSpec(FmaChainUnit(), fmt, fmt, fmt, fmt)
-    chained = reference.gemm(spec, a, b, np.zeros((M, N), a.dtype))
+    chained = reference.gemm(spec, DotOperands(a, b, np.zeros((M, N), a.dtype)))
     values = chained.view(known.dtype_name)
     chained[np.isnan(values)] = (1 << known.magnitude_bits) - 1
     where = np.zeros((M, N), bool)

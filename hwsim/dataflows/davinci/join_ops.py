@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
 from hwsim.formats import format_of
 from hwsim.gemm.plan import OperandSum, Scaled, Sum, TermValue
-from hwsim.program.ir import GlobalArray, LocalTile, Opcode
+from hwsim.program.ir import GlobalArray, LocalTile
+from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.dataflows.vector_ops import VectorOps

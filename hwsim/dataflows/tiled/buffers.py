@@ -351,7 +351,7 @@ class _Allocation:
                 powers = self.ring("power", family.registers, 1, chunk, "int32")
             addends = tuple(
                 self.ring(name, family.registers, 2, chunk, matrix.format, synced=True)
-                for name, matrix in zip(("c", "c.in"), end.addends, strict=False)
+                for name, matrix in zip(("c", "c.in", "c.in2"), end.addends, strict=False)
             )
         staging: RingBuffer | None = None
         if family.store_shared:

@@ -39,6 +39,7 @@ from hwsim.gemm.record import By, Decision
 from hwsim.libraries.model import observed
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.areas import Area
     from hwsim.devices.device import Device
     from hwsim.gemm.option_types import Option
     from hwsim.gemm.record import Gemm
@@ -189,7 +190,7 @@ class TiledDataflow:
 
     def _partition(self, gemm: Gemm, device: Device, unit: str, is_sliced: bool) -> Partition:
         orders = gemm.problem.a_layout, gemm.problem.b_layout
-        return Partition(gemm, device, self.family, unit, orders, is_sliced)
+        return Partition(gemm=gemm, device=device, family=self.family, unit=unit, orders=orders, is_sliced=is_sliced)
 
     def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
         """The instruction of the first product: as requested, that of the library's split-K kernels, or the
@@ -289,9 +290,20 @@ class TiledDataflow:
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program for a mapped record, unchecked."""
+        return self._writer(gemm, device).program()
+
+    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[Area]) -> Program:
+        """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas."""
+        return self._writer(part, device, areas).program()
+
+    def lower_epilogue(self, gemm: Gemm, device: Device) -> Program:
+        """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""
+        return self._writer(gemm, device).epilogue()
+
+    def _writer(self, gemm: Gemm, device: Device, areas: Sequence[Area] = ()) -> ProgramWriter:
         first = mapping_of(gemm, self.name).kernels[0]
         family = self.family if is_staged(first) else self.family.without_staging
-        return ProgramWriter(family, gemm, device).program()
+        return ProgramWriter(family, gemm, device, areas)
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as `options` of a result show it."""
@@ -368,7 +380,7 @@ def refuse_schedule(name: str, gemm: Gemm) -> None:
         "partial_format": is_sliced and schedule.partial_format is not None,
         "merge_format": is_sliced and schedule.merge_format is not None,
         "merge_into='output'": is_sliced and schedule.merge_into == "output",
-        "remainder='first'": schedule.remainder == "first",
+        "remainder='first' with promotion": schedule.remainder == "first" and _is_promoted(gemm, plan),
         "sum": schedule.sum is not None,
         "regions of stacks": has_regions and problem.matrices > 1,
         "regions of images": has_regions and problem.image is not None,
@@ -382,3 +394,9 @@ def refuse_schedule(name: str, gemm: Gemm) -> None:
     for what, is_refused in refused.items():
         if is_refused:
             raise UnsupportedError(f"the {name} dataflow carries no {what}")
+
+
+def _is_promoted(gemm: Gemm, plan: Plan) -> bool:
+    """Whether sums of runs of K leave the unit."""
+    groups = (gemm.schedule.promotion_k, plan.k_group, *(term.k_group for term in plan.terms))
+    return plan.join == "group" or any(group is not None for group in groups)

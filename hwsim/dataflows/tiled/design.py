@@ -93,6 +93,8 @@ class KernelDesign:
         """Raise UnsupportedError where accumulators are not what lives in registers for all of K."""
         if not self.in_registers:
             raise UnsupportedError(f"spill: the accumulators of {self.unit_name} are in {self.c_memory}")
+        if self.kernel.rest_first_of is not None:
+            raise UnsupportedError("spill: the rest of K first; kernels that spill take K in order")
         if any(self.promoted):
             raise UnsupportedError("spill: terms that are added outside the unit; sums in the unit alone are spilled")
 

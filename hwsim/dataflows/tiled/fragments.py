@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from hwsim.dataflows.elementwise import VectorOps
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
-from hwsim.dataflows.tiled.loads import Rings, block_loads, emit_load
+from hwsim.dataflows.tiled.loads import KBlock, Rings, block_loads, emit_load
 from hwsim.dataflows.tiled.split import make_pieces
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.formats import format_of
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import Affine, Sync
+from hwsim.program.ir import Sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +29,19 @@ class FragmentLoader:
 
     context: KernelContext
 
-    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
-        for start, step in chunks(size, self.context.design.step_k):
+    def block(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int) -> None:
+        for start, step in chunks(k.size, self.context.design.step_k):
             for side in range(2):
-                self._side(s, place, k + start, step, sweep, side)
+                self._side(s, place, k.part(start, step), sweep, side)
 
-    def _side(self, s: StreamBuilder, place: WorkTile, k: Affine, step: int, sweep: int, side: int) -> None:
+    def _side(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int, side: int) -> None:
         context, operand = self.context, self.context.buffers.operands[side]
         repeat = context.fragment_reads(side, place)
-        loads = [x for x in block_loads(context, place, k, step, sweep, rings=_rings(context)) if x.side == side]
+        loads = [x for x in block_loads(context, place, k, sweep, rings=_rings(context)) if x.side == side]
         ready = operand.raw.barrier if operand.raw is not None else operand.ready
         assert ready is not None
         for at, load in enumerate(loads):
-            parts = list(self._parts(side, load.tile.rows, load.tile.cols, load.format))
+            parts = list(self._parts(side, load.rows, load.cols, load.format))
             for number, (start, extent) in enumerate(parts):
                 waits: list[Sync] = [ready.free] if at == 0 and number == 0 else []
                 is_last = at + 1 == len(loads) and number + 1 == len(parts)

@@ -54,7 +54,7 @@ class Partition:
     """A record's plan as kernels of the matrix instruction `unit`.
 
     orders: storage of A and B (see hwsim.dataflows.tiled.storage). is_sliced: split-K, so that kernels store partial
-    results and merge kernels apply the epilogue.
+    results and merge kernels apply the epilogue. adds_earlier: some tiles add a sum that another plan has left in C.
     """
 
     gemm: Gemm
@@ -63,6 +63,7 @@ class Partition:
     unit: str
     orders: tuple[StorageOrder, StorageOrder]
     is_sliced: bool
+    adds_earlier: bool = False
 
     @cached_property
     def plan(self) -> Plan:
@@ -275,6 +276,7 @@ class Partition:
             epilogue=epilogue,
             joined=self.plan.join == "group",
             workspace=MatrixRef(f"{name}.workspace", self.model.d) if self.is_shared else None,
+            rest_first_of=self.gemm.schedule.tile_k,
         )
 
     def kernels(self, parts: Sequence[KernelTerms]) -> list[GemmKernel]:
@@ -321,6 +323,7 @@ class Partition:
             previous=previous,
             scale=scale,
             order=part.order,
+            earlier=self.output if part.final and self.adds_earlier else None,
             extra=self._extra(value),
             powers=self._powers if part.final else None,
         )
@@ -349,9 +352,9 @@ class Partition:
 
     @property
     def sum_between(self) -> MatrixRef:
-        """The matrix by which a kernel hands its sum to the next one: that of C, where it has the sums' format."""
+        """The matrix by which a kernel hands its sum to the next one: C, where it has the sums' format and is free."""
         is_like = self.output.format == self.sums or bool(self.placeholder_ops)
-        return self.output if is_like else MatrixRef("C.sum", self.sums)
+        return self.output if is_like and not self.adds_earlier else MatrixRef("C.sum", self.sums)
 
     def _fused(self, alpha: float, beta: float) -> Literal["", "alpha", "beta"]:
         """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says)."""

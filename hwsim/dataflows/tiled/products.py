@@ -134,6 +134,8 @@ def zero_at(levels: tuple[Span, ...]) -> ZeroAt:
     """The loops at whose first iteration a product starts its chain from zero (None: never); see ir.Instr."""
     loops = []
     for span in levels:
+        if span.continues:
+            return None
         if span.loop is not None:
             loops.append(span.loop)
         elif span.index.constant:

@@ -16,6 +16,7 @@ from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_p
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
 from hwsim.dataflows.reductions import Reduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
+from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
 from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.family import Family
@@ -29,12 +30,14 @@ from hwsim.dataflows.tiled.stream_k import StreamKScheduler, stream_k
 from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid, slices_of, tile_grids
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.plan import TermValue
 from hwsim.libraries.model import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.rename import renamed
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.areas import Area
     from hwsim.devices.device import Device
     from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
     from hwsim.gemm.plan import Side
@@ -43,22 +46,31 @@ if TYPE_CHECKING:
 
 
 SPILLED = SPILLED_ROWS.name  # the setting of a mapping that spills
-Scheduler = StaticTileScheduler | StreamKScheduler
+Scheduler = StaticTileScheduler | StreamKScheduler | AreaScheduler
 STRIPS = 8  # of columns, at most: each is a loop of its own
 
 
 class ProgramWriter:
-    """Writes the program of one record."""
+    """Writes the program of one record. areas: the parts of C and K that it computes; none: all."""
 
-    def __init__(self, family: Family, gemm: Gemm, device: Device) -> None:
-        self.family, self.gemm, self.device = family, gemm, device
+    def __init__(self, family: Family, gemm: Gemm, device: Device, areas: Sequence[Area] = ()) -> None:
+        self.family, self.gemm, self.device, self.areas = family, gemm, device, tuple(areas)
         self.mapping = mapping_of(gemm, family.name)
         self.m, self.n, self.k = gemm.problem.sizes
         self.matrices = gemm.problem.matrices
         self.lengths = gemm.schedule.slice_lengths(self.k)
         unit = self.mapping.kernels[0].instruction
         orders = recorded_orders(gemm)
-        self.partition = Partition(gemm, device, family, unit, orders, len(self.lengths) > 1)
+        adds_earlier = any(area.adds for area in areas)
+        self.partition = Partition(
+            gemm=gemm,
+            device=device,
+            family=family,
+            unit=unit,
+            orders=orders,
+            is_sliced=len(self.lengths) > 1,
+            adds_earlier=adds_earlier,
+        )
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
         self.schedulers: dict[tuple[Tile, int, tuple[int, int]], Scheduler] = {}
@@ -68,12 +80,7 @@ class ProgramWriter:
         """The complete program."""
         partition = self.partition
         self._declare(partition.output)
-        inputs = [self._operand(side) for side in range(2)]
-        if self.gemm.problem.has_c:
-            inputs.append(self._declare(MatrixRef("C.in", partition.output.format)).name)
-        if self.gemm.problem.bias is not None:
-            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, partition.end)
-            inputs.append(BIAS)
+        inputs = [self._operand(side) for side in range(2)] + self._addend_inputs()
         terms = [kernel.terms for kernel in self.mapping.kernels]
         parts = partition.of(terms)
         if [part.terms for part in parts] != terms:
@@ -87,6 +94,27 @@ class ProgramWriter:
         arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
         why = partition.time_alone
         return Program(arrays, kernels, tuple(inputs), "C", computes=not why, time_alone=why)
+
+    def epilogue(self) -> Program:
+        """The program that applies the record's epilogue to a sum that is there, its first input."""
+        partition = self.partition
+        total = self._declare(MatrixRef("sum", partition.sums))
+        inputs = [total.name, *self._addend_inputs()]
+        epilogue = partition.epilogue(KernelTerms(partition.everything, TermValue(0)))
+        addends = [self._declare(matrix) for matrix in epilogue.addends]
+        target = self._declare(epilogue.target)
+        self._pass(reduction_pass("epilogue", [total], addends, target, epilogue, 1, vectors=self.arrays))
+        return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(inputs), "C")
+
+    def _addend_inputs(self) -> list[str]:
+        """Declare C and the bias, where the record reads them; returns their names."""
+        inputs = []
+        if self.gemm.problem.has_c:
+            inputs.append(self._declare(MatrixRef("C.in", self.partition.output.format)).name)
+        if self.gemm.problem.bias is not None:
+            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, self.partition.end)
+            inputs.append(BIAS)
+        return inputs
 
     def _local(self, parts: Sequence[KernelTerms]) -> None:
         """Declare the local memory of kernels that spill."""
@@ -183,7 +211,7 @@ class ProgramWriter:
         key = mapping.tile, mapping.swizzle, mapping.cluster
         known = self.schedulers.get(key)
         if known is None:
-            known = self.schedulers[key] = tile_scheduler(self.gemm, self.device, mapping)
+            known = self.schedulers[key] = tile_scheduler(self.gemm, self.device, mapping, self.areas)
         return known
 
     @cached_property
@@ -235,8 +263,8 @@ class ProgramWriter:
         )
 
 
-def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Scheduler:
-    """The tile scheduler of a kernel; mapping.swizzle 0: a band width that suits L2.
+def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[Area] = ()) -> Scheduler:
+    """The tile scheduler of a kernel, over `areas` where there are any; mapping.swizzle 0: a band width that suits L2.
 
     Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip. Raises
     UnsupportedError for regions of the schedule that no program carries.
@@ -251,6 +279,11 @@ def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Schedu
     def grids(rows: int, cols: int) -> list[TileGrid]:
         return tile_grids(rows, cols, slices, matrices, tile, mapping.swizzle, device.cores, cluster, strips)
 
+    def grids_of_area(rows: int, cols: int, depth: int) -> list[TileGrid]:
+        return tile_grids(rows, cols, slices_of([depth]), 1, tile, mapping.swizzle, device.cores, cluster, strips)
+
+    if areas:
+        return area_tiles(areas, grids_of_area, device.cores)
     if gemm.schedule.regions:
         return stream_k(gemm.schedule, (m, n, k), tile, grids, device.cores)
     return StaticTileScheduler(tuple(grids(m, n)), device.cores, matrices)

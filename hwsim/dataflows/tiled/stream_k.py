@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hwsim.dataflows.rectangles import rectangles
 from hwsim.dataflows.tiles import (
     CoreWaves,
     Slices,
@@ -38,15 +39,6 @@ if TYPE_CHECKING:
 
 KPart = tuple[int, int]
 SumTree = Chain | Reduction
-
-
-class Rectangle(NamedTuple):
-    """Neighbouring tiles: the first row and column of them, and how many of each."""
-
-    row: int
-    rows: int
-    col: int
-    cols: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,30 +127,6 @@ def _spans(total: SumTree) -> tuple[KPart, ...]:
 
 def _is_run(part: Range) -> bool:
     return part.step == part.block and part.start < part.stop
-
-
-def rectangles(mask: NDArray[np.bool_]) -> list[Rectangle]:
-    """Few rectangles that cover the marked places, each once: rows with equal runs of columns, or the reverse."""
-    across = [Rectangle(col, cols, row, rows) for row, rows, col, cols in _by_rows(mask.T)]
-    return min(_by_rows(mask), across, key=len)
-
-
-def _by_rows(mask: NDArray[np.bool_]) -> list[Rectangle]:
-    open_runs: dict[KPart, int] = {}
-    found = []
-    for row in range(len(mask) + 1):
-        runs = _runs(mask[row]) if row < len(mask) else []
-        for run in [run for run in open_runs if run not in runs]:
-            first = open_runs.pop(run)
-            found.append(Rectangle(first, row - first, run[0], run[1] - run[0]))
-        for run in runs:
-            open_runs.setdefault(run, row)
-    return found
-
-
-def _runs(marked: NDArray[np.bool_]) -> list[KPart]:
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]]))).tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hwsim.dataflows.elementwise import VectorOps, evaluate
@@ -17,9 +17,10 @@ from hwsim.dataflows.tiled.accumulators import (
     is_complete,
     row_chunks,
 )
+from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
-from hwsim.dataflows.tiled.model import MatrixRef
+from hwsim.dataflows.tiled.model import AddendRole, MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
 from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue
 from hwsim.dataflows.tiled.split_k_reduction import add_c, add_previous, conversion
@@ -111,16 +112,22 @@ class ElementwiseEpilogue:
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
         """Emit the loads of C and of a previous sum, from global memory to registers."""
-        context, rings = self.context, self.context.buffers.addends
-        if not rings:
+        context, addends = self.context, self._addends(place)
+        if not addends:
             return
         engine = context.engine("GM", context.registers)
         for start, rows in chunks(place.m, context.design.chunk_rows):
-            for ring, matrix in zip(rings, context.design.kernel.epilogue.addends, strict=True):
+            for _, matrix, ring in addends:
                 row = context.rows_of(place, 0) + place.row + start
                 tile = GlobalTile(matrix.name, row, place.col, rows, place.n)
                 s.emit(engine, "copy", ring.push(rows, place.n), [tile], [ring.free], [ring.full], label="C")
                 ring.pushed(s)
+
+    def _addends(self, place: WorkTile) -> list[tuple[AddendRole, MatrixRef, RingBuffer]]:
+        """What is added to a tile's value: its role, matrix and ring."""
+        roles, rings = self.context.design.kernel.epilogue.addend_roles, self.context.buffers.addends
+        every = zip(roles, rings, strict=True)
+        return [(role, matrix, ring) for (role, matrix), ring in every if role != "earlier" or place.adds]
 
     def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         design, out, in_registers = self.context.design, self.context.buffers.out, self.context.design.in_registers
@@ -157,10 +164,11 @@ class ElementwiseEpilogue:
     ) -> None:
         """Emit the elementwise operations from the terms' values to some rows of the result."""
         epilogue, buffers = self.context.design.kernel.epilogue, self.context.buffers
-        rings, out = buffers.addends, buffers.out
+        present, out = self._addends(place), buffers.out
         assert out is not None
         target = out.push(rows.count, place.n)
-        addends = [ring.pop(rows.count, place.n) for ring in rings]
+        rings = [ring for _, _, ring in present]
+        addends = {role: ring.pop(rows.count, place.n) for role, _, ring in present}
         ops.wait(*(ring.full for ring in rings))
         if epilogue.placeholder_ops:
             wide = replace(target, cols=place.n * epilogue.words)
@@ -178,12 +186,12 @@ class ElementwiseEpilogue:
         ops: VectorOps,
         values: dict[int, LocalTile],
         target: LocalTile,
-        addends: Sequence[LocalTile],
+        addends: Mapping[AddendRole, LocalTile],
         term: int,
         rows: RowChunk,
         place: WorkTile,
     ) -> None:
-        """Emit target = cast(alpha * (value + scale * previous) * powers + beta * C + bias)."""
+        """Emit target = cast(alpha * (earlier + (value + scale * previous) * powers) + beta * C + bias)."""
         epilogue = self.context.design.kernel.epilogue
         scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
         is_scaled = epilogue.alpha != 1 and epilogue.fused != "alpha"
@@ -192,11 +200,12 @@ class ElementwiseEpilogue:
         steps = [
             name
             for name, is_needed in (
-                ("previous", epilogue.previous is not None),
+                ("previous", "previous" in addends),
                 ("power", epilogue.powers is not None),
                 ("convert", is_apart),
+                ("earlier", "earlier" in addends),
                 ("alpha", is_scaled),
-                ("c", epilogue.c is not None),
+                ("c", "c" in addends),
                 ("bias", epilogue.bias),
             )
             if is_needed
@@ -217,14 +226,16 @@ class ElementwiseEpilogue:
                 ops.op("scale", into, value, scalar=epilogue.alpha, label="C")
             elif step == "previous":
                 into = joins[0] if is_apart else into
-                add_previous(ops, epilogue, into, value, addends[0], joins[1], label="C")
+                add_previous(ops, epilogue, into, value, addends["previous"], joins[1], label="C")
             elif step == "power":
                 into = joins[0] if is_apart else into
                 self._multiply(ops, into, value, place, rows)
             elif step == "convert":
                 ops.op("cast", into, value, label="C")
+            elif step == "earlier":
+                ops.op("add", into, addends["earlier"], value, label="C")
             elif step == "c":
-                add_c(ops, epilogue, into, value, addends[-1], scratch[1], label="C")
+                add_c(ops, epilogue, into, value, addends["c"], scratch[1], label="C")
             else:
                 row = GlobalTile(epilogue.bias_row, Affine(), place.col, 1, place.n)
                 ops.op("add_row", into, value, row, label="C")

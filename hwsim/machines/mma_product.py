@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.instruction_order import in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.errors import UnsupportedError
+from hwsim.numerics.operands import DotOperands
 from hwsim.program.roles import K_AXES
 
 if TYPE_CHECKING:
@@ -65,19 +67,16 @@ def product(
     operands: RoleCodes,
     c: Codes | None,
     *,
-    scale_d: int,
+    scale_d: int | Codes,
     rule: str,
     backend: Backend,
-    divide: Codes | None = None,
     out: Codes | None = None,
     threads: int = 1,
 ) -> Codes:
-    """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule. divide, out,
-    threads: as of `Backend.gemm`.
+    """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule. scale_d: an
+    integer, for the first step, or of a rule "exact" one for each step, as of `Backend.gemm`. out, threads: as there.
     """
-    a, b, *scales = (operands.get(role) for role in ("a", "b", *SCALES))
-    assert a is not None and b is not None
-    if scale_d and c is not None:
-        return scaled_gemm(spec, a, b, c, scale_d, rule, backend=backend, out=out, threads=threads)
-    scale_a, scale_b = scales
-    return backend.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, divide=divide, out=out, threads=threads)
+    taken = DotOperands(c=c, scale_d=scale_d, **operands)
+    if isinstance(scale_d, np.ndarray):
+        return backend.gemm(spec, taken, out=out, threads=threads)
+    return scaled_gemm(spec, taken, rule, backend=backend, out=out, threads=threads)
