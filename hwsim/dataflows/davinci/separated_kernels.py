@@ -53,10 +53,11 @@ class CubeOperand:
 class SeparatedKernels:
     """The kernels of a record on separated cores.
 
-    is_direct: the FixPipe writes the result itself. Raises UnsupportedError for a plan that the cores do not support.
+    is_direct: the FixPipe writes the result itself. adds: what other kernels left in the result is added. Raises
+    UnsupportedError for a plan that the cores do not support.
     """
 
-    def __init__(self, gemm: Gemm, plan: Plan, device: Device) -> None:
+    def __init__(self, gemm: Gemm, plan: Plan, device: Device, *, adds: bool = False) -> None:
         self.gemm, self.plan, self.device = gemm, plan, device
         _check(plan, device)
         problem, (m, n, k) = gemm.problem, gemm.problem.sizes
@@ -72,7 +73,8 @@ class SeparatedKernels:
         self.epilogue = OutputEpilogue.of(gemm, self.c, self.bias, 1)
         is_single = len(plan.terms) == 1 and isinstance(plan.combine, TermValue) and plan.split == "round"
         is_written = gemm.output == self.sum_format or _casts(device, "L0C", "GM", self.sum_format, gemm.output)
-        self.is_direct = is_single and self.epilogue.is_plain and not self._is_promoted(0) and is_written
+        is_bare = is_single and self.epilogue.is_plain and not adds
+        self.is_direct = is_bare and not self._is_promoted(0) and is_written
         self.terms = [self._term(t) for t in range(len(plan.terms))]
         self.units = {pair: self._unit(pair) for term in plan.terms for pair in term.products}
         self.splits = (*self.a.passes, *self.b.passes)
@@ -153,6 +155,10 @@ class SeparatedKernels:
             target,
             self.promotion_interval(t),
         )
+
+    def finish(self, total: GlobalArray) -> Pass:
+        """The pass from an array of the finished sum to the result."""
+        return self._epilogue().finish(total)
 
     def _epilogue(self) -> VectorEpilogue:
         return VectorEpilogue(

@@ -74,6 +74,10 @@ class VectorEpilogue:
         join = TermJoin(self.plan.combine, self.join_format, self.end_format, self.epilogue, self.powers, self.extra)
         return [*made, *join.passes("combine", SumArrays(tuple(sums), 1), self.output)]
 
+    def finish(self, total: GlobalArray) -> Pass:
+        """The pass from an array of the finished sum to `output`."""
+        return self._combine([total], TermValue(0))
+
     def _sum(self, name: str) -> GlobalArray:
         return GlobalArray(name, self.output.rows, self.output.cols, self.join_format)
 
