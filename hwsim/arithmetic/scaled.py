@@ -32,12 +32,14 @@ def scaled_gemm(
 
     Stacks of matrices have further leading dimensions, as for the backend.
 
-    operands: scale_d is an integer. rule: the instruction's scale_input_d_rule. With "exact" the backend divides before
-    the first step, even where c's format could not hold the result; the others round c first. out, threads: as of
-    `Backend.gemm`.
+    operands: scale_d is an integer, or an array with the exponents of all steps, which the backend takes as it is.
+    rule: the instruction's scale_input_d_rule. With "exact" the backend divides before the first step, even where c's
+    format could not hold the result; the others round c first. out, threads: as of `Backend.gemm`.
     """
     a, b, c, _, _, exponent = operands
-    if not exponent or c is None:
+    if not isinstance(exponent, int) or not exponent:
+        return backend.gemm(spec, operands, out=out, threads=threads)
+    if c is None:
         return backend.gemm(spec, operands._replace(scale_d=0), out=out, threads=threads)
     if rule != "exact":
         scaled, _ = scaled_accumulator(c, format_of(spec.c), exponent, rule)

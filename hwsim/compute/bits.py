@@ -24,6 +24,7 @@ from hwsim.backend.environment import in_default_environment
 from hwsim.backend.operations import Backend
 from hwsim.compute.followed import Followed
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.epilogue import check_whole
 from hwsim.evaluate.mixed import count_block_products, types_of_operands, with_equal_stacks, written_types
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
@@ -315,6 +316,9 @@ def _by_program(
     _check_program_memory(resolved, program, arrays, threads)
     bias = None if arrays.bias is None else _checked_bias(arrays.bias, n)
     codes_c = None if arrays.c is None else resolved.evaluator.c_codes(arrays.c, (*lead, m, n))
+    is_whole = resolved.evaluator.has_whole_epilogue(codes_c is not None)
+    if is_whole:
+        check_whole(record.epilogue.alpha, record.epilogue.beta or 0.0, bias)
     if record.single.specials != "unit":
         _refuse_specials(record.scheme, arrays)
     if isinstance(record.plan, Mixed):
@@ -329,7 +333,8 @@ def _by_program(
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         codes += [] if start is None else [in_c_order(backend.from_host(start))]
         if bias is not None:
-            row = bias.astype(array_dtype(formats[program.inputs[-1]])).reshape(1, n)
+            whole = bias.astype(np.int64) if is_whole else bias  # wraps then
+            row = whole.astype(array_dtype(formats[program.inputs[-1]])).reshape(1, n)
             codes.append(backend.from_host(row).view(f"u{row.itemsize}"))
         inputs = dict(zip(program.inputs, codes, strict=True))
         part = next(parts, None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.integer_pieces import byte_temporaries, slice_temporaries, split_bytes, split_slices
-from hwsim.dataflows.reductions import Reduction, lower_reduction
+from hwsim.dataflows.reductions import LineReduction, lower_reduction
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
@@ -55,11 +55,11 @@ class Pass:
     matrices: int = 1
 
 
-def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = False) -> Kernel:
+def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: bool = False) -> Kernel:
     """The kernel that executes `work` on all cores of `device`. loads_vectors: copies bring the parts of `of_rows` and
     `of_columns` to the vector unit's memory, where it reads no other.
     """
-    if isinstance(work, Reduction):
+    if isinstance(work, LineReduction):
         return lower_reduction(work, device)
     vector = vector_of(device)
     memory = device.memories[vector.memory]
@@ -279,7 +279,7 @@ def operand_passes(
     pieces: Mapping[int, GlobalArray],
     vectors: Mapping[str, GlobalArray] | None = None,
     matrices: int = 1,
-) -> list[Pass | Reduction]:
+) -> list[Pass | LineReduction]:
     """The passes from an operand to its pieces (by number) and to its `operand_vectors`. matrices: of a stack.
 
     Without `vectors`, placeholder operations are timed instead where pieces are not made by rounding (see
@@ -288,17 +288,36 @@ def operand_passes(
     every = plan.a_pieces if side == "a" else plan.b_pieces
     if vectors is None:
         return _timed_passes(plan, side, source, pieces)
-    found: list[Pass | Reduction] = []
+    found: list[Pass | LineReduction] = []
     lanes, by_rows = residual_format(source.format), side == "a"
     if "exponent" in vectors:
-        largest = f"largest_{side}"
-        target = vectors["exponent"]
-        found.append(Reduction(largest, source, target, by_rows, "reduce_max", lanes, "exponent", matrices=matrices))
+        found.append(
+            LineReduction(
+                name=f"largest_{side}",
+                source=source,
+                target=vectors["exponent"],
+                by_rows=by_rows,
+                opcode="reduce_max",
+                format=lanes,
+                finish="exponent",
+                matrices=matrices,
+            )
+        )
     added = operand_sum(plan, side)
     if added is not None:
-        target, factor = vectors["sum"], float(added.factor)
-        name, fmt = f"sum_{side}", plan.arithmetic
-        found.append(Reduction(name, source, target, by_rows, "reduce_add", fmt, "scale", factor, matrices))
+        found.append(
+            LineReduction(
+                name=f"sum_{side}",
+                source=source,
+                target=vectors["sum"],
+                by_rows=by_rows,
+                opcode="reduce_add",
+                format=plan.arithmetic,
+                finish="scale",
+                factor=float(added.factor),
+                matrices=matrices,
+            )
+        )
     if plan.split == "round":
         found.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
     elif plan.split == "slices":
@@ -344,10 +363,10 @@ def _byte_pass(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int,
 
 def _timed_passes(
     plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]
-) -> list[Pass | Reduction]:
+) -> list[Pass | LineReduction]:
     every = plan.a_pieces if side == "a" else plan.b_pieces
     words = 2 if format_of(plan.input_format).bits > WORD_BITS else 1
-    found: list[Pass | Reduction] = []
+    found: list[Pass | LineReduction] = []
     if plan.split == "slices":
         found.append(placeholder_pass(f"largest_{side}", [source], [], 1, words))
     if operand_sum(plan, side) is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import Pass, operand_passes, operand_vectors
-from hwsim.dataflows.reductions import Reduction
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class OperandArrays:
 
     source: GlobalArray
     pieces: dict[int, GlobalArray]
-    passes: tuple[Pass | Reduction, ...]
+    passes: tuple[Pass | LineReduction, ...]
     vectors: Mapping[str, GlobalArray] = field(default_factory=dict)
 
     @classmethod

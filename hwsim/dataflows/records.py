@@ -6,67 +6,56 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.gemm import refusals
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision, Gemm
-from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.gemm.refusals import Refusal
 
-# Of schedule and epilogue: what programs of one chain in order of K do not carry.
-_SUMMATION = (
-    *("split_k", "slice_k", "merge_order", "partial_format", "merge_format", "merge_into", "k_permutation"),
-    *("remainder", "operand_rounding", "start", "sum", "regions"),
-)
-_SLICES = ("split_k", "slice_k")
-_EPILOGUE = ("contraction", "product_format", "output_rounding")
+#: Of the order of summation: what a main loop of one chain in order of K does not carry, its slices, and their merge.
+CHAIN = ("k_permutation", "remainder", "operand_rounding", "start", "sum", "regions")
+SLICES = ("split_k", "slice_k")
+MERGE = ("merge_order", "partial_format", "merge_format", "merge_into")
+#: Of the epilogue: fusions and roundings other than an elementwise unit's own.
+FUSIONS = ("contraction", "product_format", "output_rounding")
+
+
+def carried(gemm: Gemm, family: str, parts: Sequence[Refusal]) -> Plan:
+    """The record's plan, if all parts of the programs of `family` carry what the record asks for.
+
+    Raises UnsupportedError that names what they do not carry.
+    """
+    if isinstance(gemm.plan, Mixed):
+        raise UnsupportedError(f"scheme {gemm.scheme}: its blocks follow different plans; map the parts of the record")
+    refused = refusals.of_parts(parts, gemm)
+    if refused:
+        raise UnsupportedError(f"programs of family {family} carry no {refused}")
+    return gemm.plan
 
 
 def check_carried(
     gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True, slices: bool = False
 ) -> Plan:
-    """The record's plan, if programs of `family` support everything that the record asks for.
+    """The record's plan, if programs of `family` carry what the record asks for: one chain in order of K of one matrix.
 
-    epilogue: they support alpha, beta, C, bias and an output format; layouts: column-major operands; runs: promotion of
-    partial sums outside the unit; slices: slices of K, added in order in the unit's result format. Raises
-    UnsupportedError that names what they do not support.
+    For a family whose parts do not answer themselves. epilogue: they support alpha, beta, C, bias and an output format;
+    layouts: column-major operands; runs: promotion of partial sums outside the unit; slices: slices of K, added in
+    order in the unit's result format. Raises UnsupportedError that names what they do not support.
     """
-    if isinstance(gemm.plan, Mixed):
-        raise UnsupportedError(f"scheme {gemm.scheme}: its blocks follow different plans; map the parts of the record")
-    problem, schedule, plain = gemm.problem, gemm.schedule, Schedule()
-    found = [name for name in _SUMMATION if getattr(schedule, name) != getattr(plain, name)]
-    if slices:
-        found = [name for name in found if name not in _SLICES]
-    found += [name for name in _EPILOGUE if getattr(gemm.epilogue, name) != getattr(Epilogue(), name)]
-    if problem.matrices > 1:
-        found.append("stacks of matrices")
-    if not epilogue:
-        found += _epilogue(gemm)
-    if not layouts:
-        found += [name for name in ("a_layout", "b_layout") if getattr(problem, name) != "rows"]
-    if not runs and (schedule.promotion_k is not None or any(term.k_group is not None for term in gemm.plan.terms)):
-        found.append("runs of K added outside the unit")
-    if found:
-        raise UnsupportedError(f"programs of family {family} carry no {', '.join(found)}")
-    return gemm.plan
 
+    def refuses(gemm: Gemm) -> str:
+        return refusals.joined(
+            refusals.of_schedule(gemm.schedule, (*(() if slices else SLICES), *MERGE, *CHAIN)),
+            refusals.of_epilogue(gemm.epilogue, FUSIONS),
+            refusals.stacks(gemm.problem),
+            refusals.unusual_operands(gemm.problem),
+            "" if epilogue else refusals.epilogue(gemm),
+            "" if layouts else refusals.layouts(gemm.problem),
+            "" if runs else refusals.runs(gemm),
+        )
 
-def refuse_epilogue(gemm: Gemm, family: str) -> None:
-    """Raise UnsupportedError for a record whose epilogue does more than store the product of one matrix."""
-    found = [*_epilogue(gemm), *(["stacks of matrices"] if gemm.problem.matrices > 1 else [])]
-    if found:
-        raise UnsupportedError(f"programs of family {family} carry no {', '.join(found)}")
-
-
-def _epilogue(gemm: Gemm) -> list[str]:
-    """The names of the epilogue's features that the record uses."""
-    asked = {
-        "alpha": gemm.epilogue.alpha != 1,
-        "beta": bool(gemm.epilogue.beta),
-        "c": gemm.problem.has_c,
-        "bias": gemm.problem.bias is not None,
-        "output": gemm.output != gemm.single.output_format,
-    }
-    return [name for name, is_asked in asked.items() if is_asked]
+    return carried(gemm, family, (refuses,))
 
 
 def plan_of(gemm: Gemm) -> Plan:

@@ -20,7 +20,7 @@ Finish = Literal["scale", "exponent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class LineReduction:
     """A kernel: target = finish(the reduction of each row of `source`, or of each column).
 
     matrices: below one another in the source; each column is reduced in each of them, and the target has a row for
@@ -39,7 +39,7 @@ class Reduction:
     matrices: int = 1
 
 
-def lower_reduction(work: Reduction, device: Device) -> Kernel:
+def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     """The kernel that executes `work` on all cores of `device`."""
     vector = vector_of(device)
     memory = device.memories[vector.memory]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.gemm import refusals
 from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.evaluate.product_instructions import ProductInstruction, ProductInstructions
     from hwsim.gemm.plan import Stage, Term
+    from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Run
 
 Codes = NDArray[Any]
@@ -242,10 +244,12 @@ class _Accumulator:
         """Chain the products of x and y onto the value; divide: exponents for each step, in place of the scale."""
         spec = instruction.continued if self.is_own else instruction.spec
         out = self.value if self.is_own else None
-        if divide is None:
-            rule, operands = instruction.model.scale_input_d_rule, DotOperands(x, y, self.value, scale_d=self.scale)
-            self.value = scaled_gemm(spec, operands, rule, backend=self.backend, out=out, threads=self.threads)
-        else:
-            operands = DotOperands(x, y, self.value, scale_d=divide)
-            self.value = self.backend.gemm(spec, operands, out=out, threads=self.threads)
+        operands = DotOperands(x, y, self.value, scale_d=self.scale if divide is None else divide)
+        rule = instruction.model.scale_input_d_rule
+        self.value = scaled_gemm(spec, operands, rule, backend=self.backend, out=out, threads=self.threads)
         self.scale, self.is_own = 0, True
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the chains do not compute: scales along K and sparsity."""
+    return refusals.joined(refusals.scales(gemm.problem, refusals.ALONG_K), refusals.sparsity(gemm.problem))

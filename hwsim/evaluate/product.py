@@ -18,12 +18,14 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate import chains, epilogue, split
 from hwsim.evaluate.block_sizes import block_at_once, sums_at_once, takes_stacks
 from hwsim.evaluate.evaluator import apply_epilogue, evaluate, evaluate_plan
 from hwsim.evaluate.mixed import evaluate_mixed
 from hwsim.evaluate.plan_evaluation import PlanEvaluation, plan_evaluation
 from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import Mixed
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
@@ -46,7 +48,13 @@ class Evaluator:
     """Computes the bits of one record on its device, by a backend. It keeps no operand data."""
 
     def __init__(self, gemm: Gemm, device: Device, backend: Backend = CPU) -> None:
-        """plan: of a mixture the most general one. products: of its pieces."""
+        """plan: of a mixture the most general one. products: of its pieces.
+
+        Raises UnsupportedError for a record that asks for more than its parts compute.
+        """
+        refused = refusals.of_parts((split.refuses, chains.refuses, epilogue.refuses), gemm)
+        if refused:
+            raise UnsupportedError(f"the evaluator computes no {refused}")
         self.gemm, self.device, self.backend = gemm, device, backend
         self.plan: Plan = gemm.single
         self.schedule: Schedule = gemm.schedule
@@ -161,6 +169,11 @@ class Evaluator:
             job = plan_evaluation(self.plan, self.schedule, self.device, self.backend, has_c)
             self._evaluations[has_c] = job
         return job
+
+    def has_whole_epilogue(self, has_c: bool) -> bool:
+        """Whether alpha, C and the bias are applied to integers."""
+        job = self._evaluation(has_c)
+        return format_of(job.output).is_integer and job.plan.arithmetic in ("int32", "int64")
 
     @property
     def are_words_rounded(self) -> bool:

@@ -17,6 +17,7 @@ from hwsim.backend.arrays import in_c_order
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm import refusals
 from hwsim.host.threads import for_elements
 from hwsim.operands.operand import Operand
 from hwsim.operands.powers import as_they_lie, encoded, times_power
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Piece, Plan, Side
+    from hwsim.gemm.record import Gemm
 
 AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
@@ -225,3 +227,8 @@ def _whole(x: AnyArray, rounding: str) -> AnyArray:
     elif rounding != "RZ":
         cut = np.ceil(x) if rounding == "RU" else np.floor(x)
     return cut
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the split does not compute: pieces of operands of two formats."""
+    return refusals.formats(gemm.problem)

@@ -15,7 +15,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting
 from hwsim.gemm.mixed_plan import HYBRID, short_name
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.plan import Mixed as MixedPlan
-from hwsim.gemm.problem import Problem
+from hwsim.gemm.problem import SCALES, OperandDescription, Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 
@@ -23,6 +23,7 @@ MOST_EXPONENT = 1023  # of a scaling by a power of two: fp64's largest
 MOST_COUNT = (1 << 31) - 1  # of sizes, tiles, stages and other counts
 MOST_FACTOR = (1 << 31) - 1  # of integer sums
 MOST_SLICE_BITS = 52  # of a slice, which is a whole number in fp64
+SPARSE_GROUP = 4  # elements along K of which 2:4 sparsity stores two
 DECIDE = "decide"  # strategy of a mixture
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 
@@ -33,12 +34,30 @@ def check_problem(problem: Problem, where: str) -> None:
         _count(getattr(problem, name), f"{where}.{name}")
     for index, extent in enumerate(problem.lead):
         _count(extent, f"{where}.lead[{index}]")
-    check_format(problem.input_format, f"{where}.input_format")
+    if problem.short_form is None:
+        for side, operand in zip("ab", problem.operands, strict=True):
+            _check_operand(operand, problem.k, f"{where}.{side}")
+    else:
+        check_format(problem.input_format, f"{where}.input_format")
     if problem.bias is not None:
         check_format(problem.bias, f"{where}.bias")
     if problem.image is not None:
         for name in ("rows", "cols", "read"):
             _count(getattr(problem.image, name), f"{where}.image.{name}")
+
+
+def _check_operand(operand: OperandDescription, k: int, where: str) -> None:
+    """A format that exists, scales of a granularity and a format that SCALES lists, whole groups of four of K."""
+    check_format(operand.format, f"{where}.format")
+    scale = operand.scale
+    if scale is not None:
+        known = SCALES.get((scale.rows, scale.k))
+        if known is None:
+            allowed = ", ".join(f"rows = {rows} and k = {depth}" for rows, depth in SCALES)
+            raise InputError(f"{where}.scale: rows = {scale.rows} and k = {scale.k}; allowed: {allowed}")
+        _choice(scale.format, known[1], f"{where}.scale.format")
+    if operand.sparsity is not None and k % SPARSE_GROUP:
+        raise InputError(f"{where}.sparsity: 2:4 of K = {k}; allowed: multiples of {SPARSE_GROUP}")
 
 
 def check_plan(plan: Plan, where: str) -> None:

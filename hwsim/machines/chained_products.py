@@ -98,7 +98,7 @@ class ChainedProducts:
             if len(operands) > 1:
                 depths = [-(-one.k // self.model.k) * self.model.k for one in products]
                 parts: list[RoleCodes] = [_arranged(operands, depths)]
-                scale = self._divisions(depths, [int(scale), *(one.scale for one in products[1:])])
+                scale = self._scales(depths, [int(scale), *(one.scale for one in products[1:])])
             else:
                 parts = in_steps(operands[0], self.model.k, self.spec.scale_block)
             for part in parts:
@@ -131,8 +131,8 @@ class ChainedProducts:
             end += 1
         return self.products[at + 1 : end]
 
-    def _divisions(self, depths: Sequence[int], scales: Sequence[int]) -> int | Codes:
-        """The exponent of the power of two that divides the accumulator before each step of arranged products."""
+    def _scales(self, depths: Sequence[int], scales: Sequence[int]) -> int | Codes:
+        """scale_d of arranged products: the exponent for each step; 0 where all are."""
         if not any(scales):
             return 0
         terms = self.spec.unit.terms

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.instruction_order import in_instruction_order, whole
@@ -73,10 +72,6 @@ def product(
     out: Codes | None = None,
     threads: int = 1,
 ) -> Codes:
-    """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule. scale_d: an
-    integer, for the first step, or of a rule "exact" one for each step, as of `Backend.gemm`. out, threads: as there.
-    """
-    taken = DotOperands(c=c, scale_d=scale_d, **operands)
-    if isinstance(scale_d, np.ndarray):
-        return backend.gemm(spec, taken, out=out, threads=threads)
-    return scaled_gemm(spec, taken, rule, backend=backend, out=out, threads=threads)
+    """Codes of c + a b by a backend, c None: +0. scale_d, rule, out, threads: as of hwsim.arithmetic.scaled."""
+    given = DotOperands(c=c, scale_d=scale_d, **operands)
+    return scaled_gemm(spec, given, rule, backend=backend, out=out, threads=threads)

@@ -51,7 +51,7 @@ def counters(plan: Mixed, device: Device, sizes: tuple[int, int, int]) -> list[G
     piece = (Piece("fp16"),)
     counting = Plan("native", piece, piece, (chain((0, 0)),), TermValue(0), input_format="fp16")
     m, n, k = (-(-size // block) for size, block in zip(sizes, plan.block, strict=True))
-    return [record_of(counting, device, Problem("fp16", m, n, k)) for _ in plan.ranges]
+    return [record_of(counting, device, Problem.of("fp16", m, n, k)) for _ in plan.ranges]
 
 
 def depths_of(shares: Sequence[float], k: int) -> list[int]:

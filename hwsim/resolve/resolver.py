@@ -143,7 +143,7 @@ def _by_library(request: Request, call: LibraryCall, planned: Planned) -> Resolv
 def _one_product(request: Request, call: LibraryCall) -> Resolved:
     """One of a scheme's products as a call of its own: for its time."""
     a_layout, b_layout = call.layouts
-    problem = Problem(
+    problem = Problem.of(
         call.format, *request.problem.sizes, lead=request.problem.lead, a_layout=a_layout, b_layout=b_layout
     )
     alone = by_instruction(

@@ -78,7 +78,7 @@ def tune(
     if library is not None:
         call_options = options if format is None else {**options, "format": format}
         beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **call_options)
-    problem = Problem("fp32" if format is None else format, m, n, k)
+    problem = Problem.of("fp32" if format is None else format, m, n, k)
     planned = plan_for(chip, scheme_of(scheme), problem, format, options)
     landscape = searched.tune(
         chip,

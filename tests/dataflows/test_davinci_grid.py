@@ -31,7 +31,7 @@ PLANS = {
 
 def mapped(sizes, how, slices=1, **options):
     name, chosen = PLANS[how]
-    own, problem = scheme_of(name), Problem("fp32", *sizes)
+    own, problem = scheme_of(name), Problem.of("fp32", *sizes)
     gemm = record_of(own.plan(own.complete(chosen), problem), CHIP, problem, Schedule(split_k=slices))
     return COUPLED.map(gemm, CHIP, {"tile": (16, 16, 16), "n_fused": 2} | options)
 

@@ -68,17 +68,18 @@ def test_an_estimate_of_a_tile_of_which_one_block_of_a_fills_l1() -> None:
 
 @pytest.mark.parametrize(("interval", "why"), [(None, "as many blocks of A as L1 holds"), (512, "k_group / b_k")])
 def test_why_so_many_blocks_of_a_stay(interval: int | None, why: str) -> None:
-    own, problem = scheme_of("sgemm-cube"), Problem("fp32", 64, 64, 2048)
+    own, problem = scheme_of("sgemm-cube"), Problem.of("fp32", 64, 64, 2048)
     gemm = record_of(own.plan(own.complete({}), problem), CHIP, problem, Schedule(promotion_k=interval))
     assert COUPLED.map(gemm, CHIP, {}).decided("n_fused").why.startswith(why)
 
 
 def test_temporaries_of_a_split_of_which_every_piece_is_kept() -> None:
     """Two tiles: the residual, and a piece cast back."""
-    own, problem = scheme_of("sgemm-cube"), Problem("fp32", 64, 64, 64)
+    own, problem = scheme_of("sgemm-cube"), Problem.of("fp32", 64, 64, 64)
     for options, count in (({"accumulation": "elementwise"}, 2), ({}, 3)):  # termwise, a sweep has the low piece alone
         plan = own.plan(own.complete(options), problem)
-        assert CoupledPlan.of(plan, UNIT, CHIP).conversion_temporaries == count, options
+        gemm = record_of(plan, CHIP, problem)
+        assert CoupledPlan.of(gemm, UNIT, CHIP).conversion_temporaries == count, options
 
 
 def test_a_tile_beyond_the_memories_is_refused() -> None:
@@ -100,7 +101,7 @@ def test_an_estimate_knows_the_pieces_that_l2_gives(scheme: str) -> None:
     """With a slow L2 a tile takes the bytes of all pieces of its blocks over L2's rate."""
     slow = changed(load("ascend910b3"), {"l2.bytes_per_second": 1e8, "hbm.bytes_per_second": 1e18})
     m, n, k, steps = 64, 48, 32, 100
-    own, problem = scheme_of(scheme), Problem("fp16" if scheme == "native" else "fp32", m, n, k * steps)
+    own, problem = scheme_of(scheme), Problem.of("fp16" if scheme == "native" else "fp32", m, n, k * steps)
     gemm = record_of(own.plan(own.complete({"format": "fp16"} if scheme == "native" else {}), problem), slow, problem)
     kernels = SeparatedKernels(gemm, plan_of(gemm), slow)
     memory = CubeMemory(slow, kernels.terms, gemm.unit, problem.sizes)

@@ -32,7 +32,7 @@ BOTH = pytest.mark.parametrize("flow", [COUPLED, SEPARATED], ids=lambda flow: fl
 
 def unmapped(flow, sizes, scheme="sgemm-cube", schedule=None, problem=None, **options):
     own = scheme_of(scheme)
-    problem = problem or Problem("fp32", *sizes)
+    problem = problem or Problem.of("fp32", *sizes)
     plan = own.plan(own.complete(options), problem)
     return record_of(plan, CHIPS[flow.name], problem, schedule or Schedule())
 
@@ -195,7 +195,7 @@ def test_slices_of_k_are_for_the_coupled_flow_alone(schedule, name):
 
 @BOTH
 def test_what_no_program_carries_of_a_problem_is_named(flow):
-    stack = unmapped(flow, None, "native", problem=Problem("fp16", 64, 64, 64, (2, 3)), format="fp16")
+    stack = unmapped(flow, None, "native", problem=Problem.of("fp16", 64, 64, 64, (2, 3)), format="fp16")
     with pytest.raises(UnsupportedError, match="stacks of matrices"):
         flow.map(stack, CHIPS[flow.name], {})
 
@@ -206,14 +206,14 @@ def test_what_no_program_carries_of_a_problem_is_named(flow):
     [({}, {"alpha": 2.0}), ({"has_c": True}, {}), ({"bias": "fp32"}, {}), ({}, {"output_format": "fp16"})],
 )
 def test_programs_carry_an_epilogue(flow, problem, epilogue):
-    schedule, sizes = Schedule(epilogue=Epilogue(**epilogue)), Problem("fp16", 64, 64, 64, **problem)
+    schedule, sizes = Schedule(epilogue=Epilogue(**epilogue)), Problem.of("fp16", 64, 64, 64, **problem)
     gemm = unmapped(flow, None, "native", schedule, sizes, format="fp16")
     check(flow.lower(flow.map(gemm, CHIPS[flow.name], {}), CHIPS[flow.name]), CHIPS[flow.name])
 
 
 def test_operands_by_columns_are_for_the_separated_flow_alone():
     for flow in (COUPLED, SEPARATED):
-        gemm = unmapped(flow, None, "native", problem=Problem("fp16", 64, 64, 64, b_layout="columns"), format="fp16")
+        gemm = unmapped(flow, None, "native", problem=Problem.of("fp16", 64, 64, 64, b_layout="columns"), format="fp16")
         if flow is COUPLED:
             with pytest.raises(UnsupportedError, match="carry no b_layout"):
                 flow.map(gemm, CHIPS[flow.name], {})

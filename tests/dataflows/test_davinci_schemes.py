@@ -49,7 +49,7 @@ EVERY_END = pytest.mark.parametrize("end", ENDS)
 
 def lowered(how, sizes, *, slices=1, problem=None, epilogue=None, **options):
     name, chosen = SCHEMES[how]
-    own, problem = scheme_of(name), problem or Problem("fp32", *sizes)
+    own, problem = scheme_of(name), problem or Problem.of("fp32", *sizes)
     schedule = Schedule(split_k=slices, epilogue=epilogue or Epilogue())
     gemm = record_of(own.plan(own.complete(chosen), problem), CHIP, problem, schedule)
     program = COUPLED.lower(COUPLED.map(gemm, CHIP, {"tile": (32, 32, 32), "n_fused": 2} | options), CHIP)

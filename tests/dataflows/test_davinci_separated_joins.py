@@ -87,7 +87,7 @@ def test_every_legal_order_gives_the_same_bits(scheme: str, order: int) -> None:
     m, n, k = 7, 9, 35
     own, fmt = scheme_of(scheme), "int16" if scheme == "ape-int16" else "fp32"
     options = {"low_byte": "biased"} if scheme == "ape-int16" else {"slices": 3} if "ozaki" in scheme else {}
-    plan = own.plan(own.complete(options), Problem(fmt, m, n, k))
+    plan = own.plan(own.complete(options), Problem.of(fmt, m, n, k))
     program = lower(plan, CHIP, m, n, k, {"c": True, "beta": 1.0, "alpha": 3.0})
     output = next(array.format for array in program.arrays if array.name == program.output)
     given = (array(fmt, (m, k), 1), array(fmt, (k, n), 2), array(output, (m, n), 3))
@@ -98,7 +98,7 @@ def test_every_legal_order_gives_the_same_bits(scheme: str, order: int) -> None:
 
 def test_the_vector_cores_read_their_own_memory_alone() -> None:
     plan = scheme_of("ape-int16").plan(
-        scheme_of("ape-int16").complete({"low_byte": "biased"}), Problem("int16", 40, 30, 50)
+        scheme_of("ape-int16").complete({"low_byte": "biased"}), Problem.of("int16", 40, 30, 50)
     )
     program = lower(plan, CHIP, 40, 30, 50, {"bias": True})
     names = [kernel.name for kernel in program.kernels]

@@ -148,7 +148,7 @@ def test_the_trace_has_the_folds(family: ModuleType) -> None:
 
 def test_tune_varies_its_tiles_and_options(family: ModuleType) -> None:
     chip, sizes = hwsim.device(DEVICE), (200, 300, 300)
-    plan = plan_for(chip, scheme_of("native"), Problem("bf16", *sizes), "bf16", {}).plan
+    plan = plan_for(chip, scheme_of("native"), Problem.of("bf16", *sizes), "bf16", {}).plan
     found = tune(chip, plan, sizes)
     assert {name for point in found.points for name in point.options} == {"tile", "weight_tiles"}
     assert found.default.cycles == (382 + 200) * 9 and found.default.facts["weight_tiles"] == 1

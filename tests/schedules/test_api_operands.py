@@ -204,7 +204,7 @@ def test_options_from_the_data() -> None:
 
 
 def test_carries_says_why_not() -> None:
-    plan = plan_for(hwsim.device("h200"), scheme_of("sgemm-cube"), Problem("fp32", 4, 4, 4), None, {}).plan
+    plan = plan_for(hwsim.device("h200"), scheme_of("sgemm-cube"), Problem.of("fp32", 4, 4, 4), None, {}).plan
     assert carries(hwsim.device("h200"), plan) is None
     assert "no matrix instruction for fp16 x fp16" in str(
         carries(hwsim.device("tf64").model_copy(update={"native": {}, "matrix_instructions": {}}), plan)
@@ -212,8 +212,8 @@ def test_carries_says_why_not() -> None:
 
 
 def test_mixed_plans_go_to_their_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
-    part = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-f"), Problem("fp32", 4, 4, 4), None, {}).plan
-    other = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-b"), Problem("fp32", 4, 4, 4), None, {}).plan
+    part = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-f"), Problem.of("fp32", 4, 4, 4), None, {}).plan
+    other = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-b"), Problem.of("fp32", 4, 4, 4), None, {}).plan
     mixed = Mixed("both", (part, other), ((1e-4, 6e4),), (16, 16, 16))  # type: ignore[arg-type]
     scheme = dataclasses.replace(scheme_of("ape-fp32-f"), name="both", plan=lambda options, problem: mixed)
     seen = []

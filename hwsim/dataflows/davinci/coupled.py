@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci import coupled_kernel, join_ops
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
@@ -28,7 +29,8 @@ from hwsim.dataflows.elementwise import (
 from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, mapping_of, plan_of, whole
+from hwsim.dataflows.records import carried, mapping_of, plan_of, whole
+from hwsim.gemm import refusals
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
+PARTS = join_ops.refuses, coupled_kernel.refuses
 C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
 
 
@@ -54,7 +57,11 @@ class CoupledDataflow:
     name = NAME
     options: tuple[Option, ...] = declared.COUPLED
     tile_order = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
-    features = Features(epilogue=True, k_group=True, choosers=("eq11",))
+    features = join_ops.FEATURES | Features(k_group=True, choosers=("eq11",))
+
+    def refuses(self, gemm: Gemm) -> str:
+        """What of a record no program carries, by name; empty where there is one."""
+        return refusals.of_parts(PARTS, gemm)
 
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with tile, n_fused and buffering, and with `schedule.promotion_k` where it was open and K is
@@ -63,14 +70,13 @@ class CoupledDataflow:
         Raises InputError for a blocking that exceeds the core's memories, UnsupportedError for what its programs do not
         support.
         """
-        plan = check_carried(gemm, NAME, epilogue=True, layouts=False, slices=True)
-        if plan.arithmetic == "exact":  # no instructions add up without a rounding
-            check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
+        carried(gemm, NAME, PARTS)
         core = CoupledPlan.of(gemm, gemm.unit, device)
         return mapped(gemm, core, device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, zero C (or the terms), the GEMM, combine the terms."""
+        carried(gemm, NAME, PARTS)
         kernel = _kernel_of(gemm)
         core = CoupledPlan.of(gemm, kernel.instruction, device)
         return _program(gemm, core, kernel, device)

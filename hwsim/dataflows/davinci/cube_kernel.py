@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory, CubeTerm
 from hwsim.dataflows.elementwise import link_engine
+from hwsim.dataflows.records import CHAIN, MERGE, SLICES
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler
 from hwsim.dataflows.tiles import TileGrid, distribute, places
 from hwsim.devices import instruction
+from hwsim.gemm import refusals
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder
 from hwsim.program.ir import CORE, ZERO, Affine, GlobalTile, Kernel, variable
 from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.gemm.plan import Stage
+    from hwsim.gemm.record import Gemm
 
 SIDES = ("A", "B")
 
@@ -289,6 +292,18 @@ class CubeKernel:
             )
         for ring in rings:
             s.popped(ring)
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the cube kernel does not carry: K in other orders or slices, scales along K, sparsity."""
+    problem = gemm.problem
+    return refusals.joined(
+        refusals.of_schedule(gemm.schedule, (*SLICES, *MERGE, *CHAIN)),
+        refusals.formats(problem),
+        refusals.scales(problem, refusals.ALONG_K),
+        refusals.sparsity(problem),
+        refusals.stacks(problem),
+    )
 
 
 def _parts(runs: Sequence[tuple[int, int]], k: Affine, size: int) -> list[tuple[Affine, int, int]]:

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.protocol import Features
+from hwsim.dataflows.records import FUSIONS, MERGE
 from hwsim.formats import format_of
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import OperandSum, Scaled, Sum, TermValue
 from hwsim.program.ir import GlobalArray, LocalTile
 from hwsim.program.roles import Opcode
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.plan import Expression
     from hwsim.gemm.record import Gemm
 
+FEATURES = Features(epilogue=True)
 EpilogueStep = Callable[[LocalTile, LocalTile], None]  # emits target = step(value)
 EPILOGUE_TILES = 2  # scratch tiles of `OutputEpilogue.emit`
 MOST_TERMS = 16  # that one pass joins
@@ -319,4 +323,17 @@ def _renumbered(expression: Expression, numbers: Mapping[int, int]) -> Expressio
     return expression
 
 
-__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "end_format"]
+def refuses(gemm: Gemm) -> str:
+    """What of a record these instructions do not carry: slices in other orders and formats, other fusions and
+    roundings, scales of sums; an epilogue on exact sums, as no instruction adds up without a rounding.
+    """
+    is_exact = gemm.single.arithmetic == "exact"
+    return refusals.joined(
+        refusals.of_schedule(gemm.schedule, MERGE),
+        refusals.of_epilogue(gemm.epilogue, FUSIONS),
+        refusals.epilogue(gemm) if is_exact else "",
+        refusals.scales(gemm.problem, refusals.SUMS),
+    )
+
+
+__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "end_format", "refuses"]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci import cube_kernel, vector_epilogue
 from hwsim.dataflows.davinci.area_join import area_join
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
 from hwsim.dataflows.davinci.cube_kernel import CubeKernel
@@ -25,9 +26,10 @@ from hwsim.dataflows.davinci.separated_mapping import (
     recorded,
 )
 from hwsim.dataflows.elementwise import lower_pass
-from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, plan_of
+from hwsim.dataflows.protocol import SplitK
+from hwsim.dataflows.records import carried
 from hwsim.devices import instruction
+from hwsim.gemm import refusals
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.option_types import Option
 from hwsim.program.ir import GlobalArray, Program
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 NAME = "davinci_separated"
 SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C that a search begins with
 DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
+PARTS = cube_kernel.refuses, vector_epilogue.refuses
 
 
 class SeparatedDataflow:
@@ -50,7 +53,11 @@ class SeparatedDataflow:
     name = NAME
     options: tuple[Option, ...] = declared.SEPARATED
     tile_order = ("m", "n", "k")  # baseM, baseN, baseK
-    features = Features(epilogue=True)
+    features = vector_epilogue.FEATURES
+
+    def refuses(self, gemm: Gemm) -> str:
+        """What of a record no program carries, by name; empty where there is one."""
+        return refusals.of_parts(PARTS, gemm)
 
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with tile, packets, buffering, distribution of tiles and UnitFlag; one cube kernel per term.
@@ -58,12 +65,12 @@ class SeparatedDataflow:
         Raises InputError for a blocking that exceeds the cores' memories, UnsupportedError for what they do not
         support.
         """
-        plan = check_carried(gemm, NAME, epilogue=True, layouts=True)
+        plan = carried(gemm, NAME, PARTS)
         return mapped(gemm, SeparatedKernels(gemm, plan, device), device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, one GEMM per term, promotion and combination of terms."""
-        mapping, kernels = recorded(gemm, NAME), SeparatedKernels(gemm, plan_of(gemm), device)
+        mapping, kernels = recorded(gemm, NAME), SeparatedKernels(gemm, carried(gemm, NAME, PARTS), device)
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, gemm.problem.sizes)
         for kernel in mapping.kernels:
             memory.check(blocking_of(kernel))
@@ -81,7 +88,7 @@ class SeparatedDataflow:
         Tiles of the areas go to the cores cyclically.
         """
         adds = any(area.adds for area in areas)
-        mapping, kernels = recorded(part, NAME), SeparatedKernels(part, plan_of(part), device, adds=adds)
+        mapping, kernels = recorded(part, NAME), SeparatedKernels(part, carried(part, NAME, PARTS), device, adds=adds)
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, part.problem.sizes)
         made = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
         for kernel in mapping.kernels:
@@ -96,7 +103,7 @@ class SeparatedDataflow:
 
     def lower_epilogue(self, gemm: Gemm, device: Device) -> Program:
         """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""
-        kernels = SeparatedKernels(gemm, plan_of(gemm), device)
+        kernels = SeparatedKernels(gemm, carried(gemm, NAME, PARTS), device)
         total = GlobalArray("sum", *gemm.problem.sizes[:2], kernels.join_format)
         work = kernels.finish(total)
         addends = [array for array in (kernels.c, kernels.bias) if array is not None]

@@ -15,7 +15,7 @@ from hwsim.dataflows.davinci.cube_blocking import CubeTerm
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue, end_format
 from hwsim.dataflows.davinci.vector_epilogue import StoredTermSums, VectorEpilogue
 from hwsim.dataflows.elementwise import Pass, operand_passes, operand_vectors
-from hwsim.dataflows.reductions import Reduction
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.expressions import parts_of
@@ -41,7 +41,7 @@ class CubeOperand:
     source: GlobalArray
     pieces: dict[int, GlobalArray]
     formats: dict[int, str]
-    passes: tuple[Pass | Reduction, ...] = ()
+    passes: tuple[Pass | LineReduction, ...] = ()
     vectors: Mapping[str, GlobalArray] = field(default_factory=dict)
 
     @property

@@ -13,10 +13,15 @@ from typing import Any
 
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, conversion
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.protocol import Features
+from hwsim.dataflows.records import FUSIONS
 from hwsim.dataflows.vector_ops import VectorOps
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import Expression, Plan, TermValue
+from hwsim.gemm.record import Gemm
 from hwsim.program.ir import GlobalArray, LocalTile
 
+FEATURES = Features(epilogue=True)
 MOST_INPUTS = 8  # sums of runs of K that one vector kernel adds
 
 
@@ -152,3 +157,8 @@ class VectorEpilogue:
             body,
             of_columns=() if epilogue.bias is None else (epilogue.bias,),
         )
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the vector kernels do not carry: fusions and roundings other than their own, scales of sums."""
+    return refusals.joined(refusals.of_epilogue(gemm.epilogue, FUSIONS), refusals.scales(gemm.problem, refusals.SUMS))

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import vector_of
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.tiled.buffers import Footprint, footprint
+from hwsim.dataflows.tiled.buffers import Footprint
 from hwsim.dataflows.tiled.design import FRAGMENT_BYTES, KernelDesign, needs_transpose
 from hwsim.dataflows.tiled.estimate import KernelEstimate
 from hwsim.dataflows.tiled.family import Family, Shape
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
+from hwsim.dataflows.tiled.parts import designed, footprint
 from hwsim.devices import instruction
 from hwsim.errors import InputError
 from hwsim.formats import format_of
@@ -175,7 +176,7 @@ class TileChooser:
         key = (kernel, blocking)
         estimate = found.get(key)
         if estimate is None:
-            estimate = KernelEstimate(KernelDesign(device, self.family, kernel, blocking), blocking.stages)
+            estimate = KernelEstimate(designed(device, self.family, kernel, blocking), blocking.stages)
             self._keep(found, key, estimate)
         return estimate.seconds(extent.m, extent.n, extent.k, extent.matrices)
 
@@ -326,7 +327,7 @@ def _spilled(family: Family, device: Device, kernels: Sequence[GemmKernel], star
     capacity = device.memories[family.registers].capacity_bytes
     limit, found = min(capacity, threads * family.thread_registers * REGISTER_BYTES), 0
     for kernel in kernels:
-        design = KernelDesign(device, family, kernel, start)
+        design = designed(device, family, kernel, start)
         [(fixed, more)] = [
             (fixed, more) for name, fixed, more in footprint(design).memories if name == family.registers
         ]
@@ -334,7 +335,7 @@ def _spilled(family: Family, device: Device, kernels: Sequence[GemmKernel], star
         if excess > 0:
             one = len(kernel.terms) * start.n * format_of(design.accumulator).bits // 8
             found = max(found, -(-excess // one))
-            replace(design, blocking=replace(start, spilled=found))  # refuses what cannot spill
+            designed(device, family, kernel, replace(start, spilled=found))  # refuses what cannot spill
         if found > start.m:
             return 0, (
                 f"{fixed + more * start.stages} bytes of {family.registers}; {threads} threads have {limit}, and more "
@@ -452,7 +453,7 @@ def _fitted(
     prints: list[Footprint] = []
     reason = ""
     for kernel in kernels:
-        designs.append(KernelDesign(device, family, kernel, start))
+        designs.append(designed(device, family, kernel, start))
         prints.append(footprint(designs[-1]))
         reason = reason or prints[-1].excess(least, capacities, device.name)
     if reason:

@@ -15,11 +15,11 @@ from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
-from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
+from hwsim.dataflows.tiled.parts import FEATURES, check_streams, designed, refuses
 from hwsim.dataflows.tiled.program import (
     SPILLED,
     ProgramWriter,
@@ -91,8 +91,18 @@ class TiledDataflow:
     @property
     def features(self) -> Features:
         """What its programs support besides the product."""
-        threads = self.family.wave_threads
-        return Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=threads, images=True)
+        return FEATURES | Features(choosers=("tlp",), wave_threads=self.family.wave_threads)
+
+    def refuses(self, gemm: Gemm) -> str:
+        """What of a record no program carries, by name; empty where there is one."""
+        return refuses(gemm)
+
+    def _check(self, gemm: Gemm) -> None:
+        """Raise UnsupportedError for a record that no program carries."""
+        single_plan(gemm)
+        refused = self.refuses(gemm)
+        if refused:
+            raise UnsupportedError(f"the {self.name} dataflow carries no {refused}")
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
@@ -100,7 +110,7 @@ class TiledDataflow:
         """The record with its kernels, tile, stages and order of tiles; see Dataflow.map."""
         if options.get("staging") == "none" and self.family.staged:
             return self._bare.map(gemm, device, options)
-        refuse_schedule(self.name, gemm)
+        self._check(gemm)
         k = gemm.problem.k
         lengths = gemm.schedule.slice_lengths(k)
         request = self._request(options)
@@ -113,7 +123,7 @@ class TiledDataflow:
             raise InputError(found.reason)
         b = found.blocking
         for kernel in found.kernels:
-            KernelDesign(device, self.family, kernel, b).check_streams(max(lengths))
+            check_streams(designed(device, self.family, kernel, b), max(lengths))
         fitted = Instructions(device).fitted(unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
         swizzle = options.get("swizzle")
         kernels = tuple(
@@ -301,6 +311,7 @@ class TiledDataflow:
         return self._writer(gemm, device).epilogue()
 
     def _writer(self, gemm: Gemm, device: Device, areas: Sequence[Area] = ()) -> ProgramWriter:
+        self._check(gemm)
         first = mapping_of(gemm, self.name).kernels[0]
         family = self.family if is_staged(first) else self.family.without_staging
         return ProgramWriter(family, gemm, device, areas)
@@ -363,40 +374,3 @@ def single_plan(gemm: Gemm) -> Plan:
     if isinstance(gemm.plan, Mixed):
         raise UnsupportedError(f"scheme {gemm.plan.scheme}: its blocks follow different plans; map each of them")
     return gemm.plan
-
-
-def refuse_schedule(name: str, gemm: Gemm) -> None:
-    """Raise UnsupportedError for a field of the record that no program of this dataflow supports."""
-    problem, schedule, epilogue, plan = gemm.problem, gemm.schedule, gemm.epilogue, single_plan(gemm)
-    lengths = schedule.slice_lengths(problem.k)
-    rounding = schedule.operand_rounding
-    roundings = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
-    is_sliced, has_regions = len(lengths) > 1, bool(schedule.regions)
-    refused = {
-        "k_permutation": schedule.k_permutation is not None,
-        "operand_rounding": rounding is not None and roundings != {rounding},
-        "start='c'": schedule.start == "c",
-        "merge_order": is_sliced and schedule.merge_order not in ("ascending", tuple(range(len(lengths)))),
-        "partial_format": is_sliced and schedule.partial_format is not None,
-        "merge_format": is_sliced and schedule.merge_format is not None,
-        "merge_into='output'": is_sliced and schedule.merge_into == "output",
-        "remainder='first' with promotion": schedule.remainder == "first" and _is_promoted(gemm, plan),
-        "sum": schedule.sum is not None,
-        "regions of stacks": has_regions and problem.matrices > 1,
-        "regions of images": has_regions and problem.image is not None,
-        "regions of slices": has_regions and is_sliced,
-        "regions of several products": has_regions and plan.products > 1,
-        "regions with promotion": has_regions and (schedule.promotion_k is not None or plan.k_group is not None),
-        "contraction": epilogue.contraction is not None,
-        "product_format": epilogue.product_format is not None,
-        "output_rounding": epilogue.output_rounding != "RNE",
-    }
-    for what, is_refused in refused.items():
-        if is_refused:
-            raise UnsupportedError(f"the {name} dataflow carries no {what}")
-
-
-def _is_promoted(gemm: Gemm, plan: Plan) -> bool:
-    """Whether sums of runs of K leave the unit."""
-    groups = (gemm.schedule.promotion_k, plan.k_group, *(term.k_group for term in plan.terms))
-    return plan.join == "group" or any(group is not None for group in groups)

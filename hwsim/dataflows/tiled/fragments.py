@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hwsim.dataflows.elementwise import VectorOps
-from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.tiled.buffers import Allocation, OperandBuffers, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.loads import KBlock, Rings, block_loads, emit_load
+from hwsim.dataflows.tiled.model import SIDES
 from hwsim.dataflows.tiled.split import make_pieces
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import StreamBuilder
@@ -90,3 +93,41 @@ class SplitFragments:
                 raw.popped(s)
                 for ring in targets.values():
                     ring.pushed(s)
+
+
+def allocate(space: Allocation, side: int) -> OperandBuffers:
+    """The buffers of A (0) or B (1) in registers: for each CTA of the core a block of K.
+
+    Every warp holds fragments of its own, so that a slot takes as many times the registers as warps share it.
+    """
+    design, blocking, registers = space.design, space.blocking, space.family.registers
+    letter, operand = SIDES[side], space.kernel.operands[side]
+    size = design.extent(side, design.step_k) * design.fragment_copies(side)
+    slots = blocking.stages * -(-blocking.k // design.step_k)
+    raw: RingBuffer | None = None
+    if operand.raw is not None:
+        raw = space.ring(f"{letter}raw.rf", registers, slots, size, operand.raw.format, synced=True)
+    taken = {p: space.ring(f"{letter}{p}.op", registers, slots, size, fmt) for p, fmt in operand.formats.items()}
+    return OperandBuffers(
+        stages={},
+        raw_stage=None,
+        landing={},
+        raw_landing=None,
+        raw=raw,
+        made={},
+        taken=taken,
+        ready=space.barrier(f"{letter}.op", slots),
+    )
+
+
+def check(design: KernelDesign) -> None:
+    """Raise InputError where the instruction does not read both operands from registers."""
+    if design.family.staged:
+        return
+    for side, name in enumerate(SIDES):
+        allowed = design.unit.places(side)
+        if allowed and design.family.registers not in allowed:
+            raise InputError(
+                f"staging = 'none': {design.unit_name} reads {name} from {' or '.join(allowed)}; allowed: an "
+                f"instruction whose operands are in registers"
+            )

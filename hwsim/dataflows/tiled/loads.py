@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.protocol import Features
+from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES, MatrixRef
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import Affine, GlobalTile, Sync
 from hwsim.program.quick import quick
 from hwsim.program.roles import Opcode
 
+FEATURES = Features(images=True)
 Rings = tuple[dict[int | None, RingBuffer], dict[int | None, RingBuffer]]
 
 
@@ -221,3 +225,51 @@ def _together(context: KernelContext, side: int, place: WorkTile) -> int:
         return spread
     sharing, cluster = (place.across, 1) if side == 0 else (place.along, place.cluster)
     return max(cluster, min(sharing, l2.coalesced_reads or 1))
+
+
+class LoadBuffers(NamedTuple):
+    """The buffers of A or B that loads fill, as OperandBuffers has them."""
+
+    stages: dict[int, RingBuffer]
+    raw_stage: RingBuffer | None
+    landing: dict[int, RingBuffer]
+    raw_landing: RingBuffer | None
+
+
+def allocate(space: Allocation, side: int) -> LoadBuffers:
+    """Stages in shared memory of A (0) or B (1), each of a block of K of every piece or of the unsplit operand; where a
+    family loads through registers, as much there for each CTA of a core.
+    """
+    design, family, blocking = space.design, space.family, space.blocking
+    letter, operand, raw = SIDES[side], space.kernel.operands[side], space.kernel.operands[side].raw
+    size, formats = design.extent(side, blocking.k), operand.formats
+    landing: dict[int, RingBuffer] = {}
+    raw_landing: RingBuffer | None = None
+
+    def stage(name: str, format: str, spread: int = 1) -> RingBuffer:
+        return space.ring(name, family.shared, blocking.stages, size, format, spread=spread)
+
+    def registers(name: str, format: str) -> RingBuffer:
+        return space.ring(name, family.registers, blocking.accumulators, size, format, synced=True)
+
+    if family.through_registers:
+        if raw is not None:
+            raw_landing = registers(f"{letter}raw.load", raw.format)
+        else:
+            landing = {p: registers(f"{letter}{p}.load", fmt) for p, fmt in formats.items()}
+        return LoadBuffers({p: stage(f"{letter}{p}", fmt) for p, fmt in formats.items()}, None, landing, raw_landing)
+    spread = design.spread(side)
+    if raw is not None:
+        return LoadBuffers({}, stage(f"{letter}raw", raw.format, spread), {}, None)
+    return LoadBuffers({p: stage(f"{letter}{p}", fmt, spread) for p, fmt in formats.items()}, None, {}, None)
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the loads do not carry: scales along K, metadata of sparsity, another order of K."""
+    problem = gemm.problem
+    return refusals.joined(
+        refusals.of_schedule(gemm.schedule, ("k_permutation",)),
+        refusals.formats(problem),
+        refusals.scales(problem, refusals.ALONG_K),
+        refusals.sparsity(problem),
+    )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.tiled import loads, operand_feed, products, promotion, split
 from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, TmemAccumulators, acquire, release
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.fragments import FragmentLoader, SplitFragments
@@ -22,6 +23,8 @@ from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiled.split import SplitOnLoad, SplitStages, Splitter
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.errors import UnsupportedError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import ZERO, Affine
 
@@ -218,3 +221,11 @@ def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemA
         sums=Sums(context),
         spill=spill,
     )
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the main loop and its parts do not carry."""
+    return refusals.of_parts(PARTS, gemm)
+
+
+PARTS = loads.refuses, split.refuses, operand_feed.refuses, products.refuses, promotion.refuses

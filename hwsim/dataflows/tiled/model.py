@@ -5,7 +5,7 @@ Data only, without sizes: hwsim.dataflows.tiled.kernel writes the instructions. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hwsim.gemm.layouts import StorageOrder
@@ -121,6 +121,13 @@ class TileEpilogue:
     def converts(self, accumulator: str) -> bool:
         """Whether the values of accumulators are converted before they are joined. accumulator: their format."""
         return accumulator != self.join_format
+
+    @property
+    def of_shared_tile(self) -> TileEpilogue:
+        """The epilogue of a tile whose K several CTAs share: of merged sums beta * C is contracted, not alpha."""
+        if self.c is None:
+            return self
+        return replace(self, fused="beta" if self.beta != 1 else "")
 
     @property
     def addend_roles(self) -> tuple[tuple[AddendRole, MatrixRef], ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from hwsim.dataflows.tiled.buffers import Allocation, Barrier, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.gemm import refusals
 from hwsim.gemm.layouts import K_MAJOR
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 from hwsim.program.quick import quick
@@ -143,3 +146,31 @@ class FragmentFeed:
 
     def block_done(self, s: StreamBuilder, sweep: int) -> None:
         pass
+
+
+class FeedBuffers(NamedTuple):
+    """The buffers from which the unit reads A or B, as OperandBuffers has them."""
+
+    taken: dict[int, RingBuffer]
+    ready: Barrier | None
+
+
+def allocate(space: Allocation, side: int) -> FeedBuffers:
+    """Fragments of A (0) or B (1) where the unit reads them; none where it reads the stages."""
+    design, family = space.design, space.family
+    letter, operand = SIDES[side], space.kernel.operands[side]
+    if operand.raw is not None and not family.through_registers:
+        memory = design.places[side]
+        slots = 2 * -(-space.blocking.k // design.step_k) if any(design.promoted) else 2
+    elif design.reads_fragments:
+        memory, slots = family.registers, 2
+    else:
+        return FeedBuffers({}, None)
+    size = design.extent(side, design.step_k)
+    taken = {p: space.ring(f"{letter}{p}.op", memory, slots, size, fmt) for p, fmt in operand.formats.items()}
+    return FeedBuffers(taken, space.barrier(f"{letter}.op", slots))
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the feed does not carry: scales and metadata that the instruction reads beside A and B."""
+    return refusals.joined(refusals.scales(gemm.problem, {"vector"}), refusals.sparsity(gemm.problem))

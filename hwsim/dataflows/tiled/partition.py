@@ -155,11 +155,9 @@ class Partition:
     @property
     def time_alone(self) -> str:
         """Why the program computes no bits; empty where it computes them."""
-        plan, problem, end = self.plan, self.gemm.problem, self.gemm.epilogue
+        plan, problem = self.plan, self.gemm.problem
         why = {
             f"{plan.arithmetic} sums": self.placeholder_ops,
-            "beta = 0 with a C": problem.has_c and not end.beta,
-            "C beside tiles whose K CTAs share": problem.has_c and bool(self.gemm.schedule.regions),
             "a convolution": problem.image is not None,
             "the exponents and sums of a convolution's rows": problem.image is not None and bool(self.vectors[0]),
         }
@@ -301,7 +299,7 @@ class Partition:
         if part.final:
             alpha, bias = end.alpha, problem.bias is not None
             row = BIAS if bias else ""
-            if problem.has_c:
+            if problem.has_c and end.beta:
                 if c is not None and end.beta != 1:
                     bias = True  # one more operation in place of the second addend
                 elif c is None:

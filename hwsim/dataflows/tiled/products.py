@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.operand_feed import BlockStep, OperandFeed
 from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 
@@ -141,3 +145,38 @@ def zero_at(levels: tuple[Span, ...]) -> ZeroAt:
         elif span.index.constant:
             return None
     return tuple(loops)
+
+
+def check(design: KernelDesign) -> None:
+    """Raise InputError or UnsupportedError where the instruction does not fit the blocking or the terms."""
+    unit, blocking = design.unit, design.blocking
+    if unit.core_count != blocking.cores:
+        raise InputError(
+            f"cta_group = {blocking.cores}: {design.device.name} has no such instruction like {design.unit_name}"
+        )
+    if blocking.k % unit.k and not all(design.promotes_in_block):
+        raise InputError(f"tile k = {blocking.k}; allowed: multiples of {unit.k}, as {design.unit_name} takes")
+    scaled = any(stage.scale_exponent for term in design.kernel.terms for stage in term.stages)
+    if scaled and unit.scale_input_d is None:
+        raise UnsupportedError(
+            f"device {design.device.name}: {design.unit_name} does not scale its accumulator (scale-input-d)"
+        )
+
+
+def check_streams(design: KernelDesign, longest_k: int) -> None:
+    """Raise UnsupportedError for an accumulator that is scaled between blocks of K."""
+    for term, short in zip(design.kernel.terms, design.promotes_in_block, strict=True):
+        if not short and any(stage.scale_exponent for stage in term.stages):
+            raise UnsupportedError("an accumulator is scaled between stages within one block of K only")
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the products do not carry: a sum that starts at C or is written out, scales and sparsity inside
+    the instruction.
+    """
+    schedule = gemm.schedule
+    return refusals.joined(
+        refusals.named({"start='c'": schedule.start == "c", "sum": schedule.sum is not None}),
+        refusals.scales(gemm.problem, {"vector"}),
+        refusals.sparsity(gemm.problem),
+    )

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows import records
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
-from hwsim.dataflows.reductions import Reduction
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
-from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import BIAS, KernelTerms, Partition, piece_name
+from hwsim.dataflows.tiled.parts import designed, kernel_buffers
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.dataflows.tiled.storage import recorded_orders
@@ -173,14 +173,14 @@ class ProgramWriter:
         self.arrays.update({stored.name: stored, seen.name: seen})
         return stored
 
-    def _pass(self, work: Pass | Reduction) -> None:
+    def _pass(self, work: Pass | LineReduction) -> None:
         self.kernels.append(lower_pass(work, self.device))
 
     # --- kernels -----------------------------------------------------------------------------------------------
 
     def _gemm(self, part: KernelTerms, kernel: GemmKernel, mapping: KernelMapping) -> None:
         """One GEMM kernel, and the merge of its slices."""
-        design = KernelDesign(self.device, self.family, kernel, blocking_of(mapping))
+        design = designed(self.device, self.family, kernel, blocking_of(mapping))
         scheduler = self.scheduler(mapping)
         self._declare(kernel.epilogue.target, len(self.lengths) if kernel.epilogue.partial else 1)
         for matrix in kernel.epilogue.partial:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hwsim.dataflows.tiled.buffers import Allocation, SpillBarriers
 from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.operand_feed import BlockStep
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import UnsupportedError
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import CORE, ZERO, GlobalTile, LocalTile, Sync, variable
 
@@ -79,3 +82,22 @@ class Spill:
             own = one.ring.whole(place.m, place.n).part(place.m - rows, rows)
             found.append((own, GlobalTile(LOCAL, first + t * most, ZERO, rows, place.n)))
         return found
+
+
+def allocate(space: Allocation) -> SpillBarriers | None:
+    """Barriers alone: the rows are the accumulators' own, in registers and in local memory (see `LOCAL`)."""
+    if not space.blocking.spilled:
+        return None
+    return SpillBarriers(space.barrier("spill", 1), space.barrier("local", 1))
+
+
+def check(design: KernelDesign) -> None:
+    """Raise UnsupportedError where accumulators that spill are not what lives in registers for all of K."""
+    if not design.blocking.spilled:
+        return
+    if not design.in_registers:
+        raise UnsupportedError(f"spill: the accumulators of {design.unit_name} are in {design.c_memory}")
+    if design.kernel.rest_first_of is not None:
+        raise UnsupportedError("spill: the rest of K first; kernels that spill take K in order")
+    if any(design.promoted):
+        raise UnsupportedError("spill: terms that are added outside the unit; sums in the unit alone are spilled")

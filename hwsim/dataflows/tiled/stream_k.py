@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hwsim.dataflows.protocol import Features
 from hwsim.dataflows.rectangles import rectangles
 from hwsim.dataflows.tiles import (
     CoreWaves,
@@ -27,16 +28,19 @@ from hwsim.dataflows.tiles import (
     tile_grids_at,
 )
 from hwsim.errors import UnsupportedError
+from hwsim.gemm import refusals
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.program.ir import CORE, Affine, one_of, variable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Schedule
     from hwsim.gemm.summation import Region
     from hwsim.program.builder import StreamBuilder
 
+FEATURES = Features(stacks=True)
 KPart = tuple[int, int]
 SumTree = Chain | Reduction
 
@@ -282,3 +286,19 @@ def _alike(waves: Sequence[tuple[int, ...]], is_taken: Sequence[bool]) -> list[C
         else:
             found.append(CoreWaves(core, 1, own))
     return found
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record tiles whose K CTAs share do not carry: they are of one product, in one chain a part."""
+    problem, schedule, plan = gemm.problem, gemm.schedule, gemm.single
+    if not schedule.regions:
+        return ""
+    return refusals.named(
+        {
+            "regions of stacks": problem.matrices > 1,
+            "regions of images": problem.image is not None,
+            "regions of slices": len(schedule.slice_lengths(problem.k)) > 1,
+            "regions of several products": plan.products > 1,
+            "regions with promotion": schedule.promotion_k is not None or plan.k_group is not None,
+        }
+    )

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hwsim.dataflows.elementwise import VectorOps, evaluate
+from hwsim.dataflows.protocol import Features
 from hwsim.dataflows.tiled.accumulators import (
     RegisterAccumulators,
     RowChunk,
@@ -17,7 +19,7 @@ from hwsim.dataflows.tiled.accumulators import (
     is_complete,
     row_chunks,
 )
-from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
 from hwsim.dataflows.tiled.model import AddendRole, MatrixRef
@@ -25,9 +27,13 @@ from hwsim.dataflows.tiled.promotion import Sums
 from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue
 from hwsim.dataflows.tiled.split_k_reduction import add_c, add_previous, conversion
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import Expression, OperandSum, TermValue
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import Affine, AnyTile, GlobalTile, LocalTile, Sync
+
+FEATURES = Features(epilogue=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +199,7 @@ class ElementwiseEpilogue:
     ) -> None:
         """Emit target = cast(alpha * (earlier + (value + scale * previous) * powers) + beta * C + bias)."""
         epilogue = self.context.design.kernel.epilogue
+        epilogue = epilogue if place.share is None else epilogue.of_shared_tile
         scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
         is_scaled = epilogue.alpha != 1 and epilogue.fused != "alpha"
         is_apart = epilogue.value is not None and epilogue.join_format != epilogue.format
@@ -299,3 +306,47 @@ def _target(context: KernelContext, place: WorkTile, matrix: MatrixRef, rows: Ro
     if context.design.kernel.epilogue.partial:
         row = row + place.slice * (context.matrices * context.sizes[0])
     return GlobalTile(matrix.name, row, place.col, rows.count, place.n)
+
+
+class EpilogueBuffers(NamedTuple):
+    """The buffers of the epilogue, as KernelBuffers has them."""
+
+    out: RingBuffer | None
+    scratch: tuple[RingBuffer, ...]
+    addends: tuple[RingBuffer, ...]
+    powers: RingBuffer | None
+    staging: RingBuffer | None
+
+
+def allocate(space: Allocation) -> EpilogueBuffers:
+    """Some rows of C: in registers the result, scratch and addends; in shared memory where results go through it."""
+    design, end, registers = space.design, space.kernel.epilogue, space.family.registers
+    size = design.chunk_rows * space.blocking.n
+    out: RingBuffer | None = None
+    scratch: tuple[RingBuffer, ...] = ()
+    addends: tuple[RingBuffer, ...] = ()
+    powers: RingBuffer | None = None
+    staging: RingBuffer | None = None
+    if not design.stores_accumulators:
+        wide = size * (end.words if end.placeholder_ops else 1)
+        out = space.ring("out", registers, 2, wide, design.out_format, synced=True)
+        formats = () if end.placeholder_ops else design.epilogue_scratch
+        scratch = tuple(space.ring(f"end{i}", registers, 1, size, fmt) for i, fmt in enumerate(formats))
+        if end.powers is not None:
+            powers = space.ring("power", registers, 1, size, "int32")
+        addends = tuple(
+            space.ring(name, registers, 2, size, matrix.format, synced=True)
+            for name, matrix in zip(("c", "c.in", "c.in2"), end.addends, strict=False)
+        )
+    if space.family.store_shared:
+        staged = design.accumulator if design.stores_accumulators else end.target.format
+        staging = space.ring("out.sh", space.family.shared, 2, size, staged, synced=True)
+    return EpilogueBuffers(out, scratch, addends, powers, staging)
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the epilogue does not carry: fusions and roundings other than its own, scales of whole sums."""
+    return refusals.joined(
+        refusals.of_epilogue(gemm.epilogue, ("contraction", "product_format", "output_rounding")),
+        refusals.scales(gemm.problem, refusals.SUMS),
+    )

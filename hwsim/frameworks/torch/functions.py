@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
@@ -438,6 +438,27 @@ def _is_window(steps: list[int], around: list[int], gaps: list[int], groups: int
     return min(steps) > 0 and min(around) >= 0 and min(gaps) > 0 and groups > 0
 
 
+class _Images(NamedTuple):
+    """The image of a convolution as a batch; is_single: it was given without one."""
+
+    batch: Tensor
+    is_single: bool
+
+    def like_given(self, result: Tensor) -> Tensor:
+        """A result for the batch as one for the image that was given."""
+        return result.squeeze(0) if self.is_single else result
+
+
+def _images(count: int, input: Tensor, weight: Tensor, bias: Tensor | None) -> _Images | None:
+    """The image of a convolution of `count` spatial dimensions; None where hwsim does not take the operands."""
+    if not takes(input, weight, *(() if bias is None else (bias,))):
+        return None
+    if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
+        return None  # PyTorch says what is wrong, here and in what follows
+    is_single = input.dim() == count + 1
+    return _Images(input.unsqueeze(0) if is_single else input, is_single)
+
+
 def convolution(count: int) -> Callable[..., Tensor | None]:
     """torch.nn.functional.conv1d, conv2d or conv3d: `count` spatial dimensions."""
 
@@ -451,13 +472,10 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor | None:
-        if not takes(input, weight, *(() if bias is None else (bias,))):
+        images = _images(count, input, weight, bias)
+        if images is None:
             return None
-        if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
-            return None  # here and below PyTorch says what is wrong
-        is_single = input.dim() == count + 1
-        image = input.unsqueeze(0) if is_single else input
-        steps, gaps = _tuple(stride, count), _tuple(dilation, count)
+        image, steps, gaps = images.batch, _tuple(stride, count), _tuple(dilation, count)
         if padding == "valid":
             around = [0] * count
         elif padding == "same":
@@ -481,7 +499,7 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
         image_out: Tensor = operators.call(
             "convolution", image, weight, bias, steps, around, gaps, groups, caller.key, caller.layer, "forward"
         )
-        return image_out.squeeze(0) if is_single else image_out
+        return images.like_given(image_out)
 
     return conv
 
@@ -500,12 +518,10 @@ def conv_transpose(count: int) -> Callable[..., Tensor | None]:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor | None:
-        if not takes(input, weight, *(() if bias is None else (bias,))):
+        images = _images(count, input, weight, bias)
+        if images is None:
             return None
-        if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
-            return None  # here and below PyTorch says what is wrong
-        is_single = input.dim() == count + 1
-        image = input.unsqueeze(0) if is_single else input
+        image = images.batch
         steps, around, more, gaps = (_tuple(v, count) for v in (stride, padding, output_padding, dilation))
         if not _is_window(steps, around, gaps, groups) or image.shape[1] != weight.shape[0]:
             return None
@@ -523,7 +539,7 @@ def conv_transpose(count: int) -> Callable[..., Tensor | None]:
         )
         if bias is not None:
             image_out = image_out + bias.reshape(-1, *(1 for _ in out))
-        return image_out.squeeze(0) if is_single else image_out
+        return images.like_given(image_out)
 
     return conv
 
