@@ -33,21 +33,21 @@ cdef enum:
     ARRAY = 0      # a global array at the kernel's begin
     ZERO = 1       # memory that nobody wrote
     RESULT = 2     # of an instruction
-    PATCHWORK = 3  # of several values, beside or over one another
+    OVERLAY = 3  # several values, beside or over one another
     VALUE_HEAD = 4
     OPERAND = 4
     VALUE_COLUMNS = 36
     ROWS_FIXED = 1  # bits of a tile's axes
     COLS_FIXED = 2
 
-# Value: kind; array, form of the instruction, or first patch; axes (2 bits for each operand: its rows, its columns are
-# the same for all regions); number of operands or patches; operands: 8 x (value, row, column, length along the fixed
+# Value: kind; array, form of the instruction, or first layer; axes (2 bits for each operand: its rows, its columns are
+# the same for all regions); number of operands or layers; operands: 8 x (value, row, column, length along the fixed
 # axis). The element (i, j) of a value takes the element (row + i, column + j) of an operand, or (row, column) and on
-# along a fixed axis. Of a patchwork the operands are: rows, columns, layout.
-# Patch, store: layout (of a store: array), row, column, rows, columns, value, row and column of the value's element at
+# along a fixed axis. Of a overlay the operands are: rows, columns, layout.
+# Layer, store: layout (of a store: array), row, column, rows, columns, value, row and column of the value's element at
 # row 0, column 0.
 cdef enum:
-    PATCH_COLUMNS = 8
+    LAYER_COLUMNS = 8
 
 cdef struct Held:
     i64 value, row, col
@@ -61,12 +61,12 @@ cdef struct Dyn:
 
 # What a rectangle of a slot, or of an array that the kernel writes and reads, holds. value_row, value_col: the value's
 # element at row 0, column 0 of the layout. begin, end: its first byte, and the byte after its last; bytes: of its codes.
-cdef struct Patch:
+cdef struct Layer:
     i64 layout, row, col, rows, cols, value, value_row, value_col, begin, end, bytes
 
-# Patches in the order in which they were written.
+# Layers in the order in which they were written.
 cdef struct Store:
-    Patch* patches
+    Layer* layers
     i64 size, room
 
 cdef struct Vector:
@@ -94,23 +94,23 @@ cdef object _array(Vector* v, i64 columns):
     return out.reshape(-1, columns)
 
 
-cdef bint _meet(const Patch* x, const Patch* y):
-    """Whether two patches of one layout overlap."""
+cdef bint _meet(const Layer* x, const Layer* y):
+    """Whether two layers of one layout overlap."""
     return (x.row < y.row + y.rows and y.row < x.row + x.rows and x.col < y.col + y.cols and y.col < x.col + x.cols)
 
 
-cdef bint _is_within(const Patch* x, const Patch* y):
+cdef bint _is_within(const Layer* x, const Layer* y):
     """Whether x, of y's layout, lies within y."""
     return (x.row >= y.row and x.row + x.rows <= y.row + y.rows and x.col >= y.col
             and x.col + x.cols <= y.col + y.cols)
 
 
-cdef bint _overlap(const Patch* x, const Patch* y):
+cdef bint _overlap(const Layer* x, const Layer* y):
     return _meet(x, y) if x.layout == y.layout else x.begin < y.end and y.begin < x.end
 
 
-cdef bint _cut(Patch* old, const Patch* new):
-    """Take the new patch, of the same layout, off the old one where a rectangle remains."""
+cdef bint _cut(Layer* old, const Layer* new):
+    """Take the new layer, of the same layout, off the old one where a rectangle remains."""
     cdef i64 end
     if new.col <= old.col and new.col + new.cols >= old.col + old.cols:
         end = old.row + old.rows
@@ -135,8 +135,8 @@ cdef bint _cut(Patch* old, const Patch* new):
     return False
 
 
-cdef bint _joins(Patch* new, const Patch* old):
-    """Grow the new patch by the old one where both are regions of one value that make one rectangle."""
+cdef bint _joins(Layer* new, const Layer* old):
+    """Grow the new layer by the old one where both are regions of one value that make one rectangle."""
     if (old.layout != new.layout or old.value != new.value or old.value_row != new.value_row
             or old.value_col != new.value_col):
         return False
@@ -234,7 +234,7 @@ cdef class Coalescer:
     cdef i64 n_engines, n_slots, n_arrays
     cdef Store* slots
     cdef Store* logs
-    cdef Vector values, patches, stores, is_free
+    cdef Vector values, layers, stores, is_free
     cdef i64 n_values
     cdef i64* buckets       # number of a value + 1, by hash
     cdef i64 n_buckets
@@ -282,9 +282,9 @@ cdef class Coalescer:
     def __dealloc__(self):
         cdef i64 i
         for i in range(self.n_slots if self.slots else 0):
-            free(self.slots[i].patches)
+            free(self.slots[i].layers)
         for i in range(self.n_arrays if self.logs else 0):
-            free(self.logs[i].patches)
+            free(self.logs[i].layers)
         free(self.slots)
         free(self.logs)
         free(self.queues)
@@ -293,7 +293,7 @@ cdef class Coalescer:
         free(self.semaphores)
         free(self.buckets)
         free(self.values.data)
-        free(self.patches.data)
+        free(self.layers.data)
         free(self.stores.data)
         free(self.is_free.data)
 
@@ -335,20 +335,20 @@ cdef class Coalescer:
                 raise RuntimeError("deadlock")
 
     def tables(self):
-        """(values, patches, stores), int64 arrays."""
+        """(values, layers, stores), int64 arrays."""
         cdef i64 i, j
         cdef Vector stores
         cdef i64* row
-        cdef Patch* patch
+        cdef Layer* layer
         for i in range(self.n_arrays):
             for j in range(self.logs[i].size):
-                patch = &self.logs[i].patches[j]
-                row = _more(&self.stores, PATCH_COLUMNS)
-                row[0], row[1], row[2], row[3], row[4] = i, patch.row, patch.col, patch.rows, patch.cols
-                row[5], row[6], row[7] = patch.value, patch.value_row, patch.value_col
+                layer = &self.logs[i].layers[j]
+                row = _more(&self.stores, LAYER_COLUMNS)
+                row[0], row[1], row[2], row[3], row[4] = i, layer.row, layer.col, layer.rows, layer.cols
+                row[5], row[6], row[7] = layer.value, layer.value_row, layer.value_col
             self.logs[i].size = 0
-        return (_array(&self.values, VALUE_COLUMNS), _array(&self.patches, PATCH_COLUMNS),
-                _array(&self.stores, PATCH_COLUMNS))
+        return (_array(&self.values, VALUE_COLUMNS), _array(&self.layers, LAYER_COLUMNS),
+                _array(&self.stores, LAYER_COLUMNS))
 
     cdef bint _issue(self, _Walker walker) except -1:
         """Put the stream's next instruction into its engine's queue; False when it cannot go on."""
@@ -439,7 +439,7 @@ cdef class Coalescer:
             raise MemoryError
         for number in range(self.n_values):
             row = self.values.data + number * VALUE_COLUMNS
-            if row[0] == PATCHWORK:
+            if row[0] == OVERLAY:
                 continue
             count = VALUE_HEAD + OPERAND * (row[3] if row[0] == RESULT else 1)
             mixed = 1469598103934665603u
@@ -454,17 +454,17 @@ cdef class Coalescer:
         self.buckets, self.n_buckets = buckets, size
         return 0
 
-    cdef Patch _patch(self, Dyn* dyn, i64 t):
+    cdef Layer _layer(self, Dyn* dyn, i64 t):
         """The rectangle of a tile, without a value."""
-        cdef Patch patch
+        cdef Layer layer
         cdef i64 row = self.instr[dyn.instr, 3] + t, width = self.widths[row], size = self.code_bytes[row]
-        memset(&patch, 0, sizeof(patch))
-        patch.layout, patch.row, patch.col = self.layouts[row], dyn.row[t], dyn.col[t]
-        patch.rows, patch.cols = self.tile[row, 2], self.tile[row, 3]
-        patch.begin = (patch.row * width + patch.col) * size
-        patch.end = ((patch.row + patch.rows - 1) * width + patch.col + patch.cols) * size
-        patch.bytes = patch.rows * patch.cols * size
-        return patch
+        memset(&layer, 0, sizeof(layer))
+        layer.layout, layer.row, layer.col = self.layouts[row], dyn.row[t], dyn.col[t]
+        layer.rows, layer.cols = self.tile[row, 2], self.tile[row, 3]
+        layer.begin = (layer.row * width + layer.col) * size
+        layer.end = ((layer.row + layer.rows - 1) * width + layer.col + layer.cols) * size
+        layer.bytes = layer.rows * layer.cols * size
+        return layer
 
     cdef Store* _store(self, Dyn* dyn, i64 t):
         """The memory that tile `t` is a part of; NULL for an array that the kernel does not both write and read."""
@@ -479,19 +479,19 @@ cdef class Coalescer:
         cdef bint is_global = self.tile[row, 0] == TILE_GLOBAL
         cdef Held held
         cdef Store* store = self._store(dyn, t)
-        cdef Patch wanted
-        cdef Patch* patch
+        cdef Layer wanted
+        cdef Layer* layer
         if store != NULL:
-            wanted = self._patch(dyn, t)
+            wanted = self._layer(dyn, t)
             i = store.size - 1
             while i >= 0:
-                patch = &store.patches[i]
-                if _overlap(patch, &wanted):
-                    if patch.layout != wanted.layout or not _is_within(&wanted, patch):
-                        return self._patchwork(store, &wanted, self.tile[row, 1] if is_global else self.n_arrays,
+                layer = &store.layers[i]
+                if _overlap(layer, &wanted):
+                    if layer.layout != wanted.layout or not _is_within(&wanted, layer):
+                        return self._overlay(store, &wanted, self.tile[row, 1] if is_global else self.n_arrays,
                                                not is_global)
-                    held.value = patch.value
-                    held.row, held.col = wanted.row + patch.value_row, wanted.col + patch.value_col
+                    held.value = layer.value
+                    held.row, held.col = wanted.row + layer.value_row, wanted.col + layer.value_col
                     return held
                 i -= 1
         if is_global:
@@ -500,28 +500,28 @@ cdef class Coalescer:
             held.value, held.row, held.col = self.n_arrays, 0, 0
         return held
 
-    cdef Held _patchwork(self, Store* store, const Patch* wanted, i64 below, bint kept) except *:
-        """A value of its own for a rectangle that several patches cover, or one of another layout. below: the value
-        where there are none. kept: whether the memory holds it from now on as one patch.
+    cdef Held _overlay(self, Store* store, const Layer* wanted, i64 below, bint kept) except *:
+        """A value of its own for a rectangle that several layers cover, or one of another layout. below: the value
+        where there are none. kept: whether the memory holds it from now on as one layer.
         """
         cdef i64 row[VALUE_COLUMNS]
         cdef i64* out
-        cdef i64 i, first = self.patches.size // PATCH_COLUMNS, count = 1
-        cdef Patch* patch
-        cdef Patch made
+        cdef i64 i, first = self.layers.size // LAYER_COLUMNS, count = 1
+        cdef Layer* layer
+        cdef Layer made
         cdef Held held
-        out = _more(&self.patches, PATCH_COLUMNS)
+        out = _more(&self.layers, LAYER_COLUMNS)
         out[0], out[1], out[2], out[3], out[4] = wanted.layout, wanted.row, wanted.col, wanted.rows, wanted.cols
         out[5], out[6], out[7] = below, 0, 0
         for i in range(store.size):
-            patch = &store.patches[i]
-            if _overlap(patch, wanted):
-                out = _more(&self.patches, PATCH_COLUMNS)
-                out[0], out[1], out[2], out[3], out[4] = patch.layout, patch.row, patch.col, patch.rows, patch.cols
-                out[5], out[6], out[7] = patch.value, patch.value_row, patch.value_col
+            layer = &store.layers[i]
+            if _overlap(layer, wanted):
+                out = _more(&self.layers, LAYER_COLUMNS)
+                out[0], out[1], out[2], out[3], out[4] = layer.layout, layer.row, layer.col, layer.rows, layer.cols
+                out[5], out[6], out[7] = layer.value, layer.value_row, layer.value_col
                 count += 1
         memset(row, 0, sizeof(row))
-        row[0], row[1], row[3] = PATCHWORK, first, count
+        row[0], row[1], row[3] = OVERLAY, first, count
         held.value, held.row, held.col = self._append(row, False), 0, 0
         if kept:
             made = wanted[0]
@@ -533,26 +533,26 @@ cdef class Coalescer:
         """Tile `t` holds this region from now on."""
         cdef i64 row = self.instr[dyn.instr, 3] + t
         cdef Store* store = self._store(dyn, t)
-        cdef Patch patch = self._patch(dyn, t)
+        cdef Layer layer = self._layer(dyn, t)
         cdef i64* out
-        patch.value = held.value
+        layer.value = held.value
         if not self.is_free.data[held.value]:
-            patch.value_row, patch.value_col = held.row - patch.row, held.col - patch.col
+            layer.value_row, layer.value_col = held.row - layer.row, held.col - layer.col
         if store != NULL:
-            return self._put(store, patch)
-        out = _more(&self.stores, PATCH_COLUMNS)
-        out[0], out[1], out[2], out[3], out[4] = self.tile[row, 1], patch.row, patch.col, patch.rows, patch.cols
-        out[5], out[6], out[7] = patch.value, patch.value_row, patch.value_col
+            return self._put(store, layer)
+        out = _more(&self.stores, LAYER_COLUMNS)
+        out[0], out[1], out[2], out[3], out[4] = self.tile[row, 1], layer.row, layer.col, layer.rows, layer.cols
+        out[5], out[6], out[7] = layer.value, layer.value_row, layer.value_col
         return 0
 
-    cdef int _put(self, Store* store, Patch new) except -1:
-        """Append a patch; what it covers goes, and what it continues becomes one with it."""
+    cdef int _put(self, Store* store, Layer new) except -1:
+        """Append a layer; what it covers goes, and what it continues becomes one with it."""
         cdef i64 i, j, kept = 0
-        cdef Patch* old
-        cdef Patch* grown
+        cdef Layer* old
+        cdef Layer* grown
         cdef bint is_free
         for i in range(store.size):
-            old = &store.patches[i]
+            old = &store.layers[i]
             if old.layout == new.layout:
                 if _is_within(old, &new):
                     continue
@@ -560,30 +560,30 @@ cdef class Coalescer:
                     _cut(old, &new)
             elif old.begin >= new.begin and old.end <= new.end and new.end - new.begin == new.bytes:
                 continue
-            store.patches[kept] = old[0]
+            store.layers[kept] = old[0]
             kept += 1
         store.size = kept
         i = store.size - 1
         while i >= 0:
-            old = &store.patches[i]
+            old = &store.layers[i]
             is_free = True
             j = i + 1
             if old.layout == new.layout and old.value == new.value:
                 while j < store.size and is_free:  # nothing newer lies over the old one
-                    is_free = not _overlap(&store.patches[j], old)
+                    is_free = not _overlap(&store.layers[j], old)
                     j += 1
                 if is_free and _joins(&new, old):
                     for j in range(i, store.size - 1):
-                        store.patches[j] = store.patches[j + 1]
+                        store.layers[j] = store.layers[j + 1]
                     store.size -= 1
                     i = store.size
             i -= 1
         if store.size == store.room:
-            grown = <Patch*>realloc(store.patches, (2 * store.room + 4) * sizeof(Patch))
+            grown = <Layer*>realloc(store.layers, (2 * store.room + 4) * sizeof(Layer))
             if grown == NULL:
                 raise MemoryError
-            store.patches, store.room = grown, 2 * store.room + 4
-        store.patches[store.size] = new
+            store.layers, store.room = grown, 2 * store.room + 4
+        store.layers[store.size] = new
         store.size += 1
         return 0
 

@@ -31,4 +31,4 @@ class Coalescer:
         """Execute a core of a group. Raises RuntimeError when nothing can go on (the program deadlocks)."""
 
     def tables(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(values, patches, stores), whose columns coalesce.pyx names. After the last core."""
+        """(values, layers, stores), whose columns coalesce.pyx names. After the last core."""

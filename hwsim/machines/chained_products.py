@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Codes = NDArray[Any]
 Reader = Callable[["ChainedProduct"], RoleCodes]
-ARRANGED_BYTES = 1 << 23  # of operands that are stored one after the other for one call
+CONCATENATED_BYTES = 1 << 23  # of operands that are stored one after the other for one call
 SHORT = 128  # elements of K, up to which products are
 
 
@@ -97,7 +97,7 @@ class ChainedProducts:
             scale: int | Codes = products[0].scale if value is not None else 0
             if len(operands) > 1:
                 depths = [-(-one.k // self.model.k) * self.model.k for one in products]
-                parts: list[RoleCodes] = [_arranged(operands, depths)]
+                parts: list[RoleCodes] = [_concatenated(operands, depths)]
                 scale = self._scales(depths, [int(scale), *(one.scale for one in products[1:])])
             else:
                 parts = in_steps(operands[0], self.model.k, self.spec.scale_block)
@@ -122,7 +122,7 @@ class ChainedProducts:
         first, k = self.products[at], a.shape[1]
         if k > SHORT or operands.keys() != {"a", "b"} or (first.scale and not self.divides):
             return ()
-        most, end = ARRANGED_BYTES // ((len(a) + b.shape[1]) * a.itemsize), at + 1
+        most, end = CONCATENATED_BYTES // ((len(a) + b.shape[1]) * a.itemsize), at + 1
         while end < len(self.products):
             one = self.products[end]
             k += one.k
@@ -132,7 +132,7 @@ class ChainedProducts:
         return self.products[at + 1 : end]
 
     def _scales(self, depths: Sequence[int], scales: Sequence[int]) -> int | Codes:
-        """scale_d of arranged products: the exponent for each step; 0 where all are."""
+        """scale_d of concatenated products: the exponent for each step; 0 where all are."""
         if not any(scales):
             return 0
         terms = self.spec.unit.terms
@@ -144,7 +144,7 @@ class ChainedProducts:
         return by_step
 
 
-def _arranged(operands: Sequence[RoleCodes], depths: Sequence[int]) -> RoleCodes:
+def _concatenated(operands: Sequence[RoleCodes], depths: Sequence[int]) -> RoleCodes:
     """A and B of several products one after the other along K, each padded with zeros to its depth."""
     a, b = operands[0]["a"], operands[0]["b"]
     k = sum(depths)

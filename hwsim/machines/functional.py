@@ -94,7 +94,7 @@ class _KernelRun:
         self.instrs, self.tiles = values.forms, [[format_of(name) for name in names] for names in values.formats]
         self.read_arrays = [arrays[name] for name in self.names]
         self.written: dict[int, Codes] = {}
-        self.kept: dict[int, list[tuple[Area, Codes]]] = {}
+        self.materialized: dict[int, list[tuple[Area, Codes]]] = {}
         self.constants: dict[int, Codes] = {}
 
     def run(self, threads: int) -> None:
@@ -122,21 +122,21 @@ class _KernelRun:
         for targets in group.stored.values():
             for target in targets:
                 self._target(target.array)  # before threads ask for it
-        if group.patchwork is not None:
+        if group.overlay is not None:
             (region,) = group.regions
-            codes = self._patchwork(group.patchwork)
-            self._deliver(group, group.patchwork, region, codes)
-            self.kept[group.patchwork] = [(region, codes)]
+            codes = self._overlay(group.overlay)
+            self._deliver(group, group.overlay, region, codes)
+            self.materialized[group.overlay] = [(region, codes)]
         else:
             for value in group.results:
                 dtype = code_dtype(self.tiles[self.forms[value]][0])
-                if value in group.kept:
-                    self.kept[value] = [
+                if value in group.materialized:
+                    self.materialized[value] = [
                         (region, self.backend.empty((region.rows, region.cols), dtype)) for region in group.regions
                     ]
             self._panels(group, threads)
         for value in group.unused:
-            del self.kept[value]
+            del self.materialized[value]
 
     def _panels(self, group: Group, threads: int) -> None:
         """Compute a group, with threads over panels, or over the rows of products where there are few panels."""
@@ -175,8 +175,8 @@ class _KernelRun:
                     del made[other]
         for value, number in group.results.items():
             self._deliver(group, value, panel, made[number])
-            if value in group.kept:
-                for region, codes in self.kept[value]:
+            if value in group.materialized:
+                for region, codes in self.materialized[value]:
                     if region.covers(panel):
                         codes[_slices(panel.moved(-region.row, -region.col))] = made[number]
 
@@ -233,39 +233,39 @@ class _KernelRun:
             one = self.constants[value] if value in self.constants else self.backend.zeros((1, 1), dtype)
             same: Codes = np.broadcast_to(one, (region.rows, region.cols))
             return same
-        for own, codes in self.kept[value]:
+        for own, codes in self.materialized[value]:
             if own.covers(region):
                 inner: Codes = codes[_slices(region.moved(-own.row, -own.col))]
                 return inner
-        out = np.empty_like(self.kept[value][0][1], shape=(region.rows, region.cols))
-        for own, codes in self.kept[value]:
+        out = np.empty_like(self.materialized[value][0][1], shape=(region.rows, region.cols))
+        for own, codes in self.materialized[value]:
             part = own.meet(region)
             if part is not None:
                 out[_slices(part.moved(-region.row, -region.col))] = codes[_slices(part.moved(-own.row, -own.col))]
         return out
 
-    def _patchwork(self, value: int) -> Codes:
-        """The codes of a patchwork: patches laid over one another, in the bytes of a slot where they are of one."""
+    def _overlay(self, value: int) -> Codes:
+        """The codes of a overlay: layers laid over one another, in the bytes of a slot where they are of one."""
         first, count = self.plan.values.values[value, [1, 3]].tolist()
-        patches = self.plan.values.patches[first : first + count].tolist()
-        layout, *place = patches[0][:5]
+        layers = self.plan.values.layers[first : first + count].tolist()
+        layout, *place = layers[0][:5]
         wanted = Area(*place)
         name, width = self.plan.values.layouts[layout]
         if not width:  # a global array
             out = self.backend.empty((wanted.rows, wanted.cols), code_dtype(format_of(name)))
-            for _, *place, source, row, col in patches:
+            for _, *place, source, row, col in layers:
                 part = Area(*place).meet(wanted)
                 if part is not None:
                     codes = self._codes_of(source, part.moved(row, col), out.dtype)
                     out[_slices(part.moved(-wanted.row, -wanted.col))] = codes
             return out
-        layouts = [self.plan.values.layouts[patch[0]] for patch in patches]
+        layouts = [self.plan.values.layouts[layer[0]] for layer in layers]
         size = max(
-            (patch[1] + patch[3]) * own * code_dtype(format_of(fmt)).itemsize
-            for patch, (fmt, own) in zip(patches, layouts, strict=True)
+            (layer[1] + layer[3]) * own * code_dtype(format_of(fmt)).itemsize
+            for layer, (fmt, own) in zip(layers, layouts, strict=True)
         )
         memory = self.backend.zeros((size,), np.uint8)
-        for (_, *place, source, row, col), (fmt, own) in zip(patches, layouts, strict=True):
+        for (_, *place, source, row, col), (fmt, own) in zip(layers, layouts, strict=True):
             part, dtype = Area(*place), code_dtype(format_of(fmt))
             _in_slot(memory, part, own, dtype)[...] = self._codes_of(source, part.moved(row, col), dtype)
         return _in_slot(memory, wanted, width, code_dtype(format_of(name))).copy()

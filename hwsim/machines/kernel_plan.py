@@ -1,8 +1,8 @@
 """In which order, and over which regions, the values of a kernel are computed.
 
-Values that are stored, or that other values read whole (the operands of products), are kept. Values that are kept over
-the same regions are computed together, panel by panel, with everything between them in temporary arrays. The module
-knows values and matrix instructions; it knows no codes.
+Values that are stored, or that other values read whole (the operands of products), are materialized: computed over all
+regions that are needed, and stored. Values over the same regions are computed together, panel by panel, with everything
+between them in temporary arrays. The module knows values and matrix instructions; it knows no codes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hwsim.machines.kernel_values import (
     COLS_FIXED,
     HEAD,
     OPERAND,
-    PATCHWORK,
+    OVERLAY,
     RESULT,
     ROWS_FIXED,
     ZERO,
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from hwsim.program.ir import GlobalArray, Kernel
 
 PANEL_ELEMENTS = 1 << 18  # of a panel of products, at most where its columns are fewer
-KERNELS, VALUES = 256, 1 << 16  # of which plans are kept, at most
+KERNELS, VALUES = 256, 1 << 16  # of which plans are cached, at most
 
 
 @dataclass(frozen=True, slots=True)
 class PanelSource:
     """What a step reads for a panel. value: its number; step: the earlier step of the group that computes it (None: a
-    value that is kept, a global array, or memory that nobody wrote).
+    value that is materialized, a global array, or memory that nobody wrote).
 
     The region begins at (row, col), which count from the panel's first element but along fixed axes (bits of
     hwsim.machines.kernel_values), where there are `length` rows or columns.
@@ -95,16 +95,16 @@ class Target:
 class Group:
     """Values that are computed together over the same regions.
 
-    results: number of the step of each. kept: those that later groups read; stored: the targets of each. patchwork:
-    the one value, where it is one. unused: kept values that nobody reads after this group.
+    results: number of the step of each. materialized: those that later groups read; stored: the targets of each.
+    overlay: the one value, where it is an overlay. unused: materialized values that nobody reads after this group.
     """
 
     regions: tuple[Area, ...]
     steps: tuple[ValueStep, ...]
     results: Mapping[int, int]
-    kept: frozenset[int]
+    materialized: frozenset[int]
     stored: Mapping[int, tuple[Target, ...]]
-    patchwork: int | None = None
+    overlay: int | None = None
     unused: tuple[int, ...] = ()
 
 
@@ -122,7 +122,7 @@ class KernelPlan:
 
 
 def plan_of(kernel: Kernel, arrays: tuple[GlobalArray, ...], device: Device) -> KernelPlan:
-    """The plan of a kernel on a device, which is kept for its next execution.
+    """The plan of a kernel on a device, which is cached for its next execution.
 
     Raises ProgramError when the streams of a core deadlock.
     """
@@ -161,12 +161,12 @@ class _Graph:
 
     def is_computed(self, value: int) -> bool:
         """Whether it is computed panel by panel."""
-        return self.kinds[value] in (RESULT, PATCHWORK) and not self.free[value]
+        return self.kinds[value] in (RESULT, OVERLAY) and not self.free[value]
 
-    def patches(self, value: int) -> list[list[int]]:
-        """The patches of a patchwork; the first is the region that it covers."""
+    def layers(self, value: int) -> list[list[int]]:
+        """The layers of a overlay; the first is the region that it covers."""
         first, count = self.forms[value], int(self.values.values[value, HEAD.index("count")])
-        found: list[list[int]] = self.values.patches[first : first + count].tolist()
+        found: list[list[int]] = self.values.layers[first : first + count].tolist()
         return found
 
 
@@ -180,41 +180,41 @@ def _operands(row: Sequence[int]) -> tuple[PanelSource, ...]:
 
 
 class _Needs:
-    """Which regions of each value are needed, and which values are kept. targets: where values are stored."""
+    """Which regions of each value are needed, and which values are materialized. targets: where values are stored."""
 
     def __init__(self, graph: _Graph, values: KernelValues) -> None:
         self.graph = graph
         self.targets = _targets(values)
-        self.kept: set[int] = set()
+        self.materialized: set[int] = set()
         wanted: list[list[Area]] = [[] for _ in graph.kinds]
         self.regions: list[tuple[Area, ...]] = [()] * len(graph.kinds)
         for value, targets in self.targets.items():
             if graph.is_computed(value):
-                self.kept.add(value)
+                self.materialized.add(value)
                 wanted[value] += [target.region.moved(target.rows, target.cols) for target in targets]
         for value in range(len(graph.kinds) - 1, -1, -1):
             if not wanted[value]:
                 continue
             self.regions[value] = regions = union(wanted[value])
             wanted[value] = []
-            if graph.kinds[value] == PATCHWORK:
-                self._of_patches(value, wanted)
+            if graph.kinds[value] == OVERLAY:
+                self._of_layers(value, wanted)
                 continue
             for source in graph.operands[value]:
                 if graph.is_computed(source.value):
                     wanted[source.value] += [source.of(region) for region in regions]
                     if source.axes:
-                        self.kept.add(source.value)
+                        self.materialized.add(source.value)
 
-    def _of_patches(self, value: int, wanted: list[list[Area]]) -> None:
-        """Take note of what a patchwork needs: all that it covers."""
-        (_, *place, _, _, _), *_ = patches = self.graph.patches(value)
+    def _of_layers(self, value: int, wanted: list[list[Area]]) -> None:
+        """Take note of what a overlay needs: all that it covers."""
+        (_, *place, _, _, _), *_ = layers = self.graph.layers(value)
         self.regions[value] = (Area(0, 0, *place[2:]),)
-        self.kept.add(value)
-        for _, row, col, rows, cols, source, value_row, value_col in patches:
+        self.materialized.add(value)
+        for _, row, col, rows, cols, source, value_row, value_col in layers:
             if self.graph.is_computed(source):
                 wanted[source].append(Area(row, col, rows, cols).moved(value_row, value_col))
-                self.kept.add(source)
+                self.materialized.add(source)
 
 
 def _targets(values: KernelValues) -> dict[int, list[Target]]:
@@ -246,31 +246,31 @@ class _Home:
 
 def _homes(graph: _Graph, needs: _Needs) -> dict[int, _Home]:
     """The home of each value that is needed. Values that would be computed for several groups, or at several places of
-    a panel, are kept too.
+    a panel, are materialized too.
     """
     levels = [0] * len(graph.kinds)
     for value, regions in enumerate(needs.regions):
         if regions:
             below = [source.value for source in graph.operands[value]]
-            if graph.kinds[value] == PATCHWORK:
-                below = [patch[5] for patch in graph.patches(value)]
-            levels[value] = max((levels[one] + (one in needs.kept) for one in below), default=0)
+            if graph.kinds[value] == OVERLAY:
+                below = [layer[5] for layer in graph.layers(value)]
+            levels[value] = max((levels[one] + (one in needs.materialized) for one in below), default=0)
     homes: dict[int, _Home] = {}
     users: dict[int, set[_Home]] = defaultdict(set)
     for value in range(len(graph.kinds) - 1, -1, -1):
         if not needs.regions[value]:
             continue
-        if value in needs.kept:
-            alone = value if graph.kinds[value] == PATCHWORK else -1
+        if value in needs.materialized:
+            alone = value if graph.kinds[value] == OVERLAY else -1
             home = _Home((levels[value], True, alone, needs.regions[value]))
         elif len(users[value]) == 1:
             (home,) = users[value]
         else:
-            needs.kept.add(value)
+            needs.materialized.add(value)
             home = _Home((levels[value], False, value))
         homes[value] = home
         for source in graph.operands[value]:
-            if graph.is_computed(source.value) and source.value not in needs.kept:
+            if graph.is_computed(source.value) and source.value not in needs.materialized:
                 users[source.value].add(_Home(home.group, home.row + source.row, home.col + source.col))
     return homes
 
@@ -288,12 +288,12 @@ def _plan(graph: _Graph, needs: _Needs, homes: Mapping[int, _Home]) -> KernelPla
         for value in _read_by(graph, group):
             read[value] = number
         groups.append(group)
-    ends: dict[int, list[int]] = defaultdict(list)
+    last_reads: dict[int, list[int]] = defaultdict(list)
     for value, number in read.items():
         if graph.is_computed(value):
-            ends[number].append(value)
+            last_reads[number].append(value)
     done = tuple(
-        replace(group, kept=frozenset(set(group.results) & read.keys()), unused=tuple(ends[i]))
+        replace(group, materialized=frozenset(set(group.results) & read.keys()), unused=tuple(last_reads[i]))
         for i, group in enumerate(groups)
     )
     copies = tuple(
@@ -315,24 +315,24 @@ def _plan(graph: _Graph, needs: _Needs, homes: Mapping[int, _Home]) -> KernelPla
 
 def _read_by(graph: _Graph, group: Group) -> set[int]:
     """The values that a group reads and does not compute."""
-    if group.patchwork is not None:
-        return {patch[5] for patch in graph.patches(group.patchwork)}
+    if group.overlay is not None:
+        return {layer[5] for layer in graph.layers(group.overlay)}
     return {source.value for step in group.steps for source in step.sources if source.step is None}
 
 
 def _group(graph: _Graph, needs: _Needs, homes: Mapping[int, _Home], members: Sequence[int]) -> Group:
     """A group of values, in their order."""
-    kept = [value for value in members if value in needs.kept]
-    stored = {value: tuple(needs.targets[value]) for value in kept if value in needs.targets}
-    regions = needs.regions[kept[0]]
-    if graph.kinds[members[0]] == PATCHWORK:
-        return Group(regions, (), {}, frozenset(), stored, patchwork=members[0])
+    materialized = [value for value in members if value in needs.materialized]
+    stored = {value: tuple(needs.targets[value]) for value in materialized if value in needs.targets}
+    regions = needs.regions[materialized[0]]
+    if graph.kinds[members[0]] == OVERLAY:
+        return Group(regions, (), {}, frozenset(), stored, overlay=members[0])
     uses: Counter[int] = Counter(source.value for value in members for source in graph.operands[value])
     steps: list[ValueStep] = []
     step_of: dict[int, int] = {}
     for value in members:
         home, form = homes[value], graph.forms[value]
-        sources = [_placed(source, home, step_of, needs.kept) for source in graph.operands[value]]
+        sources = [_placed(source, home, step_of, needs.materialized) for source in graph.operands[value]]
         reads = len(graph.values.formats[form]) - 1
         start = sources.pop() if len(sources) > reads else None
         if start is not None and start.step is not None and uses[start.value] == 1:
@@ -345,7 +345,9 @@ def _group(graph: _Graph, needs: _Needs, homes: Mapping[int, _Home], members: Se
                 continue
         step_of[value] = len(steps)
         steps.append(ValueStep(value, [form], [tuple(sources)], start))
-    return _finished(Group(regions, tuple(steps), {value: step_of[value] for value in kept}, frozenset(), stored))
+    return _finished(
+        Group(regions, tuple(steps), {value: step_of[value] for value in materialized}, frozenset(), stored)
+    )
 
 
 def _continues(graph: _Graph, before: ValueStep, form: int) -> bool:
@@ -355,11 +357,11 @@ def _continues(graph: _Graph, before: ValueStep, form: int) -> bool:
     return instr.opcode == "mma" and of[0] == of[1]
 
 
-def _placed(source: PanelSource, home: _Home, step_of: Mapping[int, int], kept: Collection[int]) -> PanelSource:
+def _placed(source: PanelSource, home: _Home, step_of: Mapping[int, int], materialized: Collection[int]) -> PanelSource:
     """A source of a value with this home, from the panel's first element."""
     row = source.row if source.axes & ROWS_FIXED else source.row + home.row
     col = source.col if source.axes & COLS_FIXED else source.col + home.col
-    step = None if source.value in kept else step_of.get(source.value)
+    step = None if source.value in materialized else step_of.get(source.value)
     return replace(source, row=row, col=col, step=step)
 
 

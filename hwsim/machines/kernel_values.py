@@ -23,7 +23,7 @@ from hwsim.program.roles import K_AXES
 
 IntTable = NDArray[np.int64]
 
-ARRAY, ZERO, RESULT, PATCHWORK = range(4)  # kinds of values
+ARRAY, ZERO, RESULT, OVERLAY = range(4)  # kinds of values
 HEAD = ("kind", "source", "axes", "count")  # columns of a value before its operands
 OPERAND = ("value", "row", "col", "length")  # columns of an operand
 ROWS_FIXED, COLS_FIXED = 1, 2  # bits of an operand's axes
@@ -47,7 +47,7 @@ class KernelValues:
     """
 
     values: IntTable
-    patches: IntTable
+    layers: IntTable
     stores: IntTable
     forms: tuple[Instr, ...]
     formats: tuple[tuple[str, ...], ...]
@@ -84,8 +84,8 @@ def kernel_values(kernel: Kernel, arrays: Sequence[GlobalArray], engines: Sequen
                 except RuntimeError as error:
                     message = f"kernel {kernel.name}, core {core}: the streams wait for each other"
                     raise ProgramError(message) from error
-    values, patches, stores = coalescer.tables()
-    return KernelValues(values, patches, stores, tuple(tiles.forms), tuple(tiles.formats), tuple(tiles.layouts))
+    values, layers, stores = coalescer.tables()
+    return KernelValues(values, layers, stores, tuple(tiles.forms), tuple(tiles.formats), tuple(tiles.layouts))
 
 
 class _Tiles:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwsim.formats import code_dtype, format_of
-from hwsim.machines.chained_products import ARRANGED_BYTES
+from hwsim.machines.chained_products import CONCATENATED_BYTES
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, plan_of
-from hwsim.machines.kernel_values import PATCHWORK
+from hwsim.machines.kernel_values import OVERLAY
 from hwsim.machines.words import roundings
 
 if TYPE_CHECKING:
@@ -40,23 +40,23 @@ def _bytes_of_kernel(plan: KernelPlan, arrays: tuple[GlobalArray, ...], threads:
     written = {target.array for group in plan.groups for targets in group.stored.values() for target in targets}
     written |= {target.array for _, target in plan.copies}
     copies = sum(_bytes_of(arrays[array]) for array in written & plan.read)
-    most = kept = 0
+    most = materialized = 0
     for group in plan.groups:
-        kept += sum(_kept_bytes(plan, group, value) for value in group.kept)
-        most = max(most, kept + _panel_bytes(group) * threads)
-        kept -= sum(_kept_bytes(plan, _home(plan, value), value) for value in group.unused)
+        materialized += sum(_materialized_bytes(plan, group, value) for value in group.materialized)
+        most = max(most, materialized + _panel_bytes(group) * threads)
+        materialized -= sum(_materialized_bytes(plan, _home(plan, value), value) for value in group.unused)
     return copies + most + VALUE_BYTES * len(plan.values.values) + STORE_BYTES * len(plan.values.stores)
 
 
 def _home(plan: KernelPlan, value: int) -> Group:
-    """The group that computes a kept value."""
-    return next(group for group in plan.groups if value in group.kept)
+    """The group that computes a materialized value."""
+    return next(group for group in plan.groups if value in group.materialized)
 
 
-def _kept_bytes(plan: KernelPlan, group: Group, value: int) -> int:
-    """Of all regions of a kept value; of a patchwork also the slot's bytes."""
+def _materialized_bytes(plan: KernelPlan, group: Group, value: int) -> int:
+    """Of all regions of a materialized value; of an overlay also the slot's bytes."""
     kind, form = plan.values.values[value, :2].tolist()
-    size = 16 if kind == PATCHWORK else code_dtype(format_of(plan.values.formats[form][0])).itemsize
+    size = 16 if kind == OVERLAY else code_dtype(format_of(plan.values.formats[form][0])).itemsize
     return size * sum(region.size for region in group.regions)
 
 
@@ -68,4 +68,4 @@ def _panel_bytes(group: Group) -> int:
         most = max(most, live)
         live -= len(step.finished)
     elements = min(PANEL_ELEMENTS, max((region.size for region in group.regions), default=0))
-    return 8 * elements * (most + TEMPORARIES) + (ARRANGED_BYTES if group.steps else 0)
+    return 8 * elements * (most + TEMPORARIES) + (CONCATENATED_BYTES if group.steps else 0)

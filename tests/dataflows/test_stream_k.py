@@ -171,7 +171,7 @@ def test_c_and_a_bias_are_added_to_the_whole_sum(device, alpha, beta, output, ha
     inputs = [a.view(np.uint16), b.view(np.uint16), c.astype(plain.c.dtype), bias.reshape(1, n)][: 3 + has_bias]
     codes = {name: x.view(f"u{x.itemsize}") for name, x in zip(ready.inputs, inputs, strict=True)}
     for order in range(2):
-        out = reference.run(ready, load(device), codes, order=order, dots=products)
+        out = reference.run(ready, load(device), codes, order=order, dots=CPU.gemm)
         assert out.tobytes() == plain.c.tobytes()
     if beta not in (0, 1) and output == "fp32":
         whole = hwsim.run(a, b, c, **call | {"schedule": None})
