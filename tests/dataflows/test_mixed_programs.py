@@ -17,7 +17,7 @@ from hwsim.machines import functional, reference
 from hwsim.program.ir import Affine
 from hwsim.resolve.mapping_choice import program_of
 
-DEVICES = ("a100", "h200", "b200", "mi210", "mi300x")
+DEVICES = ("a100", "h200", "b200", "mi210", "mi300x", "ascend910b3")
 
 
 def operands(m: int, n: int, k: int, seed: int = 1) -> tuple[Any, Any]:
@@ -62,13 +62,30 @@ def test_epilogues_and_stacks_of_several_plans(device: str) -> None:
     both(twice, np.stack([b, b[::-1]]), bias=c[0], a_layout="columns", **own)
 
 
+def test_epilogues_of_several_plans_on_separated_cores() -> None:
+    a, b = operands(80, 70, 96)
+    c = np.random.default_rng(3).standard_normal((80, 70)).astype(np.float32)
+    own: dict[str, Any] = {"device": "ascend910b3", "block": 32}
+    both(a, b, c, alpha=0.75, beta=-1.25, **own)
+    both(a, b, c, alpha=0.5, bias=c[0], output="fp16", interleave="k", **own)
+    both(a, b, a_layout="columns", buffering="single", distribution="block", **own)
+
+
+def test_a_stack_has_no_program_of_several_plans_where_each_matrix_has_its_own() -> None:
+    a, b = operands(80, 70, 96)
+    twice, own = np.stack([a, a * np.float32(1e-5)]), {"device": "ascend910b3", "scheme": "ape", "block": 32}
+    assert hwsim.run(twice, b, **own).cycles > 0
+    with pytest.raises(UnsupportedError, match="the blocks of each matrix of a stack"):
+        hwsim.run(twice, b, functional=True, **own)
+
+
 def test_an_interleaved_plan_and_kernels_without_staging() -> None:
     a, b = operands(70, 60, 100)
     both(a, b, device="h200", block=32, interleave="k")
     both(a, b, device="a100", block=20, staging="none", strategy="hybrid")
 
 
-@pytest.mark.parametrize("device", ["a100", "mi300x"])
+@pytest.mark.parametrize("device", ["a100", "mi300x", "ascend910b3"])
 @pytest.mark.parametrize("block", [16, 20])
 def test_random_legal_orders_give_the_same_bits(device: str, block: int) -> None:
     a, b = operands(20, 18, 42)
