@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of
 from hwsim.numerics.fused import cut
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
     add_exactly,
