@@ -50,10 +50,10 @@ class CpuBackend:
         )
 
     @staticmethod
-    def promote(spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], **given: Any) -> npt.NDArray[Any]:
+    def promote(spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], **arguments: Any) -> npt.NDArray[Any]:
         """See Backend.promote."""
         a, b = operands.a, operands.b
-        return dot.promote(spec, a, b, total, divide=_by_step(operands.scale_d), **given)
+        return dot.promote(spec, a, b, total, divide=_by_step(operands.scale_d), **arguments)
 
     @staticmethod
     def from_host(x: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -24,6 +24,7 @@ from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelS
 from hwsim.machines.kernel_values import ARRAY, ZERO
 from hwsim.machines.matrix_regions import MatrixRegion
 from hwsim.machines.mma_product import check_products
+from hwsim.machines.views import fill_views
 from hwsim.machines.words import as_read
 from hwsim.program.ir import Program
 
@@ -65,6 +66,7 @@ def run(
     all_ones = any(gives_all_ones(dot_spec(device, unit)) for unit in program.units)
     vector = VectorUnit(device.vector, backend, all_ones)
     for number, kernel in enumerate(program.kernels):
+        fill_views(program, kernel, arrays, backend)
         if before_kernel is not None:
             before_kernel(number, arrays)
         plan = plan_of(kernel, program.arrays, device)
