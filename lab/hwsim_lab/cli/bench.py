@@ -189,7 +189,7 @@ def _executions(arguments: argparse.Namespace, threads: int) -> Iterator[dict[st
     """The times of the programs that are asked for, of those that there are."""
     names = arguments.scheme or (["native"] if arguments.quick else list(schemes()))
     for row in bench_rows.executions(arguments.device or bench_rows.EXECUTED_ON, names):
-        options = {"device": row.device, "scheme": row.scheme, "threads": threads, "timing": False}
+        options: dict[str, Any] = {"device": row.device, "scheme": row.scheme, "threads": threads, "timing": False}
         with suppress(UnsupportedError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of schemes, about accuracy
             yield bench.execution_rate(
