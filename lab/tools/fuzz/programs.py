@@ -28,6 +28,7 @@ from hwsim.api import program as make_program
 from hwsim.backend.cpu import CPU
 from hwsim.devices.registry import shipped
 from hwsim.errors import HwsimError, ProgramError, UnsupportedError
+from hwsim.formats import format_of
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
 from hwsim.machines import functional, reference, timing
@@ -268,6 +269,12 @@ def operands(number, sizes):
     return [with_specials(data, shape, number) for shape in (sizes[::2], sizes[:0:-1])]
 
 
+def integers(number, sizes, fmt):
+    """Operands of an integer format, of all its bits."""
+    data, low, high = np.random.default_rng(number), -(1 << (fmt.bits - 1)) * fmt.signed, 1 << (fmt.bits - fmt.signed)
+    return [data.integers(low, high, shape).astype(fmt.dtype_name) for shape in (sizes[::2], sizes[:0:-1])]
+
+
 def case(number):
     """One program."""
     rng = random.Random(number)
@@ -306,6 +313,9 @@ def case(number):
         return "of time alone"
     if steps > LARGEST_STEPS or macs > LARGEST_MACS:
         return "large"
+    fmt = format_of(program.gemm.single.input_format)
+    if fmt.is_integer:
+        a, b = integers(number, sizes, fmt)
     try:
         direct = hwsim.run(a, b, threads=1, timing=False, **given)
     except HwsimError:
