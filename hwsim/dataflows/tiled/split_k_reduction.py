@@ -144,9 +144,9 @@ def reduction_pass(
             ops.op("add", exponents, *(tiles[array] for array in epilogue.powers))
             ops.op("ldexp", value, value, exponents, scalar=1.0)
         if is_apart:
-            ends = scratch[needed + bool(epilogue.powers) :]
-            ops.op("cast", ends[0], value)
-            value, spare = ends[:2]
+            outer = scratch[needed + bool(epilogue.powers) :]
+            ops.op("cast", outer[0], value)
+            value, spare = outer[:2]
         if epilogue.alpha != 1 and epilogue.fused != "alpha":
             ops.op("scale", value, value, scalar=epilogue.alpha)
         if epilogue.c is not None:
