@@ -39,7 +39,7 @@ from hwsim.gemm.record import By, Decision
 from hwsim.libraries.model import observed
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.option_types import Option
     from hwsim.gemm.record import Gemm
@@ -302,7 +302,7 @@ class TiledDataflow:
         """The program for a mapped record, unchecked."""
         return self._writer(gemm, device).program()
 
-    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[Area]) -> Program:
+    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
         """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas."""
         return self._writer(part, device, areas).program()
 
@@ -310,7 +310,7 @@ class TiledDataflow:
         """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""
         return self._writer(gemm, device).epilogue()
 
-    def _writer(self, gemm: Gemm, device: Device, areas: Sequence[Area] = ()) -> ProgramWriter:
+    def _writer(self, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> ProgramWriter:
         self._check(gemm)
         first = mapping_of(gemm, self.name).kernels[0]
         family = self.family if is_staged(first) else self.family.without_staging

@@ -158,8 +158,7 @@ class Partition:
         plan, problem = self.plan, self.gemm.problem
         why = {
             f"{plan.arithmetic} sums": self.placeholder_ops,
-            "a convolution": problem.image is not None,
-            "the exponents and sums of a convolution's rows": problem.image is not None and bool(self.vectors[0]),
+            "windows that the record does not say": problem.image is not None and problem.image.windows is None,
         }
         return next((reason for reason, is_so in why.items() if is_so), "")
 

@@ -37,7 +37,7 @@ from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.rename import renamed
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
     from hwsim.gemm.plan import Side
@@ -53,7 +53,7 @@ STRIPS = 8  # of columns, at most: each is a loop of its own
 class ProgramWriter:
     """Writes the program of one record. areas: the parts of C and K that it computes; none: all."""
 
-    def __init__(self, family: Family, gemm: Gemm, device: Device, areas: Sequence[Area] = ()) -> None:
+    def __init__(self, family: Family, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> None:
         self.family, self.gemm, self.device, self.areas = family, gemm, device, tuple(areas)
         self.mapping = mapping_of(gemm, family.name)
         self.m, self.n, self.k = gemm.problem.sizes
@@ -146,18 +146,22 @@ class ProgramWriter:
         if not self.partition.is_made(side):
             return self._in_memory(GlobalArray(name, rows, cols, plan.input_format, order), image).name
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
-        used = self.partition.used(side, self.partition.everything)
+        given, vectors = source, self.partition.vectors[side]
+        if image is not None and vectors:  # numbers of a row are of a window: the pieces are made of all windows
+            given = self._in_memory(source, image)
+            source, image = self.arrays[source.name], None
+            rows, cols = source.rows, source.cols
         self.arrays[source.name] = source
+        used = self.partition.used(side, self.partition.everything)
         made = {
             p: self._in_memory(GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order), image)
             for p in used
         }
         letter: Side = "a" if side == 0 else "b"
-        vectors = self.partition.vectors[side] if image is None else None
-        self.arrays.update({array.name: array for array in (vectors or {}).values()})
+        self.arrays.update({array.name: array for array in vectors.values()})
         for work in operand_passes(plan, letter, source, made, vectors, self.matrices):
             self._pass(work)
-        return source.name
+        return given.name
 
     def _in_memory(self, array: GlobalArray, image: Image | None) -> GlobalArray:
         """Declare an operand as it lies in memory; returns it. Of a convolution that is the image, and its name is that
@@ -168,7 +172,12 @@ class ProgramWriter:
             return array
         stored = replace(array, name=f"{array.name}.image")
         seen = replace(
-            array, rows=self.matrices * self.m, cols=self.k, of=stored.name, reads=self.matrices * image.read
+            array,
+            rows=self.matrices * self.m,
+            cols=self.k,
+            of=stored.name,
+            reads=self.matrices * image.read,
+            windows=image.windows,
         )
         self.arrays.update({stored.name: stored, seen.name: seen})
         return stored
@@ -263,7 +272,7 @@ class ProgramWriter:
         )
 
 
-def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[Area] = ()) -> Scheduler:
+def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[PlanArea] = ()) -> Scheduler:
     """The tile scheduler of a kernel, over `areas` where there are any; mapping.swizzle 0: a band width that suits L2.
 
     Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip. Raises
