@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.areas import AreaDataflow, areas_of, even_shares
 from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
+from hwsim.dataflows.plan_areas import AreaDataflow, areas_of, even_shares
 from hwsim.devices import instruction
 from hwsim.errors import InputError
 from hwsim.gemm.mixed_plan import one_for_all, short_name

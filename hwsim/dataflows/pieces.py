@@ -11,6 +11,7 @@ from hwsim.dataflows.reductions import LineReduction
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
+    from hwsim.gemm.layouts import StorageOrder
     from hwsim.gemm.plan import Plan, Side
 
 
@@ -28,18 +29,20 @@ class OperandArrays:
     vectors: Mapping[str, GlobalArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: Plan, side: Side, rows: int, cols: int) -> OperandArrays:
-        """The arrays of one operand of rows x cols elements; it is split unless it is its own single piece."""
+    def of(cls, plan: Plan, side: Side, rows: int, cols: int, order: StorageOrder = "rows") -> OperandArrays:
+        """The arrays of one operand of rows x cols elements, all stored in this order; it is split unless it is its own
+        single piece.
+        """
         pieces, name = plan.a_pieces if side == "a" else plan.b_pieces, side.upper()
         used = {pair[side == "b"] for term in plan.terms for pair in term.products}
         arrays = {
-            i: GlobalArray(name if len(pieces) == 1 else f"{name}{i + 1}", rows, cols, piece.format)
+            i: GlobalArray(name if len(pieces) == 1 else f"{name}{i + 1}", rows, cols, piece.format, order)
             for i, piece in enumerate(pieces)
             if i in used
         }
         if len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent:
             return cls(arrays[0], arrays, ())
-        source = GlobalArray(f"{name}.in", rows, cols, plan.input_format)
+        source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
         vectors = operand_vectors(plan, side, source)
         return cls(source, arrays, tuple(operand_passes(plan, side, source, arrays, vectors)), vectors)
 

@@ -22,7 +22,7 @@ from hwsim.numerics.exact import ExactStages, exact_stages
 from hwsim.numerics.fma_chain import fma_stages
 from hwsim.numerics.fused import FusedStages, fused_stages
 from hwsim.numerics.integer import IntegerStages, integer_stages
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.pairwise import PairwiseStages, pairwise_stages
 from hwsim.numerics.two_level import TwoLevelStages, two_level_stages
 from hwsim.numerics.units import (

@@ -25,7 +25,7 @@ from hwsim.numerics.composite import CompositeStages, widen
 from hwsim.numerics.exact import ExactStages
 from hwsim.numerics.fused import FusedStages
 from hwsim.numerics.integer import IntegerStages
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.pairwise import PairwiseStages
 from hwsim.numerics.terms import Addend, add_exactly, read_operand, special_of
 from hwsim.numerics.two_level import FixedPoint, TwoLevelStages

@@ -77,8 +77,7 @@ def test_temporaries_of_a_split_of_which_every_piece_is_kept() -> None:
     """Two tiles: the residual, and a piece cast back."""
     own, problem = scheme_of("sgemm-cube"), Problem.of("fp32", 64, 64, 64)
     for options, count in (({"accumulation": "elementwise"}, 2), ({}, 3)):  # termwise, a sweep has the low piece alone
-        plan = own.plan(own.complete(options), problem)
-        gemm = record_of(plan, CHIP, problem)
+        gemm = record_of(own.plan(own.complete(options), problem), CHIP, problem)
         assert CoupledPlan.of(gemm, UNIT, CHIP).conversion_temporaries == count, options
 
 

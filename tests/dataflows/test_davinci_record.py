@@ -211,14 +211,16 @@ def test_programs_carry_an_epilogue(flow, problem, epilogue):
     check(flow.lower(flow.map(gemm, CHIPS[flow.name], {}), CHIPS[flow.name]), CHIPS[flow.name])
 
 
-def test_operands_by_columns_are_for_the_separated_flow_alone():
-    for flow in (COUPLED, SEPARATED):
-        gemm = unmapped(flow, None, "native", problem=Problem.of("fp16", 64, 64, 64, b_layout="columns"), format="fp16")
-        if flow is COUPLED:
-            with pytest.raises(UnsupportedError, match="carry no b_layout"):
-                flow.map(gemm, CHIPS[flow.name], {})
-        else:
-            check(flow.lower(flow.map(gemm, CHIPS[flow.name], {}), CHIPS[flow.name]), CHIPS[flow.name])
+@BOTH
+@pytest.mark.parametrize("layouts", [("columns", "rows"), ("rows", "columns"), ("columns", "columns")])
+def test_programs_carry_operands_by_columns(flow, layouts):
+    a, b = bits((40, 60), 1, -4, 4).view(np.uint32), bits((60, 50), 2, -4, 4).view(np.uint32)
+    found = []
+    for a_layout, b_layout in (("rows", "rows"), layouts):
+        problem = Problem.of("fp32", 40, 50, 60, a_layout=a_layout, b_layout=b_layout)
+        gemm = unmapped(flow, None, "native", problem=problem, format="fp16")
+        found.append(by_program(flow, flow.map(gemm, CHIPS[flow.name], {}), a, b))
+    assert np.array_equal(*found)
 
 
 @BOTH

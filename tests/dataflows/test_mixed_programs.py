@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.dataflows.areas import Area, areas_of
+from hwsim.dataflows.plan_areas import PlanArea, areas_of
 from hwsim.dataflows.tiled.loads import KBlock
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
@@ -132,19 +132,19 @@ def test_areas_cover_each_plans_blocks_once() -> None:
     """Of a 40 x 20 x 50 product; the last blocks are shorter."""
     areas = areas_of(mixed(("0000", "0100", "0000"), ("00", "00", "20", "00"), (18, 3, 3)), (40, 20, 50), 1)
     assert areas[0] == [
-        Area(0, 0, 16, 0, 16, ((0, 32), (48, 2)), adds=False),
-        Area(0, 0, 16, 16, 4, ((0, 50),), adds=False),
-        Area(0, 16, 16, 0, 16, ((0, 16), (48, 2)), adds=False),
-        Area(0, 16, 16, 16, 4, ((0, 16), (32, 18)), adds=False),
-        Area(0, 32, 8, 0, 16, ((0, 32), (48, 2)), adds=False),
-        Area(0, 32, 8, 16, 4, ((0, 50),), adds=False),
+        PlanArea(0, 0, 16, 0, 16, ((0, 32), (48, 2)), adds=False),
+        PlanArea(0, 0, 16, 16, 4, ((0, 50),), adds=False),
+        PlanArea(0, 16, 16, 0, 16, ((0, 16), (48, 2)), adds=False),
+        PlanArea(0, 16, 16, 16, 4, ((0, 16), (32, 18)), adds=False),
+        PlanArea(0, 32, 8, 0, 16, ((0, 32), (48, 2)), adds=False),
+        PlanArea(0, 32, 8, 16, 4, ((0, 50),), adds=False),
     ]
-    assert areas[1] == [Area(0, 16, 16, 0, 20, ((16, 16),), adds=True)]
-    assert areas[2] == [Area(0, 0, 40, 0, 16, ((32, 16),), adds=True)]
+    assert areas[1] == [PlanArea(0, 16, 16, 0, 20, ((16, 16),), adds=True)]
+    assert areas[2] == [PlanArea(0, 0, 40, 0, 16, ((32, 16),), adds=True)]
 
 
 def test_more_runs_than_a_program_is_written_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hwsim.dataflows.areas.MOST_RUNS", 3)
+    monkeypatch.setattr("hwsim.dataflows.plan_areas.MOST_RUNS", 3)
     with pytest.raises(UnsupportedError, match=r"more than 3 runs of K.*take larger blocks"):
         areas_of(mixed(("01", "10"), ("0", "0"), (2, 2, 0)), (32, 16, 32), 1)
 

@@ -227,7 +227,16 @@ def test_a_c_times_zero_is_not_read(scheme, split_k):
     assert plain.cycles == program.cycles == without.cycles
 
 
-def test_what_no_program_computes_is_refused_by_name():
-    a, b = np.ones((4, 5), np.float32), np.ones((5, 3), np.float32)
-    with pytest.raises(UnsupportedError, match="a program computes all of C"):
-        hwsim.run(a, b, device="h200", scheme="native", functional=True, rows=[0])
+@pytest.mark.parametrize("scheme", ["native", "ape", "bf16x9"])
+def test_the_result_shows_a_part_of_what_a_program_computes(scheme):
+    """Cycles are of the whole product."""
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((3, 40, 60)).astype(np.float32), rng.standard_normal((60, 30)).astype(np.float32)
+    c, bias = rng.standard_normal((3, 40, 30)).astype(np.float32), rng.standard_normal(30).astype(np.float32)
+    call = {"device": "h200", "scheme": scheme, "beta": 0.5, "bias": bias}
+    whole = hwsim.run(a, b, c, functional=True, **call)
+    for part in ({"rows": [3, 39]}, {"cols": slice(2, 9)}, {"rows": range(5), "cols": [0]}):
+        plain, program = hwsim.run(a, b, c, **call, **part), hwsim.run(a, b, c, functional=True, **call, **part)
+        assert plain.result_sha256 == program.result_sha256 and plain.c.shape == program.c.shape
+        assert plain.cycles == program.cycles == whole.cycles
+        assert plain.error["relative_frobenius"] == program.error["relative_frobenius"]

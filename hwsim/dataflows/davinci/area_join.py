@@ -14,7 +14,7 @@ from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Expression
 
@@ -24,7 +24,7 @@ def area_join(
     expression: Expression,
     terms: Sequence[GlobalArray],
     target: GlobalArray,
-    areas: Sequence[Area],
+    areas: Sequence[PlanArea],
     device: Device,
 ) -> Kernel:
     """The kernel target = expression over the terms' arrays, in these areas; where an area adds, target += it.
@@ -86,7 +86,7 @@ def area_join(
     return kernel.finish()
 
 
-def _part_size(area: Area, elements: int, cores: int) -> tuple[int, int]:
+def _part_size(area: PlanArea, elements: int, cores: int) -> tuple[int, int]:
     """Rows and columns of the tiles of an area: whole rows where they fit, and of those as many as all cores share."""
     cols = min(area.cols, elements)
     return max(1, min(elements // cols, -(-area.rows // cores))), cols

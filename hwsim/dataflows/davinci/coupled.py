@@ -146,7 +146,10 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     plan, (m, n, k) = core.plan, gemm.problem.sizes
     tiling, converts_a = _tiling(kernel), _convert_a(kernel) == IN_KERNEL
     lengths = gemm.schedule.slice_lengths(k)
-    operands = OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)
+    operands = (
+        OperandArrays.of(plan, "a", m, k, gemm.problem.a_layout),
+        OperandArrays.of(plan, "b", k, n, gemm.problem.b_layout),
+    )
     output, addends = GlobalArray("C", m, n, gemm.output), _addends(gemm)
     join = _term_join(
         gemm, core, operands, OutputEpilogue.of(gemm, addends.get(C_INPUT), addends.get(BIAS), len(lengths))

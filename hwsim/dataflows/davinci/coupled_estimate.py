@@ -20,6 +20,7 @@ from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.devices.model.memories import LinkModel
+    from hwsim.gemm.layouts import StorageOrder
 
 C_BYTES = 4  # of an element of C
 
@@ -41,10 +42,20 @@ def grids(cores: int, slices: int = 1) -> list[CoreGrid]:
 
 
 class CoupledEstimate:
-    """Estimates of one GEMM. unit: the matrix instruction. sizes: m, n, k. slices: of K, of equal length."""
+    """Estimates of one GEMM. unit: the matrix instruction. sizes: m, n, k. slices: of K, of equal length. orders: in
+    which A and B are stored.
+    """
 
-    def __init__(self, device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int], slices: int = 1) -> None:
-        self.limits, self.slices = limits, slices
+    def __init__(
+        self,
+        device: Device,
+        unit: str,
+        limits: Limits,
+        sizes: tuple[int, int, int],
+        slices: int = 1,
+        orders: tuple[StorageOrder, StorageOrder] = ("rows", "rows"),
+    ) -> None:
+        self.limits, self.slices, self.orders = limits, slices, orders
         self.m, self.n = sizes[:2]
         self.k = -(-sizes[2] // slices)
         self.link = {(x.source, x.target): x for x in device.links.values()}
@@ -92,8 +103,13 @@ class CoupledEstimate:
         turns = -(-self.slices // grid.layers)
         busy = np.minimum(rows, grid.rows) * np.minimum(cols, grid.cols) * grid.layers
         to_l1 = self.link["GM", "L1"]
-        drawn_a = self._requested(to_l1, high, np.minimum(deep, self.k), self.k * self.slices, self.element)
-        drawn_b = self._requested(to_l1, deep, np.minimum(wide, self.n), self.n, self.element)
+        whole_k, least_k = self.k * self.slices, np.minimum(deep, self.k)
+        of_a, of_b = (high, least_k, whole_k), (deep, np.minimum(wide, self.n), self.n)
+        if self.orders[0] == "columns":
+            of_a = deep, np.minimum(high, self.m), self.m
+        if self.orders[1] == "columns":
+            of_b = wide, least_k, whole_k
+        drawn_a, drawn_b = (self._requested(to_l1, *lines, self.element) for lines in (of_a, of_b))
         load_a, load_b = (drawn / to_l1.bytes_per_cycle + to_l1.overhead_cycles for drawn in (drawn_a, drawn_b))
         move_a = self._move(self.link["L1", "L0A"], high * deep)
         move_b = self._move(self.link["L1", "L0B"], deep * wide)

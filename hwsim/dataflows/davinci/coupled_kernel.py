@@ -448,7 +448,7 @@ def _peeled(share: CoreShare) -> Iterator[tuple[int, int, int]]:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the kernel does not carry: K in other orders, columns, scales along K, sparsity."""
+    """What of a record the kernel does not carry: K in other orders, scales along K, sparsity."""
     problem = gemm.problem
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, CHAIN),
@@ -456,5 +456,4 @@ def refuses(gemm: Gemm) -> str:
         refusals.scales(problem, refusals.ALONG_K),
         refusals.sparsity(problem),
         refusals.stacks(problem),
-        refusals.layouts(problem),
     )

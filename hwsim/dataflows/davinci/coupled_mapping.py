@@ -145,7 +145,8 @@ def _blocking(
         candidates = replace(candidates, fused=np.array([fused], np.int64))
     given = options.get("grid")
     among = [CoreGrid.given(given, len(lengths), device.cores)] if given else grids(device.cores, len(lengths))
-    estimate = CoupledEstimate(device, core.unit, core.limits, (sizes[0], sizes[1], sum(lengths)), len(lengths))
+    orders, whole = (gemm.problem.a_layout, gemm.problem.b_layout), (sizes[0], sizes[1], sum(lengths))
+    estimate = CoupledEstimate(device, core.unit, core.limits, whole, len(lengths), orders)
     at, grid, cycles = estimate.best(candidates, among)
     b_m, b_k, b_n = candidates.tiles[at].tolist()
     if not given:

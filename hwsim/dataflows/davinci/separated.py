@@ -35,7 +35,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
@@ -82,7 +82,7 @@ class SeparatedDataflow:
         made += [lower_pass(work, device, loads_vectors=True) for work in kernels.joins]
         return Program(tuple(kernels.arrays), tuple(made), kernels.inputs, kernels.output.name)
 
-    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[Area]) -> Program:
+    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
         """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas.
 
         Tiles of the areas go to the cores cyclically.

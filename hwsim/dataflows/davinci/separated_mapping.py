@@ -31,7 +31,7 @@ from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
 
 CYCLIC, BLOCK = "cyclic", "block"  # distributions
@@ -132,7 +132,7 @@ def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[TileG
     return BlockGrid.of(gemm.problem.m, gemm.problem.n, (kernel.tile.m, kernel.tile.n), device.cores, grid)
 
 
-def areas_distributed(areas: Sequence[Area], kernel: KernelMapping, device: Device) -> AreaScheduler:
+def areas_distributed(areas: Sequence[PlanArea], kernel: KernelMapping, device: Device) -> AreaScheduler:
     """The distribution of areas of C for one kernel of a record."""
     tile = kernel.tile.m, kernel.tile.n
 

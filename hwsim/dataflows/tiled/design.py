@@ -71,8 +71,8 @@ class KernelDesign:
 
     def instruction_of(self, a: str, b: str, rows: int, cols: int) -> str:
         """The instruction for operands of these formats and rows x cols of C."""
-        own = self.kernel.unit
-        name = own if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(own, a, b)
+        unit_name = self.kernel.unit
+        name = unit_name if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(unit_name, a, b)
         if not self.family.staged:
             rows, cols = min(rows, self.blocking.warp[0]), min(cols, self.blocking.warp[1])
         return self.instructions.fitted(name, rows, cols, self.blocking.cores)
@@ -130,11 +130,11 @@ class KernelDesign:
     @cached_property
     def rounding_on_load(self) -> tuple[Piece | None, Piece | None]:
         """For A and B, the piece to which the load itself converts the operand; None: a plain copy."""
-        found: list[Piece | None] = []
+        rules: list[Piece | None] = []
         for operand in self.kernel.operands:
             rounded = [x for x in operand.pieces if operand.raw is None and x.matrix.format != x.format]
-            found.append(operand.rules[rounded[-1].number] if rounded else None)
-        return found[0], found[1]
+            rules.append(operand.rules[rounded[-1].number] if rounded else None)
+        return rules[0], rules[1]
 
     @cached_property
     def needs_transpose(self) -> bool:

@@ -87,13 +87,13 @@ class Partition:
         """For each term its promotion interval: None where the unit's chain is the term, WHOLE where terms join after
         all of a slice.
         """
-        found: list[int | None] = []
+        intervals: list[int | None] = []
         for term in self.plan.terms:
             run = self.gemm.schedule.promotion_k if term.k_group is None else term.k_group
             if run is None and self.plan.join == "group":
                 run = WHOLE
-            found.append(self.model.k if run == "instruction" else run)
-        return tuple(found)
+            intervals.append(self.model.k if run == "instruction" else run)
+        return tuple(intervals)
 
     def promotion_interval(self, longest: int) -> int:
         """The K that the unit accumulates from zero; longest: K of the longest slice."""
@@ -131,11 +131,11 @@ class Partition:
             ("a", problem.matrices * problem.m, problem.k),
             ("b", problem.matrices * problem.k, problem.n),
         )
-        found = [
+        of_sides = [
             operand_vectors(self.plan, side, GlobalArray("", rows, cols, self.plan.input_format), problem.matrices)
             for side, rows, cols in sides
         ]
-        return found[0], found[1]
+        return of_sides[0], of_sides[1]
 
     @cached_property
     def is_shared(self) -> bool:
@@ -158,8 +158,7 @@ class Partition:
         plan, problem = self.plan, self.gemm.problem
         why = {
             f"{plan.arithmetic} sums": self.placeholder_ops,
-            "a convolution": problem.image is not None,
-            "the exponents and sums of a convolution's rows": problem.image is not None and bool(self.vectors[0]),
+            "windows that the record does not say": problem.image is not None and problem.image.windows is None,
         }
         return next((reason for reason, is_so in why.items() if is_so), "")
 
@@ -288,7 +287,7 @@ class Partition:
         if part.target != "C":
             target = MatrixRef(part.target, self._stored(part.terms, is_merged=self.is_sliced))
         # A kernel does its own part of the sum alone.
-        own = max(1, operations(part.value)) if self.placeholder_ops else 0
+        placeholders = max(1, operations(part.value)) if self.placeholder_ops else 0
         value = TermValue(0) if self.placeholder_ops else part.value
         c, beta, alpha, bias, row = None, 0.0, 1.0, False, ""
         previous, scale = None, 1.0
@@ -313,8 +312,8 @@ class Partition:
             c=c,
             bias=bias,
             bias_row=row,
-            fused=self._fused(alpha, beta) if c is not None and not own else "",
-            placeholder_ops=own,
+            fused=self._fused(alpha, beta) if c is not None and not placeholders else "",
+            placeholder_ops=placeholders,
             words=self.words,
             join_format=self.sums,
             format=self.end if part.final else self.sums,
@@ -333,13 +332,13 @@ class Partition:
 
     def _extra(self, value: Expression) -> tuple[tuple[Expression, str | float], ...]:
         """The arrays and numbers in a sum besides its terms."""
-        found: list[tuple[Expression, str | float]] = []
+        extra: list[tuple[Expression, str | float]] = []
         for part in parts_of(value):
             if isinstance(part, OperandSum):
-                found.append((part, self.vectors[part.side == "b"]["sum"].name))
+                extra.append((part, self.vectors[part.side == "b"]["sum"].name))
             elif isinstance(part, Depth):
-                found.append((part, float(part.factor * self.gemm.problem.k)))
-        return tuple(found)
+                extra.append((part, float(part.factor * self.gemm.problem.k)))
+        return tuple(extra)
 
     @property
     def _powers(self) -> tuple[str, str] | None:
