@@ -16,7 +16,7 @@ from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
-    from hwsim.numerics.operands import DotOperands
+    from hwsim.numerics.dot_operands import DotOperands
 
 MOST_UNITS = 1024  # whose support is remembered
 PROMOTED = ("fp32", "fp64")  # formats of accumulators that `promote` adds

@@ -27,7 +27,7 @@ from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.machines.views import fill_views
 from hwsim.machines.words import as_read
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.ir import (
     CORE,
     AnyTile,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.fused import cut
-from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
     add_exactly,

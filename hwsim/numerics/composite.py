@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwsim.formats import decode, encode, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.fused import FusedStages, fused_stages
-from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import Addend, add_rounded, forbid_scales, read_accumulator, read_operand
 from hwsim.numerics.units import CompositeUnit, DotSpec, Specials
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hwsim.formats import Format, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.exact import ExactStages, exact_stages
-from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import read_operand
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of, round_shift
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
     form_products,

@@ -13,7 +13,7 @@ from operator import index
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, NumberKind, Rounding, decode, encode, format_of, round_to
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, Specials
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwsim.formats import Exact, Format, format_of, round_shift
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
     forbid_scales,
