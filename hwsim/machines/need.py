@@ -70,7 +70,7 @@ def _bytes_of_kernel(plan: KernelPlan, arrays: tuple[GlobalArray, ...], threads:
     copies = sum(_bytes_of(arrays[array]) for array in written & plan.read)
     most = materialized = 0
     for group in plan.groups:
-        materialized += sum(_materialized_bytes(plan, group, value) for value in group.materialized)
+        materialized += sum(_materialized_bytes(plan, group, value) for value in _values(group))
         most = max(most, materialized + _panel_bytes(group) * threads)
         materialized -= sum(_materialized_bytes(plan, _home(plan, value), value) for value in group.unused)
     return copies + most + STORE_BYTES * len(plan.values.stores)
@@ -78,7 +78,12 @@ def _bytes_of_kernel(plan: KernelPlan, arrays: tuple[GlobalArray, ...], threads:
 
 def _home(plan: KernelPlan, value: int) -> Group:
     """The group that computes a materialized value."""
-    return next(group for group in plan.groups if value in group.materialized)
+    return next(group for group in plan.groups if value in _values(group))
+
+
+def _values(group: Group) -> frozenset[int]:
+    """The values that a group leaves to later ones: the results of its steps, or its overlay."""
+    return group.materialized if group.overlay is None else frozenset([group.overlay])
 
 
 def _materialized_bytes(plan: KernelPlan, group: Group, value: int) -> int:
