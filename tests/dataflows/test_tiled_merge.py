@@ -21,6 +21,8 @@ class Recorder:
 
     def op(self, opcode, target, *sources, **attributes):
         attributes.pop("label", None)
+        if attributes.get("rounding") == "RNE":  # as where none is said
+            del attributes["rounding"]
         self.ops.append((opcode, target.buffer, *(x.buffer for x in sources), *attributes.values()))
 
 
