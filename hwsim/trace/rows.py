@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ class TraceRows:
         for first in range(0, len(self.rows), size):
             rows = np.array(self.rows[first : first + size])
             elements = {place: one.within(first, first + size) for place, one in self.elements.items()}
-            yield TraceRows(rows, self.names, self.device, self.clock_mhz, self.complete, self.fills, elements)
+            yield replace(self, rows=rows, elements=elements)
             if progress is not None:
                 progress(min(1.0, (first + size) / len(self.rows)))
 

@@ -63,7 +63,15 @@ class Trace(TraceRows):
         }
         rows = store.array()
         elements = element_rows(rows, values)
-        return cls(rows, names, device.name, device.clock_mhz, columns.complete, columns.fills, elements)
+        return cls(
+            rows,
+            names,
+            device.name,
+            device.clock_mhz,
+            complete=columns.complete,
+            fills=columns.fills,
+            elements=elements,
+        )
 
     def write(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the trace in the format given by the suffix of `path`, of those in FORMATS; see the methods `to_...`.
