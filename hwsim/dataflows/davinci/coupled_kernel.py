@@ -455,5 +455,4 @@ def refuses(gemm: Gemm) -> str:
         refusals.formats(problem),
         refusals.scales(problem, refusals.ALONG_K),
         refusals.sparsity(problem),
-        refusals.stacks(problem),
     )

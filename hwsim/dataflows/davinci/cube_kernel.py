@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory, CubeTerm
 from hwsim.dataflows.elementwise import link_engine
-from hwsim.dataflows.records import CHAIN, MERGE, SLICES
+from hwsim.dataflows.records import CHAIN
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler
 from hwsim.dataflows.tiles import TileGrid, distribute, places
 from hwsim.devices import instruction
@@ -295,14 +295,13 @@ class CubeKernel:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the cube kernel does not carry: K in other orders or slices, scales along K, sparsity."""
+    """What of a record the cube kernel does not carry: K in other orders, scales along K, sparsity."""
     problem = gemm.problem
     return refusals.joined(
-        refusals.of_schedule(gemm.schedule, (*SLICES, *MERGE, *CHAIN)),
+        refusals.of_schedule(gemm.schedule, CHAIN),
         refusals.formats(problem),
         refusals.scales(problem, refusals.ALONG_K),
         refusals.sparsity(problem),
-        refusals.stacks(problem),
     )
 
 
