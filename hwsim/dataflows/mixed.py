@@ -94,8 +94,8 @@ def _add_areas(
         assert not isinstance(part.plan, Mixed)
         schedule = dataclasses.replace(part.schedule, epilogue=Epilogue(beta=0.0, output_format=SUM_FORMAT))
         own_problem = dataclasses.replace(bare, k=k)
-        own = dataclasses.replace(part, problem=own_problem, schedule=schedule, output=SUM_FORMAT)
-        sequence.add(short_name(mixed, part.plan), flow.lower_areas(own, device, areas), target, start)
+        mapped_part = dataclasses.replace(part, problem=own_problem, schedule=schedule, output=SUM_FORMAT)
+        sequence.add(short_name(mixed, part.plan), flow.lower_areas(mapped_part, device, areas), target, start)
     if has_epilogue:
         last = dataclasses.replace(plans[-1], problem=problem, schedule=gemm.schedule, output=gemm.output)
         sequence.add_epilogue(flow.lower_epilogue(last, device))
@@ -114,14 +114,14 @@ def _add_shares(
         start += part.problem.k
 
 
-def add_block_counting(made: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
+def add_block_counting(sequence: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
     """Append the kernels that classify both operands, and the small GEMMs that count (mapped records)."""
-    for array in (made.a, made.b):
-        made.kernels.append(
+    for array in (sequence.a, sequence.b):
+        sequence.kernels.append(
             lower_pass(placeholder_pass(f"mask_{array.name.lower()}", [array], [], SCAN_OPERATIONS, 1), device)
         )
     for number, part in enumerate(counting):
-        made.add_apart(f"count{number + 1}", flow.lower(part, device))
+        sequence.add_apart(f"count{number + 1}", flow.lower(part, device))
 
 
 def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
@@ -136,13 +136,13 @@ def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
         for part in plans
         if not isinstance(part.plan, Mixed)
     }
-    found: dict[str, Any] = {
+    mapping_shown: dict[str, Any] = {
         "blocks": dict(zip((plan.scheme for plan in mixed.plans), mixed.blocks, strict=True)),
         "plans": shown,
     }
     if len(plans) > 1 and not mixed.a_types:
-        found["timing_model"] = MODEL
-    return found | _peak(plans, device)
+        mapping_shown["timing_model"] = MODEL
+    return mapping_shown | _peak(plans, device)
 
 
 def parts_of(gemm: Gemm) -> tuple[tuple[Gemm, ...], tuple[Gemm, ...]]:
@@ -197,8 +197,10 @@ class ProgramSequence:
         """
         a, b, *more = part.inputs
         names = {a: _Place(self.a.name, 0, start), b: _Place(self.b.name, start, 0), part.output: _Place(target)}
-        names |= {own: _Place(own) for own in more} | {own: _Place(other) for own, other in shared.items()}
-        self.inputs += [own for own in more if own not in shared]
+        names |= {array_name: _Place(array_name) for array_name in more} | {
+            array_name: _Place(other) for array_name, other in shared.items()
+        }
+        self.inputs += [array_name for array_name in more if array_name not in shared]
         self._append(name, part, names)
 
     def add_apart(self, name: str, part: Program) -> None:
@@ -234,18 +236,20 @@ class _Place:
 
 
 def _renamed(kernel: Kernel, name: str, names: Mapping[str, _Place]) -> Kernel:
-    def tile(one: AnyTile) -> AnyTile:
-        if not isinstance(one, GlobalTile):
-            return one
-        place = names[one.array]
-        return dataclasses.replace(one, array=place.name, row=one.row + place.row, col=one.col + place.col)
+    def tile(accessed: AnyTile) -> AnyTile:
+        if not isinstance(accessed, GlobalTile):
+            return accessed
+        place = names[accessed.array]
+        return dataclasses.replace(
+            accessed, array=place.name, row=accessed.row + place.row, col=accessed.col + place.col
+        )
 
-    def node(one: StreamItem) -> StreamItem:
-        if isinstance(one, Loop):
-            return dataclasses.replace(one, body=tuple(map(node, one.body)))
-        if isinstance(one, Instr):
-            return dataclasses.replace(one, writes=tuple(map(tile, one.writes)), reads=tuple(map(tile, one.reads)))
-        return one
+    def node(item: StreamItem) -> StreamItem:
+        if isinstance(item, Loop):
+            return dataclasses.replace(item, body=tuple(map(node, item.body)))
+        if isinstance(item, Instr):
+            return dataclasses.replace(item, writes=tuple(map(tile, item.writes)), reads=tuple(map(tile, item.reads)))
+        return item
 
     groups = tuple(
         dataclasses.replace(

@@ -13,8 +13,10 @@ from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.refusals import Refusal
 
-#: Of the order of summation: what a main loop of one chain in order of K does not carry, its slices, and their merge.
-CHAIN = ("k_permutation", "remainder", "operand_rounding", "start", "sum", "regions")
+#: Of the order of summation: what a main loop of one chain in order of K does not carry; what a scheduler deals with,
+#: regions of C and slices of K; the merge of slices.
+CHAIN = ("k_permutation", "remainder", "operand_rounding", "start", "sum")
+REGIONS = ("regions",)
 SLICES = ("split_k", "slice_k")
 MERGE = ("merge_order", "partial_format", "merge_format", "merge_into")
 #: Of the epilogue: fusions and roundings other than an elementwise unit's own.
@@ -46,7 +48,7 @@ def check_carried(
 
     def refuses(gemm: Gemm) -> str:
         return refusals.joined(
-            refusals.of_schedule(gemm.schedule, (*(() if slices else SLICES), *MERGE, *CHAIN)),
+            refusals.of_schedule(gemm.schedule, (*(() if slices else SLICES), *MERGE, *CHAIN, *REGIONS)),
             refusals.of_epilogue(gemm.epilogue, FUSIONS),
             refusals.stacks(gemm.problem),
             refusals.unusual_operands(gemm.problem),

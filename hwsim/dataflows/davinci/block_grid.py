@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hwsim.dataflows.records import MERGE, REGIONS, SLICES
 from hwsim.errors import InputError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +56,9 @@ class BlockGrid:
             else:
                 groups.append((core, 1, *size))
         return groups
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record is not distributed over cores: slices of K and their merge, regions of C, stacks."""
+    names = (*SLICES, *MERGE, *REGIONS)
+    return refusals.joined(refusals.of_schedule(gemm.schedule, names), refusals.stacks(gemm.problem))

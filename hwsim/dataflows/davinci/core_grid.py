@@ -1,7 +1,7 @@
 """Deals blocks of C over a grid of coupled cores: block rows over its rows, block columns over its columns.
 
 Slices of K are dealt to layers of the grid. All three are dealt cyclically. The module knows sizes and numbers of
-cores; no memory, no plan and no instruction.
+cores; no memory, no plan and no instruction. Of a record it reads what it would have to distribute.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hwsim.dataflows.records import REGIONS
 from hwsim.errors import InputError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import CoreShare, StreamBuilder, distribute
 from hwsim.program.ir import CORE, ZERO, Affine, variable
 
@@ -92,3 +95,8 @@ class CoreGrid:
         for col in range(cols.first, cols.first + cols.count):
             for rows in all_rows:
                 yield col * self.rows + rows.first, rows.count, rows
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record is not distributed over cores: regions of C, stacks."""
+    return refusals.joined(refusals.of_schedule(gemm.schedule, REGIONS), refusals.stacks(gemm.problem))

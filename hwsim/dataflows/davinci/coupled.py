@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
-from hwsim.dataflows.davinci import coupled_kernel, join_ops
+from hwsim.dataflows.davinci import core_grid, coupled_kernel, join_ops
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
-PARTS = join_ops.refuses, coupled_kernel.refuses
+PARTS = join_ops.refuses, coupled_kernel.refuses, core_grid.refuses
 C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
 
 
@@ -103,8 +103,8 @@ class CoupledDataflow:
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
         """Initial tiles of a search: for each (b_m, b_n) the b_k with the least estimate, and of those the best few."""
         core = CoupledPlan.of(gemm, gemm.unit, device)
-        found = best_of_each_side(device, core.unit, core.limits, gemm.problem.sizes)[:MOST_TILES]
-        return [Tile(b_m, b_n, b_k) for b_m, b_k, b_n in found]
+        blocks = best_of_each_side(device, core.unit, core.limits, gemm.problem.sizes)[:MOST_TILES]
+        return [Tile(b_m, b_n, b_k) for b_m, b_k, b_n in blocks]
 
 
 COUPLED = CoupledDataflow()
@@ -122,14 +122,14 @@ def _tiling(kernel: KernelMapping) -> Tiling:
 
 def _convert_a(kernel: KernelMapping) -> str:
     """Who splits A."""
-    return str(next((one.value for one in kernel.settings if one.name == declared.CONVERT_A.name), BEFORE))
+    return str(next((setting.value for setting in kernel.settings if setting.name == declared.CONVERT_A.name), BEFORE))
 
 
 def _grid_facts(kernel: KernelMapping) -> dict[str, Any]:
     """The grid of cores as results show it; nothing for records without one."""
-    found = {one.name: one.value for one in kernel.settings}
+    settings = {setting.name: setting.value for setting in kernel.settings}
     names = declared.GRID_ROWS.name, declared.GRID_COLS.name
-    return {"grid": [found[name] for name in names]} if names[0] in found else {}
+    return {"grid": [settings[name] for name in names]} if names[0] in settings else {}
 
 
 def _grid(kernel: KernelMapping, slices: int, cores: int) -> CoreGrid:
@@ -237,5 +237,5 @@ def _placeholders(core: CoupledPlan, sums: SumArrays, output: GlobalArray) -> li
 
 def _between(passes: Sequence[Pass], output: GlobalArray) -> list[GlobalArray]:
     """The arrays that passes hand on to later ones."""
-    found = {array.name: array for work in passes for array in work.outputs if array.name != output.name}
-    return list(found.values())
+    arrays = {array.name: array for work in passes for array in work.outputs if array.name != output.name}
+    return list(arrays.values())

@@ -78,11 +78,11 @@ class CoupledEstimate:
         """
         ranked = []
         for number, grid in enumerate(among):
-            own, shared = self.cycles(candidates, grid)
-            cycles = np.maximum(own, shared)
-            at = int(np.lexsort((own, cycles))[0])
-            ranked.append((float(cycles[at]), float(own[at]), number, at, grid))
-        cycles_least, _, _, at, grid = min(ranked, key=lambda one: one[:3])
+            of_core, shared = self.cycles(candidates, grid)
+            cycles = np.maximum(of_core, shared)
+            at = int(np.lexsort((of_core, cycles))[0])
+            ranked.append((float(cycles[at]), float(of_core[at]), number, at, grid))
+        cycles_least, _, _, at, grid = min(ranked, key=lambda entry: entry[:3])
         return at, grid, cycles_least
 
     def cycles(self, candidates: Candidates, grid: CoreGrid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -124,7 +124,7 @@ class CoupledEstimate:
             self.link["UB", "GM"], np.minimum(b_m, self.m), np.minimum(b_n, self.n), self.n, C_BYTES
         )
         tile_c = self._through_ub(written, busy)
-        own = turns * waves * (groups * columns * tile_c + steps * (first + (columns - 1) * step))
+        of_core = turns * waves * (groups * columns * tile_c + steps * (first + (columns - 1) * step))
         edges = to_l1.startup_cycles + tile_c
         k_blocks = steps * self.slices
         shared = self._shared(
@@ -133,7 +133,7 @@ class CoupledEstimate:
             grid,
         )
         waits = turns * waves * groups * columns * self._c_startups()  # of MTE2 for a block of C, all cores alike
-        return own + edges, shared + waits + edges
+        return of_core + edges, shared + waits + edges
 
     def _shared(
         self, blocks: tuple[Tiles, Tiles], drawn: tuple[Tiles, Tiles, Tiles], grid: CoreGrid
@@ -145,8 +145,8 @@ class CoupledEstimate:
         (rows, cols), (a, b, c) = blocks, drawn
         waves = np.where(b > self.l2_bytes, -(-rows // grid.rows), 1)
         from_l2 = np.minimum(cols, grid.cols) * a + rows * b + c
-        found: NDArray[np.float64] = np.maximum(from_l2 / self.l2_rate, (a + waves * b + c) / self.hbm_rate)
-        return found
+        cycles: NDArray[np.float64] = np.maximum(from_l2 / self.l2_rate, (a + waves * b + c) / self.hbm_rate)
+        return cycles
 
     def _requested(self, link: LinkModel, lines: Tiles, length: Tiles, whole: int, element: int) -> Tiles:
         """Bytes of the whole requests for `lines` rows of `length` elements, of an array with rows of `whole`."""
@@ -155,16 +155,16 @@ class CoupledEstimate:
 
     def _move(self, link: LinkModel, elements: Tiles) -> NDArray[np.float64]:
         """Cycles of MTE1 for a block."""
-        found: NDArray[np.float64] = elements * self.element / link.bytes_per_cycle + link.overhead_cycles
-        return found
+        cycles: NDArray[np.float64] = elements * self.element / link.bytes_per_cycle + link.overhead_cycles
+        return cycles
 
     def _through_ub(self, size: Tiles, busy: Tiles) -> NDArray[np.float64]:
         """Cycles of the read, the addition and the write of a block of C of `size` bytes."""
         read, write, out = self.link["GM", "UB"], self.link["UB", "GM"], self.link["L0C", "UB"]
         share = self.hbm_rate / busy
         moved = size / np.minimum(read.bytes_per_cycle, share) + size / np.minimum(write.bytes_per_cycle, share)
-        found: NDArray[np.float64] = moved + size / out.bytes_per_cycle + self._c_startups()
-        return found
+        cycles: NDArray[np.float64] = moved + size / out.bytes_per_cycle + self._c_startups()
+        return cycles
 
     def _c_startups(self) -> float:
         """Cycles until a block of C has arrived in UB, and until it is stored, without its bytes."""

@@ -323,8 +323,8 @@ class CoupledKernel:
             ops.wait(source.full, *(ring.free for ring in rings))
             split = [ring.tile("push", rows, at.size, self.core.operand) for ring in rings]
             temps = [LocalTile(name, rows, at.size, "fp32") for name in self.a_temps]
-            given = source.tile("pop", rows, at.size, array.format)
-            split_ops(ops, given, self.plan.a_pieces, dict(zip(held, split, strict=True)), temps)
+            unsplit = source.tile("pop", rows, at.size, array.format)
+            split_ops(ops, unsplit, self.plan.a_pieces, dict(zip(held, split, strict=True)), temps)
             ops.signal(source.free, *(ring.full for ring in rings))
             s.popped(source)
             for a, ring in zip(held, rings, strict=True):
@@ -396,7 +396,7 @@ class CoupledKernel:
     def _scratch(self, at: ColumnBlock, rows: int) -> list[LocalTile]:
         """The scratch blocks, for a chunk of rows."""
         formats = self.core.scratch_formats
-        return [LocalTile(name, rows, at.col.size, one) for name, one in zip(self.scratch, formats, strict=True)]
+        return [LocalTile(name, rows, at.col.size, fmt) for name, fmt in zip(self.scratch, formats, strict=True)]
 
     def _add_part(self, ops: VectorOps, c_part: LocalTile, value: LocalTile, scratch: LocalTile) -> None:
         """Emit C += value for a chunk, in the format of C. scratch: takes a value of another format."""
@@ -455,5 +455,4 @@ def refuses(gemm: Gemm) -> str:
         refusals.formats(problem),
         refusals.scales(problem, refusals.ALONG_K),
         refusals.sparsity(problem),
-        refusals.stacks(problem),
     )

@@ -88,13 +88,13 @@ def _adds_exactly(core: CoupledPlan, device: Device) -> bool:
     spec = dot_spec(device, core.unit)
     if isinstance(spec.unit, IntegerUnit):
         return True
-    own, vector = getattr(spec.unit, "specials", None), device.vector
-    if own is None or getattr(spec.unit, "rounding", "RNE") == "RD":  # x - x is -0
+    specials, vector = getattr(spec.unit, "specials", None), device.vector
+    if specials is None or getattr(spec.unit, "rounding", "RNE") == "RD":  # x - x is -0
         return False
     least = sum(x.min_exponent - x.fraction_bits for x in (format_of(spec.a), format_of(spec.b)))
     if least < format_of(spec.d).min_exponent - format_of(spec.d).fraction_bits:  # what underflows may be -0
         return False
-    is_bounded = own.overflow == "saturate" and own.operands == "saturate"
+    is_bounded = specials.overflow == "saturate" and specials.operands == "saturate"
     return is_bounded or vector is None or vector.specials.overflow != "saturate"
 
 
@@ -143,13 +143,15 @@ def _blocking(
     )
     if asked is not None or wanted is not None:
         candidates = replace(candidates, fused=np.array([fused], np.int64))
-    given = options.get("grid")
-    among = [CoreGrid.given(given, len(lengths), device.cores)] if given else grids(device.cores, len(lengths))
+    asked_grid = options.get("grid")
+    among = (
+        [CoreGrid.given(asked_grid, len(lengths), device.cores)] if asked_grid else grids(device.cores, len(lengths))
+    )
     orders, whole = (gemm.problem.a_layout, gemm.problem.b_layout), (sizes[0], sizes[1], sum(lengths))
     estimate = CoupledEstimate(device, core.unit, core.limits, whole, len(lengths), orders)
     at, grid, cycles = estimate.best(candidates, among)
     b_m, b_k, b_n = candidates.tiles[at].tolist()
-    if not given:
+    if not asked_grid:
         grid = replace(grid, rows=min(grid.rows, -(-sizes[0] // b_m)), cols=min(grid.cols, -(-sizes[1] // b_n)))
     return GridBlocking(Tile(b_m, b_n, b_k), int(candidates.fused[at]), grid, promotion_k, cycles)
 
@@ -189,7 +191,7 @@ def best_split_k(
         summed = slice_sum_cycles(device, gemm.problem.m * gemm.problem.n, count, len(core.plan.terms))
         cycles[count] = _blocking(core, cut, device, options, order).cycles * len(core.k_sweeps) + summed
         count *= 2
-    best = min(cycles, key=lambda one: cycles[one])
+    best = min(cycles, key=lambda count_tried: cycles[count_tried])
     return SplitK(best, cycles[best] / cycles[1])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory, CubeTerm
 from hwsim.dataflows.elementwise import link_engine
-from hwsim.dataflows.records import CHAIN, MERGE, SLICES
+from hwsim.dataflows.records import CHAIN
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler
 from hwsim.dataflows.tiles import TileGrid, distribute, places
 from hwsim.devices import instruction
@@ -109,14 +109,14 @@ class CubeKernel:
         if isinstance(self.tiles, AreaScheduler):
             for group in self.tiles.cores():
                 s = StreamBuilder("main")
-                for one in self.tiles.tiles(s, group):
-                    self._tile(s, OutputTile(one.row, one.col, one.m, one.n, one.runs))
+                for place in self.tiles.tiles(s, group):
+                    self._tile(s, OutputTile(place.row, place.col, place.m, place.n, place.runs))
                 self.builder.group(group.first, group.count, s)
             return self.builder.finish()
         for group in distribute(self.tiles, self.device.cores):
             s = StreamBuilder("main")
-            for one in places(s, self.tiles, group, self.device.cores, 1):
-                self._tile(s, OutputTile(one.row, one.col, one.m, one.n))
+            for place in places(s, self.tiles, group, self.device.cores, 1):
+                self._tile(s, OutputTile(place.row, place.col, place.m, place.n))
             self.builder.group(group.first, group.count, s)
         return self.builder.finish()
 
@@ -271,9 +271,9 @@ class CubeKernel:
     ) -> None:
         """Emit the products of one block of K; several alternate per instruction."""
         depth = size if len(stage.products) == 1 else instruction(self.device, self.units[stage.products[0]]).k
-        made = [(at, pair) for at in range(0, size, depth) for pair in stage.products]
+        products = [(at, pair) for at in range(0, size, depth) for pair in stage.products]
         rings = [ring for side in range(2) for ring in self.l0[side][: len(pieces[side])]]
-        for number, (at, (a, b)) in enumerate(made):
+        for number, (at, (a, b)) in enumerate(products):
             part = min(depth, size - at)
             forms = self.term.formats[0][a], self.term.formats[1][b]
             left = self.l0[0][pieces[0].index(a)].tile("pop", tile.m, part, forms[0])
@@ -286,7 +286,7 @@ class CubeKernel:
                 self.l0c.tile("push", tile.m, tile.n, self.sum_format),
                 [left, right],
                 [ring.full for ring in rings] if number == 0 else [],
-                [ring.free for ring in rings] if number + 1 == len(made) else [],
+                [ring.free for ring in rings] if number + 1 == len(products) else [],
                 unit=self.units[a, b],
                 zero_at=zero if number == 0 else None,
             )
@@ -295,14 +295,13 @@ class CubeKernel:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the cube kernel does not carry: K in other orders or slices, scales along K, sparsity."""
+    """What of a record the cube kernel does not carry: K in other orders, scales along K, sparsity."""
     problem = gemm.problem
     return refusals.joined(
-        refusals.of_schedule(gemm.schedule, (*SLICES, *MERGE, *CHAIN)),
+        refusals.of_schedule(gemm.schedule, CHAIN),
         refusals.formats(problem),
         refusals.scales(problem, refusals.ALONG_K),
         refusals.sparsity(problem),
-        refusals.stacks(problem),
     )
 
 

@@ -30,11 +30,11 @@ MOST_TERMS = 16  # that one pass joins
 WORD_BITS = 32
 
 
-def conversion(given: str, wanted: str) -> Opcode:
+def conversion(present: str, wanted: str) -> Opcode:
     """The instruction from a format to another one; integers that become narrower keep their low bits."""
-    if given == wanted:
+    if present == wanted:
         return "copy"
-    source, target = format_of(given), format_of(wanted)
+    source, target = format_of(present), format_of(wanted)
     is_cut = source.is_integer and target.is_integer and target.bits < source.bits
     return "extract" if is_cut else "cast"
 
@@ -200,7 +200,7 @@ class TermJoin:
             return [self._pass(name, sums, output)]
         total = GlobalArray("T.sum", output.rows, output.cols, self.format)
         unfinished = replace(self, epilogue=OutputEpilogue(), end_format=self.format, powers=None)
-        made: list[Pass] = []
+        passes: list[Pass] = []
         for first in range(0, len(leaves), MOST_TERMS):
             chosen = leaves[first : first + MOST_TERMS]
             numbers = sorted({term for leaf in chosen for term in _terms(leaf)})
@@ -215,8 +215,8 @@ class TermJoin:
             extra = {node: self.extra[node] for node in chosen if node in self.extra}
             join = replace(self if is_last else unfinished, expression=value, extra=extra)
             label = f"{name}.{first // MOST_TERMS + 1}"
-            made.append(join._pass(label, some, output if is_last else total, previous))
-        return made
+            passes.append(join._pass(label, some, output if is_last else total, previous))
+        return passes
 
     def _pass(self, name: str, sums: SumArrays, output: GlobalArray, previous: GlobalArray | None = None) -> Pass:
         """One pass. previous: an array beside those of the terms, as the last of them."""
@@ -234,12 +234,12 @@ class TermJoin:
         end = 0 if is_stored else EPILOGUE_TILES
 
         def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
-            given = iter(temps)
-            total_tiles = [next(given) for _ in range(totals)]
-            converted = next(given) if is_cut and converts else None
-            value = next(given) if joined else outs[0]
-            exponents = next(given) if self.powers else None
-            end_tiles = [next(given) for _ in range(end)]
+            rest = iter(temps)
+            total_tiles = [next(rest) for _ in range(totals)]
+            converted = next(rest) if is_cut and converts else None
+            value = next(rest) if joined else outs[0]
+            exponents = next(rest) if self.powers else None
+            end_tiles = [next(rest) for _ in range(end)]
             values = sums.added(ops, ins, total_tiles, converted)
             if previous is not None:
                 values[len(sums.terms)] = ins[count]
@@ -249,7 +249,7 @@ class TermJoin:
                 value = values[expression.term]
             else:
                 extra = {node: part if isinstance(part, float) else at[id(part)] for node, part in self.extra.items()}
-                evaluate(ops, expression, values, value, list(given), extra)
+                evaluate(ops, expression, values, value, list(rest), extra)
             if self.powers is not None and exponents is not None:
                 ops.op("add", exponents, *(at[id(array)] for array in self.powers))
                 ops.op("ldexp", value, value, exponents, scalar=1.0)

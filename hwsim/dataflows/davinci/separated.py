@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
-from hwsim.dataflows.davinci import cube_kernel, vector_epilogue
+from hwsim.dataflows.davinci import block_grid, cube_kernel, vector_epilogue
 from hwsim.dataflows.davinci.area_join import area_join
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
 from hwsim.dataflows.davinci.cube_kernel import CubeKernel
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 NAME = "davinci_separated"
 SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C that a search begins with
 DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
-PARTS = cube_kernel.refuses, vector_epilogue.refuses
+PARTS = block_grid.refuses, cube_kernel.refuses, vector_epilogue.refuses
 
 
 class SeparatedDataflow:
@@ -74,13 +74,13 @@ class SeparatedDataflow:
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, gemm.problem.sizes)
         for kernel in mapping.kernels:
             memory.check(blocking_of(kernel))
-        made = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
+        written = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
         for kernel in mapping.kernels:
             tiles = distributed(gemm, kernel, device)
             term = kernels.terms[kernel.terms[0]]
-            made.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
-        made += [lower_pass(work, device, loads_vectors=True) for work in kernels.joins]
-        return Program(tuple(kernels.arrays), tuple(made), kernels.inputs, kernels.output.name)
+            written.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
+        written += [lower_pass(work, device, loads_vectors=True) for work in kernels.joins]
+        return Program(tuple(kernels.arrays), tuple(written), kernels.inputs, kernels.output.name)
 
     def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
         """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas.
@@ -90,16 +90,16 @@ class SeparatedDataflow:
         adds = any(area.adds for area in areas)
         mapping, kernels = recorded(part, NAME), SeparatedKernels(part, carried(part, NAME, PARTS), device, adds=adds)
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, part.problem.sizes)
-        made = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
+        written = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
         for kernel in mapping.kernels:
             memory.check(blocking_of(kernel))
             term = kernels.terms[kernel.terms[0]]
             tiles = areas_distributed(areas, kernel, device)
-            made.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
+            written.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
         if not kernels.is_direct:
             targets = [term.target for term in kernels.terms]
-            made.append(area_join("combine", kernels.plan.combine, targets, kernels.output, areas, device))
-        return Program(tuple(kernels.arrays), tuple(made), kernels.inputs, kernels.output.name)
+            written.append(area_join("combine", kernels.plan.combine, targets, kernels.output, areas, device))
+        return Program(tuple(kernels.arrays), tuple(written), kernels.inputs, kernels.output.name)
 
     def lower_epilogue(self, gemm: Gemm, device: Device) -> Program:
         """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""

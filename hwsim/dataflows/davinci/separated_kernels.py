@@ -103,17 +103,17 @@ class SeparatedKernels:
         """An operand's pieces: unchanged, rounded by MTE2 during the copy, or made by vector kernels."""
         fmt, name = self.plan.input_format, side.upper()
         if len(pieces) == 1 and not pieces[0].scale_exponent:
-            own = pieces[0]
-            if own.format == fmt or (own.rounding == "RNE" and _casts(self.device, "GM", "L1", fmt, own.format)):
+            piece = pieces[0]
+            if piece.format == fmt or (piece.rounding == "RNE" and _casts(self.device, "GM", "L1", fmt, piece.format)):
                 array = GlobalArray(name, rows, cols, fmt, order)
-                return CubeOperand(array, {0: array}, {0: own.format})
+                return CubeOperand(array, {0: array}, {0: piece.format})
         used = sorted({pair["ab".index(side)] for term in self.plan.terms for pair in term.products})
         names = {p: name if len(pieces) == 1 else f"{name}{p + 1}" for p in used}
-        made = {p: GlobalArray(names[p], rows, cols, pieces[p].format, order) for p in used}
+        arrays = {p: GlobalArray(names[p], rows, cols, pieces[p].format, order) for p in used}
         source = GlobalArray(f"{name}.in", rows, cols, fmt, order)
         vectors = operand_vectors(self.plan, side, source)
-        passes = operand_passes(self.plan, side, source, made, vectors)
-        return CubeOperand(source, made, {p: pieces[p].format for p in used}, tuple(passes), vectors)
+        passes = operand_passes(self.plan, side, source, arrays, vectors)
+        return CubeOperand(source, arrays, {p: pieces[p].format for p in used}, tuple(passes), vectors)
 
     def _unit(self, pair: tuple[int, int]) -> str:
         """The matrix instruction of a product of pieces."""
@@ -122,8 +122,8 @@ class SeparatedKernels:
 
     def promotion_interval(self, t: int) -> int | None:
         """The K that term t accumulates in the cube from zero; None: all of it."""
-        own = self.plan.terms[t].k_group
-        run = self.gemm.schedule.promotion_k if own is None else own
+        of_term = self.plan.terms[t].k_group
+        run = self.gemm.schedule.promotion_k if of_term is None else of_term
         if run == "instruction":
             run = self.unit.k
         return run if isinstance(run, int) and run < self.gemm.problem.k else None
@@ -183,13 +183,13 @@ class SeparatedKernels:
     @property
     def _extra(self) -> dict[Expression, GlobalArray | float]:
         """What the plan adds to its terms: arrays of sums of operands, and multiples of K."""
-        found: dict[Expression, GlobalArray | float] = {}
+        extra: dict[Expression, GlobalArray | float] = {}
         for part in parts_of(self.plan.combine):
             if isinstance(part, OperandSum):
-                found[part] = (self.a if part.side == "a" else self.b).vectors["sum"]
+                extra[part] = (self.a if part.side == "a" else self.b).vectors["sum"]
             elif isinstance(part, Depth):
-                found[part] = float(part.factor * self.gemm.problem.k)
-        return found
+                extra[part] = float(part.factor * self.gemm.problem.k)
+        return extra
 
 
 def _check(plan: Plan, device: Device) -> None:

@@ -65,19 +65,19 @@ class VectorEpilogue:
             total = self.output if plain else self._sum("T.sum")
             folds = self._fold("join" if len(self.terms) > 1 else "sum", list(self.terms), total)
             return folds if plain else [*folds, self._combine([total], TermValue(0))]
-        made: list[Pass] = []
+        passes: list[Pass] = []
         sums = []
         for number, term in enumerate(self.terms, 1):
             if term.is_promoted:
                 total = self._sum(f"{term.array.name}.sum")
-                made += self._fold(f"sum_{number}", [term], total)
+                passes += self._fold(f"sum_{number}", [term], total)
                 sums.append(total)
             else:
                 sums.append(term.array)
         if is_alike and not self.extra:
-            return [*made, self._combine(sums, self.plan.combine)]
+            return [*passes, self._combine(sums, self.plan.combine)]
         join = TermJoin(self.plan.combine, self.join_format, self.end_format, self.epilogue, self.powers, self.extra)
-        return [*made, *join.passes("combine", SumArrays(tuple(sums), 1), self.output)]
+        return [*passes, *join.passes("combine", SumArrays(tuple(sums), 1), self.output)]
 
     def finish(self, total: GlobalArray) -> Pass:
         """The pass from an array of the finished sum to `output`."""
@@ -92,7 +92,7 @@ class VectorEpilogue:
         converts = self.sum_format != self.join_format
         runs, m = terms[0].runs, self.output.rows
         per_pass = max(1, MOST_INPUTS // len(terms))
-        made = []
+        passes = []
         for first in range(0, runs, per_pass):
             count = min(per_pass, runs - first)
 
@@ -122,7 +122,7 @@ class VectorEpilogue:
                 inputs, offsets = [*inputs, total], [*offsets, 0]
             scratch = (self.join_format,) * (2 + depth(expression, converts))
             name = label if runs <= per_pass else f"{label}.{first // per_pass + 1}"
-            made.append(
+            passes.append(
                 Pass(
                     name=name,
                     inputs=tuple(inputs),
@@ -133,7 +133,7 @@ class VectorEpilogue:
                     offsets=tuple(offsets),
                 )
             )
-        return made
+        return passes
 
     def _combine(self, sums: list[GlobalArray], expression: Expression) -> Pass:
         """The pass from the terms' sums (or the combined one) to the result: alpha, C, bias, format."""

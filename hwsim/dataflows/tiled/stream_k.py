@@ -203,8 +203,8 @@ class StreamKScheduler:
         count, grids = self.whole.device_cores, self.whole.grids
         nothing = (0,) * len(grids)
         waves = [nothing] * count
-        for dealt in self.whole.cores():
-            waves[dealt.first : dealt.first + dealt.count] = [dealt.waves] * dealt.count
+        for span in self.whole.cores():
+            waves[span.first : span.first + span.count] = [span.waves] * span.count
         groups: list[_Group] = []
         is_taken = [False] * count
         number, row = self.whole.tile_count, 0
@@ -220,7 +220,7 @@ class StreamKScheduler:
                     groups.append(_Group(CoreWaves(core, stop - start, waves[core]), of_part, share))
             number += len(self.parts) * grid.tiles
             row += (len(self.parts) - 1) * grid.tiles * grid.m
-        groups += [_Group(dealt) for dealt in _alike(waves, is_taken) if any(dealt.waves)]
+        groups += [_Group(span) for span in _alike(waves, is_taken) if any(span.waves)]
         return tuple(sorted(groups, key=lambda group: group.whole.first))
 
     def _intervals(self, firsts: Sequence[int], tiles: int, waves: Sequence[tuple[int, ...]]) -> list[KPart]:
