@@ -14,7 +14,7 @@ from hwsim.analysis.metrics import errors
 from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.cpu import CPU
 from hwsim.host.threads import worker_count
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 
 AnyArray = NDArray[Any]

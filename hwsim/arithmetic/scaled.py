@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hwsim.devices.arithmetic import scaled_accumulator
 from hwsim.formats import format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend

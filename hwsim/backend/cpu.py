@@ -16,7 +16,7 @@ from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
-    from hwsim.numerics.operands import DotOperands
+    from hwsim.numerics.dot_operands import DotOperands
 
 MOST_UNITS = 1024  # whose support is remembered
 PROMOTED = ("fp32", "fp64")  # formats of accumulators that `promote` adds
@@ -50,10 +50,10 @@ class CpuBackend:
         )
 
     @staticmethod
-    def promote(spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], **given: Any) -> npt.NDArray[Any]:
+    def promote(spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], **arguments: Any) -> npt.NDArray[Any]:
         """See Backend.promote."""
         a, b = operands.a, operands.b
-        return dot.promote(spec, a, b, total, divide=_by_step(operands.scale_d), **given)
+        return dot.promote(spec, a, b, total, divide=_by_step(operands.scale_d), **arguments)
 
     @staticmethod
     def from_host(x: npt.NDArray[Any]) -> npt.NDArray[Any]:

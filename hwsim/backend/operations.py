@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from hwsim.formats import Format
-    from hwsim.numerics.operands import DotOperands
+    from hwsim.numerics.dot_operands import DotOperands
     from hwsim.numerics.units import DotSpec
 
 AnyArray = npt.NDArray[Any]

@@ -13,7 +13,7 @@ from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError
 from hwsim.golden.format import GoldenSet
 from hwsim.golden.verify import all_sets
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.report.explain import explain, number
 from hwsim.report.text.explain_text import explain_text
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hwsim.analysis.run_records import RunWarning
 from hwsim.gemm.record import Gemm
-from hwsim.libraries.notices import left_out, warnings_of
+from hwsim.libraries.notices import left_out, time_warnings, warnings_of
 from hwsim.operands.operand import Operand
 from hwsim.program.ir import Program
 from hwsim.request.request import Request
@@ -43,6 +43,7 @@ class Notices:
             warnings += left_out(self.record)
         if self.request.library is not None:
             warnings += warnings_of(self.request.library)
+            warnings += time_warnings(self.request.library, self.request.device) if self.request.timing else []
         if self.program is not None and self.record.mapping is not None:
             warnings += advice(self.record, self.request.device, self.request.mapping)
             warnings += idle_cores(self.record, self.program, self.request.device)

@@ -27,9 +27,7 @@ def call_times(call: ProductCall) -> Times:
     library = call.request.library
     if library is None:
         return times
-    product = resolved.one_product
-    of_product = None if product is None else _program_times(product.timed, product.no_program, False)
-    return library_times(library, resolved, times, of_product)
+    return library_times(library, resolved.timed.gemm, call.request.device, times)
 
 
 def _program_times(timed: Resolved, no_program: str, launch_overhead: bool) -> Times:

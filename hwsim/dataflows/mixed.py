@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.areas import AreaDataflow, areas_of, even_shares
 from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
+from hwsim.dataflows.plan_areas import AreaDataflow, areas_of, even_shares
 from hwsim.devices import instruction
 from hwsim.errors import InputError
 from hwsim.gemm.mixed_plan import one_for_all, short_name
@@ -25,6 +25,7 @@ from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel, Lo
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
     from hwsim.devices.device import Device
+    from hwsim.gemm.problem import Problem
     from hwsim.gemm.record import Gemm
 
 DECIDE = "decide"  # the strategy that inspects the blocks and selects one plan for all, or one per block
@@ -32,6 +33,7 @@ SCAN_OPERATIONS = 2  # per element: the least and the largest magnitude of a blo
 MODEL = "each plan's kernels over its share of K, its blocks spread evenly over the output"
 SUM_FORMAT = "fp32"  # in which the plans' sums are added
 TIME_ALONE = "blocks with plans of their own"
+OF_A_STACK = "the blocks of each matrix of a stack, which have plans of their own"
 
 
 def classifies_blocks(mixed: Mixed) -> bool:
@@ -63,11 +65,16 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
         program = flow.lower(only, device)
         sequence.add(short_name(mixed, only.plan), program, "C")
         return sequence.program(program.time_alone if not program.computes else "")
-    if not isinstance(flow, AreaDataflow):
+    if not isinstance(flow, AreaDataflow) or _is_of_stack(mixed, problem):
         _add_shares(sequence, mixed, plans, problem.k, flow, device)
-        return sequence.program(TIME_ALONE)
+        return sequence.program(TIME_ALONE if not isinstance(flow, AreaDataflow) else OF_A_STACK)
     _add_areas(sequence, gemm, plans, flow, device)
     return sequence.program()
+
+
+def _is_of_stack(mixed: Mixed, problem: Problem) -> bool:
+    """Whether the plans of blocks are of more matrices than the program: one program stands for each of a stack."""
+    return bool(mixed.a_types) and len(mixed.a_types) != problem.matrices * -(-problem.m // mixed.block[0])
 
 
 def _add_areas(

@@ -77,8 +77,8 @@ def mapping_of(
     """
     mapping = gemm.mapping
     if mapping is None or mapping.dataflow != family or not mapping.kernels:
-        found = "none" if mapping is None or not mapping.kernels else f"one of {mapping.dataflow}"
-        raise InputError(f"gemm record: it needs a mapping of dataflow {family}, it has {found}")
+        there = "none" if mapping is None or not mapping.kernels else f"one of {mapping.dataflow}"
+        raise InputError(f"gemm record: it needs a mapping of dataflow {family}, it has {there}")
     if needed is not None:
         for kernel in mapping.kernels:
             _check_settings(kernel, needed, possible)
@@ -88,13 +88,15 @@ def mapping_of(
 def _check_settings(kernel: KernelMapping, needed: Sequence[Option], possible: Sequence[Option]) -> None:
     where = f"gemm record: kernel {kernel.name}: setting"
     known = {option.name: option for option in (*needed, *possible)}
-    for one in kernel.settings:
-        if one.name not in known:
-            raise InputError(f"{where} {one.name!r}; allowed: {', '.join(known)}{nearest(one.name, list(known))}")
-        if one.value is None:
-            raise InputError(f"{where} {one.name} = None; allowed: {known[one.name].allowed}")
-        known[one.name].check(one.value, where)
-    names = [one.name for one in kernel.settings]
+    for setting in kernel.settings:
+        if setting.name not in known:
+            raise InputError(
+                f"{where} {setting.name!r}; allowed: {', '.join(known)}{nearest(setting.name, list(known))}"
+            )
+        if setting.value is None:
+            raise InputError(f"{where} {setting.name} = None; allowed: {known[setting.name].allowed}")
+        known[setting.name].check(setting.value, where)
+    names = [setting.name for setting in kernel.settings]
     missing = [option.name for option in needed if option.name not in names]
     if missing:
         raise InputError(f"gemm record: kernel {kernel.name} lacks the settings {', '.join(missing)}")
@@ -102,7 +104,7 @@ def _check_settings(kernel: KernelMapping, needed: Sequence[Option], possible: S
 
 def whole(kernel: KernelMapping, name: str) -> int:
     """The value of an integer setting. Raises InputError where the record has none."""
-    value = next((one.value for one in kernel.settings if one.name == name), None)
+    value = next((setting.value for setting in kernel.settings if setting.name == name), None)
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"gemm record: kernel {kernel.name}: setting {name} = {value!r}; allowed: an integer")
     return value

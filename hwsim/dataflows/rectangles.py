@@ -29,15 +29,15 @@ def rectangles(mask: NDArray[np.bool_]) -> list[Rectangle]:
 
 def _by_rows(mask: NDArray[np.bool_]) -> list[Rectangle]:
     open_runs: dict[Interval, int] = {}
-    found = []
+    covered = []
     for row in range(len(mask) + 1):
         runs = _runs(mask[row]) if row < len(mask) else []
         for run in [run for run in open_runs if run not in runs]:
             first = open_runs.pop(run)
-            found.append(Rectangle(first, row - first, run[0], run[1] - run[0]))
+            covered.append(Rectangle(first, row - first, run[0], run[1] - run[0]))
         for run in runs:
             open_runs.setdefault(run, row)
-    return found
+    return covered
 
 
 def _runs(marked: NDArray[np.bool_]) -> list[Interval]:

@@ -46,14 +46,14 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     load, store = link_engine(device, "GM", vector.memory), link_engine(device, vector.memory, "GM")
     source, align = work.source, memory.align_bytes
     rows = source.rows // (1 if work.by_rows else work.matrices)
-    kept, across = (rows, source.cols) if work.by_rows else (source.cols, rows)
+    line_count, across = (rows, source.cols) if work.by_rows else (source.cols, rows)
     converts = source.format != work.format
     per_element = 2 * bytes_of(source.format) + converts * bytes_of(work.format)
     per_line = 2 * bytes_of(work.target.format) + bytes_of(work.format)
     capacity = memory.capacity_bytes - 6 * align
     # A part of each line at a time, where whole lines of one block do not fit.
     part = min(across, (capacity - per_line) // per_element)
-    block = max(1, min(capacity // (part * per_element + per_line), -(-kept // device.cores)))
+    block = max(1, min(capacity // (part * per_element + per_line), -(-line_count // device.cores)))
 
     def size(elements: int, format: str) -> int:
         return -(-elements * bytes_of(format) // align) * align
@@ -98,7 +98,7 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
         stream.emit(store, "copy", GlobalTile(work.target.name, *at, *shape), [pop], [out.full], [out.free])
         stream.popped(out)
 
-    for share in distribute(kept, block, device.cores):
+    for share in distribute(line_count, block, device.cores):
         stream = StreamBuilder("main")
         for one in blocks_of_share(stream, "lines", share, block, device.cores):
             if work.by_rows or work.matrices == 1:

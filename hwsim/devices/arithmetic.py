@@ -19,7 +19,7 @@ from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, code
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worker_count
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:

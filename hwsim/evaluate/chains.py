@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.gemm import refusals
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:

@@ -134,8 +134,8 @@ def to_odd(total: AnyArray, left: AnyArray, right: AnyArray) -> AnyArray:
     result is that of one rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008).
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        own = total - left
-        error = (left - (total - own)) + (right - own)  # exact (Knuth's TwoSum)
+        right_part = total - left
+        error = (left - (total - right_part)) + (right - right_part)  # exact (Knuth's TwoSum)
         is_even = (total.view(f"u{total.dtype.itemsize}") & 1) == 0
         odd = np.nextafter(total, np.copysign(np.inf, error).astype(total.dtype))
     result: AnyArray = np.where(np.isfinite(total) & (error != 0) & is_even, odd, total)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hwsim.backend.arrays import in_c_order
 from hwsim.errors import InputError
 from hwsim.formats import array_of, code_dtype, format_of
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit, Specials
 
 if TYPE_CHECKING:

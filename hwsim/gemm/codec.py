@@ -149,8 +149,8 @@ def _form_of(record: type, data: Mapping[str, Any]) -> type:
     short: type | None = getattr(record, SHORT, None)
     if short is None:
         return record
-    own = {entry.name for entry in fields_of(record)} - {entry.name for entry in fields_of(short)}
-    return record if own & set(data) else short
+    full_only = {entry.name for entry in fields_of(record)} - {entry.name for entry in fields_of(short)}
+    return record if full_only & set(data) else short
 
 
 def _chained(data: dict[str, Any], classes: dict[str, type], where: str) -> Any:

@@ -86,15 +86,35 @@ def plain_operand(format: str, layout: StorageOrder) -> OperandDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of a convolution over `batch` images of height x width pixels.
+
+    Of height and width: window, its taps; places, where it is put; stride; padding, the pixels outside, on each side;
+    dilation.
+    """
+
+    batch: int
+    height: int
+    width: int
+    window: tuple[int, int]
+    places: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """The matrix in memory that A's elements are gathered from, one per matrix of a batch: an implicit GEMM's input.
 
-    rows: pixels of all images. cols: channels. read: how many of its elements belong to any row of A.
+    rows: pixels of all images. cols: channels. read: how many of its elements belong to any row of A. windows: which
+    element each of A is (None: not said, so that a program stands for time alone).
     """
 
     rows: int
     cols: int
     read: int
+    windows: Windows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +151,7 @@ class Problem:
     """The GEMM C[m, n] = A[m, k] B[k, n].
 
     lead: leading dimensions of a batch of such products, in one launch. has_c: whether a C is read. bias: its format,
-    one value per column, or None. image: what A is gathered from (None: A itself is in memory); of time alone.
+    one value per column, or None. image: what A is gathered from (None: A itself is in memory).
     """
 
     a: OperandDescription

@@ -15,7 +15,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting
 from hwsim.gemm.mixed_plan import HYBRID, short_name
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.plan import Mixed as MixedPlan
-from hwsim.gemm.problem import SCALES, OperandDescription, Problem
+from hwsim.gemm.problem import SCALES, OperandDescription, Problem, Windows
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 
@@ -44,6 +44,29 @@ def check_problem(problem: Problem, where: str) -> None:
     if problem.image is not None:
         for name in ("rows", "cols", "read"):
             _count(getattr(problem.image, name), f"{where}.image.{name}")
+        windows = problem.image.windows
+        if windows is not None:
+            _check_windows(windows, problem, f"{where}.image.windows")
+
+
+def _check_windows(windows: Windows, problem: Problem, where: str) -> None:
+    """As many pixels and windows as the image and the problem have."""
+    for name in ("batch", "height", "width"):
+        _count(getattr(windows, name), f"{where}.{name}")
+    for name in ("window", "places", "stride", "dilation"):
+        for extent in getattr(windows, name):
+            _count(extent, f"{where}.{name}")
+    for extent in windows.padding:
+        _between(extent, 0, MOST_COUNT, f"{where}.padding")
+    assert problem.image is not None
+    pixels = windows.batch * windows.height * windows.width
+    rows = windows.batch * windows.places[0] * windows.places[1]
+    taps = problem.image.cols * windows.window[0] * windows.window[1]
+    if (pixels, rows, taps) != (problem.image.rows, problem.m, problem.k):
+        raise InputError(
+            f"{where}: {pixels} pixels, {rows} windows of {taps} elements; allowed: {problem.image.rows}, {problem.m} "
+            f"and {problem.k}, as the image and the problem have"
+        )
 
 
 def _check_operand(operand: OperandDescription, k: int, where: str) -> None:

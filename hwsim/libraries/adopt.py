@@ -12,9 +12,10 @@ from typing import Any
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT
 from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
 from hwsim.gemm.layouts import order_named
 from hwsim.gemm.record import Decision
-from hwsim.libraries.call import STEP, LibraryCall
+from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
@@ -25,6 +26,7 @@ from hwsim.request.request import Request
 from hwsim.resolve.library_on_device import library
 from hwsim.schemes.native import NativeOptions
 
+ROW_BYTES = 16  # of whole vectors
 PLAIN = "native"  # the scheme of one product a call
 LAYOUTS_OF = (A_LAYOUT.name, B_LAYOUT.name)  # options of a mapping that are the call's
 
@@ -139,18 +141,39 @@ def library_call(
     times = chosen.times(call, choice) if is_at_own_clock else None
     decisions = _decisions(choice)
     if times is not None:
-        text = "the program's, and what else its kernels take"
+        text = "shares of what the chip could do at most"
         decisions.append(Decision("times", text, "library", times.evidence, times.why))
+    elif is_at_own_clock and not choice.is_estimated:
+        why = "no times of such kernels were recorded on such a chip: the kernel's program stands for them"
+        decisions.append(Decision("times", "the program's", "default", ASSUMED, why))
     return LibraryCall(
         id=chosen.id,
+        gemm=call,
         choice=choice,
         layouts=(order_named(call.a_layout), order_named(call.b_layout)),
         times=times,
         decisions=tuple(decisions),
+        aligned=None if times is None else _aligned(chosen, call),
         mapping=_mapping(choice),
         count=count,
         is_of_a_scheme=is_of_a_scheme,
     )
+
+
+def _aligned(chosen: LibraryOnDevice, call: GemmCall) -> AlignedCall | None:
+    """The call with n and k of whole 16 bytes, as its rows then are; None where they are, or it has no times."""
+    item = format_of(call.format).bits // 8
+    step = max(ROW_BYTES // item, 1)
+    m, n, k = (-(-size // step) * step for size in call.sizes)
+    aligned = replace(call, m=m if call.a_layout == "columns" else call.m, n=n, k=k)
+    if aligned == call:
+        return None
+    try:
+        choice = chosen.choose(aligned)
+    except UnsupportedError:
+        return None
+    times = chosen.times(aligned, choice)
+    return None if times is None else AlignedCall(aligned, choice.kernel, times)
 
 
 def _mapping(choice: LibraryChoice) -> dict[str, Any]:

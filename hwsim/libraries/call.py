@@ -12,25 +12,38 @@ from typing import Any
 from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.record import Decision, LibraryId
 from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice
 
 STEP = 32  # of K, where a choice does not say it
 
 
 @dataclass(frozen=True, slots=True)
+class AlignedCall:
+    """A call with sizes of whole 16 bytes, and what the kernel takes that the library runs for it."""
+
+    gemm: GemmCall
+    kernel: str
+    times: KernelTimes
+
+
+@dataclass(frozen=True, slots=True)
 class LibraryCall:
     """What a library's choice makes of a request.
 
-    choice: with its order of summation. layouts: of A and B. times: what such kernels take, None: what their program
-    takes. mapping: options of the dataflow that follow from the kernel. count: of such calls, one for each product of a
-    scheme. is_of_a_scheme: the scheme adds up several of its results, or one of pieces.
+    gemm: as the library is called. choice: with its order of summation. layouts: of A and B. times: what such kernels
+    take, None: what their program takes. aligned: the call with sizes of whole 16 bytes, where its own are others and
+    times are known. mapping: options of the dataflow that follow from the kernel. count: of such calls, one for each
+    product of a scheme. is_of_a_scheme: the scheme adds up several of its results, or one of pieces.
     """
 
     id: LibraryId
+    gemm: GemmCall
     choice: LibraryChoice
     layouts: tuple[StorageOrder, StorageOrder]
     times: KernelTimes | None
     decisions: tuple[Decision, ...]
+    aligned: AlignedCall | None = None
     mapping: Mapping[str, Any] = field(default_factory=dict, hash=False)
     count: int = 1
     is_of_a_scheme: bool = False

@@ -6,9 +6,12 @@ It knows schedules; no library, no device and no rule.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hwsim.gemm.schedule import Schedule
+
+if TYPE_CHECKING:
+    from hwsim.devices.least_time import LeastTime
 
 ASSUMED = "assumption"  # a level of hwsim.datafiles.provenance
 
@@ -103,9 +106,9 @@ class KernelTimes(Protocol):
     @property
     def why(self) -> str: ...
 
-    def seconds(self, program_us: float, estimate_us: float) -> float:
-        """Seconds of the call beyond a launch.
+    def seconds(self, program_us: float, least: LeastTime) -> float:
+        """Seconds of the call beyond a launch; less than its least time counts as that.
 
-        program_us: of the kernel's program, 0 where there is none. estimate_us: of the kernel that hwsim would choose,
-        0 where there is none. Both are of all products of the call.
+        program_us: of the kernel's program, 0 where there is none. least: what the chip needs at least. Both are of all
+        products of the call.
         """

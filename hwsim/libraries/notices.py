@@ -5,15 +5,23 @@ It knows a library's call and its record; it chooses nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hwsim.analysis.run_records import RunWarning
 from hwsim.evaluate.explicit import elements
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.call import LibraryCall
+from hwsim.libraries.times import kernel_seconds
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
 
 #: Codes of warnings.
 ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"
 ESTIMATED, UNSURE = "library_choice_estimated", "library_choice_unsure"
 LOSES_K, LEFT_OUT = "library_loses_k", "k_left_out"
+SLOW, TIMES_OF_PROGRAM = "library_kernel_slow", "library_times_of_program"
+TIMES_SLOWER = 3.0  # than the same product with aligned sizes, from which a run warns
 SURE = 0.9  # the probability of a choice below which a run warns of it
 
 
@@ -46,6 +54,30 @@ def warnings_of(call: LibraryCall) -> list[RunWarning]:
         )
         notices.append({"code": UNSURE, "count": 1, "message": text})
     return notices
+
+
+def time_warnings(call: LibraryCall, chip: Device) -> list[RunWarning]:
+    """What a user should know of the time: a kernel that is much slower than the library's for aligned sizes, and one
+    of which no times were recorded. chip: at the clock of its device file.
+    """
+    if call.times is None and call.choice.is_estimated:  # which a warning of its own says
+        return []
+    if call.times is None:
+        decided = [decision for decision in call.decisions if decision.name == "times"]
+        text = f"{call.choice.kernel}: {decided[0].why}" if decided else ""
+        return [{"code": TIMES_OF_PROGRAM, "count": 1, "message": text}] if text else []
+    if call.aligned is None:
+        return []
+    seconds = kernel_seconds(chip, call.gemm, call.times)
+    aligned = kernel_seconds(chip, call.aligned.gemm, call.aligned.times)
+    if seconds <= TIMES_SLOWER * aligned:
+        return []
+    sizes = " x ".join(f"{size:,}" for size in call.aligned.gemm.sizes)
+    text = (
+        f"{call.choice.kernel} takes {seconds * 1e6:,.0f} us, as rows are not whole 16 bytes; padded with zeros to "
+        f"m x n x k = {sizes}, {call.aligned.kernel} takes {aligned * 1e6:,.0f} us"
+    )
+    return [{"code": SLOW, "count": 1, "message": text}]
 
 
 def left_out(record: Gemm) -> list[RunWarning]:

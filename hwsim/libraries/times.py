@@ -1,69 +1,77 @@
-"""Seconds of a library's call: its program's time, with what else such kernels were seen to take.
+"""Seconds of a library's call: what its kernel was seen to take, and never less than the chip needs for the work.
 
-It knows calls, resolved records and times; it chooses nothing and resolves nothing.
+It knows calls, times of programs and least times; it chooses nothing and resolves nothing.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hwsim.analysis.program_times import Times
-from hwsim.gemm.record import Gemm
-from hwsim.libraries.call import LibraryCall
-from hwsim.program.identity_cache import IdentityCache
-from hwsim.resolve.choice.cost import native_seconds
-from hwsim.resolve.resolved import Resolved
+from hwsim.devices.least_time import LeastTime, least_time
+from hwsim.formats import format_of
 
-ESTIMATES = 256  # of records, that are kept
-_ESTIMATES: IdentityCache[float] = IdentityCache(ESTIMATES, ESTIMATES)
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
+    from hwsim.libraries.call import LibraryCall
+    from hwsim.libraries.gemm_call import GemmCall
+    from hwsim.libraries.kernel_choice import KernelTimes
 
 
-def library_times(call: LibraryCall, resolved: Resolved, times: Times, of_product: Times | None) -> Times:
-    """The times of a resolved call with what such kernels were seen to take; as they are where none was recorded.
+MERGE = "merge_"  # before a kernel's name: the kernel that adds its slices of K
 
-    times: of its program. of_product: of the program of `resolved.one_product`, where there is one.
+
+def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times) -> Times:
+    """The times of a program with the recorded ones of a library's kernels; as they are where none was recorded.
+
+    times: of the program of `gemm`, the kernel's own or the scheme's. Of a scheme each kernel of a product takes what
+    the library's takes; the others take their part of the program. chip: at the clock of its device file.
     """
     if call.times is None:
         return times
-    if not call.is_of_a_scheme:
-        return _with_kernels_time(call, resolved.timed, times)
-    if resolved.one_product is None or of_product is None or times.seconds is None:
-        return times
-    alone = _with_kernels_time(call, resolved.one_product.timed, of_product)
-    if alone.seconds is None:
-        return times
-    operations = 2 * resolved.gemm.problem.matrices * math.prod(resolved.gemm.problem.sizes)
-    beyond = alone.seconds - (of_product.seconds or 0.0)
-    return _at_seconds(times, times.seconds + call.count * beyond, operations)
+    others, of_product = 0.0, times.seconds or 0.0
+    if call.is_of_a_scheme:
+        kernels = [] if gemm.mapping is None else [kernel.name for kernel in gemm.mapping.kernels]
+        if times.seconds is None or len(kernels) != call.count:
+            return times
+        of_products = _seconds_of(times, {*kernels, *(f"{MERGE}{name}" for name in kernels)})
+        others, of_product = times.seconds - of_products, of_products / call.count
+    seconds = others + call.count * kernel_seconds(chip, call.gemm, call.times, of_product)
+    return _at_seconds(times, seconds, call, chip)
 
 
-def _with_kernels_time(call: LibraryCall, timed: Resolved, times: Times) -> Times:
-    """The times of one kernel with the recorded ones. timed: the record whose program they are of."""
-    problem = timed.gemm.problem
-    assert call.times is not None
-    program_us = 0.0 if times.seconds is None else times.seconds * 1e6
-    seconds = call.times.seconds(program_us, _estimate_us(call, timed))
-    return _at_seconds(times, seconds, 2 * problem.matrices * math.prod(problem.sizes))
+def kernel_seconds(chip: Device, call: GemmCall, times: KernelTimes, program_seconds: float = 0.0) -> float:
+    """Seconds of one call beyond a launch: what is known of its kernel, at least what the chip needs for the work."""
+    least = least_of(chip, call)
+    return max(times.seconds(program_seconds * 1e6, least), least.us * 1e-6)
 
 
-def _at_seconds(times: Times, seconds: float, operations: int) -> Times:
-    """The times with a library's seconds. operations: floating-point operations of the user's product."""
-    tflops = None if not seconds else operations / seconds / 1e12
+def least_of(chip: Device, call: GemmCall) -> LeastTime:
+    """The least time of a call in a series of the same one, by the chip's fastest instruction for its operands."""
+    m, n, k = call.sizes
+    a, b, d = (format_of(name).bits / 8 for name in (call.format, call.format_b or call.format, call.result))
+    moved = m * k * a + k * n * b + m * n * d * (2 if call.has_c else 1)
+    return least_time(chip, chip.native.get(call.format), call.batch * m * n * k, call.batch * moved, is_series=True)
+
+
+def _seconds_of(times: Times, kernels: set[str]) -> float:
+    """Seconds of these kernels of a program."""
+    return sum(phase.seconds for phase in times.phases if phase.name.rpartition(".")[2] in kernels)
+
+
+def _at_seconds(times: Times, seconds: float, call: LibraryCall, chip: Device) -> Times:
+    """The times with a library's seconds. The clock is at least that at which the unit can compute the products."""
+    gemm = call.gemm
+    work_us = least_of(chip, gemm).products_us * call.count
+    clock_mhz = times.clock_mhz
+    if not seconds:
+        return replace(times, seconds=seconds, tflops=None, peak_fraction=None, by_library=True)
+    if clock_mhz is not None:
+        clock_mhz = max(clock_mhz, round(chip.clock_mhz * work_us / (seconds * 1e6), 1))
+    tflops = 2 * gemm.batch * gemm.m * gemm.n * gemm.k / seconds / 1e12
     fraction = times.peak_fraction
     if fraction is not None:
-        fraction = fraction * tflops / times.tflops if tflops is not None and times.tflops else None
-    return replace(times, seconds=seconds, tflops=tflops, peak_fraction=fraction, by_library=True)
-
-
-def _estimate_us(call: LibraryCall, timed: Resolved) -> float:
-    """Microseconds that the products of a call take by the kernel and slices that the device's dataflow would choose; 0
-    where it has none. The fit has them as one of its quantities.
-    """
-    gemm: Gemm = timed.gemm
-    estimate = _ESTIMATES.get(gemm, timed.device)
-    if estimate is None:
-        seconds = native_seconds(timed.device, gemm.problem, call.format, gemm.output)
-        estimate = 0.0 if seconds is None else seconds * 1e6 * gemm.problem.matrices
-        _ESTIMATES.put(estimate, 1, gemm, timed.device)
-    return estimate
+        fraction = work_us / (seconds * 1e6) * (chip.clock_mhz / (clock_mhz or chip.clock_mhz))
+    return replace(times, seconds=seconds, tflops=tflops, peak_fraction=fraction, clock_mhz=clock_mhz, by_library=True)

@@ -19,11 +19,12 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.formats import Format, code_dtype, format_of
-from hwsim.machines.areas import Area
 from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
 from hwsim.machines.kernel_values import ARRAY, ZERO
+from hwsim.machines.matrix_regions import MatrixRegion
 from hwsim.machines.mma_product import check_products
+from hwsim.machines.views import fill_views
 from hwsim.machines.words import as_read
 from hwsim.program.ir import Program
 
@@ -65,6 +66,7 @@ def run(
     all_ones = any(gives_all_ones(dot_spec(device, unit)) for unit in program.units)
     vector = VectorUnit(device.vector, backend, all_ones)
     for number, kernel in enumerate(program.kernels):
+        fill_views(program, kernel, arrays, backend)
         if before_kernel is not None:
             before_kernel(number, arrays)
         plan = plan_of(kernel, program.arrays, device)
@@ -94,14 +96,14 @@ class _KernelRun:
         self.instrs, self.tiles = values.forms, [[format_of(name) for name in names] for names in values.formats]
         self.read_arrays = [arrays[name] for name in self.names]
         self.written: dict[int, Codes] = {}
-        self.materialized: dict[int, list[tuple[Area, Codes]]] = {}
+        self.materialized: dict[int, list[tuple[MatrixRegion, Codes]]] = {}
         self.constants: dict[int, Codes] = {}
 
     def run(self, threads: int) -> None:
         """Execute the kernel with `threads` host threads."""
         with np.errstate(all="ignore"):
             for value, step in self.plan.constants.items():
-                self.constants[value] = self._computed(step, Area(0, 0, 1, 1), {}, None, 1)
+                self.constants[value] = self._computed(step, MatrixRegion(0, 0, 1, 1), {}, None, 1)
             for value, target in self.plan.copies:
                 region = target.region.moved(target.rows, target.cols)
                 to = self._target(target.array)
@@ -146,7 +148,7 @@ class _KernelRun:
             if self.instrs[step.forms[0]].opcode == "mma"
         }
         elements = PANEL_ELEMENTS if chains else LANE_ELEMENTS
-        panels: list[Area] = []
+        panels: list[MatrixRegion] = []
         for region in group.regions:
             cols = min(region.cols, PANEL_COLS)
             rows = max(LEAST_ROWS, elements // cols)
@@ -166,7 +168,7 @@ class _KernelRun:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _panel(self, group: Group, panel: Area, chains: Mapping[int, ChainedProducts], threads: int) -> None:
+    def _panel(self, group: Group, panel: MatrixRegion, chains: Mapping[int, ChainedProducts], threads: int) -> None:
         made: dict[int, Codes] = {}
         with np.errstate(all="ignore"):  # of this thread
             for number, step in enumerate(group.steps):
@@ -180,7 +182,7 @@ class _KernelRun:
                     if region.covers(panel):
                         codes[_slices(panel.moved(-region.row, -region.col))] = made[number]
 
-    def _deliver(self, group: Group, value: int, panel: Area, codes: Codes) -> None:
+    def _deliver(self, group: Group, value: int, panel: MatrixRegion, codes: Codes) -> None:
         """Write a panel's part of a value to the arrays that hold it."""
         for target in group.stored.get(value, ()):
             part = target.region.moved(target.rows, target.cols).meet(panel)
@@ -189,7 +191,12 @@ class _KernelRun:
                 self.written[target.array][_slices(place)] = codes[_slices(part.moved(-panel.row, -panel.col))]
 
     def _computed(
-        self, step: ValueStep, panel: Area, made: Mapping[int, Codes], chain: ChainedProducts | None, threads: int
+        self,
+        step: ValueStep,
+        panel: MatrixRegion,
+        made: Mapping[int, Codes],
+        chain: ChainedProducts | None,
+        threads: int,
     ) -> Codes:
         """The codes of a step's value over a panel."""
         form = step.forms[0]
@@ -224,7 +231,7 @@ class _KernelRun:
         ]
         return ChainedProducts(dot_spec(self.device, unit), instruction(self.device, unit), products)
 
-    def _codes_of(self, value: int, region: Area, dtype: np.dtype[Any]) -> Codes:
+    def _codes_of(self, value: int, region: MatrixRegion, dtype: np.dtype[Any]) -> Codes:
         """The codes of a region of a value that is there. dtype: of memory that nobody wrote."""
         if self.kinds[value] == ARRAY:
             stored: Codes = self.read_arrays[self.forms[value]][_slices(region)]
@@ -249,12 +256,12 @@ class _KernelRun:
         first, count = self.plan.values.values[value, [1, 3]].tolist()
         layers = self.plan.values.layers[first : first + count].tolist()
         layout, *place = layers[0][:5]
-        wanted = Area(*place)
+        wanted = MatrixRegion(*place)
         name, width = self.plan.values.layouts[layout]
         if not width:  # a global array
             out = self.backend.empty((wanted.rows, wanted.cols), code_dtype(format_of(name)))
             for _, *place, source, row, col in layers:
-                part = Area(*place).meet(wanted)
+                part = MatrixRegion(*place).meet(wanted)
                 if part is not None:
                     codes = self._codes_of(source, part.moved(row, col), out.dtype)
                     out[_slices(part.moved(-wanted.row, -wanted.col))] = codes
@@ -266,17 +273,17 @@ class _KernelRun:
         )
         memory = self.backend.zeros((size,), np.uint8)
         for (_, *place, source, row, col), (fmt, own) in zip(layers, layouts, strict=True):
-            part, dtype = Area(*place), code_dtype(format_of(fmt))
+            part, dtype = MatrixRegion(*place), code_dtype(format_of(fmt))
             _in_slot(memory, part, own, dtype)[...] = self._codes_of(source, part.moved(row, col), dtype)
         return _in_slot(memory, wanted, width, code_dtype(format_of(name))).copy()
 
 
-def _in_slot(memory: Codes, part: Area, width: int, dtype: np.dtype[Any]) -> Codes:
+def _in_slot(memory: Codes, part: MatrixRegion, width: int, dtype: np.dtype[Any]) -> Codes:
     """A tile of a slot's bytes, whose rows have `width` elements."""
     rows = part.row + part.rows
     flat = memory[: rows * width * dtype.itemsize].view(dtype).reshape(rows, width)
     return flat[part.row :, part.col : part.col + part.cols]
 
 
-def _slices(region: Area) -> tuple[slice, slice]:
+def _slices(region: MatrixRegion) -> tuple[slice, slice]:
     return slice(region.row, region.row + region.rows), slice(region.col, region.col + region.cols)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.machines.areas import Area, union, visible
 from hwsim.machines.kernel_values import (
     ARRAY,
     COLS_FIXED,
@@ -25,6 +24,7 @@ from hwsim.machines.kernel_values import (
     KernelValues,
     kernel_values,
 )
+from hwsim.machines.matrix_regions import MatrixRegion, union, visible
 from hwsim.program.forms import parts_of
 from hwsim.program.identity_cache import IdentityCache
 
@@ -52,11 +52,11 @@ class PanelSource:
     length: int
     step: int | None = None
 
-    def of(self, panel: Area) -> Area:
+    def of(self, panel: MatrixRegion) -> MatrixRegion:
         """The region for a panel."""
         row, rows = (self.row, self.length) if self.axes & ROWS_FIXED else (panel.row + self.row, panel.rows)
         col, cols = (self.col, self.length) if self.axes & COLS_FIXED else (panel.col + self.col, panel.cols)
-        return Area(row, col, rows, cols)
+        return MatrixRegion(row, col, rows, cols)
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Target:
     """A region of a global array that holds a value's region, which begins `rows`, `cols` on in the value."""
 
     array: int
-    region: Area
+    region: MatrixRegion
     rows: int
     cols: int
 
@@ -99,7 +99,7 @@ class Group:
     overlay: the one value, where it is an overlay. unused: materialized values that nobody reads after this group.
     """
 
-    regions: tuple[Area, ...]
+    regions: tuple[MatrixRegion, ...]
     steps: tuple[ValueStep, ...]
     results: Mapping[int, int]
     materialized: frozenset[int]
@@ -186,8 +186,8 @@ class _Needs:
         self.graph = graph
         self.targets = _targets(values)
         self.materialized: set[int] = set()
-        wanted: list[list[Area]] = [[] for _ in graph.kinds]
-        self.regions: list[tuple[Area, ...]] = [()] * len(graph.kinds)
+        wanted: list[list[MatrixRegion]] = [[] for _ in graph.kinds]
+        self.regions: list[tuple[MatrixRegion, ...]] = [()] * len(graph.kinds)
         for value, targets in self.targets.items():
             if graph.is_computed(value):
                 self.materialized.add(value)
@@ -206,14 +206,14 @@ class _Needs:
                     if source.axes:
                         self.materialized.add(source.value)
 
-    def _of_layers(self, value: int, wanted: list[list[Area]]) -> None:
+    def _of_layers(self, value: int, wanted: list[list[MatrixRegion]]) -> None:
         """Take note of what a overlay needs: all that it covers."""
         (_, *place, _, _, _), *_ = layers = self.graph.layers(value)
-        self.regions[value] = (Area(0, 0, *place[2:]),)
+        self.regions[value] = (MatrixRegion(0, 0, *place[2:]),)
         self.materialized.add(value)
         for _, row, col, rows, cols, source, value_row, value_col in layers:
             if self.graph.is_computed(source):
-                wanted[source].append(Area(row, col, rows, cols).moved(value_row, value_col))
+                wanted[source].append(MatrixRegion(row, col, rows, cols).moved(value_row, value_col))
                 self.materialized.add(source)
 
 
@@ -225,7 +225,7 @@ def _targets(values: KernelValues) -> dict[int, list[Target]]:
     found: dict[int, list[Target]] = defaultdict(list)
     for array, rows in by_array.items():
         different = {key: i for i, key in enumerate(dict.fromkeys(tuple(row[5:8]) for row in rows))}
-        parts = visible([Area(*row[1:5]) for row in rows], [different[tuple(row[5:8])] for row in rows])
+        parts = visible([MatrixRegion(*row[1:5]) for row in rows], [different[tuple(row[5:8])] for row in rows])
         keys = list(different)
         for owner, regions in parts.items():
             value, value_row, value_col = keys[owner]

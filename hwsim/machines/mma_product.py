@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.instruction_order import in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.errors import UnsupportedError
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.roles import K_AXES
 
 if TYPE_CHECKING:

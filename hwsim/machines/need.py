@@ -12,24 +12,52 @@ from hwsim.machines.chained_products import CONCATENATED_BYTES
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, plan_of
 from hwsim.machines.kernel_values import OVERLAY
 from hwsim.machines.words import roundings
+from hwsim.program.ir import Instr, Loop
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.program.ir import GlobalArray, Program
+    from hwsim.program.ir import GlobalArray, Kernel, Program, StreamItem
 
 VALUE_BYTES = 4000  # of a value in tables and in a plan
-STORE_BYTES = 600  # of a region that is stored
+STORE_BYTES = 600  # of a tile that is stored
 TEMPORARIES = 4  # arrays of a panel besides the results of its steps, with elements of 8 bytes
 
 
-def bytes_needed(program: Program, device: Device, threads: int) -> int:
-    """Bytes for one execution with so many host threads: the arrays that are no inputs, copies of inputs whose words
-    are rounded, and of one kernel its plan and what it keeps and computes at a time.
+def bytes_of_arrays(program: Program, device: Device) -> int:
+    """Bytes of the arrays that are no inputs, of copies of inputs whose words are rounded, and of the largest kernel's
+    plan, where each core's tiles are the same values. Nothing is planned for it.
     """
     rounded = {fmt for fmt, own in roundings(program, device).items() if own != {None}}
     arrays = sum(_bytes_of(x) for x in program.arrays if x.name not in program.inputs or x.format in rounded)
+    return arrays + max((_bytes_of_text(kernel) for kernel in program.kernels), default=0)
+
+
+def bytes_needed(program: Program, device: Device, threads: int) -> int:
+    """Bytes for one execution with so many host threads: the arrays, and of one kernel its plan and what it keeps and
+    computes at a time.
+    """
     plans = [plan_of(kernel, program.arrays, device) for kernel in program.kernels]
-    return arrays + max((_bytes_of_kernel(plan, program.arrays, threads) for plan in plans), default=0)
+    most = max((_bytes_of_kernel(plan, program.arrays, threads) for plan in plans), default=0)
+    return bytes_of_arrays(program, device) + most
+
+
+def _bytes_of_text(kernel: Kernel) -> int:
+    """Of the plan of a kernel: the values of the core that has the most."""
+    most = 0
+    for group in kernel.groups:
+        most = max(most, sum(_results(stream.body) for stream in group.streams))
+    return VALUE_BYTES * most
+
+
+def _results(body: tuple[StreamItem, ...]) -> int:
+    """Executed instructions that compute something."""
+    count = 0
+    for node in body:
+        if isinstance(node, Instr):
+            count += node.opcode not in ("copy", "sync")
+        elif isinstance(node, Loop):
+            count += node.count * _results(node.body)
+    return count
 
 
 def _bytes_of(array: GlobalArray) -> int:
@@ -42,15 +70,20 @@ def _bytes_of_kernel(plan: KernelPlan, arrays: tuple[GlobalArray, ...], threads:
     copies = sum(_bytes_of(arrays[array]) for array in written & plan.read)
     most = materialized = 0
     for group in plan.groups:
-        materialized += sum(_materialized_bytes(plan, group, value) for value in group.materialized)
+        materialized += sum(_materialized_bytes(plan, group, value) for value in _values(group))
         most = max(most, materialized + _panel_bytes(group) * threads)
         materialized -= sum(_materialized_bytes(plan, _home(plan, value), value) for value in group.unused)
-    return copies + most + VALUE_BYTES * len(plan.values.values) + STORE_BYTES * len(plan.values.stores)
+    return copies + most + STORE_BYTES * len(plan.values.stores)
 
 
 def _home(plan: KernelPlan, value: int) -> Group:
     """The group that computes a materialized value."""
-    return next(group for group in plan.groups if value in group.materialized)
+    return next(group for group in plan.groups if value in _values(group))
+
+
+def _values(group: Group) -> frozenset[int]:
+    """The values that a group leaves to later ones: the results of its steps, or its overlay."""
+    return group.materialized if group.overlay is None else frozenset([group.overlay])
 
 
 def _materialized_bytes(plan: KernelPlan, group: Group, value: int) -> int:

@@ -24,9 +24,10 @@ from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.mma_product import check_products, whole_steps
 from hwsim.machines.storage import bytes_per_slot_byte
+from hwsim.machines.views import fill_views
 from hwsim.machines.words import as_read
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.ir import (
     CORE,
     AnyTile,
@@ -76,6 +77,7 @@ def run(
     choose = random.Random(order)
     vector = VectorUnit(device.vector, backend, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
     for kernel in program.kernels:
+        fill_views(program, kernel, arrays, backend)
         peers: list[dict[str, int]] = [
             {one.name: one.initial for one in kernel.semaphores if one.peers}
             for _ in range(max(group.count for group in kernel.groups))

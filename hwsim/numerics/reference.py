@@ -18,11 +18,11 @@ from hwsim.errors import InputError
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics.block_scaled import BlockScaledStages, block_scaled_stages
 from hwsim.numerics.composite import CompositeStages, composite_stages
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.exact import ExactStages, exact_stages
 from hwsim.numerics.fma_chain import fma_stages
 from hwsim.numerics.fused import FusedStages, fused_stages
 from hwsim.numerics.integer import IntegerStages, integer_stages
-from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.pairwise import PairwiseStages, pairwise_stages
 from hwsim.numerics.two_level import TwoLevelStages, two_level_stages
 from hwsim.numerics.units import (

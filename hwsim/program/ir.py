@@ -16,6 +16,7 @@ from typing import Literal
 
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import StorageOrder
+from hwsim.gemm.problem import Windows
 from hwsim.gemm.record import Gemm
 from hwsim.program.quick import quick
 from hwsim.program.roles import ROLES, Opcode, roles_of
@@ -119,7 +120,7 @@ class GlobalArray:
 
     order changes which bytes lie together, and so only the time of transfers; tiles are named by row and column.
     of: a view: another array, in whose memory these elements lie, many in the same place (an image, and its windows as
-    rows of a matrix); reads: how many elements of that it shows. Views are of time alone.
+    rows of a matrix); reads: how many elements of that it shows; windows: which they are (None: of time alone).
     """
 
     name: str
@@ -129,6 +130,7 @@ class GlobalArray:
     order: StorageOrder = "rows"
     of: str = ""
     reads: int = 0
+    windows: Windows | None = None
 
     @property
     def stored(self) -> tuple[int, int]:

@@ -22,10 +22,10 @@ from hwsim.formats import Exact, code_dtype, decode, format_of, round_to
 from hwsim.numerics import reference
 from hwsim.numerics.block_scaled import BlockScaledStages
 from hwsim.numerics.composite import CompositeStages, widen
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.exact import ExactStages
 from hwsim.numerics.fused import FusedStages
 from hwsim.numerics.integer import IntegerStages
-from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.pairwise import PairwiseStages
 from hwsim.numerics.terms import Addend, add_exactly, read_operand, special_of
 from hwsim.numerics.two_level import FixedPoint, TwoLevelStages

@@ -65,6 +65,15 @@ def record_of(
     )
 
 
+def in_other_order(gemm: Gemm, device: Device, schedule: Schedule) -> Gemm:
+    """A record without a mapping in another order of summation; its plan, problem and result stay.
+
+    schedule: complete but for what follows from the plan and the device.
+    """
+    full = defaults.resolved(schedule, gemm.single, device)
+    return dataclasses.replace(gemm, schedule=full, unit=defaults.first_unit(gemm.single, full, device))
+
+
 def check_mixed(device: Device, mixed: Mixed) -> None:
     """Raise UnsupportedError where one of the plans does not run, or its result format differs from the others'."""
     for plan in mixed.plans:

@@ -31,9 +31,8 @@ class Resolved:
 
     options: as a result shows them. refused: {choice: reason} for the choices that the scheme left to the device.
     no_program: the reason why there is no program; empty where there is one. in_order: where no program carries the
-    record's order of summation, the record of the same kernel with each slice of K in order, whose program gives the
-    cycles. one_product: of a scheme through a library, the record of one of its calls, whose program gives the call's
-    share of the time. backend: computes the bits.
+    record's order of summation, the record with each slice of K in order, whose program gives the cycles. backend:
+    computes the bits.
     """
 
     gemm: Gemm
@@ -43,7 +42,6 @@ class Resolved:
     program: Program | None = None
     no_program: str = ""
     in_order: Resolved | None = None
-    one_product: Resolved | None = None
     backend: Backend = CPU
 
     @cached_property

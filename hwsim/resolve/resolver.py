@@ -12,27 +12,25 @@ from threading import Lock
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
-from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, INSTRUCTION
+from hwsim.dataflows.options import INSTRUCTION
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.planned import Planned
-from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.providers import known_libraries
 from hwsim.operands.operand import Operand
-from hwsim.request.request import Request, by_instruction
+from hwsim.request.request import Request
 from hwsim.resolve import evidence
-from hwsim.resolve.choice.cost import native_plan
-from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.gemm_record import in_other_order, record_of
 from hwsim.resolve.mapping_choice import mapped, program_of
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
-from hwsim.schemes import Scheme, native
+from hwsim.schemes import Scheme
 
 
 def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -> Resolved:
@@ -101,7 +99,7 @@ _CACHE = _ResolvedCache(128)
 
 
 def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Resolved:
-    """One pass: the plan, the record of the bits, and with a library the records that its time is made of."""
+    """One pass: the plan, the record and its program."""
     planned = request.planned
     if planned is None:
         planned = plan_for(
@@ -110,15 +108,12 @@ def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Res
     call = request.library
     if call is None:
         return _of_schedule(request, planned)
-    resolved = _by_library(request, call, planned)
-    if call.is_of_a_scheme and call.times is not None and request.timing:
-        resolved = replace(resolved, one_product=_one_product(request, call))
-    return resolved
+    return _by_library(request, call, planned)
 
 
 def _by_library(request: Request, call: LibraryCall, planned: Planned) -> Resolved:
-    """The record in the library's order of summation, and where no program carries that, one in order for the
-    cycles.
+    """The record in the library's order of summation. Where no program carries that, the program is of the same record
+    with each slice of K in order.
     """
     gemm = _unmapped(request, planned)
     try:
@@ -128,40 +123,17 @@ def _by_library(request: Request, call: LibraryCall, planned: Planned) -> Resolv
         resolved = replace(_with_program(bits_alone, planned, gemm), no_program=str(error))
     if resolved.program is not None or not call.mapping or not request.timing:
         return resolved
-    epilogue = replace(request.schedule.epilogue, product_format=None)
-    schedule = replace(call.in_order(request.problem.k), epilogue=epilogue)
+    schedule = replace(call.in_order(request.problem.k), epilogue=replace(gemm.epilogue, product_format=None))
+    in_order = in_other_order(gemm, request.device, schedule)
     alone = replace(request, schedule=schedule, exact=False, functional=False)
     of_user = {name: value for name, value in request.mapping.items() if name not in call.mapping}
     for mapping in (request.mapping, of_user):
         try:
-            return replace(resolved, in_order=_of_schedule(replace(alone, mapping=mapping), planned))
+            timed = _with_program(replace(alone, mapping=mapping), planned, in_order)
+            return replace(resolved, in_order=timed)
         except (UnsupportedError, InputError) as error:
             resolved = replace(resolved, no_program=str(error))
     return resolved
-
-
-def _one_product(request: Request, call: LibraryCall) -> Resolved:
-    """One of a scheme's products as a call of its own: for its time."""
-    a_layout, b_layout = call.layouts
-    problem = Problem.of(
-        call.format, *request.problem.sizes, lead=request.problem.lead, a_layout=a_layout, b_layout=b_layout
-    )
-    alone = by_instruction(
-        Request(
-            request.device,
-            native.SCHEME,
-            problem,
-            format=call.format,
-            mapping={A_LAYOUT.name: a_layout, B_LAYOUT.name: b_layout, **call.mapping},
-            schedule=call.choice.schedule,
-            scheduled=True,
-            exact=False,
-            library=call,
-        )
-    )
-    operand_format = call.format if call.format in (alone.format, *native.SCHEME.input_formats) else "fp32"
-    plan = native_plan(str(alone.format), operand_format)
-    return _by_library(alone, call, Planned({"format": alone.format}, plan))
 
 
 def _of_schedule(request: Request, planned: Planned) -> Resolved:

@@ -16,7 +16,7 @@ from hwsim.devices import dot_spec
 from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.product_instructions import instructions_of
 from hwsim.formats import format_of
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.operands.operand import Operand
 from hwsim.report.explain import explain
 

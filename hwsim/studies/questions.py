@@ -20,7 +20,7 @@ from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
 from hwsim.host.arrays import given_array
 from hwsim.libraries.on_device import LibraryOnDevice
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.report import explain as explained
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.resolve import library_on_device

@@ -8,7 +8,7 @@ import pytest
 from hwsim.arithmetic.scaled import scaled_gemm, scaled_reference
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, load
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 SPEC = dot_spec(load("b200"), "tcgen05.mma.m128n256k16.f16.f32.bf16.bf16")
 

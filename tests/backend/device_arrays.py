@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from hwsim.backend.cpu import CPU
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 METHODS = ("astype", "max", "min", "all", "any", "copy", "ravel", "reshape", "sum", "swapaxes", "transpose", "view")
 VALUES = ("dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides")

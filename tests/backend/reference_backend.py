@@ -15,7 +15,7 @@ from hwsim import formats
 from hwsim.errors import UnsupportedError
 from hwsim.formats import Exact, code_dtype, format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 SOURCES = {np.dtype(np.float32): format_of("fp32"), np.dtype(np.float64): format_of("fp64")}
 ELEMENTWISE = {"add": np.add, "subtract": np.subtract, "times": np.multiply}

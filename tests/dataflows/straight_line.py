@@ -7,7 +7,7 @@ import numpy as np
 from hwsim.devices import dot_spec, load
 from hwsim.formats import FORMATS, decode, round_to
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 LARGEST = np.finfo(np.float32).max
 

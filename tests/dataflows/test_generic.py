@@ -14,7 +14,7 @@ import hwsim
 from hwsim.cli import main
 from hwsim.devices.templates import templates
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 TEMPLATE = Path(__file__).parents[2] / "configs" / "templates" / "accelerator.yaml"
 MACS_PER_CYCLE, CORES, HBM_BYTES_PER_CYCLE = 4096, 16, 2000

@@ -7,8 +7,8 @@ import pytest
 from test_programs_of_calls import changed
 
 import hwsim
-from hwsim._kernels import gemm
 from hwsim.api import program as make_program
+from hwsim.backend.cpu import CPU
 from hwsim.devices import instruction, load
 from hwsim.errors import InputError
 from hwsim.machines import functional, reference
@@ -171,7 +171,7 @@ def test_every_legal_order_gives_the_same_bits(scheme, device, options, split_k)
     assert program.computes
     assert functional.run(program, chip, inputs).tobytes() == direct.c.tobytes()
     for order in range(2):
-        assert reference.run(program, chip, inputs, order=order, dots=gemm).tobytes() == direct.c.tobytes()
+        assert reference.run(program, chip, inputs, order=order, dots=CPU.gemm).tobytes() == direct.c.tobytes()
 
 
 FAULTS = {  # scheme of ORDERS; opcode; another instruction in its place

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.dataflows.areas import Area, areas_of
+from hwsim.dataflows.plan_areas import PlanArea, areas_of
 from hwsim.dataflows.tiled.loads import KBlock
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
@@ -17,7 +17,7 @@ from hwsim.machines import functional, reference
 from hwsim.program.ir import Affine
 from hwsim.resolve.mapping_choice import program_of
 
-DEVICES = ("a100", "h200", "b200", "mi210", "mi300x")
+DEVICES = ("a100", "h200", "b200", "mi210", "mi300x", "ascend910b3")
 
 
 def operands(m: int, n: int, k: int, seed: int = 1) -> tuple[Any, Any]:
@@ -62,13 +62,30 @@ def test_epilogues_and_stacks_of_several_plans(device: str) -> None:
     both(twice, np.stack([b, b[::-1]]), bias=c[0], a_layout="columns", **own)
 
 
+def test_epilogues_of_several_plans_on_separated_cores() -> None:
+    a, b = operands(80, 70, 96)
+    c = np.random.default_rng(3).standard_normal((80, 70)).astype(np.float32)
+    own: dict[str, Any] = {"device": "ascend910b3", "block": 32}
+    both(a, b, c, alpha=0.75, beta=-1.25, **own)
+    both(a, b, c, alpha=0.5, bias=c[0], output="fp16", interleave="k", **own)
+    both(a, b, a_layout="columns", buffering="single", distribution="block", **own)
+
+
+def test_a_stack_has_no_program_of_several_plans_where_each_matrix_has_its_own() -> None:
+    a, b = operands(80, 70, 96)
+    twice, own = np.stack([a, a * np.float32(1e-5)]), {"device": "ascend910b3", "scheme": "ape", "block": 32}
+    assert hwsim.run(twice, b, **own).cycles > 0
+    with pytest.raises(UnsupportedError, match="the blocks of each matrix of a stack"):
+        hwsim.run(twice, b, functional=True, **own)
+
+
 def test_an_interleaved_plan_and_kernels_without_staging() -> None:
     a, b = operands(70, 60, 100)
     both(a, b, device="h200", block=32, interleave="k")
     both(a, b, device="a100", block=20, staging="none", strategy="hybrid")
 
 
-@pytest.mark.parametrize("device", ["a100", "mi300x"])
+@pytest.mark.parametrize("device", ["a100", "mi300x", "ascend910b3"])
 @pytest.mark.parametrize("block", [16, 20])
 def test_random_legal_orders_give_the_same_bits(device: str, block: int) -> None:
     a, b = operands(20, 18, 42)
@@ -115,19 +132,19 @@ def test_areas_cover_each_plans_blocks_once() -> None:
     """Of a 40 x 20 x 50 product; the last blocks are shorter."""
     areas = areas_of(mixed(("0000", "0100", "0000"), ("00", "00", "20", "00"), (18, 3, 3)), (40, 20, 50), 1)
     assert areas[0] == [
-        Area(0, 0, 16, 0, 16, ((0, 32), (48, 2)), adds=False),
-        Area(0, 0, 16, 16, 4, ((0, 50),), adds=False),
-        Area(0, 16, 16, 0, 16, ((0, 16), (48, 2)), adds=False),
-        Area(0, 16, 16, 16, 4, ((0, 16), (32, 18)), adds=False),
-        Area(0, 32, 8, 0, 16, ((0, 32), (48, 2)), adds=False),
-        Area(0, 32, 8, 16, 4, ((0, 50),), adds=False),
+        PlanArea(0, 0, 16, 0, 16, ((0, 32), (48, 2)), adds=False),
+        PlanArea(0, 0, 16, 16, 4, ((0, 50),), adds=False),
+        PlanArea(0, 16, 16, 0, 16, ((0, 16), (48, 2)), adds=False),
+        PlanArea(0, 16, 16, 16, 4, ((0, 16), (32, 18)), adds=False),
+        PlanArea(0, 32, 8, 0, 16, ((0, 32), (48, 2)), adds=False),
+        PlanArea(0, 32, 8, 16, 4, ((0, 50),), adds=False),
     ]
-    assert areas[1] == [Area(0, 16, 16, 0, 20, ((16, 16),), adds=True)]
-    assert areas[2] == [Area(0, 0, 40, 0, 16, ((32, 16),), adds=True)]
+    assert areas[1] == [PlanArea(0, 16, 16, 0, 20, ((16, 16),), adds=True)]
+    assert areas[2] == [PlanArea(0, 0, 40, 0, 16, ((32, 16),), adds=True)]
 
 
 def test_more_runs_than_a_program_is_written_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hwsim.dataflows.areas.MOST_RUNS", 3)
+    monkeypatch.setattr("hwsim.dataflows.plan_areas.MOST_RUNS", 3)
     with pytest.raises(UnsupportedError, match=r"more than 3 runs of K.*take larger blocks"):
         areas_of(mixed(("01", "10"), ("0", "0"), (2, 2, 0)), (32, 16, 32), 1)
 

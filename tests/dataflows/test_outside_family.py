@@ -25,7 +25,7 @@ from hwsim.devices import dot_spec
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.request.declarations import declared
 from hwsim.resolve.mapping_choice import program_of
 from hwsim.resolve.planning import plan_for

@@ -12,7 +12,7 @@ import hwsim
 from hwsim import devices
 from hwsim.errors import ConfigError, InputError, UnsupportedError
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 load = functools.cache(devices.load)
 INF, NAN32 = 0x7F800000, 0x7FFFFFFF

@@ -11,7 +11,7 @@ from hwsim import devices
 from hwsim.devices.patterns import SPELLINGS
 from hwsim.formats import array_dtype, array_of, code_dtype, format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 NAMES = [name for name, where in devices.names() if "configs" in where]
 load = functools.cache(devices.load)

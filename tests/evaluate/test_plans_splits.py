@@ -19,7 +19,7 @@ from hwsim.gemm.plan import Depth, OperandSum, Piece, Plan, Scaled, TermValue, c
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 from hwsim.operands.operand import Operand
 from hwsim.schemes import scheme_of

@@ -14,7 +14,7 @@ from hwsim.golden import self_made, simulated
 from hwsim.golden.format import keys, read_meta, read_sets
 from hwsim.golden.verify import check, compute, verify
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 HERE = Path(__file__).parent
 SELF = HERE / "self"

@@ -18,7 +18,7 @@ from hwsim.golden.format import Meta, read_sets, write_sets
 from hwsim.golden.gemms import GemmSet, verify_gemms
 from hwsim.golden.verify import check, golden_files, verify
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 HERE = Path(__file__).parent
 H200 = [HERE / "h200", HERE / "h200_edge"]

@@ -43,8 +43,8 @@ from test_dot_models import NVIDIA, SCALED, SPECS, VARIANTS, operands, scale_cod
 from hwsim._kernels import gemm, variants
 from hwsim.formats import Exact, code_dtype, format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.fused import cut, top_exponent
-from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.terms import Addend, multiply_terms, pack, read_operand, round_sum, special_of, zero_sign
 from hwsim.numerics.units import DotSpec, FusedUnit
 

@@ -13,7 +13,7 @@ import pytest
 from agreement import FP8, FP8_UNITS, MODELS, TASK_RESULTS, UNITS, TwoTerms, exhaustive_task, random_task, random_tasks
 
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 
 def first_of(model: str) -> str:

@@ -11,7 +11,7 @@ from test_dot_models import NVIDIA, VARIANTS, Codes, build, scale_codes
 from hwsim._kernels import gemm
 from hwsim.formats import format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import BlockScaledUnit, DotSpec, FusedUnit, Specials
 
 F32 = ("fp32", "fp32")

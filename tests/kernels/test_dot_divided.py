@@ -14,7 +14,7 @@ from hwsim._kernels import gemm
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, IntegerUnit
 
 NAMES = ["fused-hopper-fp16", "fused-hopper-bf16", "fused-hopper-tf32", "fused-volta-fp16", "small-bf16", "cut-fp16"]

@@ -15,7 +15,7 @@ from hwsim import _kernels
 from hwsim._kernels import gemm
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FusedUnit, Specials
 
 F32 = ("fp32", "fp32")

@@ -15,7 +15,7 @@ from hwsim._kernels import gemm
 from hwsim.devices.templates import new_device_file
 from hwsim.errors import UnsupportedError
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, ExactUnit, FusedUnit, Specials
 
 MOST = 4096  # products of an exact step

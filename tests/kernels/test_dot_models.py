@@ -17,7 +17,7 @@ from hwsim._kernels import gemm
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import FORMATS, Format, code_dtype, format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import (
     BlockScaledUnit,
     CompositeUnit,

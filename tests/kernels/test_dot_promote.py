@@ -14,7 +14,7 @@ from hwsim._kernels import gemm, promote
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 
 NAN = 0x7FFFFFFF

@@ -14,7 +14,7 @@ from hwsim._kernels import gemm
 from hwsim.errors import HwsimError
 from hwsim.formats import FORMATS, format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import (
     CompositeUnit,
     DotSpec,

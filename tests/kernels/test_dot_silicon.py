@@ -11,7 +11,7 @@ from hwsim import _kernels
 from hwsim._kernels import gemm
 from hwsim.devices import dot_spec, load
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import CompositeUnit, DotSpec, FusedUnit, Specials
 
 GOLDEN = Path(__file__).parents[1] / "golden/h200/instructions.npz"

@@ -7,7 +7,7 @@ import pytest
 
 from hwsim._kernels import gemm, variants
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, ExactUnit, Specials
 
 SPEC = DotSpec(ExactUnit(16, specials=Specials(zero="ieee")), "fp16", "fp16", "fp32", "fp32")

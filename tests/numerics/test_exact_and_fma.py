@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hwsim.formats import Rounding, decode, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.exact import ExactStages
-from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.reference import dot, stages, step
 from hwsim.numerics.units import DotSpec, ExactUnit, FmaChainUnit, Specials
 

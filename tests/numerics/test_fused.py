@@ -11,8 +11,8 @@ from silicon_specs import fp8_fourteen_bits, fused, hopper
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of, round_to
 from hwsim.numerics import terms
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.fused import FusedStages
-from hwsim.numerics.operands import DotOperands
 from hwsim.numerics.reference import chain, dot, gemm, stages, step
 from hwsim.numerics.units import DotSpec, FusedUnit, Specials
 

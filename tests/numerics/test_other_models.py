@@ -11,7 +11,7 @@ from silicon_specs import CDNA3_FP8, CDNA3_FP16, NAN, fp8_by_fp16
 from hwsim.errors import InputError
 from hwsim.formats import Exact, array_of, decode, encode, format_of, round_to
 from hwsim.numerics.block_scaled import BlockScaledStages
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.reference import dot, gemm, stages, step
 from hwsim.numerics.two_level import TwoLevelStages
 from hwsim.numerics.units import BlockScaledUnit, DotSpec, IntegerUnit, PairwiseUnit, Specials

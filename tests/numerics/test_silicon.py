@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from silicon_specs import CDNA3_FP8, hopper, third_party
 
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.reference import dot
 
 GOLDEN = Path(__file__).parent.parent / "golden"

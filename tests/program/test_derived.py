@@ -10,7 +10,7 @@ from hwsim.errors import ProgramError
 from hwsim.machines import functional
 from hwsim.machines import reference as readable
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
 from hwsim.program.ir import (

@@ -14,7 +14,7 @@ from hwsim.machines import functional
 from hwsim.machines import reference as readable
 from hwsim.machines.element_values import ElementValues
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import Exact
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check

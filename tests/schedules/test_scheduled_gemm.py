@@ -15,7 +15,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import FORMATS, array_dtype, code_dtype
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "h200" / "gemm.npz"
 F32 = np.float32

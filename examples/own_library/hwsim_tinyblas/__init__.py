@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 import hwsim
+from hwsim.devices.least_time import LeastTime
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
@@ -38,7 +39,7 @@ class TinyTimes:
     evidence: str = DATA["evidence"]
     why: str = "a launch and a sum of the slices, as tinyblas.yaml has them"
 
-    def seconds(self, program_us: float, estimate_us: float) -> float:
+    def seconds(self, program_us: float, least: LeastTime) -> float:
         """Seconds of the call."""
         return float(program_us + DATA["launch_us"] + self.split_k * DATA["slice_us"]) * 1e-6
 

@@ -76,7 +76,7 @@ class CoreGrid:
     def shares(self, m: int, n: int, block: tuple[int, int], lengths: Sequence[int]) -> Iterator[GridShare]:
         """The cores' shares of C[m, n]. block: its (m, n). lengths: of the slices of K, in order."""
         starts = [sum(lengths[:i]) for i in range(len(lengths))]
-        slices = [KSlice(i, *one) for i, one in enumerate(zip(starts, lengths, strict=True))]
+        slices = [KSlice(i, *span) for i, span in enumerate(zip(starts, lengths, strict=True))]
         all_rows, all_cols = distribute(m, block[0], self.rows), distribute(n, block[1], self.cols)
         for layer in range(self.layers):
             taken = tuple(slices[layer :: self.layers])

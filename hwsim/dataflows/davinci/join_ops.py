@@ -239,7 +239,7 @@ class TermJoin:
             converted = next(given) if is_cut and converts else None
             value = next(given) if joined else outs[0]
             exponents = next(given) if self.powers else None
-            ends = [next(given) for _ in range(end)]
+            end_tiles = [next(given) for _ in range(end)]
             values = sums.added(ops, ins, total_tiles, converted)
             if previous is not None:
                 values[len(sums.terms)] = ins[count]
@@ -256,10 +256,10 @@ class TermJoin:
             if is_stored:
                 return
             if value.format != self.end_format:
-                ops.op("cast", ends[0], value)
-                value = ends[0]
+                ops.op("cast", end_tiles[0], value)
+                value = end_tiles[0]
             c = None if epilogue.c is None else ins[count + len(arrays) - 1]
-            epilogue.emit(ops, outs[0], value, c, None if epilogue.bias is None else at[id(epilogue.bias)], ends)
+            epilogue.emit(ops, outs[0], value, c, None if epilogue.bias is None else at[id(epilogue.bias)], end_tiles)
 
         temporaries = (
             *(form,) * (totals + (is_cut and converts) + joined),

@@ -8,15 +8,23 @@ Each term of a plan is a GEMM kernel of the cube cores, whose FixPipe writes the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
 from hwsim.dataflows.davinci import cube_kernel, vector_epilogue
+from hwsim.dataflows.davinci.area_join import area_join
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
 from hwsim.dataflows.davinci.cube_kernel import CubeKernel
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
-from hwsim.dataflows.davinci.separated_mapping import blocking_of, distributed, facts_of, mapped, recorded
+from hwsim.dataflows.davinci.separated_mapping import (
+    areas_distributed,
+    blocking_of,
+    distributed,
+    facts_of,
+    mapped,
+    recorded,
+)
 from hwsim.dataflows.elementwise import lower_pass
 from hwsim.dataflows.protocol import SplitK
 from hwsim.dataflows.records import carried
@@ -24,9 +32,10 @@ from hwsim.devices import instruction
 from hwsim.gemm import refusals
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.option_types import Option
-from hwsim.program.ir import Program
+from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
@@ -72,6 +81,35 @@ class SeparatedDataflow:
             made.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
         made += [lower_pass(work, device, loads_vectors=True) for work in kernels.joins]
         return Program(tuple(kernels.arrays), tuple(made), kernels.inputs, kernels.output.name)
+
+    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
+        """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas.
+
+        Tiles of the areas go to the cores cyclically.
+        """
+        adds = any(area.adds for area in areas)
+        mapping, kernels = recorded(part, NAME), SeparatedKernels(part, carried(part, NAME, PARTS), device, adds=adds)
+        memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, part.problem.sizes)
+        made = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
+        for kernel in mapping.kernels:
+            memory.check(blocking_of(kernel))
+            term = kernels.terms[kernel.terms[0]]
+            tiles = areas_distributed(areas, kernel, device)
+            made.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
+        if not kernels.is_direct:
+            targets = [term.target for term in kernels.terms]
+            made.append(area_join("combine", kernels.plan.combine, targets, kernels.output, areas, device))
+        return Program(tuple(kernels.arrays), tuple(made), kernels.inputs, kernels.output.name)
+
+    def lower_epilogue(self, gemm: Gemm, device: Device) -> Program:
+        """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""
+        kernels = SeparatedKernels(gemm, carried(gemm, NAME, PARTS), device)
+        total = GlobalArray("sum", *gemm.problem.sizes[:2], kernels.join_format)
+        work = kernels.finish(total)
+        addends = [array for array in (kernels.c, kernels.bias) if array is not None]
+        inputs = (total.name, *(array.name for array in addends))
+        kernel = lower_pass(work, device, loads_vectors=True)
+        return Program((total, *addends, kernels.output), (kernel,), inputs, kernels.output.name)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """Always None: split-K is not supported."""

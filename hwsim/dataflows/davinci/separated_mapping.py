@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from hwsim.dataflows.options import (
     buffering_of,
 )
 from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, whole
+from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
 from hwsim.dataflows.tiles import TileGrid, slices_of, tile_grids
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile, settings_of
@@ -30,6 +31,7 @@ from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
 
 CYCLIC, BLOCK = "cyclic", "block"  # distributions
@@ -128,6 +130,16 @@ def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[TileG
         return _tile_grids(gemm, kernel.tile, kernel.swizzle, device)
     grid = whole(kernel, "grid_rows"), whole(kernel, "grid_cols")
     return BlockGrid.of(gemm.problem.m, gemm.problem.n, (kernel.tile.m, kernel.tile.n), device.cores, grid)
+
+
+def areas_distributed(areas: Sequence[PlanArea], kernel: KernelMapping, device: Device) -> AreaScheduler:
+    """The distribution of areas of C for one kernel of a record."""
+    tile = kernel.tile.m, kernel.tile.n
+
+    def grids(rows: int, cols: int, depth: int) -> list[TileGrid]:
+        return tile_grids(rows, cols, slices_of([depth]), 1, tile, kernel.swizzle, device.cores)
+
+    return area_tiles(areas, grids, device.cores)
 
 
 def facts_of(gemm: Gemm, family: str) -> dict[str, Any]:

@@ -97,15 +97,15 @@ class TmemAccumulators:
     def values(
         self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: WorkTile, rows: RowChunk
     ) -> dict[int, LocalTile]:
-        found = {}
+        tiles = {}
         for t in terms:
             ring = self.context.buffers.accumulators[t].read
             assert ring is not None
             self.bring(s, t, ring.push(rows.count, place.n), place, rows, [ring.free], [ring.full])
             ring.pushed(s)
             ops.wait(ring.full)
-            found[t] = ring.pop(rows.count, place.n)
-        return found
+            tiles[t] = ring.pop(rows.count, place.n)
+        return tiles
 
     def bring(
         self,
@@ -183,7 +183,7 @@ def is_complete(context: KernelContext, t: int, place: WorkTile) -> Sync:
 def allocate(space: Allocation) -> tuple[AccumulatorBuffers, ...]:
     """The accumulators of all terms, and in registers the rows of them that are copied from TMEM."""
     design, kernel, blocking = space.design, space.kernel, space.blocking
-    found = []
+    of_terms = []
     count = 1 if design.sequential_joins else len(kernel.terms)
     apart = bool(design.sequential_joins) or not kernel.joined
     for t in range(count):
@@ -201,8 +201,8 @@ def allocate(space: Allocation) -> tuple[AccumulatorBuffers, ...]:
             size = design.chunk_rows * blocking.n
             slots = 4 if count == 1 else 2
             read = space.ring(f"acc{t}.rf", space.family.registers, slots, size, design.accumulator, synced=True)
-        found.append(AccumulatorBuffers(ring, read))
-    return tuple(found)
+        of_terms.append(AccumulatorBuffers(ring, read))
+    return tuple(of_terms)
 
 
 def check_streams(design: KernelDesign, longest_k: int) -> None:

@@ -11,7 +11,7 @@ from hwsim.dataflows.tiles import CoreWaves, StaticTileScheduler, TileGrid, plac
 from hwsim.program.ir import Affine
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.dataflows.tiles import WorkTile
     from hwsim.program.builder import StreamBuilder
 
@@ -23,7 +23,7 @@ class AreaScheduler:
     grids: with the area of each.
     """
 
-    grids: tuple[tuple[TileGrid, Area], ...]
+    grids: tuple[tuple[TileGrid, PlanArea], ...]
     device_cores: int
 
     @cached_property
@@ -57,17 +57,19 @@ class AreaScheduler:
     def tiles(self, stream: StreamBuilder, cores: CoreWaves) -> Iterator[WorkTile]:
         """The tiles of a group."""
         for (grid, area), waves in zip(self.grids, cores.waves, strict=True):
-            one = CoreWaves(cores.first, cores.count, (waves,))
-            for place in places(stream, (grid,), one, self.device_cores, 1):
+            group = CoreWaves(cores.first, cores.count, (waves,))
+            for place in places(stream, (grid,), group, self.device_cores, 1):
                 yield replace(place, batch=Affine(area.matrix), runs=area.runs, adds=area.adds)
 
 
-def area_tiles(areas: Sequence[Area], grids: Callable[[int, int, int], list[TileGrid]], cores: int) -> AreaScheduler:
+def area_tiles(
+    areas: Sequence[PlanArea], grids: Callable[[int, int, int], list[TileGrid]], cores: int
+) -> AreaScheduler:
     """The scheduler of areas. grids: of rows x columns of C over a depth of K."""
-    found: list[tuple[TileGrid, Area]] = []
+    placed: list[tuple[TileGrid, PlanArea]] = []
     first = 0
     for area in areas:
-        own = tile_grids_at(grids(area.rows, area.cols, area.depth), area.row, area.col, first)
-        found += [(grid, area) for grid in own]
-        first += sum(grid.tiles for grid in own)
-    return AreaScheduler(tuple(found), cores)
+        of_area = tile_grids_at(grids(area.rows, area.cols, area.depth), area.row, area.col, first)
+        placed += [(grid, area) for grid in of_area]
+        first += sum(grid.tiles for grid in of_area)
+    return AreaScheduler(tuple(placed), cores)

@@ -247,11 +247,11 @@ def footprint_of(buffers: KernelBuffers) -> Footprint:
         if ring is not None
     }
     for ring in buffers.every:
-        found = used.setdefault(ring.memory, [0, 0])
+        counts = used.setdefault(ring.memory, [0, 0])
         if ring.name in staged:
-            found[1] += ring.own_bytes // ring.slots
+            counts[1] += ring.own_bytes // ring.slots
         else:
-            found[0] += ring.own_bytes
+            counts[0] += ring.own_bytes
     return Footprint(tuple((memory, fixed, stage) for memory, (fixed, stage) in used.items()))
 
 
@@ -293,7 +293,7 @@ class Allocation:
         spilled: int = 0,
     ) -> RingBuffer:
         """A new ring buffer; synced: with a barrier of its own; spilled: elements that lie in local memory."""
-        own = self.size(memory, -(-elements // spread), format)
+        own_bytes = self.size(memory, -(-elements // spread), format)
         barrier = self.barrier(name, slots) if synced else None
         away = spilled * format_of(format).bits // 8
         self.every.append(
@@ -301,7 +301,7 @@ class Allocation:
                 name=name,
                 memory=memory,
                 slots=slots,
-                slot_bytes=own * spread,
+                slot_bytes=own_bytes * spread,
                 format=format,
                 spread=spread,
                 barrier=barrier,

@@ -39,7 +39,7 @@ from hwsim.gemm.record import By, Decision
 from hwsim.libraries.model import observed
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.option_types import Option
     from hwsim.gemm.record import Gemm
@@ -118,11 +118,11 @@ class TiledDataflow:
         partition = self._partition(gemm, device, unit, len(lengths) > 1)
         storage = storage_for(partition, options)
         partition = replace(partition, orders=storage.orders)
-        found = self._decide(partition, lengths, request)
-        if isinstance(found, TileChoice):
-            raise InputError(found.reason)
-        b = found.blocking
-        for kernel in found.kernels:
+        chosen = self._decide(partition, lengths, request)
+        if isinstance(chosen, TileChoice):
+            raise InputError(chosen.reason)
+        b = chosen.blocking
+        for kernel in chosen.kernels:
             check_streams(designed(device, self.family, kernel, b), max(lengths))
         fitted = Instructions(device).fitted(unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
         swizzle = options.get("swizzle")
@@ -139,7 +139,7 @@ class TiledDataflow:
                 cta_group=b.cores,
                 swizzle=swizzle or 0,
             )
-            for part, kernel in zip(found.parts, found.kernels, strict=True)
+            for part, kernel in zip(chosen.parts, chosen.kernels, strict=True)
         )
         scheduler = tile_scheduler(gemm, device, kernels[0])
         settings = settings_of(
@@ -148,14 +148,14 @@ class TiledDataflow:
                 **({} if self.family.staged else {STAGING.name: "none"}),
                 **({SPILLED: b.spilled} if b.spilled else {}),
                 "k_group": partition.promotion_interval(max(lengths)),
-                "launches": launches(partition, found.parts, scheduler.tile_count),
+                "launches": launches(partition, chosen.parts, scheduler.tile_count),
             }
         )
         kernels = tuple(replace(kernel, swizzle=scheduler.raster_width, settings=settings) for kernel in kernels)
         tile_by: By = "user" if request.tile else "estimate" if self.family.staged else "default"
         stages_by: By = "user" if request.stages else "default"
         decisions = [
-            Decision("kernels", str(len(kernels)), found.kernels_by, why=found.kernels_why),
+            Decision("kernels", str(len(kernels)), chosen.kernels_by, why=chosen.kernels_why),
             Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else self._tile_why),
             Decision("stages", str(b.stages), stages_by, why="" if request.stages else "as many as fit"),
             Decision("instruction", fitted, unit_by, why=unit_why),
@@ -207,16 +207,16 @@ class TiledDataflow:
         record's.
         """
         plan, seen = single_plan(gemm), observed(device)
-        own, (i, j) = gemm.unit, plan.terms[0].products[0]
+        recorded, (i, j) = gemm.unit, plan.terms[0].products[0]
         if wanted is not None:
-            return Instructions(device).like(own, wanted), "user", ""
+            return Instructions(device).like(recorded, wanted), "user", ""
         a, b = plan.a_pieces[i].format, plan.b_pieces[j].format
-        is_native = own == instruction_for(device, a, b)
+        is_native = recorded == instruction_for(device, a, b)
         if is_sliced and is_native and a == b and plan.products == 1 and seen is not None:
             wanted = seen.split_k_instructions.get(a)
             if wanted is not None:
-                return Instructions(device).like(own, wanted), "library", "of its kernels that leave slices of K"
-        return own, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
+                return Instructions(device).like(recorded, wanted), "library", "of its kernels that leave slices of K"
+        return recorded, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
 
     def _decide(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> _KernelChoice | TileChoice:
         """Choose the kernels and one tile for all of them; one kernel is compared with separate ones where both are
@@ -224,18 +224,18 @@ class TiledDataflow:
         """
         parts = partition.preferred()
         kernels = partition.kernels(parts)
-        found = self._choose(partition, kernels, lengths, request)
+        together = self._choose(partition, kernels, lengths, request)
         if len(kernels) > 1 or len(kernels[0].terms) == 1 or kernels[0].joined:
-            if found.blocking is None:
-                return found
+            if together.blocking is None:
+                return together
             by: By = "scheme" if len(kernels) > 1 or kernels[0].joined else "default"
             why = "the scheme's terms are GEMMs of their own" if len(kernels) > 1 else ""
-            return _KernelChoice(partition, parts, kernels, found.blocking, by, why)
+            return _KernelChoice(partition, parts, kernels, together.blocking, by, why)
         parts_apart = partition.apart()
         kernels_apart = partition.kernels(parts_apart)
         apart = self._choose(partition, kernels_apart, lengths, request)
-        if found.blocking is not None and (apart.blocking is None or found.seconds <= apart.seconds / APART_GAIN):
-            return _KernelChoice(partition, parts, kernels, found.blocking, "estimate", "one kernel is no slower")
+        if together.blocking is not None and (apart.blocking is None or together.seconds <= apart.seconds / APART_GAIN):
+            return _KernelChoice(partition, parts, kernels, together.blocking, "estimate", "one kernel is no slower")
         if apart.blocking is None:
             return apart
         return _KernelChoice(
@@ -270,8 +270,8 @@ class TiledDataflow:
             is_sliced = len(lengths) > 1
             if is_sliced not in partitions:
                 unit, _, _ = self._unit(gemm, device, wanted, is_sliced)
-                made = self._partition(gemm, device, unit, is_sliced)
-                partitions[is_sliced] = replace(made, orders=storage_for(made, options).orders)
+                partition = self._partition(gemm, device, unit, is_sliced)
+                partitions[is_sliced] = replace(partition, orders=storage_for(partition, options).orders)
             return partitions[is_sliced], lengths
 
         def seconds(count: int) -> float:
@@ -287,14 +287,14 @@ class TiledDataflow:
         """Estimated seconds of the GEMM kernels and of the merges of slices; passes that split operands are left
         out.
         """
-        found = self._decide(partition, lengths, request)
-        if isinstance(found, TileChoice):
-            raise InputError(found.reason)
+        chosen = self._decide(partition, lengths, request)
+        if isinstance(chosen, TileChoice):
+            raise InputError(chosen.reason)
         total = 0.0
         extent = _extent(partition, lengths)
-        for kernel in found.kernels:
-            total += self._chooser.seconds(partition.device, kernel, found.blocking, extent)
-        return total + merges_seconds(partition, found.parts, len(lengths))
+        for kernel in chosen.kernels:
+            total += self._chooser.seconds(partition.device, kernel, chosen.blocking, extent)
+        return total + merges_seconds(partition, chosen.parts, len(lengths))
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class TiledDataflow:
         """The program for a mapped record, unchecked."""
         return self._writer(gemm, device).program()
 
-    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[Area]) -> Program:
+    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
         """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas."""
         return self._writer(part, device, areas).program()
 
@@ -310,7 +310,7 @@ class TiledDataflow:
         """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""
         return self._writer(gemm, device).epilogue()
 
-    def _writer(self, gemm: Gemm, device: Device, areas: Sequence[Area] = ()) -> ProgramWriter:
+    def _writer(self, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> ProgramWriter:
         self._check(gemm)
         first = mapping_of(gemm, self.name).kernels[0]
         family = self.family if is_staged(first) else self.family.without_staging
@@ -319,7 +319,7 @@ class TiledDataflow:
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as `options` of a result show it."""
         first = mapping_of(gemm, self.name).kernels[0]
-        found: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "swizzle": first.swizzle,
             "tile": first.tile.to_dict(),
             "stages": first.stages,
@@ -329,14 +329,14 @@ class TiledDataflow:
             "kernels": first.setting("launches"),
         }
         if first.cta_group > 1:
-            found["cta_group"] = first.cta_group
+            shown["cta_group"] = first.cta_group
         if not is_staged(first):
             assert first.warp is not None
-            found |= {STAGING.name: "none", WARP.name: list(first.warp)}
+            shown |= {STAGING.name: "none", WARP.name: list(first.warp)}
         if spilled_rows(first):
-            found[SPILLED] = spilled_rows(first)
+            shown[SPILLED] = spilled_rows(first)
         orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
-        return found | {name: order for name, order in orders.items() if order != "rows"}
+        return shown | {name: order for name, order in orders.items() if order != "rows"}
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
         """Initial tiles of a search: powers of two and 1.5 times those, some instructions deep."""

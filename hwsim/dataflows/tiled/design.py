@@ -71,8 +71,8 @@ class KernelDesign:
 
     def instruction_of(self, a: str, b: str, rows: int, cols: int) -> str:
         """The instruction for operands of these formats and rows x cols of C."""
-        own = self.kernel.unit
-        name = own if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(own, a, b)
+        unit_name = self.kernel.unit
+        name = unit_name if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(unit_name, a, b)
         if not self.family.staged:
             rows, cols = min(rows, self.blocking.warp[0]), min(cols, self.blocking.warp[1])
         return self.instructions.fitted(name, rows, cols, self.blocking.cores)
@@ -130,11 +130,11 @@ class KernelDesign:
     @cached_property
     def rounding_on_load(self) -> tuple[Piece | None, Piece | None]:
         """For A and B, the piece to which the load itself converts the operand; None: a plain copy."""
-        found: list[Piece | None] = []
+        rules: list[Piece | None] = []
         for operand in self.kernel.operands:
             rounded = [x for x in operand.pieces if operand.raw is None and x.matrix.format != x.format]
-            found.append(operand.rules[rounded[-1].number] if rounded else None)
-        return found[0], found[1]
+            rules.append(operand.rules[rounded[-1].number] if rounded else None)
+        return rules[0], rules[1]
 
     @cached_property
     def needs_transpose(self) -> bool:
@@ -248,8 +248,10 @@ class KernelDesign:
         if end.placeholder_ops:
             return False
         untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted) and not end.powers
-        return untouched and (
-            end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator)
+        return (
+            not end.product_format
+            and untouched
+            and (end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator))
         )
 
     @property
@@ -271,14 +273,17 @@ class KernelDesign:
     @cached_property
     def epilogue_scratch(self) -> tuple[str, ...]:
         """The formats of the epilogue's scratch tiles: two in which alpha, C and the bias are applied, two in which
-        terms join where that is another format, and those that the sum of the terms takes.
+        terms join where that is another format, those that the sum of the terms takes, one in which alpha times the sum
+        is rounded.
         """
         end = self.kernel.epilogue
         converts = self.converts and not all(self.promoted)
         needed = 0 if end.value is None or self.kernel.joined else depth(end.value, converts)
         is_apart = end.value is not None and end.join_format != end.format
-        if end.addends or end.alpha != 1 or end.target.format != end.format or needed or end.powers or is_apart:
-            return (end.format,) * 2 + (end.join_format,) * (2 * is_apart + needed)
+        is_changed = end.addends or end.alpha != 1 or end.target.format != end.format or end.product_format
+        if is_changed or needed or end.powers or is_apart:
+            rounded = (end.format,) if end.product_format else ()
+            return (end.format,) * 2 + (end.join_format,) * (2 * is_apart + needed) + rounded
         return ()
 
     @property

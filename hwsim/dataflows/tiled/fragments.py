@@ -67,10 +67,10 @@ class FragmentLoader:
 
 def _rings(context: KernelContext) -> Rings:
     """Where fragments of A and B are loaded to: pieces where the unit reads them, unsplit operands before the split."""
-    found: list[dict[int | None, RingBuffer]] = []
+    rings: list[dict[int | None, RingBuffer]] = []
     for operand in context.buffers.operands:
-        found.append(dict(operand.taken.items()) if operand.raw is None else {None: operand.raw})
-    return found[0], found[1]
+        rings.append(dict(operand.taken.items()) if operand.raw is None else {None: operand.raw})
+    return rings[0], rings[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,13 @@ class KBlock:
 
     def part(self, start: int, size: int) -> KBlock:
         """The elements start .. start + size - 1 of the block."""
-        found, before = [], 0
+        runs, before = [], 0
         for first, length in self.runs:
             low, high = max(start, before), min(start + size, before + length)
             if low < high:
-                found.append((first + (low - before), high - low))
+                runs.append((first + (low - before), high - low))
             before += length
-        return KBlock(tuple(found), size)
+        return KBlock(tuple(runs), size)
 
 
 class Loader(Protocol):
@@ -137,14 +137,14 @@ def _loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, *, in
     for buffers in context.buffers.operands:
         unsplit = buffers.raw_landing if in_registers else buffers.raw_stage
         pieces = buffers.landing if in_registers else buffers.stages
-        found: dict[int | None, RingBuffer] = dict(pieces.items())
-        rings.append(found if unsplit is None else {None: unsplit})
+        of_pieces: dict[int | None, RingBuffer] = dict(pieces.items())
+        rings.append(of_pieces if unsplit is None else {None: unsplit})
     return block_loads(context, place, k, sweep, rings=(rings[0], rings[1]))
 
 
 def block_loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, *, rings: Rings) -> list[TileLoad]:
     """The tiles of a block of K. rings: for A and B, by number of the piece."""
-    found = []
+    loads = []
     for side, operand in enumerate(context.design.kernel.operands):
         row = context.rows_of(place, side)
         if operand.raw is not None:
@@ -161,7 +161,7 @@ def block_loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, 
                     tiles.append((at, GlobalTile(matrix.name, row + first, place.col, length, place.n)))
                 at += length
             rows, cols = (place.m, k.size) if side == 0 else (k.size, place.n)
-            found.append(
+            loads.append(
                 TileLoad(
                     side=side,
                     piece=piece,
@@ -172,7 +172,7 @@ def block_loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, 
                     format=matrix.format,
                 )
             )
-    return found
+    return loads
 
 
 def emit_load(
@@ -195,11 +195,11 @@ def emit_load(
     slot = load.ring.push(load.rows, load.cols, order)
     beside, label = _together(context, load.side, place), SIDES[load.side]
     opcode: Opcode = "copy"
-    given: dict[str, Any] = {"label": label, "repeat": repeat, "multicast": beside}
+    modifiers: dict[str, Any] = {"label": label, "repeat": repeat, "multicast": beside}
     if load.format != load.ring.format:
         rounding = context.design.rounding_on_load[load.side]
         assert rounding is not None
-        opcode, given = "cast", {"rounding": rounding.rounding, "overflow": rounding.overflow, **given}
+        opcode, modifiers = "cast", {"rounding": rounding.rounding, "overflow": rounding.overflow, **modifiers}
     for number, (at, source) in enumerate(load.tiles):
         target = slot
         if len(load.tiles) > 1:
@@ -215,7 +215,7 @@ def emit_load(
                 target = replace(target, col=start, cols=count, width=load.cols)
         waited = waits if number == 0 else []
         signalled = signals if number + 1 == len(load.tiles) else []
-        s.emit(engine, opcode, target, [source], waited, signalled, **given)
+        s.emit(engine, opcode, target, [source], waited, signalled, **modifiers)
 
 
 def _together(context: KernelContext, side: int, place: WorkTile) -> int:

@@ -192,10 +192,10 @@ class MainLoop:
             yield from s.blocks("run", k, run_across_blocks)
 
 
-def _follows(one: KBlock, other: KBlock) -> bool:
-    """Whether `other` is as long as `one` and begins where that ends, both in one run."""
-    is_single = len(one.runs) == len(other.runs) == 1
-    return is_single and one.size == other.size and one.runs[0][0] + one.size == other.runs[0][0]
+def _follows(before: KBlock, other: KBlock) -> bool:
+    """Whether `other` is as long as `before` and begins where that ends, both in one run."""
+    is_single = len(before.runs) == len(other.runs) == 1
+    return is_single and before.size == other.size and before.runs[0][0] + before.size == other.runs[0][0]
 
 
 def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> MainLoop:

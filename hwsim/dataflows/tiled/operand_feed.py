@@ -104,15 +104,15 @@ class FragmentFeed:
             operand = context.buffers.operands[side]
             begins = at == 0 or wanted[at - 1][0] != side
             is_last = at + 1 == len(wanted) or wanted[at + 1][0] != side
-            source, own = operand.stages[p], operand.taken[p]
+            source, fragments = operand.stages[p], operand.taken[p]
             ready = operand.ready
             assert ready is not None
             if side == 0:
                 part = source.pop(place.m, step.size, col=step.start, width=step.block)
-                target = own.push(place.m, step.size)
+                target = fragments.push(place.m, step.size)
             else:
                 part = source.pop(step.size, place.n, row=step.start, width=place.n)
-                target = own.push(step.size, place.n)
+                target = fragments.push(step.size, place.n)
             waits = [stage.full] if step.is_first and at == 0 else []
             waits += [ready.free] if begins else []
             signals = [ready.full] if is_last else []
@@ -120,7 +120,7 @@ class FragmentFeed:
                 signals.append(stage.free)
             reads = context.fragment_reads(side, place)
             s.emit(engine, "copy", target, [part], waits, signals, repeat=reads, label=SIDES[side])
-            own.pushed(s)
+            fragments.pushed(s)
             if step.is_last:
                 source.popped(s)
 
@@ -128,10 +128,10 @@ class FragmentFeed:
         return [operand.ready.full for operand in self.context.buffers.operands if operand.ready is not None]
 
     def signals(self, step: BlockStep) -> list[Sync]:
-        found = [operand.ready.free for operand in self.context.buffers.operands if operand.ready is not None]
+        signals = [operand.ready.free for operand in self.context.buffers.operands if operand.ready is not None]
         if step.is_last and self.context.design.is_serial and self.context.design.family.staged:
-            found.append(self.context.buffers.stage.free)
-        return found
+            signals.append(self.context.buffers.stage.free)
+        return signals
 
     def tiles(self, pair: tuple[int, int], step: BlockStep, k: int, depth: int, rows: range, n: int) -> list[LocalTile]:
         rings = [operand.taken[p] for operand, p in zip(self.context.buffers.operands, pair, strict=True)]

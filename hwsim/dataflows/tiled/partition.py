@@ -87,13 +87,13 @@ class Partition:
         """For each term its promotion interval: None where the unit's chain is the term, WHOLE where terms join after
         all of a slice.
         """
-        found: list[int | None] = []
+        intervals: list[int | None] = []
         for term in self.plan.terms:
             run = self.gemm.schedule.promotion_k if term.k_group is None else term.k_group
             if run is None and self.plan.join == "group":
                 run = WHOLE
-            found.append(self.model.k if run == "instruction" else run)
-        return tuple(found)
+            intervals.append(self.model.k if run == "instruction" else run)
+        return tuple(intervals)
 
     def promotion_interval(self, longest: int) -> int:
         """The K that the unit accumulates from zero; longest: K of the longest slice."""
@@ -131,11 +131,11 @@ class Partition:
             ("a", problem.matrices * problem.m, problem.k),
             ("b", problem.matrices * problem.k, problem.n),
         )
-        found = [
+        of_sides = [
             operand_vectors(self.plan, side, GlobalArray("", rows, cols, self.plan.input_format), problem.matrices)
             for side, rows, cols in sides
         ]
-        return found[0], found[1]
+        return of_sides[0], of_sides[1]
 
     @cached_property
     def is_shared(self) -> bool:
@@ -158,8 +158,7 @@ class Partition:
         plan, problem = self.plan, self.gemm.problem
         why = {
             f"{plan.arithmetic} sums": self.placeholder_ops,
-            "a convolution": problem.image is not None,
-            "the exponents and sums of a convolution's rows": problem.image is not None and bool(self.vectors[0]),
+            "windows that the record does not say": problem.image is not None and problem.image.windows is None,
         }
         return next((reason for reason, is_so in why.items() if is_so), "")
 
@@ -288,7 +287,7 @@ class Partition:
         if part.target != "C":
             target = MatrixRef(part.target, self._stored(part.terms, is_merged=self.is_sliced))
         # A kernel does its own part of the sum alone.
-        own = max(1, operations(part.value)) if self.placeholder_ops else 0
+        placeholders = max(1, operations(part.value)) if self.placeholder_ops else 0
         value = TermValue(0) if self.placeholder_ops else part.value
         c, beta, alpha, bias, row = None, 0.0, 1.0, False, ""
         previous, scale = None, 1.0
@@ -305,6 +304,7 @@ class Partition:
                 elif c is None:
                     assert end.beta is not None
                     c, beta = MatrixRef("C.in", self.output.format), end.beta
+        is_fusible = c is not None and not placeholders
         return TileEpilogue(
             value,
             target,
@@ -313,8 +313,11 @@ class Partition:
             c=c,
             bias=bias,
             bias_row=row,
-            fused=self._fused(alpha, beta) if c is not None and not own else "",
-            placeholder_ops=own,
+            fused=self._fused(alpha, beta, is_merged=self.is_sliced) if is_fusible else "",
+            fused_shared=self._fused(alpha, beta, is_merged=True) if is_fusible else "",
+            product_format=self.product_format if part.final else "",
+            rounding=end.output_rounding if part.final else "RNE",
+            placeholder_ops=placeholders,
             words=self.words,
             join_format=self.sums,
             format=self.end if part.final else self.sums,
@@ -333,13 +336,13 @@ class Partition:
 
     def _extra(self, value: Expression) -> tuple[tuple[Expression, str | float], ...]:
         """The arrays and numbers in a sum besides its terms."""
-        found: list[tuple[Expression, str | float]] = []
+        extra: list[tuple[Expression, str | float]] = []
         for part in parts_of(value):
             if isinstance(part, OperandSum):
-                found.append((part, self.vectors[part.side == "b"]["sum"].name))
+                extra.append((part, self.vectors[part.side == "b"]["sum"].name))
             elif isinstance(part, Depth):
-                found.append((part, float(part.factor * self.gemm.problem.k)))
-        return tuple(found)
+                extra.append((part, float(part.factor * self.gemm.problem.k)))
+        return tuple(extra)
 
     @property
     def _powers(self) -> tuple[str, str] | None:
@@ -354,11 +357,24 @@ class Partition:
         is_like = self.output.format == self.sums or bool(self.placeholder_ops)
         return self.output if is_like and not self.adds_earlier else MatrixRef("C.sum", self.sums)
 
-    def _fused(self, alpha: float, beta: float) -> Literal["", "alpha", "beta"]:
-        """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says)."""
-        if self.is_sliced:
-            return "beta" if beta != 1 else ""
-        return "alpha" if alpha != 1 else ""
+    @property
+    def product_format(self) -> str:
+        """The format to which alpha times the sum is rounded, where that is narrower than the sums."""
+        wanted = self.gemm.epilogue.product_format
+        return wanted if wanted is not None and format_of(wanted).bits < format_of(self.sums).bits else ""
+
+    def _fused(self, alpha: float, beta: float, *, is_merged: bool) -> Literal["", "alpha", "beta"]:
+        """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says).
+
+        is_merged: the sum is one of several parts of K.
+        """
+        end = self.gemm.epilogue
+        if end.product_format is not None:
+            return ""
+        contraction = end.contraction or ("beta" if is_merged else "alpha")
+        if contraction == "alpha":
+            return "alpha" if alpha != 1 else ""
+        return "beta" if contraction == "beta" and beta != 1 else ""
 
     def _partial(self, part: KernelTerms, name: str) -> TileEpilogue:
         """The matrix of partial results of slices, for a merge kernel."""

@@ -37,7 +37,7 @@ from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.rename import renamed
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.areas import Area
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
     from hwsim.gemm.plan import Side
@@ -53,7 +53,7 @@ STRIPS = 8  # of columns, at most: each is a loop of its own
 class ProgramWriter:
     """Writes the program of one record. areas: the parts of C and K that it computes; none: all."""
 
-    def __init__(self, family: Family, gemm: Gemm, device: Device, areas: Sequence[Area] = ()) -> None:
+    def __init__(self, family: Family, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> None:
         self.family, self.gemm, self.device, self.areas = family, gemm, device, tuple(areas)
         self.mapping = mapping_of(gemm, family.name)
         self.m, self.n, self.k = gemm.problem.sizes
@@ -146,18 +146,22 @@ class ProgramWriter:
         if not self.partition.is_made(side):
             return self._in_memory(GlobalArray(name, rows, cols, plan.input_format, order), image).name
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
-        used = self.partition.used(side, self.partition.everything)
+        given, vectors = source, self.partition.vectors[side]
+        if image is not None and vectors:  # numbers of a row are of a window: the pieces are made of all windows
+            given = self._in_memory(source, image)
+            source, image = self.arrays[source.name], None
+            rows, cols = source.rows, source.cols
         self.arrays[source.name] = source
+        used = self.partition.used(side, self.partition.everything)
         made = {
             p: self._in_memory(GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order), image)
             for p in used
         }
         letter: Side = "a" if side == 0 else "b"
-        vectors = self.partition.vectors[side] if image is None else None
-        self.arrays.update({array.name: array for array in (vectors or {}).values()})
+        self.arrays.update({array.name: array for array in vectors.values()})
         for work in operand_passes(plan, letter, source, made, vectors, self.matrices):
             self._pass(work)
-        return source.name
+        return given.name
 
     def _in_memory(self, array: GlobalArray, image: Image | None) -> GlobalArray:
         """Declare an operand as it lies in memory; returns it. Of a convolution that is the image, and its name is that
@@ -168,7 +172,12 @@ class ProgramWriter:
             return array
         stored = replace(array, name=f"{array.name}.image")
         seen = replace(
-            array, rows=self.matrices * self.m, cols=self.k, of=stored.name, reads=self.matrices * image.read
+            array,
+            rows=self.matrices * self.m,
+            cols=self.k,
+            of=stored.name,
+            reads=self.matrices * image.read,
+            windows=image.windows,
         )
         self.arrays.update({stored.name: stored, seen.name: seen})
         return stored
@@ -196,15 +205,15 @@ class ProgramWriter:
 
     def _lowered(self, design: KernelDesign, scheduler: Scheduler, mapping: KernelMapping) -> Kernel:
         """The GEMM kernel; a renamed copy if one that differs only in its pieces has been written (see `alike`)."""
-        own = replace(mapping, name="", terms=())
+        nameless = replace(mapping, name="", terms=())
         for known, like, kernel in self.written:
-            if known == own and numbers_between(like, design.kernel) is not None:
+            if known == nameless and numbers_between(like, design.kernel) is not None:
                 buffers = buffers_between(kernel, kernel_buffers(design))
                 if buffers is not None:
                     return renamed(kernel, design.kernel.name, arrays_between(like, design.kernel), buffers)
-        made = gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices)
-        self.written.append((own, design.kernel, made))
-        return made
+        kernel_written = gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices)
+        self.written.append((nameless, design.kernel, kernel_written))
+        return kernel_written
 
     def scheduler(self, mapping: KernelMapping) -> Scheduler:
         """The tile scheduler of a kernel; kernels with equal tiles share one."""
@@ -263,7 +272,7 @@ class ProgramWriter:
         )
 
 
-def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[Area] = ()) -> Scheduler:
+def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[PlanArea] = ()) -> Scheduler:
     """The tile scheduler of a kernel, over `areas` where there are any; mapping.swizzle 0: a band width that suits L2.
 
     Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip. Raises
@@ -304,12 +313,14 @@ def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
 
 def is_staged(mapping: KernelMapping) -> bool:
     """Whether a kernel's operands wait in shared memory."""
-    return not any(one.name == STAGING.name and one.value == "none" for one in mapping.settings)
+    return not any(setting.name == STAGING.name and setting.value == "none" for setting in mapping.settings)
 
 
 def spilled_rows(mapping: KernelMapping) -> int:
     """Rows of each accumulator that lie in local memory between blocks of K."""
-    return next((one.value for one in mapping.settings if one.name == SPILLED and isinstance(one.value, int)), 0)
+    return next(
+        (setting.value for setting in mapping.settings if setting.name == SPILLED and isinstance(setting.value, int)), 0
+    )
 
 
 def blocking_of(mapping: KernelMapping) -> Blocking:

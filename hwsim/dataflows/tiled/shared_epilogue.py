@@ -63,8 +63,8 @@ class SharedEpilogue:
                 if number == 0 and rows.is_first:
                     ops.wait(self.sums.own)
                 ops.wait(ring.full)
-                own = accumulator_rows(context, TERM, place, rows)
-                ops.op("add", own, own, ring.pop(rows.count, place.n), label="C")
+                accumulated = accumulator_rows(context, TERM, place, rows)
+                ops.op("add", accumulated, accumulated, ring.pop(rows.count, place.n), label="C")
                 is_end = number + 1 == others and rows.is_last
                 ops.signal(ring.free, *([self.sums.whole] if is_copied and is_end else []))
                 ring.popped(s)

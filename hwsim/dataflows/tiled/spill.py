@@ -56,10 +56,10 @@ class Spill:
             return
         engine = self.context.engine(self.context.registers, "GM")
         parts = self._parts(place)
-        for at, (own, local) in enumerate(parts):
+        for at, (rows, local) in enumerate(parts):
             waits = [spill.registers.full, spill.memory.free] if at == 0 else []
             signals = [spill.memory.full] if at + 1 == len(parts) else []
-            s.emit(engine, "copy", local, [own], waits, signals, label="spill")
+            s.emit(engine, "copy", local, [rows], waits, signals, label="spill")
 
     def reload(self, s: StreamBuilder, place: WorkTile) -> None:
         """Emit the loads that bring the rows back."""
@@ -68,20 +68,20 @@ class Spill:
             return
         engine = self.context.engine("GM", self.context.registers)
         parts = self._parts(place)
-        for at, (own, local) in enumerate(parts):
+        for at, (rows, local) in enumerate(parts):
             waits = [spill.memory.full] if at == 0 else []
             signals = [spill.memory.free, spill.registers.free] if at + 1 == len(parts) else []
-            s.emit(engine, "copy", own, [local], waits, signals, label="spill")
+            s.emit(engine, "copy", rows, [local], waits, signals, label="spill")
 
     def _parts(self, place: WorkTile) -> list[tuple[LocalTile, GlobalTile]]:
         """For each accumulator its spilled rows, the tile's last ones, and their place in local memory."""
         accumulators, most = self.context.buffers.accumulators, self.context.design.blocking.spilled
         first, rows = variable(CORE) * (len(accumulators) * most), min(most, place.m)
-        found = []
-        for t, one in enumerate(accumulators):
-            own = one.ring.whole(place.m, place.n).part(place.m - rows, rows)
-            found.append((own, GlobalTile(LOCAL, first + t * most, ZERO, rows, place.n)))
-        return found
+        parts = []
+        for t, accumulator in enumerate(accumulators):
+            spilled = accumulator.ring.whole(place.m, place.n).part(place.m - rows, rows)
+            parts.append((spilled, GlobalTile(LOCAL, first + t * most, ZERO, rows, place.n)))
+        return parts
 
 
 def allocate(space: Allocation) -> SpillBarriers | None:

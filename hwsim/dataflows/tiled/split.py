@@ -115,12 +115,12 @@ class SplitStages:
         engine, ready = context.engine(context.registers, context.design.places[side]), operand.ready
         assert ready is not None
         for at, p in enumerate(used):
-            made, taken = operand.made[p], operand.taken[p]
-            waits = [made.full, *([ready.free] if at == 0 else [])]
-            signals = [made.free, *([ready.full] if at + 1 == len(used) else [])]
-            target, source = taken.push(rows, cols), made.pop(rows, cols)
+            pieces_made, taken = operand.made[p], operand.taken[p]
+            waits = [pieces_made.full, *([ready.free] if at == 0 else [])]
+            signals = [pieces_made.free, *([ready.full] if at + 1 == len(used) else [])]
+            target, source = taken.push(rows, cols), pieces_made.pop(rows, cols)
             s.emit(engine, "copy", target, [source], waits, signals, label=SIDES[side])
-            made.popped(s)
+            pieces_made.popped(s)
             taken.pushed(s)
 
 

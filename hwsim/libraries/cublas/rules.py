@@ -109,11 +109,12 @@ class CublasRules(LibraryRules):
         assert isinstance(choice, CublasChoice)
         if choice.is_estimated:
             return None
-        row = row_of(self.version.times, self.device, key_of(choice))
-        if row is None:
+        row, forest = row_of(self.version.times, key_of(choice, gemm)), forest_of(self.version.factors)
+        if row is None or forest is None:
             return None
-        is_fitted = self.version.is_asked and gemm.format_b in (None, gemm.format)  # to products of one format
-        forest = forest_of(self.version.factors, self.device)
+        seen_on = row.chips if gemm.batch == 1 else row.batch_chips
+        is_of_one_format = gemm.format_b in (None, gemm.format)
+        is_fitted = self.version.is_asked and is_of_one_format and self.device in seen_on
         return FittedTimes(row, forest, choice, gemm, self.cores, "fitted" if is_fitted else ASSUMED)
 
     def choose_each(

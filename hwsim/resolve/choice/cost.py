@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hwsim.dataflows.options import A_LAYOUT, AUTO, B_LAYOUT, SPLIT_K
 from hwsim.devices.device import Device
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
-from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.gemm.schedule import Schedule
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
 from hwsim.resolve.gemm_record import record_of
@@ -87,19 +86,3 @@ def native_plan(format: str, input_format: str) -> Plan:
     """The plan of one product of the operands, rounded to `format`, in one chain over K."""
     piece = (Piece(format),)
     return Plan(NATIVE, piece, piece, (chain((0, 0)),), TermValue(0), input_format=input_format)
-
-
-def native_seconds(chip: Device, problem: Problem, format: str, output: str) -> float | None:
-    """Seconds of one native product by the kernel and the slices of K that the device's dataflow would choose.
-
-    problem: its sizes and storage orders. None where the device has no such program, or no times for it.
-    """
-    if format not in chip.native:
-        return None
-    plan = native_plan(format, format)
-    schedule = Schedule(epilogue=Epilogue(output_format=output))
-    options = {A_LAYOUT.name: problem.a_layout, B_LAYOUT.name: problem.b_layout, SPLIT_K.name: AUTO}
-    try:
-        return cost_of(plan_record(plan, chip, problem.sizes, options, schedule), chip).seconds
-    except (InputError, UnsupportedError):
-        return None

@@ -20,7 +20,7 @@ from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_sets
 from hwsim.host import memory
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FusedUnit, Specials
 
 

@@ -12,7 +12,7 @@ import pytest
 from hwsim._kernels import gemm
 from hwsim.formats import FORMATS, decode
 from hwsim.golden.format import read_meta, read_sets
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.reference import dot
 from hwsim.numerics.units import Specials
 from hwsim_lab.golden.questions import QUESTIONS, tiles, write_questions

@@ -27,7 +27,7 @@ from hwsim.formats import FORMATS, array_of, codes_of, decode, format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.schemes import schemes
 
 LARGEST = 20_000  # products of one element

@@ -1,15 +1,15 @@
-r"""Fit what a library's kernels take beside their program to times of recorded GEMMs.
+r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of what the chip could do at most.
 
-    python lab/tools/library/fit_times.py FILE.csv.gz --sets seed1,blind,train1,train2 \
+    python lab/tools/library/fit_times.py FILE.csv.gz ... --sets seed1,blind,train1,train2 \
         --out configs/libraries/cublas-13.1.times
-    python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind2
+    python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
 
-FILE, as tests/golden/h200_library/times.csv.gz, has a row per GEMM: device, set, kind, b_layout, m, n, k, kernels, us
-(median of a graph of replays) and launch_us (of a GEMM of 16 cubed of the kind). For each chip, algorithm, operands'
-format, and with or without slices of K, the numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least
-absolute relative error; then, for each chip, the trees of the factor. A launch is the median of a kind's in all sets.
-Writes OUT.csv and OUT.npz. 34,000 GEMMs take an hour on 2 cores. --compare prints how far `hwsim.run(library=)` is off,
-and fits nothing. Needs scipy and scikit-learn.
+A FILE, as in tests/golden/h200_library, has a row per GEMM: device, set, group, kind, a_layout, b_layout, batch, m, n,
+k, kernels, us (median of a graph of replays) and launch_us (of a GEMM of 16 cubed of the kind). A launch is the
+shortest launch_us of a chip's set. For each kind of kernel the numbers of
+hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all, the trees.
+Writes OUT.csv and OUT.npz. 50,000 GEMMs take half an hour on a core. --compare prints how far
+`hwsim.run(library=)` is off, and fits nothing. Needs scipy and scikit-learn.
 """
 
 from __future__ import annotations
@@ -17,194 +17,205 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import json
 import sys
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from compare_cycles import asked
-from scipy.optimize import linprog
+from scipy.optimize import nnls
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import hwsim
+from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
-from hwsim.libraries.cublas.times.fitted_times import (
-    ABOUT_A_LAUNCH_US,
-    ANY,
-    QUANTITIES,
-    Key,
-    facts,
-    key_of,
-    quantities,
-    with_factor,
-)
+from hwsim.libraries.cublas.times.fitted_times import Key, key_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
+from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, QUANTITIES, facts, quantities
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
+from hwsim.libraries.recording.gemm_list import parse
+from hwsim.libraries.times import least_of
 
-LEAST_GEMMS = 6
+LEAST_GEMMS = 12
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
-TREES = {"max_iter": 400, "learning_rate": 0.08, "max_leaf_nodes": 31, "min_samples_leaf": 8, "l2_regularization": 1}
-LEAST_US = 0.4  # of a launch and what is beyond it
+ROUNDS, LEAST_ERROR = 12, 0.01  # of least squares whose weights tend to least absolute errors
+TREES = {"max_iter": 400, "learning_rate": 0.08, "max_leaf_nodes": 31, "min_samples_leaf": 6, "l2_regularization": 1}
+LEAST_US = 0.05  # beyond a launch
+WEIGHT_OF_CALLS = 3.0  # of sets as programs in use make them, beside sets of drawn sizes
+COLUMNS = (
+    *("device", "set", "group", "kind", "a_layout", "b_layout", "batch", "m", "n", "k", "kernels", "us", "launch_us"),
+    *("cold_us", "clock_mhz"),
+)
 Row = dict[str, str]
 
 
-def estimated(device: str, call: dict[str, object]) -> float:
-    """Microseconds without the library, as `hwsim.run(library=)` has them; 0 where there are none."""
-    given = {name: value for name, value in call.items() if name != "accumulate"}
-    try:
-        return (hwsim.run(device=device, exact=False, split_k="auto", threads=1, **given).seconds or 0.0) * 1e6
-    except HwsimError:
-        return 0.0
-
-
 @dataclass(frozen=True)
-class Simulated:
-    """What hwsim knows of a recorded GEMM. seconds: as it gives them now."""
+class Recorded:
+    """A recorded GEMM: the call, hwsim's choice for it, and microseconds, of it with a launch and of a launch."""
 
-    key: Key
-    quantities: tuple[float, ...]
+    row: Row
+    call: GemmCall
     choice: CublasChoice
-    seconds: float
+    least: LeastTime
+    cores: int
+    us: float
+    launch_us: float
+
+    @property
+    def key(self) -> Key:
+        """The row of its kernels."""
+        return key_of(self.choice, self.call)
+
+    @property
+    def weight(self) -> float:
+        """Beside other GEMMs."""
+        return WEIGHT_OF_CALLS if self.row.get("group") else 1.0
+
+    @property
+    def beyond_us(self) -> float:
+        """Without a launch."""
+        return max(self.us - self.launch_us, LEAST_US)
 
 
-def simulated(row: Row) -> Simulated | str:
-    """Of a recorded GEMM; why not, where the library refuses it."""
-    call = asked(row)
-    try:
-        run = hwsim.run(device=row["device"], library="cublas", exact=False, threads=1, **call)
-    except HwsimError as error:
-        return repr(error)
-    library = hwsim.library("cublas", device=row["device"])
-    choice = library.choose(GemmCall(**call, caller=PYTORCH))
-    clocked = run.times.chip
-    program_us = 0.0 if clocked is None or run.cycles is None else run.cycles / clocked.clock_mhz
-    estimate_us = estimated(row["device"], call)
-    found = quantities(choice, GemmCall(**call), library.cores, program_us, estimate_us)
-    return Simulated(key_of(choice), found, choice, run.seconds or 0.0)
+def gemm_call(row: Row) -> GemmCall:
+    """The call of a row."""
+    operand, output, fast, has_bias = parse(row["kind"])
+    return GemmCall(
+        **{name: int(row[name]) for name in "mnk"},
+        format=operand,
+        output=output,
+        accumulate=None if fast is None else "fast" if fast else "promoted",
+        a_layout=row.get("a_layout") or "rows",
+        b_layout=row["b_layout"],
+        batch=int(row.get("batch") or 1),
+        bias=has_bias,
+        caller=PYTORCH,
+    )
+
+
+def run_of(row: Row) -> Any:
+    """The same call by `hwsim.run`, cycles alone."""
+    call = gemm_call(row)
+    lead = [] if call.batch == 1 else [call.batch]
+    options = {
+        "format": call.format, "output": call.output, "accumulate": call.accumulate, "a_layout": call.a_layout,
+        "b_layout": call.b_layout,
+    }  # fmt: skip
+    if call.bias:
+        options["bias"] = np.zeros(call.n, np.float32)
+    dtype = {"fp64": np.float64, "int8": np.int8}.get(call.format, np.float32)
+    if lead:
+        a = np.broadcast_to(dtype(0), (*lead, call.m, call.k))
+        b = np.broadcast_to(dtype(0), (*lead, call.k, call.n))
+        return hwsim.run(a, b, device=row["device"], library="cublas", exact=False, threads=1, **options)
+    sizes = {"m": call.m, "n": call.n, "k": call.k}
+    return hwsim.run(device=row["device"], library="cublas", exact=False, threads=1, **options, **sizes)
+
+
+def read(paths: Iterable[Path], sets: str) -> list[Row]:
+    """Rows of files, of the sets that are named."""
+    wanted, rows = sets.split(",") if sets else None, []
+    for path in paths:
+        with gzip.open(path, "rt") as file:
+            rows += [row for row in csv.DictReader(file) if wanted is None or row["set"] in wanted]
+    return rows
+
+
+def launches(rows: list[Row]) -> dict[tuple[str, str], float]:
+    """A launch by device and set."""
+    least: dict[tuple[str, str], float] = {}
+    for row in rows:
+        place = row["device"], row["set"]
+        least[place] = min(float(row["launch_us"]), least.get(place, np.inf))
+    return least
+
+
+def recorded(rows: list[Row]) -> list[Recorded]:
+    """What hwsim's choice says of recorded GEMMs; those that the library refuses are left out."""
+    of_launches, out = launches(rows), []
+    chips = {name: (hwsim.device(name), hwsim.library("cublas", device=name)) for name in {x["device"] for x in rows}}
+    for row in rows:
+        (chip, library), call = chips[row["device"]], gemm_call(row)
+        try:
+            choice = library.choose(call)
+        except HwsimError:
+            continue
+        assert isinstance(choice, CublasChoice)
+        launch_us = of_launches[row["device"], row["set"]]
+        out.append(Recorded(row, call, choice, least_of(chip, call), library.cores, float(row["us"]), launch_us))
+    return out
 
 
 def least_absolute(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The numbers with the least weighted sum of absolute errors; all but the first at least 0."""
-    rows, columns = x.shape
-    cost = np.concatenate([np.zeros(columns), weight, weight])
-    bounds = [(None, None)] + [(0, None)] * (columns - 1 + 2 * rows)
-    found = linprog(cost, A_eq=np.hstack([x, np.eye(rows), -np.eye(rows)]), b_eq=y, bounds=bounds, method="highs")
-    return found.x[:columns]
-
-
-def main() -> int:
-    """Fit, or compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--compare", action="store_true")
-    parser.add_argument("--sets", default="", help="only these sets of the file, with commas")
-    arguments = parser.parse_args()
-    with gzip.open(arguments.file, "rt") as file:
-        wanted = arguments.sets.split(",") if arguments.sets else None
-        rows = [row for row in csv.DictReader(file) if wanted is None or row["set"] in wanted]
-    rows = [row for row in rows if "bias" not in row["kind"]]
-    with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(simulated, rows, chunksize=16))
-    if arguments.compare:
-        compare(rows, found)
-        return 0
-    numbers, forests = fitted(rows, found)
-    with arguments.out.with_name(arguments.out.name + ".csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["device", "algorithm", "operand", "slices", *QUANTITIES, "gemms", "mean_error"])
-        writer.writerows(numbers)
-    packed = {f"{device}/{name}": x for device, forest in forests.items() for name, x in forest.pack().items()}
-    np.savez_compressed(arguments.out.with_name(arguments.out.name + ".npz"), **packed)
-    print(f"{len(numbers)} rows and {len(forests)} forests from {len(rows)} GEMMs")
-    return 0
-
-
-def fitted(rows: list[Row], found: list[Simulated | str]) -> tuple[list[list[object]], dict[str, Forest]]:
-    """Lines of the file of numbers, and trees by chip."""
-    pairs = [(row, one) for row, one in zip(rows, found, strict=True) if isinstance(one, Simulated)]
-    launches: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for row, _ in pairs:
-        launches[row["device"], row["kind"]][row["set"]] = float(row["launch_us"])
-    lines, forests = [], {}
-    for device in sorted({row["device"] for row, _ in pairs}):
-        own = [(row, one) for row, one in pairs if row["device"] == device]
-        us = np.array([float(row["us"]) for row, _ in own])
-        launch = np.array([np.median(list(launches[device, row["kind"]].values())) for row, _ in own])
-        part, error = np.arange(len(own)) % PARTS, np.zeros(len(own))
-        for number in range(PARTS):
-            sums, forest = both(own, us, launch, part != number)
-            for place in np.flatnonzero(part == number):
-                beyond = predicted(*own[place], sums, forest)
-                error[place] = abs((beyond + launch[place]) / us[place] - 1)
-        sums, forests[device] = both(own, us, launch, part >= 0)
-        for (algorithm, operand, sliced), numbers in sorted(sums.items()):
-            places = [
-                i for i, (_, one) in enumerate(own)
-                if (one.key[0], one.key[2]) == (algorithm, sliced) and operand in (ANY, one.key[1])
-            ]  # fmt: skip
-            texts = [f"{number:.5g}" for number in numbers]
-            mean = f"{error[places].mean():.3f}"
-            lines.append([device, algorithm, operand, "yes" if sliced else "no", *texts, len(places), mean])
-    return lines, forests
+    """The numbers, none negative, with about the least weighted sum of absolute errors."""
+    scale = np.abs(x).max(0) + 1e-12
+    scaled, now = x / scale, weight
+    for _ in range(ROUNDS):
+        numbers, _ = nnls(scaled * now[:, None], y * now, maxiter=2000)
+        error = np.abs(scaled @ numbers - y) * weight
+        now = weight / np.sqrt(np.maximum(error, LEAST_ERROR))
+    return numbers / scale
 
 
 Sums = dict[Key, np.ndarray]
 
 
-def both(
-    own: list[tuple[Row, Simulated]], us: np.ndarray, launch: np.ndarray, known: np.ndarray
-) -> tuple[Sums, Forest]:
-    """The numbers by key, and the trees of the factor, fitted to the known ones of a chip's GEMMs."""
-    groups = defaultdict(list)
-    for place in np.flatnonzero(known):
-        key = own[place][1].key
-        groups[key].append(place)
-        groups[key[0], ANY, key[2]].append(place)
+def rows_fitted(gemms: list[Recorded]) -> Sums:
+    """The numbers by kind of kernel."""
+    groups: dict[Key, list[Recorded]] = defaultdict(list)
+    for gemm in gemms:
+        groups[gemm.key].append(gemm)
     sums = {}
-    for (algorithm, operand, sliced), places in groups.items():
-        formats = {key[1] for key in groups if (key[0], key[2]) == (algorithm, sliced)}
-        if len(places) < LEAST_GEMMS or (operand == ANY and len(formats) == 2):
-            continue
-        x = np.array([own[place][1].quantities for place in places])
-        sums[algorithm, operand, sliced] = least_absolute(x, us[places] - launch[places], 1 / us[places])
-    points, factors = [], []
-    for place in np.flatnonzero(known):
-        row, one = own[place]
-        sum_us = summed(one, sums)
-        if sum_us is not None:
-            points.append(point(row, one, sum_us))
-            total = max(us[place] - launch[place] + ABOUT_A_LAUNCH_US, LEAST_US)
-            factors.append(np.log(total / (sum_us + ABOUT_A_LAUNCH_US)))
-    return sums, grown(np.array(points, np.float32), np.array(factors))
+    for key, of_key in groups.items():
+        if len(of_key) >= LEAST_GEMMS:
+            x = np.array([quantities(gemm.choice, gemm.call, gemm.cores, gemm.least) for gemm in of_key])
+            y = np.array([gemm.beyond_us for gemm in of_key])
+            weight = np.array([gemm.weight / gemm.us for gemm in of_key])
+            sums[key] = least_absolute(x, y, weight)
+    return sums
 
 
-def summed(one: Simulated, sums: Sums) -> float | None:
+def summed(gemm: Recorded, sums: Sums) -> float | None:
     """Microseconds by the numbers alone; None where there are none for such a kernel."""
-    numbers = sums.get(one.key, sums.get((one.key[0], ANY, one.key[2])))
-    return None if numbers is None else max(float(np.dot(one.quantities, numbers)), 0.0)
+    key = gemm.key
+    numbers = sums.get(key, sums.get((*key[:3], not key[3])))
+    if numbers is None:
+        return None
+    point = quantities(gemm.choice, gemm.call, gemm.cores, gemm.least)
+    return max(float(np.dot(point, numbers)), gemm.least.us)
 
 
-def point(row: Row, one: Simulated, sum_us: float) -> tuple[float, ...]:
-    """What the trees split on."""
-    also = facts(one.choice, GemmCall(**asked(row)), sum_us)
-    return (*one.quantities, *also)
+def both(gemms: list[Recorded]) -> tuple[Sums, Forest]:
+    """The numbers by kind of kernel, and the trees."""
+    sums = rows_fitted(gemms)
+    points, factors, weights = [], [], []
+    for gemm in gemms:
+        sum_us = summed(gemm, sums)
+        if sum_us is not None:
+            points.append(facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us))
+            factors.append(np.log((gemm.beyond_us + ABOUT_A_LAUNCH_US) / (sum_us + ABOUT_A_LAUNCH_US)))
+            weights.append(gemm.weight)
+    return sums, grown(np.array(points, np.float32), np.array(factors), np.array(weights))
 
 
-def predicted(row: Row, one: Simulated, sums: Sums, forest: Forest) -> float:
-    """Microseconds beyond a launch; those of the program where such a kernel was not recorded."""
-    sum_us = summed(one, sums)
+def predicted(gemm: Recorded, sums: Sums, forest: Forest) -> float:
+    """Microseconds with a launch; nan where such a kernel was not recorded."""
+    sum_us = summed(gemm, sums)
     if sum_us is None:
-        return one.quantities[QUANTITIES.index("program_us")]
-    return with_factor(forest, point(row, one, sum_us), sum_us)
+        return np.nan
+    factor = np.exp(forest.at(facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us)))
+    return max(with_factor(sum_us, factor), gemm.least.us) + gemm.launch_us
 
 
-def grown(points: np.ndarray, factors: np.ndarray) -> Forest:
-    """Trees for logarithms of factors, by gradient boosting of absolute errors."""
-    model = HistGradientBoostingRegressor(loss="absolute_error", random_state=1, **TREES).fit(points, factors)
+def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray) -> Forest:
+    """Trees for logarithms of factors, by gradient boosting."""
+    model = HistGradientBoostingRegressor(random_state=1, early_stopping=False, **TREES).fit(
+        points, factors, sample_weight=weights
+    )
     features, thresholds, values, sizes = [], [], [], []
     for (tree,) in model._predictors:  # scikit-learn has no public form of its trees
         order = [0]
@@ -230,28 +241,119 @@ def grown(points: np.ndarray, factors: np.ndarray) -> Forest:
     )
 
 
-def compare(rows: list[Row], found: list[Simulated | str]) -> None:
-    """Print the errors by chip and kind of kernel."""
-    errors = defaultdict(list)
-    for row, one in zip(rows, found, strict=True):
-        if isinstance(one, str):
-            print("refused:", row["kind"], row["m"], row["n"], row["k"], one)
-            continue
-        error = (one.seconds * 1e6 + float(row["launch_us"])) / float(row["us"]) - 1
-        large = int(row["m"]) * int(row["n"]) * int(row["k"]) >= 2**30
-        kernels = row["kernels"]
-        named = next(
-            (x for x in ("nvjet", "cutlass_75", "cutlass_80", "sm80_xmma", "sm90_xmma") if x in kernels), "others"
+def held_out_errors(gemms: list[Recorded], parts: int) -> np.ndarray:
+    """Relative errors of each part by what the others give; nan where these have no such kernel."""
+    errors, part = np.full(len(gemms), np.nan), np.arange(len(gemms)) % max(parts, 1)
+    for number in range(parts):
+        sums, forest = both([gemm for gemm, of in zip(gemms, part, strict=True) if of != number])
+        for place in np.flatnonzero(part == number):
+            errors[place] = predicted(gemms[place], sums, forest) / gemms[place].us - 1
+    return errors
+
+
+def lines_of(gemms: list[Recorded], sums: Sums, errors: np.ndarray) -> list[list[object]]:
+    """Lines of the file of numbers."""
+    lines: list[list[object]] = []
+    places_of: dict[Key, list[int]] = defaultdict(list)
+    for place, gemm in enumerate(gemms):
+        places_of[gemm.key].append(place)
+    for key, numbers in sorted(sums.items()):
+        places = places_of[key]
+        known = errors[places][~np.isnan(errors[places])]
+        mean = float(np.abs(known).mean()) if len(known) else 1.0
+        chips = sorted({gemms[place].row["device"] for place in places})
+        batch_chips = sorted({gemms[place].row["device"] for place in places if gemms[place].call.batch > 1})
+        algorithm, operand, sliced, has_bias = key
+        texts = [f"{number:.5g}" for number in numbers]
+        words = ["yes" if sliced else "no", "yes" if has_bias else "no"]
+        lines.append(
+            [algorithm, operand, *words, *texts, len(places), f"{mean:.3f}", " ".join(chips), " ".join(batch_chips)]
         )
-        for group in ("all", named, f"{named} m n k >= 2^30" if large else "", "int8" if "int8" in row["kind"] else ""):
+    return lines
+
+
+def report(title: str, errors: np.ndarray) -> None:
+    """Print one line of errors."""
+    size = np.abs(errors)
+    wrong = int(((errors > 1) | (errors < -0.5)).sum())
+    print(
+        f"{title:44} {len(size):5} GEMMs: mean {100 * size.mean():5.1f} %, median {100 * np.median(size):5.1f} %, "
+        f"mean signed {100 * errors.mean():+5.1f} %, by more than 2: {wrong}"
+    )
+
+
+def compare(rows: list[Row]) -> None:
+    """Print the errors of `hwsim.run(library=)` by chip, group and kernel."""
+    of_launches, errors = launches(rows), defaultdict(list)
+    for row in rows:
+        try:
+            run = run_of(row)
+        except HwsimError as error:
+            print("refused:", row["kind"], row["m"], row["n"], row["k"], error)
+            continue
+        us = (run.seconds or 0.0) * 1e6 + of_launches[row["device"], row["set"]]
+        error = us / float(row["us"]) - 1
+        names = ("nvjet", "cutlass_75", "cutlass_80", "sm80_xmma", "sm90_xmma")
+        named = next((name for name in names if name in row["kernels"]), "others")
+        for group in ("all", f"kernels {named}", f"group {row['group']}" if row.get("group") else ""):
             if group:
                 errors[row["device"], row["set"], group].append(error)
-    for (device, name, group), values in sorted(errors.items()):
-        size = np.abs(values)
-        print(
-            f"{device} {name:8} {group:24} {len(size):5} GEMMs: mean {100 * size.mean():5.1f} %, "
-            f"median {100 * np.median(size):5.1f} %, mean signed {100 * np.mean(values):+5.1f} %"
-        )
+    for place, values in sorted(errors.items()):
+        report(" ".join(place), np.array(values))
+
+
+def rows_of_json(path: Path, device: str, set_name: str) -> list[Row]:
+    """Rows of a file that lab/tools/measure_cublas_times.py wrote."""
+    measured = json.loads(path.read_text())
+    rows = []
+    for entry in measured["entries"]:
+        if "error" not in entry:
+            launch = {"device": device, "set": set_name, "launch_us": measured["launches"][entry["kind"]]}
+            row = {**entry, **launch, "kernels": " + ".join(entry["kernels"])[:120]}
+            rows.append({name: str(row.get(name, "")) for name in COLUMNS})
+    return rows
+
+
+def main() -> int:
+    """Fit, compare, or turn a measured file into rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--sets", default="", help="only these sets of the files, with commas")
+    parser.add_argument("--parts", type=int, default=PARTS, help="parts held out in turn; 0: no errors are found")
+    parser.add_argument("--rows", metavar="DEVICE,SET", help="FILE is measured JSON; write its rows to OUT.csv.gz")
+    arguments = parser.parse_args()
+    if arguments.rows:
+        device, _, set_name = arguments.rows.partition(",")
+        rows = [row for path in arguments.file for row in rows_of_json(path, device, set_name)]
+        with gzip.open(arguments.out.with_name(arguments.out.name + ".csv.gz"), "wt", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        return 0
+    rows = read(arguments.file, arguments.sets)
+    if arguments.compare:
+        compare(rows)
+        return 0
+    write(recorded(rows), arguments.out, arguments.parts)
+    return 0
+
+
+def write(gemms: list[Recorded], out: Path, parts: int) -> None:
+    """Fit, and write both files."""
+    errors = held_out_errors(gemms, parts)
+    for group in sorted({gemm.row.get("group") or "sizes drawn" for gemm in gemms} if parts else []):
+        places = [i for i, gemm in enumerate(gemms) if (gemm.row.get("group") or "sizes drawn") == group]
+        report(f"held out: {group}", errors[places][~np.isnan(errors[places])])
+    sums, forest = both(gemms)
+    with out.with_name(out.name + ".csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        names = ["algorithm", "operand", "slices", "bias", *QUANTITIES, "gemms", "mean_error", "chips", "batch_chips"]
+        writer.writerow(names)
+        writer.writerows(lines_of(gemms, sums, errors))
+    np.savez_compressed(out.with_name(out.name + ".npz"), **forest.pack())
+    print(f"{len(sums)} rows and {len(forest.roots)} trees from {len(gemms)} GEMMs")
 
 
 if __name__ == "__main__":

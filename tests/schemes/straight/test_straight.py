@@ -21,7 +21,7 @@ from hwsim._kernels.convert import decode
 from hwsim.devices import dot_spec
 from hwsim.formats import format_of
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.schemes import scheme_of
 
 SMALL, MIDDLE, LARGE = SHAPES

@@ -10,7 +10,7 @@ from hwsim.formats import decode, format_of
 from hwsim.gemm.plan import Mixed, OperandSum, Scaled, Sum
 from hwsim.gemm.schedule import Schedule
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit, Specials
 from reading.numbers import Conversions, Exactly, Floats, finite, wrapped
 from reading.pieces import byte_pieces, converted, integer, rounded_pieces, slice_pieces

@@ -12,7 +12,7 @@ from hwsim.formats import decode, format_of, round_to
 from hwsim.gemm.plan import Depth, OperandSum, Scaled, Sum, TermValue
 from hwsim.gemm.summation import Chain
 from hwsim.numerics import reference
-from hwsim.numerics.operands import DotOperands
+from hwsim.numerics.dot_operands import DotOperands
 from reading.numbers import Exactly, Floats, Integers, plus, raised
 
 

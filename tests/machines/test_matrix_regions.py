@@ -1,18 +1,18 @@
-"""Areas against grids of elements."""
+"""Regions against grids of elements."""
 
 import random
 
 import numpy as np
 import pytest
 
-from hwsim.machines.areas import Area, union, visible
+from hwsim.machines.matrix_regions import MatrixRegion, union, visible
 
 SIDE = 12
 
 
 def drawn(rng):
     row, col = rng.randrange(SIDE), rng.randrange(SIDE)
-    return Area(row, col, rng.randint(1, SIDE - row), rng.randint(1, SIDE - col))
+    return MatrixRegion(row, col, rng.randint(1, SIDE - row), rng.randint(1, SIDE - col))
 
 
 def painted(areas, owners):
@@ -34,9 +34,9 @@ def test_later_areas_hide_earlier_ones_and_none_overlap(seed):
 
 
 def test_tiles_of_a_matrix_are_one_area():
-    tiles = [Area(row, col, 4, 3) for row in range(0, SIDE, 4) for col in range(0, SIDE, 3)]
+    tiles = [MatrixRegion(row, col, 4, 3) for row in range(0, SIDE, 4) for col in range(0, SIDE, 3)]
     random.Random(0).shuffle(tiles)
-    assert union(tiles) == (Area(0, 0, SIDE, SIDE),)
+    assert union(tiles) == (MatrixRegion(0, 0, SIDE, SIDE),)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -50,7 +50,7 @@ def test_two_areas_meet_where_their_elements_do(seed):
 
 
 def test_panels_cover_an_area_once():
-    area = Area(3, 5, 100, 33)
+    area = MatrixRegion(3, 5, 100, 33)
     panels = list(area.panels(16, 20))
     assert union(panels) == (area,) and sum(one.size for one in panels) == area.size
     assert max(one.rows for one in panels) <= 16 and max(one.cols for one in panels) <= 20

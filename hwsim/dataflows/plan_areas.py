@@ -27,7 +27,7 @@ MOST_RUNS = 1 << 17  # of all areas: each is written out in the program, which t
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class PlanArea:
     """A rectangle of C from (row, col) of one matrix of the batch, and the runs of K, (start, length), that a plan
     multiplies there in order.
 
@@ -52,7 +52,7 @@ class Area:
 class AreaDataflow(Protocol):
     """A dataflow whose programs can be limited to areas of C and of K."""
 
-    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[Area]) -> Program:
+    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
         """The program of a mapped record of one plan over these areas; its result is in format fp32, and adds to what
         its array holds where an area says so. The rest of the array is left as it is.
         """
@@ -65,7 +65,7 @@ class AreaDataflow(Protocol):
 
 def even_shares(
     depths: Sequence[int], sizes: tuple[int, int, int], matrices: int
-) -> Iterator[tuple[list[Area], int, int]]:
+) -> Iterator[tuple[list[PlanArea], int, int]]:
     """(areas, start, length) of each plan's share of K where no block is known: all of C, one share after another.
 
     The areas count K from `start`. Of a short K each plan has a whole step, so that they overlap.
@@ -74,34 +74,34 @@ def even_shares(
     start = 0
     for number, depth in enumerate(depths):
         areas = [
-            Area(matrix=matrix, row=0, rows=m, col=0, cols=n, runs=((0, depth),), adds=number > 0)
+            PlanArea(matrix=matrix, row=0, rows=m, col=0, cols=n, runs=((0, depth),), adds=number > 0)
             for matrix in range(matrices)
         ]
         yield areas, min(start, k - depth), depth
         start += depth
 
 
-def areas_of(mixed: Mixed, sizes: tuple[int, int, int], matrices: int) -> list[list[Area]]:
+def areas_of(mixed: Mixed, sizes: tuple[int, int, int], matrices: int) -> list[list[PlanArea]]:
     """The areas of each plan that has a block, in the order of plans: blocks of A and B use the more general plan of
     the two.
 
     Raises UnsupportedError for more runs of K than programs are written with.
     """
     a, b = (np.array([list(map(int, line)) for line in lines], np.int8) for lines in (mixed.a_types, mixed.b_types))
-    found: dict[int, list[Area]] = {number: [] for number, count in enumerate(mixed.blocks) if count}
+    areas: dict[int, list[PlanArea]] = {number: [] for number, count in enumerate(mixed.blocks) if count}
     count = 0
     for matrix, (left, right) in enumerate(
         zip(np.split(a, matrices), np.split(b, matrices), strict=True)  # one below another
     ):
-        for number, own in found.items():
-            own += _areas_of_plan(number, matrix, left, right, mixed.block, sizes)
-            count += sum(len(area.runs) for area in own if area.matrix == matrix)
+        for number, of_plan in areas.items():
+            of_plan += _areas_of_plan(number, matrix, left, right, mixed.block, sizes)
+            count += sum(len(area.runs) for area in of_plan if area.matrix == matrix)
             if count > MOST_RUNS:
                 raise UnsupportedError(
                     f"scheme {mixed.scheme}: its blocks of {mixed.block[2]} make more than {MOST_RUNS:,} runs of K; "
                     "programs are written with at most so many; take larger blocks"
                 )
-    return list(found.values())
+    return list(areas.values())
 
 
 def _areas_of_plan(
@@ -111,7 +111,7 @@ def _areas_of_plan(
     right: NDArray[np.int8],
     block: tuple[int, int, int],
     sizes: tuple[int, int, int],
-) -> list[Area]:
+) -> list[PlanArea]:
     """The areas of plan `number` in one matrix. left, right: the plans of blocks of A and of B."""
     rows, of_row = np.unique(left, axis=0, return_inverse=True)
     columns, of_column = np.unique(right, axis=1, return_inverse=True)
@@ -121,7 +121,7 @@ def _areas_of_plan(
         is_own, adds = pattern == number, (pattern < number).any(axis=0)
         for j in np.flatnonzero(is_own.any(axis=0)).tolist():
             kinds.setdefault((is_own[:, j].tobytes(), bool(adds[j])), []).append((i, j))
-    found = []
+    areas = []
     for (blocks, is_added), pairs in kinds.items():
         mask = np.zeros((len(left), right.shape[1]), np.bool_)
         for i, j in pairs:
@@ -135,8 +135,8 @@ def _areas_of_plan(
                     (part.col, part.cols, block[1], sizes[1]),
                 )
             )
-            found.append(Area(matrix=matrix, row=row, rows=height, col=col, cols=width, runs=runs, adds=is_added))
-    return sorted(found, key=lambda area: (area.row, area.col))
+            areas.append(PlanArea(matrix=matrix, row=row, rows=height, col=col, cols=width, runs=runs, adds=is_added))
+    return sorted(areas, key=lambda area: (area.row, area.col))
 
 
 def _runs(is_own: NDArray[np.bool_], size: int, k: int) -> tuple[KRun, ...]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Area(NamedTuple):
+class MatrixRegion(NamedTuple):
     """rows x cols elements from (row, col)."""
 
     row: int
@@ -21,18 +21,18 @@ class Area(NamedTuple):
         """The number of elements."""
         return self.rows * self.cols
 
-    def moved(self, rows: int, cols: int) -> Area:
+    def moved(self, rows: int, cols: int) -> MatrixRegion:
         """The region so many rows and columns on."""
-        return Area(self.row + rows, self.col + cols, self.rows, self.cols)
+        return MatrixRegion(self.row + rows, self.col + cols, self.rows, self.cols)
 
-    def meet(self, other: Area) -> Area | None:
+    def meet(self, other: MatrixRegion) -> MatrixRegion | None:
         """What both have in common."""
         row, col = max(self.row, other.row), max(self.col, other.col)
         rows = min(self.row + self.rows, other.row + other.rows) - row
         cols = min(self.col + self.cols, other.col + other.cols) - col
-        return Area(row, col, rows, cols) if rows > 0 and cols > 0 else None
+        return MatrixRegion(row, col, rows, cols) if rows > 0 and cols > 0 else None
 
-    def covers(self, other: Area) -> bool:
+    def covers(self, other: MatrixRegion) -> bool:
         """Whether it contains the other."""
         return (
             self.row <= other.row
@@ -41,11 +41,11 @@ class Area(NamedTuple):
             and self.col + self.cols >= other.col + other.cols
         )
 
-    def panels(self, rows: int, cols: int) -> Iterator[Area]:
+    def panels(self, rows: int, cols: int) -> Iterator[MatrixRegion]:
         """The region in parts of at most so many rows and columns, of nearly equal size."""
         for row, height in _shares(self.rows, rows):
             for col, width in _shares(self.cols, cols):
-                yield Area(self.row + row, self.col + col, height, width)
+                yield MatrixRegion(self.row + row, self.col + col, height, width)
 
 
 def _shares(length: int, most: int) -> Iterator[tuple[int, int]]:
@@ -56,7 +56,7 @@ def _shares(length: int, most: int) -> Iterator[tuple[int, int]]:
         yield first, (i + 1) * length // count - first
 
 
-def union(regions: Iterable[Area]) -> tuple[Area, ...]:
+def union(regions: Iterable[MatrixRegion]) -> tuple[MatrixRegion, ...]:
     """The regions as few that do not overlap, by row and column."""
     different = list(dict.fromkeys(regions))
     if len(different) == 1:
@@ -64,7 +64,7 @@ def union(regions: Iterable[Area]) -> tuple[Area, ...]:
     return tuple(visible(different, [0] * len(different)).get(0, ()))
 
 
-def visible(regions: Sequence[Area], owners: Sequence[int]) -> dict[int, list[Area]]:
+def visible(regions: Sequence[MatrixRegion], owners: Sequence[int]) -> dict[int, list[MatrixRegion]]:
     """What each owner, 0 or a larger number, has in the end where later regions lie over earlier ones: as few regions
     as their rows allow, which do not overlap.
     """
@@ -74,7 +74,7 @@ def visible(regions: Sequence[Area], owners: Sequence[int]) -> dict[int, list[Ar
     grid = np.full((len(rows), len(cols)), -1, np.int64)  # the last row and column lie outside
     for one, owner in zip(regions, owners, strict=True):
         grid[row_of[one.row] : row_of[one.row + one.rows], col_of[one.col] : col_of[one.col + one.cols]] = owner
-    found: dict[int, list[Area]] = {}
+    found: dict[int, list[MatrixRegion]] = {}
     open_at: dict[tuple[int, int, int], int] = {}  # by owner, first and last column: the first row
     is_new_row = np.ones(len(rows), bool)
     is_new_row[1:] = (grid[1:] != grid[:-1]).any(1)
@@ -83,7 +83,7 @@ def visible(regions: Sequence[Area], owners: Sequence[int]) -> dict[int, list[Ar
         for run in [run for run in open_at if run not in runs]:
             owner, first, last = run
             begin = open_at.pop(run)
-            found.setdefault(owner, []).append(Area(begin, first, rows[i] - begin, last - first))
+            found.setdefault(owner, []).append(MatrixRegion(begin, first, rows[i] - begin, last - first))
         for run in sorted(runs - open_at.keys()):
             open_at[run] = rows[i]
     return {owner: sorted(parts) for owner, parts in sorted(found.items())}

@@ -1,0 +1,190 @@
+"""Quantities of a GEMM and its kernel on which a time depends: what the chip needs at least, tiles, steps, edges.
+
+It knows calls, choices and least times; no fitted number and no program.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hwsim.devices.least_time import LeastTime
+from hwsim.formats import format_of
+from hwsim.libraries.cublas.calls import ELEMENT_BYTES, VECTOR_BYTES
+from hwsim.libraries.cublas.choice import CublasChoice
+from hwsim.libraries.gemm_call import GemmCall
+
+#: What a row's numbers multiply, all at least 0. A step: one tile of K of one CTA; a wave: a tile of C on each SM.
+#: Means are over all SMs; what has no "mean" is of the busiest SM.
+QUANTITIES = (
+    "constant",
+    "least_us",
+    "products_us",
+    "l2_us",
+    "hbm_us",
+    "wave_us",  # products at the peak rate, edges of tiles and idle SMs of the last wave counted
+    "mean_wave_us",
+    "steps",
+    "mean_steps",
+    "waves",
+    "steps_of_a_tile",
+    "step_kilobytes",  # of A and B that the steps load
+    "mean_step_kilobytes",
+    "wave_kilo_elements",  # of D that are written
+    "mean_wave_kilo_elements",
+    "unaligned_steps",  # with UNALIGNED_TILE
+    "mean_unaligned_steps",
+    "slice_kilo_k",
+    "kilo_results",  # of all slices
+    "mega_elements_a",
+    "mega_elements_b",
+)
+#: What the trees split on.
+FACTS = (
+    "m",
+    "n",
+    "k",
+    "batch",
+    "mega_macs",
+    "megabytes",
+    "least_us",
+    "products_share",
+    "l2_share",
+    "hbm_share",
+    "hbm_terabytes_per_second",
+    "wave_ratio",
+    "load_ratio",
+    "wave_us",
+    "tiles_per_core",
+    "waves",
+    "filled",  # share of the waves' SMs that have a tile
+    "steps_of_a_tile",
+    "edge_m",
+    "edge_n",  # the share of the last tile that is in C
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "stages",
+    "cluster_m",
+    "cluster_n",
+    "slices",
+    "algorithm",
+    "format",
+    "output_bits",
+    "is_promoted",
+    "a_by_columns",
+    "b_by_rows",
+    "has_bias",
+    "m_alignment",
+    "n_alignment",
+    "k_alignment",
+    "custom",
+    "kilo_results",
+    "slice_k",
+    "kilo_results_of_slices",
+    "unaligned_steps",
+    "mean_unaligned_steps",
+    "unaligned_tiles_per_core",
+    "unaligned_rows",
+    "unaligned_edge",
+    "row_bytes",  # the largest power of two, to VECTOR_BYTES, that divides rows of A, B and D
+    "operand_megabytes",
+    "columns_of_tiles",
+    "rows_of_tiles",
+    "sum_logarithm",
+    "sum_ratio",
+)
+ABOUT_A_LAUNCH_US = 2.0  # the trees' factor is of the time with a launch: very short kernels hide in it
+FORMATS = ("fp16", "bf16", "tf32", "fp32", "fp64", "e4m3", "int8")
+MOST_ALIGNED = 128  # elements
+STEP = 32  # of K, where the choice does not say it
+#: (m, n, k) of Hopper's xmma kernels for rows that are not whole 16 bytes, by their names; the answers that ship for
+#: such calls with a bias have another tile.
+UNALIGNED_TILE = (256, 64, 64)
+TILE_N, TILE_M = 64, 64  # of kernels without a tile
+
+
+def quantities(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime) -> tuple[float, ...]:
+    """The values of QUANTITIES."""
+    m, n, k = call.sizes
+    shape = _Shape(choice, call, cores, least)
+    item = ELEMENT_BYTES[choice.operand]
+    loaded, written = (shape.rows + shape.columns) * shape.step * item / 1e3, shape.rows * shape.columns / 1e3
+    return (
+        1.0,
+        least.us,
+        least.products_us,
+        least.l2_us,
+        least.hbm_us,
+        shape.wave_us,
+        shape.wave_us * shape.filled,
+        shape.waves * shape.deep,
+        shape.tiles * shape.deep,
+        shape.waves,
+        shape.deep,
+        shape.waves * shape.deep * loaded,
+        shape.tiles * shape.deep * loaded,
+        shape.waves * written,
+        shape.tiles * written,
+        shape.unaligned_steps,
+        shape.unaligned_tiles * shape.unaligned_deep,
+        k / choice.split_k / 1e3,
+        call.batch * m * n * choice.split_k / 1e3,
+        call.batch * m * k / 1e6,
+        call.batch * n * k / 1e6,
+    )
+
+
+def facts(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime, sum_us: float) -> tuple[float, ...]:
+    """The values of FACTS. sum_us: of the row, without a launch."""
+    m, n, k = call.sizes
+    shape, item = _Shape(choice, call, cores, least), ELEMENT_BYTES[choice.operand]
+    moved = call.batch * ((m * k + k * n) * item + m * n * format_of(call.result).bits / 8)
+    high, wide = choice.cluster or (0, 0)
+    with_launch = least.us + ABOUT_A_LAUNCH_US
+    l2_bytes_per_us = moved / least.l2_us
+    load_us = shape.tiles * cores * shape.deep * shape.step * (shape.rows + shape.columns) * item / l2_bytes_per_us
+    alignments = (math.gcd(size, MOST_ALIGNED) for size in call.sizes)
+    leading = (m if call.a_layout == "columns" else k, n if call.b_layout == "rows" else k, n)
+    numbers = (
+        *(m, n, k, call.batch, call.batch * m * n * k / 1e6, moved / 1e6),
+        *(least.us, least.products_us / least.us, least.l2_us / least.us, least.hbm_us / least.us),
+        least.hbm_bytes_per_second / 1e12,
+        *((shape.wave_us + ABOUT_A_LAUNCH_US) / with_launch, (load_us + ABOUT_A_LAUNCH_US) / with_launch),
+        *(shape.wave_us, shape.tiles, shape.waves, shape.filled, shape.deep, shape.edge_m, shape.edge_n),
+        *(shape.rows, shape.columns, shape.step, choice.stages or 0, high, wide, choice.split_k),
+        *(choice.algorithm, FORMATS.index(choice.operand), format_of(call.result).bits),
+        choice.schedule.promotion_k is not None,
+        *(call.a_layout == "columns", call.b_layout == "rows", call.bias, *alignments, choice.custom),
+        *(call.batch * m * n / 1e3, k / choice.split_k, call.batch * m * n * choice.split_k / 1e3),
+        *(shape.unaligned_steps, shape.unaligned_tiles * shape.unaligned_deep, shape.unaligned_tiles),
+        *(min(m, UNALIGNED_TILE[0]), (m % UNALIGNED_TILE[0] or UNALIGNED_TILE[0]) / UNALIGNED_TILE[0]),
+        math.gcd(*leading) * item % VECTOR_BYTES or VECTOR_BYTES,
+        call.batch * (m * k + k * n) * item / 1e6,
+        *(math.ceil(n / (shape.columns or TILE_N)), math.ceil(m / (shape.rows or TILE_M))),
+        *(math.log(sum_us + ABOUT_A_LAUNCH_US), math.log((sum_us + ABOUT_A_LAUNCH_US) / with_launch)),
+    )
+    return tuple([float(number) for number in numbers])
+
+
+class _Shape:
+    """Tiles, waves and steps of a kernel; zeros where the choice has no tile. tiles, unaligned_tiles: per SM."""
+
+    def __init__(self, choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime) -> None:
+        m, n, k = call.sizes
+        self.rows, self.columns = choice.tile or (0, 0)
+        self.step = choice.tile_k or STEP
+        self.tiles = self.filled = self.edge_m = self.edge_n = self.wave_us = 0.0
+        self.waves = self.deep = 0
+        if choice.tile is not None:
+            count = math.ceil(m / self.rows) * math.ceil(n / self.columns) * choice.split_k * call.batch
+            self.tiles, self.waves = count / cores, math.ceil(count / cores)
+            self.deep = math.ceil(k / choice.split_k / self.step)
+            self.filled = self.tiles / self.waves
+            self.edge_m = (m % self.rows or self.rows) / self.rows
+            self.edge_n = (n % self.columns or self.columns) / self.columns
+            macs = self.waves * self.deep * self.step * self.rows * self.columns * cores
+            self.wave_us = least.products_us * macs / (call.batch * m * n * k)
+        high, wide, depth = UNALIGNED_TILE
+        count = math.ceil(m / high) * math.ceil(n / wide) * call.batch
+        self.unaligned_tiles, self.unaligned_deep = count / cores, math.ceil(k / depth)
+        self.unaligned_steps = math.ceil(count / cores) * self.unaligned_deep
