@@ -256,9 +256,9 @@ def scheme_rate(
 def execution_rate(
     row: ExecutionRow, multiply: Callable[..., Any], *, size: int = 512, threads: int = 1, seconds: float = 0.5
 ) -> ExecutionRate:
-    """Time `multiply`, which takes A, B and functional=, by the evaluator and by the program. Raises UnsupportedError
-    where there is no program, MismatchError where the two have different bits. One thread: CPU time; more threads: elapsed
-    time.
+    """Time `multiply`, which takes A, B and functional=, by the evaluator and by the program: one thread in CPU time,
+    more threads in elapsed time. Raises UnsupportedError where there is no program, MismatchError where the two have
+    different bits.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
     taken = array_dtype(format_of(scheme_of(row.scheme).input_formats[0]))
