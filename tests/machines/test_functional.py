@@ -28,6 +28,7 @@ from hwsim.program.ir import (
 
 CHIP = load("ascend910a")
 SIDE, SLOTS, SLOT_BYTES, WIDTH = 20, 3, 1024, 8
+DEPTH = 256  # K of the drawn products
 FORMATS = {"fp32": 4, "fp16": 2}
 
 
@@ -157,6 +158,74 @@ def test_the_drawn_programs_reach_overlays():
         values = kernel_values.kernel_values(prog.kernels[0], prog.arrays, tuple(CHIP.engines)).values
         kinds.update(values[:, 0].tolist())
     assert kinds[OVERLAY] > 100
+
+
+class DrawnChains(Drawn):
+    """A program of random products, most of which go on along K where the last one of their accumulator ended; its
+    length is often no multiple of the instruction's. Accumulators are read, copied and added between.
+    """
+
+    def __init__(self, seed, unit):
+        self.rng, self.stream, self.count, self.unit = random.Random(seed), StreamBuilder("s"), 0, unit
+        self.at = {}  # of an accumulator: operands' rows and columns, and the next k
+        for _ in range(60):
+            self.rng.choice((self.product, self.product, self.product, self.product, self.join, self.store))()
+        for slot in range(SLOTS):
+            self.store(slot)
+
+    def accumulator(self, slot):
+        return LocalTile("c", 4, 4, "fp32", Affine(slot))
+
+    def product(self):
+        slot = self.rng.randrange(SLOTS)
+        k = self.rng.choice((16, 16, 16, 5, 32))
+        row, col, at = self.at.get(slot, (0, 0, DEPTH))
+        is_new = at + k > DEPTH or self.rng.random() < 0.1
+        if is_new:
+            row, col, at = self.rng.choice((0, 4, 8)), self.rng.choice((0, 4, 8)), self.rng.choice((0, 16, 3))
+        self.at[slot] = row, col, at + k
+        a, b = LocalTile("a", 4, k, "fp16"), LocalTile("b", k, 4, "fp16")
+        self.emit("MTE2", "copy", a, [self.tile_of("X", row, at, 4, k)])
+        self.emit("MTE2", "copy", b, [self.tile_of("Y", at, col, k, 4)])
+        zero_at = () if is_new and self.rng.random() < 0.7 else None
+        self.emit("M", "mma", self.accumulator(slot), [a, b], unit=self.unit, zero_at=zero_at)
+
+    def join(self):
+        first, second, third = (self.accumulator(self.rng.randrange(SLOTS)) for _ in range(3))
+        self.rng.choice(
+            (
+                lambda: self.emit("V", "add", first, [second, third]),
+                lambda: self.emit("V", "copy", first, [second]),
+            )
+        )()
+
+    def store(self, slot=None):
+        row = self.rng.randrange(2) * 4 if slot is None else 8 + 4 * slot
+        slot = self.rng.randrange(SLOTS) if slot is None else slot
+        self.emit("MTE3", "copy", self.tile_of("Z", row, 0, 4, 4), [self.accumulator(slot)])
+
+    def program(self):
+        shapes = {"X": (SIDE, DEPTH, "fp16"), "Y": (DEPTH, SIDE, "fp16"), "Z": (SIDE, 4, "fp32")}
+        arrays = tuple(GlobalArray(name, *shape) for name, shape in shapes.items())
+        turns = tuple(Semaphore(f"turn {i}", int(i == 0)) for i in range(self.count + 1))
+        buffers = tuple(Buffer(name, "UB", SLOTS, SLOT_BYTES) for name in "abc")
+        return Program(
+            arrays, (Kernel("k", (CoreGroup(0, 1, (self.stream.finish(),)),), buffers, turns),), tuple("XYZ"), "Z"
+        )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_chains_of_any_length_have_the_bits_of_one_instruction_at_a_time(seed):
+    prog = DrawnChains(seed, CHIP.native["fp16"]).program()
+    data = np.random.default_rng(seed)
+    inputs = {
+        array.name: (data.standard_normal((array.rows, array.cols)) * 2.0 ** data.integers(-6, 6))
+        .astype(array.format.replace("fp", "float"))
+        .view(f"u{2 if array.format == 'fp16' else 4}")
+        for array in prog.arrays
+    }
+    got = functional.run(prog, CHIP, inputs)
+    assert np.array_equal(got, reference.run(prog, CHIP, inputs))
 
 
 @pytest.mark.parametrize("threads", [2, 5])

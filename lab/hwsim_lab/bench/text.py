@@ -137,6 +137,6 @@ def _executions(rows: Sequence[Row]) -> list[str]:
         for row in rows
     ]
     return [
-        f"Bits by programs, {rows[0]['size']}^3, beside the evaluator's time; first: the first execution of a program",
+        f"Bits by programs, {rows[0]['size']}^3, beside the evaluator (one thread: CPU time); first: its first run",
         *table(body, head, right=(2, 3, 4, 5, 6)),
     ]
