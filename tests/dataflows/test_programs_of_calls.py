@@ -215,6 +215,35 @@ def test_specials_of_a_scheme_with_a_rule_of_its_own_are_refused(value):
         hwsim.run(b.T.copy(), a.T.copy(), device="h200", scheme="bf16x9", functional=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "split_k"),
+    [
+        *[({"contraction": name}, count) for name in ("none", "alpha", "beta") for count in (1, 2)],
+        *[({"output_format": "fp16", "output_rounding": "RZ"}, count) for count in (1, 2)],
+        ({"product_format": "fp16"}, 1),
+        ({"product_format": "bf16", "output_format": "bf16"}, 1),
+    ],
+)
+@pytest.mark.parametrize("device", ["a100", "b200", "mi300x"])
+def test_roundings_and_contractions_of_an_epilogue(device, options, split_k):
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((40, 130)).astype(np.float16), rng.standard_normal((130, 30)).astype(np.float16)
+    c, bias = rng.standard_normal((40, 30)).astype(np.float32), rng.standard_normal(30).astype(np.float32)
+    epilogue = {"alpha": 0.3, "beta": -1.7, **options}
+    call = {"device": device, "format": "fp16", "schedule": {"split_k": split_k, "epilogue": epilogue}}
+    for more in ({"bias": bias}, {}):
+        plain, program = hwsim.run(a, b, c, **call, **more), hwsim.run(a, b, c, functional=True, **call, **more)
+        assert plain.result_sha256 == program.result_sha256 and plain.cycles == program.cycles
+
+
+def test_a_product_that_is_rounded_and_nothing_else():
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((40, 130)).astype(np.float16), rng.standard_normal((130, 30)).astype(np.float16)
+    call = {"device": "h200", "format": "fp16", "schedule": {"epilogue": {"product_format": "bf16"}}}
+    plain, program = hwsim.run(a, b, **call), hwsim.run(a, b, functional=True, **call)
+    assert plain.result_sha256 == program.result_sha256 != hwsim.run(a, b, **call | {"schedule": None}).result_sha256
+
+
 @pytest.mark.parametrize("split_k", [1, 2])
 @pytest.mark.parametrize("scheme", ["native", "tf32x3"])
 def test_a_c_times_zero_is_not_read(scheme, split_k):

@@ -248,8 +248,10 @@ class KernelDesign:
         if end.placeholder_ops:
             return False
         untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted) and not end.powers
-        return untouched and (
-            end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator)
+        return (
+            not end.product_format
+            and untouched
+            and (end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator))
         )
 
     @property
@@ -271,14 +273,17 @@ class KernelDesign:
     @cached_property
     def epilogue_scratch(self) -> tuple[str, ...]:
         """The formats of the epilogue's scratch tiles: two in which alpha, C and the bias are applied, two in which
-        terms join where that is another format, and those that the sum of the terms takes.
+        terms join where that is another format, those that the sum of the terms takes, one in which alpha times the sum
+        is rounded.
         """
         end = self.kernel.epilogue
         converts = self.converts and not all(self.promoted)
         needed = 0 if end.value is None or self.kernel.joined else depth(end.value, converts)
         is_apart = end.value is not None and end.join_format != end.format
-        if end.addends or end.alpha != 1 or end.target.format != end.format or needed or end.powers or is_apart:
-            return (end.format,) * 2 + (end.join_format,) * (2 * is_apart + needed)
+        is_changed = end.addends or end.alpha != 1 or end.target.format != end.format or end.product_format
+        if is_changed or needed or end.powers or is_apart:
+            rounded = (end.format,) if end.product_format else ()
+            return (end.format,) * 2 + (end.join_format,) * (2 * is_apart + needed) + rounded
         return ()
 
     @property

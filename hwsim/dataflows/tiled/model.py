@@ -95,7 +95,9 @@ class TileEpilogue:
     (None: there is none); scale: a power of two; order: which of value and `previous` is the left operand of their sum.
     extra: what the value contains besides terms: arrays of sums of operands, and multiples of K. powers: the arrays of
     exponents of A's rows and B's columns; the sum is multiplied by 2 to the sum of both (None: it is not). earlier: the
-    sum that kernels of other plans wrote, for tiles that add it (None: for none).
+    sum that kernels of other plans wrote, for tiles that add it (None: for none). fused_shared: `fused` of tiles whose
+    K several CTAs share. product_format: alpha * value is rounded to it first ("": it is not). rounding: of
+    the conversion to the target's format.
     """
 
     value: Expression | None
@@ -115,6 +117,9 @@ class TileEpilogue:
     scale: float = 1.0
     order: Literal["value", "c"] = "value"
     earlier: MatrixRef | None = None
+    fused_shared: Literal["", "alpha", "beta"] = ""
+    product_format: str = ""
+    rounding: str = "RNE"
     extra: tuple[tuple[Expression, str | float], ...] = ()
     powers: tuple[str, str] | None = None
 
@@ -124,10 +129,8 @@ class TileEpilogue:
 
     @property
     def of_shared_tile(self) -> TileEpilogue:
-        """The epilogue of a tile whose K several CTAs share: of merged sums beta * C is contracted, not alpha."""
-        if self.c is None:
-            return self
-        return replace(self, fused="beta" if self.beta != 1 else "")
+        """The epilogue of a tile whose K several CTAs share."""
+        return replace(self, fused=self.fused_shared)
 
     @property
     def addend_roles(self) -> tuple[tuple[AddendRole, MatrixRef], ...]:

@@ -304,6 +304,7 @@ class Partition:
                 elif c is None:
                     assert end.beta is not None
                     c, beta = MatrixRef("C.in", self.output.format), end.beta
+        is_fusible = c is not None and not placeholders
         return TileEpilogue(
             value,
             target,
@@ -312,7 +313,10 @@ class Partition:
             c=c,
             bias=bias,
             bias_row=row,
-            fused=self._fused(alpha, beta) if c is not None and not placeholders else "",
+            fused=self._fused(alpha, beta, is_merged=self.is_sliced) if is_fusible else "",
+            fused_shared=self._fused(alpha, beta, is_merged=True) if is_fusible else "",
+            product_format=self.product_format if part.final else "",
+            rounding=end.output_rounding if part.final else "RNE",
             placeholder_ops=placeholders,
             words=self.words,
             join_format=self.sums,
@@ -353,11 +357,24 @@ class Partition:
         is_like = self.output.format == self.sums or bool(self.placeholder_ops)
         return self.output if is_like and not self.adds_earlier else MatrixRef("C.sum", self.sums)
 
-    def _fused(self, alpha: float, beta: float) -> Literal["", "alpha", "beta"]:
-        """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says)."""
-        if self.is_sliced:
-            return "beta" if beta != 1 else ""
-        return "alpha" if alpha != 1 else ""
+    @property
+    def product_format(self) -> str:
+        """The format to which alpha times the sum is rounded, where that is narrower than the sums."""
+        wanted = self.gemm.epilogue.product_format
+        return wanted if wanted is not None and format_of(wanted).bits < format_of(self.sums).bits else ""
+
+    def _fused(self, alpha: float, beta: float, *, is_merged: bool) -> Literal["", "alpha", "beta"]:
+        """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says).
+
+        is_merged: the sum is one of several parts of K.
+        """
+        end = self.gemm.epilogue
+        if end.product_format is not None:
+            return ""
+        contraction = end.contraction or ("beta" if is_merged else "alpha")
+        if contraction == "alpha":
+            return "alpha" if alpha != 1 else ""
+        return "beta" if contraction == "beta" and beta != 1 else ""
 
     def _partial(self, part: KernelTerms, name: str) -> TileEpilogue:
         """The matrix of partial results of slices, for a merge kernel."""

@@ -153,7 +153,7 @@ def reduction_pass(
             add_c(ops, epilogue, value, value, addend[-1], spare)
         if epilogue.bias:
             ops.op("add_row", value, value, ins[-1])
-        ops.op(conversion(value.format, outs[0].format), outs[0], value)
+        ops.op(conversion(value.format, outs[0].format), outs[0], value, rounding=epilogue.rounding)
 
     temporaries = (
         *(form,) * (count + 2 + needed),

@@ -212,6 +212,7 @@ class ElementwiseEpilogue:
                 ("convert", is_apart),
                 ("earlier", "earlier" in addends),
                 ("alpha", is_scaled),
+                ("round", bool(epilogue.product_format)),
                 ("c", "c" in addends),
                 ("bias", epilogue.bias),
             )
@@ -231,6 +232,10 @@ class ElementwiseEpilogue:
             into = end if at + 1 == len(steps) else scratch[0]
             if step == "alpha":
                 ops.op("scale", into, value, scalar=epilogue.alpha, label="C")
+            elif step == "round":
+                narrow = replace(scratch[-1], format=epilogue.product_format)
+                ops.op("cast", narrow, value, label="C")
+                ops.op("cast", into, narrow, label="C")
             elif step == "previous":
                 into = joins[0] if is_apart else into
                 add_previous(ops, epilogue, into, value, addends["previous"], joins[1], label="C")
@@ -248,7 +253,8 @@ class ElementwiseEpilogue:
                 ops.op("add_row", into, value, row, label="C")
             value = into
         if value is not target:
-            ops.op(conversion(value.format, target.format), target, value, label="C")
+            opcode = conversion(value.format, target.format)
+            ops.op(opcode, target, value, rounding=epilogue.rounding, label="C")
 
     def _is_joined(self, values: dict[int, LocalTile], value: TermValue) -> bool:
         """Whether a term's value is in the format of sums already."""
@@ -345,8 +351,9 @@ def allocate(space: Allocation) -> EpilogueBuffers:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the epilogue does not carry: fusions and roundings other than its own, scales of whole sums."""
+    """What of a record the epilogue does not carry: scales of whole sums, and a rounding that merges do not know."""
+    rounds_slices = gemm.epilogue.product_format is not None and len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1
     return refusals.joined(
-        refusals.of_epilogue(gemm.epilogue, ("contraction", "product_format", "output_rounding")),
+        refusals.named({"product_format of slices": rounds_slices}),
         refusals.scales(gemm.problem, refusals.SUMS),
     )
