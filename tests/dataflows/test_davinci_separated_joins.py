@@ -115,9 +115,12 @@ def test_exact_sums_are_refused() -> None:
 
 
 def test_fp64_sums_take_as_long_as_their_instructions() -> None:
-    """28 products of 7 slices: 27 additions of fp64 of each element, and a power of two of each product."""
-    result = hwsim.run(m=256, n=256, k=128, device="ascend910b3", scheme="ozaki-fp16", exact=False)
+    """28 products of 7 slices: 27 additions of fp64 of each element, and a power of two of each product.
+
+    An instruction on a tile of some 3,000 elements takes about as long to begin as to go over them.
+    """
+    result = hwsim.run(m=1024, n=512, k=128, device="ascend910b3", scheme="ozaki-fp16", exact=False)
     additions, powers = 27 * CHIP.vector.software["add.fp64"], 28 * CHIP.vector.software["scale.fp64"]
-    least = (additions + powers) * 256 * 256 * 4 / (CHIP.vector.repeat_bytes * CHIP.cores)
+    least = (additions + powers) * 1024 * 512 * 4 / (CHIP.vector.repeat_bytes * CHIP.cores)
     joins = sum(phase["cycles"] for phase in result.phases if phase["name"].startswith("combine"))
-    assert least < joins < 2 * least
+    assert 1.5 * least < joins < 3 * least

@@ -69,6 +69,10 @@ def test_epilogues_of_several_plans_on_separated_cores() -> None:
     both(a, b, c, alpha=0.75, beta=-1.25, **own)
     both(a, b, c, alpha=0.5, bias=c[0], output="fp16", interleave="k", **own)
     both(a, b, a_layout="columns", buffering="single", distribution="block", **own)
+    a, b = (np.ones(shape, np.float32) for shape in ((40, 64), (64, 33)))
+    a[3, 5] = 1e20
+    plain, _ = both(a, b, bias=c[0, :33], device="ascend910b3", block=16)
+    assert [count > 0 for count in plain.gemm.plan.blocks] == [True, True, False]  # the last plan is not for fp32 units
 
 
 def test_a_stack_has_no_program_of_several_plans_where_each_matrix_has_its_own() -> None:

@@ -193,16 +193,16 @@ class TermJoin:
         is_alike = sum_format == self.format == self.end_format == output
         return is_alike and self.epilogue.is_plain and not self.powers
 
-    def passes(self, name: str, sums: SumArrays, output: GlobalArray) -> list[Pass]:
-        """The passes from the terms' sums to C: one, or several that pass on the sum of some terms."""
+    def passes(self, name: str, sums: SumArrays, output: GlobalArray, most: int = MOST_TERMS) -> list[Pass]:
+        """The passes from the terms' sums to C: one, or several that pass on the sum of `most` terms or fewer."""
         leaves = _leaves(self.expression)
-        if len(sums.terms) <= MOST_TERMS or len(leaves) == 1:
+        if len(sums.terms) <= most or len(leaves) == 1:
             return [self._pass(name, sums, output)]
         total = GlobalArray("T.sum", output.rows, output.cols, self.format)
         unfinished = replace(self, epilogue=OutputEpilogue(), end_format=self.format, powers=None)
         passes: list[Pass] = []
-        for first in range(0, len(leaves), MOST_TERMS):
-            chosen = leaves[first : first + MOST_TERMS]
+        for first in range(0, len(leaves), most):
+            chosen = leaves[first : first + most]
             numbers = sorted({term for leaf in chosen for term in _terms(leaf)})
             known = {term: number for number, term in enumerate(numbers)}
             parts = [_renumbered(leaf, known) for leaf in chosen]
@@ -211,10 +211,10 @@ class TermJoin:
             for part in parts[1:]:
                 value = Sum(value, part)
             some = SumArrays(tuple(sums.terms[term] for term in numbers), sums.slices)
-            is_last = first + MOST_TERMS >= len(leaves)
+            is_last = first + most >= len(leaves)
             extra = {node: self.extra[node] for node in chosen if node in self.extra}
             join = replace(self if is_last else unfinished, expression=value, extra=extra)
-            label = f"{name}.{first // MOST_TERMS + 1}"
+            label = f"{name}.{first // most + 1}"
             passes.append(join._pass(label, some, output if is_last else total, previous))
         return passes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
@@ -103,7 +104,8 @@ class SeparatedDataflow:
 
     def lower_epilogue(self, gemm: Gemm, device: Device) -> Program:
         """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""
-        kernels = SeparatedKernels(gemm, carried(gemm, NAME, PARTS), device)
+        of_any_unit = replace(gemm, schedule=replace(gemm.schedule, instruction=None))  # the product is done
+        kernels = SeparatedKernels(of_any_unit, carried(gemm, NAME, PARTS), device)
         total = GlobalArray("sum", *gemm.problem.sizes[:2], kernels.join_format)
         work = kernels.finish(total)
         addends = [array for array in (kernels.c, kernels.bias) if array is not None]

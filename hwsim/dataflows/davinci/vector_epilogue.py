@@ -22,7 +22,7 @@ from hwsim.gemm.record import Gemm
 from hwsim.program.ir import GlobalArray, LocalTile
 
 FEATURES = Features(epilogue=True)
-MOST_INPUTS = 8  # sums of runs of K that one vector kernel adds
+MOST_INPUTS = 8  # sums of runs of K, or of terms, that one vector kernel adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class VectorEpilogue:
         if is_alike and not self.extra:
             return [*passes, self._combine(sums, self.plan.combine)]
         join = TermJoin(self.plan.combine, self.join_format, self.end_format, self.epilogue, self.powers, self.extra)
-        return [*passes, *join.passes("combine", SumArrays(tuple(sums), 1), self.output)]
+        return [*passes, *join.passes("combine", SumArrays(tuple(sums), 1), self.output, MOST_INPUTS)]
 
     def finish(self, total: GlobalArray) -> Pass:
         """The pass from an array of the finished sum to `output`."""
