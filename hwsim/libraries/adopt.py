@@ -143,7 +143,7 @@ def library_call(
     if times is not None:
         text = "shares of what the chip could do at most"
         decisions.append(Decision("times", text, "library", times.evidence, times.why))
-    elif is_at_own_clock:
+    elif is_at_own_clock and not choice.is_estimated:
         why = "no times of such kernels were recorded on such a chip: the kernel's program stands for them"
         decisions.append(Decision("times", "the program's", "default", ASSUMED, why))
     return LibraryCall(

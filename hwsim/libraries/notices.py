@@ -60,6 +60,8 @@ def time_warnings(call: LibraryCall, chip: Device) -> list[RunWarning]:
     """What a user should know of the time: a kernel that is much slower than the library's for aligned sizes, and one
     of which no times were recorded. chip: at the clock of its device file.
     """
+    if call.times is None and call.choice.is_estimated:  # which a warning of its own says
+        return []
     if call.times is None:
         decided = [decision for decision in call.decisions if decision.name == "times"]
         text = f"{call.choice.kernel}: {decided[0].why}" if decided else ""

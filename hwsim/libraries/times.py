@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hwsim.libraries.kernel_choice import KernelTimes
 
 
+MERGE = "merge_"  # before a kernel's name: the kernel that adds its slices of K
+
+
 def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times) -> Times:
     """The times of a program with the recorded ones of a library's kernels; as they are where none was recorded.
 
@@ -28,16 +31,14 @@ def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times) -> 
     """
     if call.times is None:
         return times
-    names = _product_kernels(gemm) if call.is_of_a_scheme else set()
-    of_products = [phase for phase in times.phases if phase.name.rpartition(".")[2] in names]
-    if call.is_of_a_scheme and (times.seconds is None or len(of_products) != call.count):
-        return times
-    program_seconds = times.seconds or 0.0
-    others = 0.0
+    others, of_product = 0.0, times.seconds or 0.0
     if call.is_of_a_scheme:
-        of_program = sum(phase.seconds for phase in of_products)
-        others, program_seconds = program_seconds - of_program, of_program / call.count
-    seconds = others + call.count * kernel_seconds(chip, call.gemm, call.times, program_seconds)
+        kernels = [] if gemm.mapping is None else [kernel.name for kernel in gemm.mapping.kernels]
+        if times.seconds is None or len(kernels) != call.count:
+            return times
+        of_products = _seconds_of(times, {*kernels, *(f"{MERGE}{name}" for name in kernels)})
+        others, of_product = times.seconds - of_products, of_products / call.count
+    seconds = others + call.count * kernel_seconds(chip, call.gemm, call.times, of_product)
     return _at_seconds(times, seconds, call, chip)
 
 
@@ -55,9 +56,9 @@ def least_of(chip: Device, call: GemmCall) -> LeastTime:
     return least_time(chip, chip.native.get(call.format), call.batch * m * n * k, call.batch * moved, is_series=True)
 
 
-def _product_kernels(gemm: Gemm) -> set[str]:
-    """The names of the kernels of a record's products."""
-    return set() if gemm.mapping is None else {kernel.name for kernel in gemm.mapping.kernels}
+def _seconds_of(times: Times, kernels: set[str]) -> float:
+    """Seconds of these kernels of a program."""
+    return sum(phase.seconds for phase in times.phases if phase.name.rpartition(".")[2] in kernels)
 
 
 def _at_seconds(times: Times, seconds: float, call: LibraryCall, chip: Device) -> Times:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from hwsim.dataflows.davinci.coupled import COUPLED
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, estimate_cycles
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
+from hwsim.dataflows.davinci.separated import SEPARATED
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
+from hwsim.dataflows.davinci.separated_mapping import blocking_of
 from hwsim.dataflows.records import plan_of
 from hwsim.devices import instruction_for, load
 from hwsim.devices.variants import changed
@@ -22,6 +25,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 CHIP = load("ascend910a")
@@ -108,3 +112,22 @@ def test_an_estimate_knows_the_pieces_that_l2_gives(scheme: str) -> None:
     block = 2 * k * memory.pieces[0] * (m + n)
     cycles = memory.estimate_cycles(memory.with_packets(m, n, k, 2, (1, 1)))
     assert cycles / (slow.clock_mhz * 1e6) == pytest.approx(steps * block / 1e8, rel=0.03)
+
+
+@pytest.mark.parametrize("scheme", ["native", "sgemm-cube", "ape-fp32-b"])
+@pytest.mark.parametrize("options", [{}, {"buffering": "single"}, {"tile": (64, 64, 64), "step_ka": 4}], ids=str)
+def test_the_bytes_that_a_cube_needs_are_those_that_its_kernel_declares(scheme: str, options: dict[str, Any]) -> None:
+    chip, problem = load("ascend910b3"), Problem.of("fp16" if scheme == "native" else "fp32", 200, 300, 400)
+    gemm = SEPARATED.map(
+        record_of(plan_for(chip, scheme_of(scheme), problem, None, {}).plan, chip, problem), chip, options
+    )
+    kernels = SeparatedKernels(gemm, plan_of(gemm), chip)
+    memory = CubeMemory(chip, kernels.terms, gemm.unit, problem.sizes)
+    of_kernel = {kernel.name: kernel for kernel in SEPARATED.lower(gemm, chip).kernels}
+    most: dict[str, int] = {}
+    for mapping in gemm.mapping.kernels:
+        declared: dict[str, int] = {}
+        for buffer in of_kernel[mapping.name].buffers:
+            declared[buffer.memory] = declared.get(buffer.memory, 0) + buffer.slots * buffer.slot_bytes
+        most = {name: max(size, most.get(name, 0)) for name, size in declared.items()}
+    assert memory.taken(blocking_of(gemm.mapping.kernels[0])) == most

@@ -43,7 +43,7 @@ from hwsim.libraries.times import least_of
 LEAST_GEMMS = 12
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
 ROUNDS, LEAST_ERROR = 12, 0.01  # of least squares whose weights tend to least absolute errors
-TREES = {"max_iter": 300, "learning_rate": 0.08, "max_leaf_nodes": 31, "min_samples_leaf": 8, "l2_regularization": 1}
+TREES = {"max_iter": 400, "learning_rate": 0.08, "max_leaf_nodes": 31, "min_samples_leaf": 6, "l2_regularization": 1}
 LEAST_US = 0.05  # beyond a launch
 WEIGHT_OF_CALLS = 3.0  # of sets as programs in use make them, beside sets of drawn sizes
 COLUMNS = (
@@ -213,7 +213,9 @@ def predicted(gemm: Recorded, sums: Sums, forest: Forest) -> float:
 
 def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray) -> Forest:
     """Trees for logarithms of factors, by gradient boosting."""
-    model = HistGradientBoostingRegressor(random_state=1, **TREES).fit(points, factors, sample_weight=weights)
+    model = HistGradientBoostingRegressor(random_state=1, early_stopping=False, **TREES).fit(
+        points, factors, sample_weight=weights
+    )
     features, thresholds, values, sizes = [], [], [], []
     for (tree,) in model._predictors:  # scikit-learn has no public form of its trees
         order = [0]
@@ -252,8 +254,11 @@ def held_out_errors(gemms: list[Recorded], parts: int) -> np.ndarray:
 def lines_of(gemms: list[Recorded], sums: Sums, errors: np.ndarray) -> list[list[object]]:
     """Lines of the file of numbers."""
     lines: list[list[object]] = []
+    places_of: dict[Key, list[int]] = defaultdict(list)
+    for place, gemm in enumerate(gemms):
+        places_of[gemm.key].append(place)
     for key, numbers in sorted(sums.items()):
-        places = [place for place, gemm in enumerate(gemms) if gemm.key == key]
+        places = places_of[key]
         known = errors[places][~np.isnan(errors[places])]
         mean = float(np.abs(known).mean()) if len(known) else 1.0
         chips = sorted({gemms[place].row["device"] for place in places})
