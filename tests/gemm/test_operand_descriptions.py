@@ -164,7 +164,7 @@ def test_a_saved_record_of_scaled_operands_is_refused() -> None:
         (OperandScale("fp32", 1, None), {tile_epilogue}),
         (OperandScale("fp32"), {tile_epilogue}),
     ],
-    ids=str,
+    ids=["vectors", "blocks", "rows", "tensor"],
 )
 def test_each_part_answers_for_what_it_would_have_to_do(scale: OperandScale, parts: set[Any]) -> None:
     """Scales by vectors are loaded and fed to the instruction, by blocks multiplied at promotion, others at the end."""
