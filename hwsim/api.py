@@ -147,8 +147,8 @@ def program(
 
 PROGRAM_TEXT = """The device, and the checked program that `run` times (functional=True: executes) for fp32 operands.
 
-Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.computes` says
-whether its execution gives the bits; `Program.gemm` is the record that it was made from.
+Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.gemm` is
+the record that it was made from.
 """
 
 

@@ -32,6 +32,7 @@ from hwsim.formats import array_dtype, array_of, code_dtype, format_of
 from hwsim.gemm.mixed_plan import one_for_all
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Image
+from hwsim.gemm.time_alone import time_alone
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
@@ -302,11 +303,11 @@ def _by_program(
     asked, option = ("functional=True", "functional") if elements is None else ("values", "values")
     if program is None:
         raise UnsupportedError(f"{asked}: there is no program: {resolved.no_program}; leave {option} out")
-    if not program.computes:
-        why = f": it has no instructions for {program.time_alone}" if program.time_alone else ""
+    why = time_alone(record, is_of_stack=resolved.has_stack_program)
+    if why:
         raise UnsupportedError(
-            f"{asked}: the program of scheme {record.scheme} on {device.name} stands for time alone{why}; "
-            f"leave {option} out"
+            f"{asked}: no instruction of {device.name} computes {why}, and the program of scheme {record.scheme} "
+            f"stands for time alone; leave {option} out"
         )
     taken = resolved.gemm.single.input_format
     if format_of(resolved.gemm.output).bits < WHOLE_BYTE:

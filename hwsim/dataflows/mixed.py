@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
 from hwsim.dataflows.plan_areas import AreaDataflow, areas_of, even_shares
 from hwsim.devices import instruction
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mixed_plan import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue
@@ -32,8 +32,6 @@ DECIDE = "decide"  # the strategy that inspects the blocks and selects one plan 
 SCAN_OPERATIONS = 2  # per element: the least and the largest magnitude of a block
 MODEL = "each plan's kernels over its share of K, its blocks spread evenly over the output"
 SUM_FORMAT = "fp32"  # in which the plans' sums are added
-TIME_ALONE = "blocks with plans of their own"
-OF_A_STACK = "the blocks of each matrix of a stack, which have plans of their own"
 
 
 def classifies_blocks(mixed: Mixed) -> bool:
@@ -62,13 +60,14 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
     if len(plans) == 1:
         only = plans[0]
         assert not isinstance(only.plan, Mixed)
-        program = flow.lower(only, device)
-        sequence.add(short_name(mixed, only.plan), program, "C")
-        return sequence.program(program.time_alone if not program.computes else "")
-    if not isinstance(flow, AreaDataflow) or _is_of_stack(mixed, problem):
+        sequence.add(short_name(mixed, only.plan), flow.lower(only, device), "C")
+        return sequence.program()
+    if not isinstance(flow, AreaDataflow):
+        raise UnsupportedError(f"the {flow.name} dataflow has no programs of blocks with plans of their own")
+    if _is_of_stack(mixed, problem):
         _add_shares(sequence, mixed, plans, problem.k, flow, device)
-        return sequence.program(TIME_ALONE if not isinstance(flow, AreaDataflow) else OF_A_STACK)
-    _add_areas(sequence, gemm, plans, flow, device)
+    else:
+        _add_areas(sequence, gemm, plans, flow, device)
     return sequence.program()
 
 
@@ -220,10 +219,9 @@ class ProgramSequence:
             self.arrays.setdefault(place.name, dataclasses.replace(array, name=place.name))
         self.kernels += [_renamed(kernel, name, names) for kernel in part.kernels]
 
-    def program(self, time_alone: str = "") -> Program:
-        """The concatenated program. time_alone: why it computes no bits, where it does not."""
-        arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
-        return Program(arrays, kernels, tuple(self.inputs), "C", computes=not time_alone, time_alone=time_alone)
+    def program(self) -> Program:
+        """The concatenated program."""
+        return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(self.inputs), "C")
 
 
 @dataclass(frozen=True, slots=True)

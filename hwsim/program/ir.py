@@ -391,16 +391,13 @@ def _collect(body: tuple[StreamItem, ...], found: list[Instr]) -> None:
 class Program:
     """A sequence of kernels over global arrays. The caller fills `inputs` and reads `output`.
 
-    computes: whether execution gives the plan's bits; False: the program stands for the work and its time alone.
-    time_alone: why it does not, where that is known. gemm: the record that it was made from, if any.
+    gemm: the record that it was made from, if any; hwsim.gemm.time_alone says which records' bits it does not give.
     """
 
     arrays: tuple[GlobalArray, ...]
     kernels: tuple[Kernel, ...]
     inputs: tuple[str, ...]
     output: str
-    computes: bool = True
-    time_alone: str = ""
     gemm: Gemm | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -41,7 +41,6 @@ def by_program(flow, gemm, a, b):
     chip = CHIPS[flow.name]
     program = flow.lower(gemm, chip)
     check(program, chip)
-    assert program.computes
     return functional.run(program, chip, dict(zip(program.inputs, (a, b), strict=True)))
 
 

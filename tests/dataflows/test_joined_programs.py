@@ -168,7 +168,6 @@ def planned(scheme, device, options, split_k, seed=3):
 def test_every_legal_order_gives_the_same_bits(scheme, device, options, split_k):
     direct, program, chip, inputs = planned(scheme, device, options, split_k)
     check(program, chip)
-    assert program.computes
     assert functional.run(program, chip, inputs).tobytes() == direct.c.tobytes()
     for order in range(2):
         assert reference.run(program, chip, inputs, order=order, dots=CPU.gemm).tobytes() == direct.c.tobytes()

@@ -123,7 +123,6 @@ def test_what_it_carries_of_a_schedule_has_the_evaluators_bits(device, schedule)
     gemm = mapped(device, problem=problem, schedule=schedule)
     program = flow.lower(gemm, chip)
     check(program, chip)
-    assert program.computes
     got = functional.run(program, chip, dict(zip(program.inputs, (a, b), strict=True)))
     expected = evaluator.evaluate(gemm.plan, gemm.schedule, chip, [a], [b])
     assert np.array_equal(got, expected)

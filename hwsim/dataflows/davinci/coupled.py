@@ -196,7 +196,6 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
         tuple(kernels),
         (*(operand.source.name for operand in operands), *addends),
         output.name,
-        computes=not core.placeholder_ops,
     )
 
 

@@ -152,16 +152,6 @@ class Partition:
         """Operations per element in place of exact sums, for which the lanes have no instruction; 0: there are none."""
         return max(1, operations(self.plan.combine)) if self.plan.arithmetic == "exact" else 0
 
-    @property
-    def time_alone(self) -> str:
-        """Why the program computes no bits; empty where it computes them."""
-        plan, problem = self.plan, self.gemm.problem
-        why = {
-            f"{plan.arithmetic} sums": self.placeholder_ops,
-            "windows that the record does not say": problem.image is not None and problem.image.windows is None,
-        }
-        return next((reason for reason, is_so in why.items() if is_so), "")
-
     # --- operands ----------------------------------------------------------------------------------------------
 
     @cached_property

@@ -92,8 +92,7 @@ class ProgramWriter:
         if parts[0].target != "C":
             self._combine()
         arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
-        why = partition.time_alone
-        return Program(arrays, kernels, tuple(inputs), "C", computes=not why, time_alone=why)
+        return Program(arrays, kernels, tuple(inputs), "C")
 
     def epilogue(self) -> Program:
         """The program that applies the record's epilogue to a sum that is there, its first input."""
