@@ -22,6 +22,7 @@ ESTIMATED, UNSURE = "library_choice_estimated", "library_choice_unsure"
 LOSES_K, LEFT_OUT = "library_loses_k", "k_left_out"
 SLOW, TIMES_OF_PROGRAM = "library_kernel_slow", "library_times_of_program"
 TIMES_SLOWER = 3.0  # than the same product with aligned sizes, from which a run warns
+LAUNCH_S = 2.1e-6  # in which the differences of short kernels are lost
 SURE = 0.9  # the probability of a choice below which a run warns of it
 
 
@@ -70,7 +71,7 @@ def time_warnings(call: LibraryCall, chip: Device) -> list[RunWarning]:
         return []
     seconds = kernel_seconds(chip, call.gemm, call.times)
     aligned = kernel_seconds(chip, call.aligned.gemm, call.aligned.times)
-    if seconds <= TIMES_SLOWER * aligned:
+    if seconds + LAUNCH_S <= TIMES_SLOWER * (aligned + LAUNCH_S):
         return []
     sizes = " x ".join(f"{size:,}" for size in call.aligned.gemm.sizes)
     text = (
