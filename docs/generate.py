@@ -61,7 +61,7 @@ def schemes() -> str:
         for scheme in OWN:
             carried = []
             for name in names:
-                problem = Problem(scheme.input_formats[0], 64, 64, 64)
+                problem = Problem.of(scheme.input_formats[0], 64, 64, 64)
                 try:
                     plan = plan_for(hwsim.device(name), scheme, problem, None, {}).plan
                     reason = carries(hwsim.device(name), plan)

@@ -147,8 +147,8 @@ def program(
 
 PROGRAM_TEXT = """The device, and the checked program that `run` times (functional=True: executes) for fp32 operands.
 
-Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.computes` says
-whether its execution gives the bits; `Program.gemm` is the record that it was made from.
+Options and errors as of `run`; UnsupportedError where the device has no program for the plan. `Program.gemm` is
+the record that it was made from.
 """
 
 
@@ -189,7 +189,8 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
     product, errors = _computed(call, progress, elements)
     execution = None
     if options.machine.functional and options.machine.exact:
-        execution = Execution(resolved.executed, None if elements is None else elements.result)
+        values = None if elements is None else elements.result
+        execution = Execution(resolved.executed, values, resolved.program)
     times, record = call_times(call), resolved.gemm
     program = resolved.timed.program if times.cycles is not None else None
     return Result(

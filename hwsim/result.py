@@ -27,6 +27,7 @@ from hwsim.host.renderers import rendered
 from hwsim.machines import timing
 from hwsim.machines.element_steps import ElementStep
 from hwsim.machines.trace_rows import TraceWindow
+from hwsim.program.ir import Program
 from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"
@@ -39,11 +40,12 @@ class Execution:
     executed: instructions by opcode, for all cores and all matrices of a stack. values: by each place (row, column)
     that was asked for, the instructions that made this element of C, in order; None where none was asked for. The last
     one's `after` is C's element. An instruction of the program over a longer K than the device's instruction has is as
-    many entries as the device needs.
+    many entries as the device needs. program: that was executed.
     """
 
     executed: Mapping[str, int] | None
     values: Mapping[tuple[int, ...], tuple[ElementStep, ...]] | None
+    program: Program | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -206,7 +208,8 @@ class Result:
         core: the rows of this core, or of the one that stands for it (None: of one core of each kind). from_cycle,
         to_cycle: instructions complete at the first or later, and started before the second (None: the end), in
         cycles from the start of the run. Raises InputError for a core that the program does not use, for a time
-        below 0 or an empty interval, and where there are more than Trace.LIMIT instructions.
+        below 0 or an empty interval, and where there are more than Trace.LIMIT instructions. From cycle 0 on
+        the trace's `elements` has the rows that made each element of `values`.
         """
         if self.times.program is None or self.times.chip is None or self.times.timed is None:
             return None
@@ -223,7 +226,9 @@ class Result:
                     f"core=) or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and "
                     f"to_cycle=)"
                 )
-        return Trace.of(self._timed(Trace.LIMIT, window), self.times.chip)
+        is_executed = self.execution is not None and self.execution.program is self.times.program
+        values = self.values if is_executed and not from_cycle else None
+        return Trace.of(self._timed(Trace.LIMIT, window), self.times.chip, values or {})
 
     def _timed(self, trace: int, window: TraceWindow) -> timing.Timing:
         """The timing again, as `cycles` has it, with a trace."""

@@ -23,7 +23,7 @@ def gemm_of(plan: Plan | Mixed, device: Device, m: int, n: int, k: int, options:
     """The mapped record. options: of the mapping, and alpha, beta, c (True), bias (True), output, batch (a number)."""
     given = {name: options[name] for name in _EPILOGUE if options.get(name) is not None}
     epilogue = Epilogue(float(given.get("alpha", 1.0)), given.get("beta"), output_format=given.get("output"))
-    problem = Problem(
+    problem = Problem.of(
         plan_input(plan),
         m,
         n,
@@ -51,4 +51,4 @@ def facts(program: Program, device: Device | None = None) -> dict[str, Any]:
 
 def evaluator_of(plan: Plan | Mixed, device: Device, sizes: tuple[int, int, int], schedule: Schedule) -> Evaluator:
     """The direct evaluator of a plan under a schedule for (m, n, k)."""
-    return Evaluator(record_of(plan, device, Problem(plan_input(plan), *sizes), schedule), device)
+    return Evaluator(record_of(plan, device, Problem.of(plan_input(plan), *sizes), schedule), device)

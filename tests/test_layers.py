@@ -75,7 +75,7 @@ FORBIDDEN: tuple[tuple[str, str], ...] = (
 #: coalescing of their instructions. All others (gemm, conversions, elementwise lanes) are the CPU backend's alone.
 COMPILED_WITHOUT_BITS: tuple[tuple[str, str], ...] = (
     ("hwsim.machines", "hwsim._kernels.engine"),
-    ("hwsim.machines.functional", "hwsim._kernels.coalesce"),
+    ("hwsim.machines.kernel_values", "hwsim._kernels.coalesce"),
     ("hwsim.program", "hwsim._kernels.engine"),
     ("hwsim.program", "hwsim._kernels.program"),
 )
@@ -344,7 +344,7 @@ def test_a_kernel_beside_the_backend_is_seen(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("hwsim.backend.cpu", "from hwsim._kernels import convert, dot, lanes"),
-        ("hwsim.machines.functional", "from hwsim._kernels.coalesce import Coalescer"),
+        ("hwsim.machines.kernel_values", "from hwsim._kernels.coalesce import Coalescer"),
         ("hwsim.machines.timing", "from hwsim._kernels import engine"),
         ("hwsim.program.flat", "from hwsim._kernels.program import Flattener"),
         ("hwsim.evaluate.chains", "from hwsim.backend.operations import Backend"),

@@ -14,6 +14,7 @@ from hwsim.analysis.metrics import errors
 from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.cpu import CPU
 from hwsim.host.threads import worker_count
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 
 AnyArray = NDArray[Any]
@@ -30,8 +31,8 @@ def fma_chain(a: AnyArray, b: AnyArray, *, threads: int | None = None) -> NDArra
     codes = (
         np.broadcast_to(np.ascontiguousarray(x, np.float32).view(np.uint32), (*lead, *x.shape[-2:])) for x in (a, b)
     )
-    product: NDArray[np.float32] = CPU.gemm(chain, *codes, threads=threads or worker_count()).view(np.float32)
-    return product
+    product = CPU.gemm(chain, DotOperands(*codes), threads=threads or worker_count())
+    return product.view(np.float32)
 
 
 def as_fp64(x: AnyArray) -> AnyArray:

@@ -16,22 +16,21 @@ from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
+    from hwsim.numerics.dot_operands import DotOperands
 
 MOST_UNITS = 1024  # whose support is remembered
 PROMOTED = ("fp32", "fp64")  # formats of accumulators that `promote` adds
 
 
 class CpuBackend:
-    """The kernels of this machine's processor, on NumPy arrays. Its operations are the compiled functions themselves:
-    a call through the backend costs what a call of the function costs.
+    """The kernels of this machine's processor, on NumPy arrays. Its operations but the products are the compiled
+    functions themselves: a call through the backend costs what a call of the function costs.
     """
 
     name = "cpu"
     variant = _kernels.variant
     variants = _kernels.variants
 
-    gemm = staticmethod(dot.gemm)
-    promote = staticmethod(dot.promote)
     encode = staticmethod(convert.encode)
     decode = staticmethod(convert.decode)
     split = staticmethod(convert.split)
@@ -39,6 +38,22 @@ class CpuBackend:
     largest = staticmethod(convert.largest)
     combine = staticmethod(lanes.combine)
     specials = staticmethod(lanes.specials)
+
+    @staticmethod
+    def gemm(
+        spec: DotSpec, operands: DotOperands, *, threads: int = 1, out: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
+        """See Backend.gemm."""
+        a, b, c, scale_a, scale_b, scale_d = operands
+        return dot.gemm(
+            spec, a, b, c, scale_a=scale_a, scale_b=scale_b, divide=_by_step(scale_d), threads=threads, out=out
+        )
+
+    @staticmethod
+    def promote(spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], **arguments: Any) -> npt.NDArray[Any]:
+        """See Backend.promote."""
+        a, b = operands.a, operands.b
+        return dot.promote(spec, a, b, total, divide=_by_step(operands.scale_d), **arguments)
 
     @staticmethod
     def from_host(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -79,6 +94,11 @@ class CpuBackend:
     def promotes(spec: DotSpec) -> bool:
         """Whether the sums are fp32 or fp64 in the unit and outside it, without block scales."""
         return spec.c == spec.d and spec.d in PROMOTED and spec.scale_format is None
+
+
+def _by_step(scale_d: Any) -> Any:
+    """The exponents of each step; None: all are 0."""
+    return None if isinstance(scale_d, int) and not scale_d else scale_d
 
 
 CPU: Backend = CpuBackend()

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from hwsim.formats import Format
+    from hwsim.numerics.dot_operands import DotOperands
     from hwsim.numerics.units import DotSpec
 
 AnyArray = npt.NDArray[Any]
@@ -76,23 +77,19 @@ class Backend(Protocol):
     def gemm(
         self,
         spec: DotSpec,
-        a: AnyArray,
-        b: AnyArray,
-        c: AnyArray | None = None,
+        operands: DotOperands,
         *,
-        scale_a: AnyArray | None = None,
-        scale_b: AnyArray | None = None,
-        divide: AnyArray | None = None,
         threads: int = 1,
         out: AnyArray | None = None,
     ) -> AnyArray:
         """Codes (..., M, N) of c + a b, as the chain of the unit's steps in order of K computes it.
 
-        a (..., M, K), b (..., K, N): codes of spec.a and spec.b, any strides, equal leading dimensions. c (..., M, N):
-        codes of spec.c; None: +0. scale_a (..., M, K / block), scale_b (..., K / block, N): codes of block scales, for
-        units with block scales; the last block is as short as K leaves it. divide (steps,): uint8 of the host; before
-        each step the accumulator counts times 2^-divide, exactly. out: filled and returned, C order, of spec.d; it may
-        be c. What a short last step lacks counts as +0. Raises UnsupportedError where `takes` is False.
+        operands: a (..., M, K), b (..., K, N): codes of spec.a and spec.b, any strides, equal leading dimensions. c
+        (..., M, N): codes of spec.c; None: +0. scale_a (..., M, K / block), scale_b (..., K / block, N): codes of block
+        scales, for units with block scales; the last block is as short as K leaves it. scale_d: 0, or uint8 (steps,) of
+        the host; before each step the accumulator counts times 2^-scale_d, exactly. out: filled and returned, C order,
+        of spec.d; it may be c. What a short last step lacks counts as +0. Raises UnsupportedError where `takes` is
+        False.
         """
 
     def promotes(self, spec: DotSpec) -> bool:
@@ -101,21 +98,19 @@ class Backend(Protocol):
     def promote(
         self,
         spec: DotSpec,
-        a: AnyArray,
-        b: AnyArray,
+        operands: DotOperands,
         total: AnyArray,
         *,
         length: int,
-        divide: AnyArray | None = None,
         saturate: bool = False,
         nan_code: int | None = None,
         threads: int = 1,
     ) -> AnyArray:
         """total (M, N), in place: chains of a b over each `length` of K, begun at +0, added one after the other.
 
-        a (M, K), b (K, N): as of `gemm`. total: float32 or float64 as spec.d, C order. length: a multiple of the unit's
-        products per step that divides K. divide: as of `gemm`, for the steps of one chain. saturate, nan_code: of the
-        additions, as of `combine`. Raises UnsupportedError where `promotes` is False.
+        operands: a (M, K), b (K, N), as of `gemm`; scale_d as of `gemm`, for the steps of one chain; nothing else.
+        total: float32 or float64 as spec.d, C order. length: a multiple of the unit's products per step that divides K.
+        saturate, nan_code: of the additions, as of `combine`. Raises UnsupportedError where `promotes` is False.
         """
 
     # --- conversions -------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError
 from hwsim.golden.format import GoldenSet
 from hwsim.golden.verify import all_sets
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.report.explain import explain, number
 from hwsim.report.text.explain_text import explain_text
 
@@ -52,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Explain, print; 1 when a captured result differs."""
     name, instruction, operands, captured = _from_file(arguments) if arguments.source else _from_options(arguments)
     notes = operands.pop("notes", [])
-    record = explain(load(name), instruction, **operands)
+    record = explain(load(name), instruction, DotOperands(**operands))
     record["notes"] = notes + record["notes"]
     differs = captured is not None and int(record["result"]["code"], 16) != captured
     if captured is not None:

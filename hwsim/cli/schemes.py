@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
     """The reasons why the device cannot give the scheme's bits, and its cycles; None where it can."""
     try:
-        prepare(device, scheme, Problem(scheme.input_formats[0], TRIED, TRIED, TRIED))
+        prepare(device, scheme, Problem.of(scheme.input_formats[0], TRIED, TRIED, TRIED))
     except HwsimError as error:
         return str(error), str(error)
     try:

@@ -78,7 +78,7 @@ def execute(arguments: argparse.Namespace) -> int:
         beside = library_kernel(library, **dict(zip("mnk", sizes, strict=True)), **call)
     named = options.pop("format", None)
     planned = plan_for(
-        chip, scheme_of(arguments.scheme), Problem("fp32" if named is None else named, *sizes), named, options
+        chip, scheme_of(arguments.scheme), Problem.of("fp32" if named is None else named, *sizes), named, options
     )
     with progress_bar(quiet=arguments.quiet) as progress:
         landscape = tune(

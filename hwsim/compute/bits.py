@@ -21,17 +21,26 @@ from hwsim.analysis.errors import bytes_needed as errors_need
 from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
+from hwsim.backend.operations import Backend
 from hwsim.compute.followed import Followed
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.epilogue import check_whole
+from hwsim.evaluate.mixed import count_block_products, types_of_operands, with_equal_stacks, written_types
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
 from hwsim.formats import array_dtype, array_of, code_dtype, format_of
+from hwsim.gemm.mixed_plan import one_for_all
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.problem import Image
+from hwsim.gemm.time_alone import time_alone
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
 from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
+from hwsim.machines.need import bytes_of_arrays
 from hwsim.operands.operand import Operand, selected_indices
+from hwsim.operands.windows import gathered, scattered
 from hwsim.program.ir import Program
 from hwsim.resolve.resolved import Resolved
 
@@ -121,7 +130,7 @@ def compute(
     """The product of a resolved run, and a callable for its errors. elements: of the program; their instructions are
     added. Raises UnsupportedError where no program gives these bits.
     """
-    if by_program:
+    if by_program and not arrays.is_partial:
         return _by_program(resolved, arrays, threads, progress, elements)
     evaluator, record = resolved.evaluator, resolved.gemm
     shape = arrays.a.shape[0], arrays.b.shape[1]
@@ -136,9 +145,10 @@ def compute(
             "cols= for a part of the result"
         )
     part = _part(arrays, codes_c, bias, places)
-    if arrays.is_partial and not evaluator.by_rows:  # other blocks would choose otherwise
+    if arrays.is_partial and (by_program or not evaluator.by_rows):  # a program, or blocks that would choose otherwise
         all_of_it = replace(arrays, rows=None, cols=None)
-        whole, _ = compute(resolved, all_of_it, by_program=False, threads=threads, progress=progress)
+        own: dict[str, Any] = {"by_program": by_program, "threads": threads, "progress": progress}
+        whole, _ = compute(resolved, all_of_it, elements=elements, **own)
         product = whole if arrays.rows is None else whole[..., selected_indices("rows", arrays.rows, shape[0]), :]
         product = product if arrays.cols is None else product[..., selected_indices("cols", arrays.cols, shape[1])]
     else:
@@ -293,14 +303,12 @@ def _by_program(
     asked, option = ("functional=True", "functional") if elements is None else ("values", "values")
     if program is None:
         raise UnsupportedError(f"{asked}: there is no program: {resolved.no_program}; leave {option} out")
-    if not program.computes:
-        why = f": it has no instructions for {program.time_alone}" if program.time_alone else ""
+    why = time_alone(record, is_of_stack=resolved.has_stack_program)
+    if why:
         raise UnsupportedError(
-            f"{asked}: the program of scheme {record.scheme} on {device.name} stands for time alone{why}; "
-            f"leave {option} out"
+            f"{asked}: no instruction of {device.name} computes {why}, and the program of scheme {record.scheme} "
+            f"stands for time alone; leave {option} out"
         )
-    if arrays.is_partial:
-        raise UnsupportedError(f"{asked}: a program computes all of C; leave out rows= and cols=, or {option}")
     taken = resolved.gemm.single.input_format
     if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
         raise UnsupportedError(
@@ -311,8 +319,13 @@ def _by_program(
     _check_program_memory(resolved, program, arrays, threads)
     bias = None if arrays.bias is None else _checked_bias(arrays.bias, n)
     codes_c = None if arrays.c is None else resolved.evaluator.c_codes(arrays.c, (*lead, m, n))
+    is_whole = resolved.evaluator.has_whole_epilogue(codes_c is not None)
+    if is_whole:
+        check_whole(record.epilogue.alpha, record.epilogue.beta or 0.0, bias)
     if record.single.specials != "unit":
         _refuse_specials(record.scheme, arrays)
+    if isinstance(record.plan, Mixed):
+        _check_blocks(record.plan, arrays, resolved.backend)
     formats = {array.name: format_of(array.format) for array in program.arrays}
     output = formats[program.output]
 
@@ -321,9 +334,11 @@ def _by_program(
     def one(x: Operand, y: Operand, start: AnyArray | None, report: Progress | None) -> AnyArray:
         backend = resolved.backend
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
+        codes[0] = _in_memory(codes[0], record.problem.image, backend)
         codes += [] if start is None else [in_c_order(backend.from_host(start))]
         if bias is not None:
-            row = bias.astype(array_dtype(formats[program.inputs[-1]])).reshape(1, n)
+            whole = bias.astype(np.int64) if is_whole else bias  # wraps then
+            row = whole.astype(array_dtype(formats[program.inputs[-1]])).reshape(1, n)
             codes.append(backend.from_host(row).view(f"u{row.itemsize}"))
         inputs = dict(zip(program.inputs, codes, strict=True))
         part = next(parts, None)
@@ -360,11 +375,37 @@ def _check_program_memory(resolved: Resolved, program: Program, arrays: Arrays, 
         if side.format != resolved.gemm.single.input_format or matrices > 1
     )
     results = math.prod(lead) * m * n * made * (bool(lead) + 2 * (arrays.c is not None))
-    check_memory(
-        converted + results + program_need(program, resolved.device, threads),
-        f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}",
-        "leave functional out, or compute cycles alone (exact=False)",
-    )
+    asked = f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}"
+    instead = "leave functional out, or compute cycles alone (exact=False)"
+    check_memory(converted + results + bytes_of_arrays(program, resolved.device), asked, instead)
+    check_memory(converted + results + program_need(program, resolved.device, threads), asked, instead)
+
+
+def _in_memory(codes: AnyArray, image: Image | None, backend: Backend) -> AnyArray:
+    """The codes of A as they lie in memory: of a convolution those of its images. Raises InputError where A's rows are
+    no windows of images.
+    """
+    if image is None or image.windows is None:
+        return codes
+    matrix = backend.to_host(codes)
+    images = scattered(matrix, image.windows, image.cols)
+    if not np.array_equal(gathered(images, image.windows), matrix):
+        raise InputError("conv: the rows of A are no windows of images; allowed: what hwsim.im2col makes")
+    return backend.from_host(images)
+
+
+def _check_blocks(plan: Mixed, arrays: Arrays, backend: Backend) -> None:
+    """Raise InputError where blocks of the operands need other plans than the program was written for."""
+    if one_for_all(plan) is not None:
+        return
+    types = with_equal_stacks(*types_of_operands(plan, arrays.a, arrays.b, backend))
+    counts = count_block_products(*types, len(plan.plans)).counts
+    written = tuple(map(written_types, types)) if sum(map(bool, counts)) > 1 else ((), ())
+    if counts != plan.blocks or written != (plan.a_types, plan.b_types):
+        raise InputError(
+            f"functional=True: blocks of A or B need other plans than the record of scheme {plan.scheme} says; give "
+            "the operands that it was made for, or leave the record out"
+        )
 
 
 def _refuse_specials(scheme: str, arrays: Arrays) -> None:

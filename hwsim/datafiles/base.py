@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from hwsim.datafiles.provenance import Level
 
@@ -30,3 +30,28 @@ class Provenance(StrictRecord):
     fitted_to: str = ""
     span: tuple[float, float] | None = None
     note: str = ""
+
+
+class SourcedFile(StrictRecord):
+    """Base class of the record of a whole file: its numbers are plain values, where each comes from is kept beside
+    them. The file's loader fills both in.
+    """
+
+    _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
+    _citations: dict[str, str] = PrivateAttr(default_factory=dict)
+    _sha256: str = PrivateAttr(default="")
+
+    @property
+    def evidence(self) -> dict[str, Provenance]:
+        """Provenance of every number, by dotted path ("links.GM_L1.bytes_per_cycle")."""
+        return self._evidence
+
+    @property
+    def citations(self) -> dict[str, str]:
+        """The file's `sources:` table: short key -> full citation."""
+        return self._citations
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the canonical JSON of the expanded, validated model."""
+        return self._sha256

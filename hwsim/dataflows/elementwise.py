@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.integer_pieces import byte_temporaries, slice_temporaries, split_bytes, split_slices
-from hwsim.dataflows.reductions import Reduction, lower_reduction
+from hwsim.dataflows.reductions import LineReduction, lower_reduction
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
@@ -55,11 +55,11 @@ class Pass:
     matrices: int = 1
 
 
-def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = False) -> Kernel:
+def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: bool = False) -> Kernel:
     """The kernel that executes `work` on all cores of `device`. loads_vectors: copies bring the parts of `of_rows` and
     `of_columns` to the vector unit's memory, where it reads no other.
     """
-    if isinstance(work, Reduction):
+    if isinstance(work, LineReduction):
         return lower_reduction(work, device)
     vector = vector_of(device)
     memory = device.memories[vector.memory]
@@ -93,8 +93,8 @@ def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = 
         for i, array in enumerate(loaded)
     ]
 
-    def tile(stream: StreamBuilder, one: Span, two: Span, matrix: Affine) -> None:
-        row, col = (one, two) if by_rows else (two, one)
+    def tile(stream: StreamBuilder, outer: Span, inner: Span, matrix: Affine) -> None:
+        row, col = (outer, inner) if by_rows else (inner, outer)
         row = replace(row, start=row.start + matrix * rows)
         for array, ring, offset in zip(work.inputs, ins, offsets, strict=True):
             stream.emit(
@@ -146,10 +146,10 @@ def lower_pass(work: Pass | Reduction, device: Device, *, loads_vectors: bool = 
 
     for share in distribute(distributed, block, device.cores):
         stream = StreamBuilder("main")
-        for one in blocks_of_share(stream, "tile", share, block, device.cores):
+        for share_block in blocks_of_share(stream, "tile", share, block, device.cores):
             for two in stream.blocks("part", across, other):
                 for matrix in _matrices(stream, work.matrices):
-                    tile(stream, one, two, matrix)
+                    tile(stream, share_block, two, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
 
@@ -258,12 +258,12 @@ def operand_vectors(plan: Plan, side: Side, source: GlobalArray, matrices: int =
     """The arrays of one number for each row of A or column of B that a plan needs: of the `exponent` of its slices, of
     its `sum` over K. matrices: of a stack, below one another in the source.
     """
-    rows, cols, found = *((source.rows, 1) if side == "a" else (matrices, source.cols)), {}
+    rows, cols, arrays = *((source.rows, 1) if side == "a" else (matrices, source.cols)), {}
     if plan.split == "slices":
-        found["exponent"] = GlobalArray(f"{side.upper()}.exponent", rows, cols, "int32")
+        arrays["exponent"] = GlobalArray(f"{side.upper()}.exponent", rows, cols, "int32")
     if operand_sum(plan, side) is not None:
-        found["sum"] = GlobalArray(f"{side.upper()}.sum", rows, cols, plan.arithmetic)
-    return found
+        arrays["sum"] = GlobalArray(f"{side.upper()}.sum", rows, cols, plan.arithmetic)
+    return arrays
 
 
 def operand_sum(plan: Plan, side: Side) -> OperandSum | None:
@@ -279,7 +279,7 @@ def operand_passes(
     pieces: Mapping[int, GlobalArray],
     vectors: Mapping[str, GlobalArray] | None = None,
     matrices: int = 1,
-) -> list[Pass | Reduction]:
+) -> list[Pass | LineReduction]:
     """The passes from an operand to its pieces (by number) and to its `operand_vectors`. matrices: of a stack.
 
     Without `vectors`, placeholder operations are timed instead where pieces are not made by rounding (see
@@ -288,24 +288,43 @@ def operand_passes(
     every = plan.a_pieces if side == "a" else plan.b_pieces
     if vectors is None:
         return _timed_passes(plan, side, source, pieces)
-    found: list[Pass | Reduction] = []
+    passes: list[Pass | LineReduction] = []
     lanes, by_rows = residual_format(source.format), side == "a"
     if "exponent" in vectors:
-        largest = f"largest_{side}"
-        target = vectors["exponent"]
-        found.append(Reduction(largest, source, target, by_rows, "reduce_max", lanes, "exponent", matrices=matrices))
+        passes.append(
+            LineReduction(
+                name=f"largest_{side}",
+                source=source,
+                target=vectors["exponent"],
+                by_rows=by_rows,
+                opcode="reduce_max",
+                format=lanes,
+                finish="exponent",
+                matrices=matrices,
+            )
+        )
     added = operand_sum(plan, side)
     if added is not None:
-        target, factor = vectors["sum"], float(added.factor)
-        name, fmt = f"sum_{side}", plan.arithmetic
-        found.append(Reduction(name, source, target, by_rows, "reduce_add", fmt, "scale", factor, matrices))
+        passes.append(
+            LineReduction(
+                name=f"sum_{side}",
+                source=source,
+                target=vectors["sum"],
+                by_rows=by_rows,
+                opcode="reduce_add",
+                format=plan.arithmetic,
+                finish="scale",
+                factor=float(added.factor),
+                matrices=matrices,
+            )
+        )
     if plan.split == "round":
-        found.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
+        passes.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
     elif plan.split == "slices":
-        found.append(_slice_pass(plan, side, source, pieces, vectors["exponent"], matrices))
+        passes.append(_slice_pass(plan, side, source, pieces, vectors["exponent"], matrices))
     else:
-        found.append(_byte_pass(plan, side, source, pieces))
-    return found
+        passes.append(_byte_pass(plan, side, source, pieces))
+    return passes
 
 
 def _slice_pass(
@@ -319,8 +338,8 @@ def _slice_pass(
     every, lanes = plan.a_pieces if side == "a" else plan.b_pieces, residual_format(source.format)
 
     def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
-        made = dict(zip(pieces, outs, strict=True))
-        split_slices(ops, every, plan.slice_bits, ins[0], ins[1], made, temps)
+        tiles = dict(zip(pieces, outs, strict=True))
+        split_slices(ops, every, plan.slice_bits, ins[0], ins[1], tiles, temps)
 
     return Pass(
         f"split_{side}",
@@ -344,20 +363,20 @@ def _byte_pass(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int,
 
 def _timed_passes(
     plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]
-) -> list[Pass | Reduction]:
+) -> list[Pass | LineReduction]:
     every = plan.a_pieces if side == "a" else plan.b_pieces
     words = 2 if format_of(plan.input_format).bits > WORD_BITS else 1
-    found: list[Pass | Reduction] = []
+    passes: list[Pass | LineReduction] = []
     if plan.split == "slices":
-        found.append(placeholder_pass(f"largest_{side}", [source], [], 1, words))
+        passes.append(placeholder_pass(f"largest_{side}", [source], [], 1, words))
     if operand_sum(plan, side) is not None:
-        found.append(placeholder_pass(f"sum_{side}", [source], [], 1, words))
+        passes.append(placeholder_pass(f"sum_{side}", [source], [], 1, words))
     if plan.split == "round":
-        found.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
+        passes.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
     else:
         operations = PIECE_OPERATIONS[plan.split] * len(every)
-        found.append(placeholder_pass(f"split_{side}", [source], list(pieces.values()), operations, words))
-    return found
+        passes.append(placeholder_pass(f"split_{side}", [source], list(pieces.values()), operations, words))
+    return passes
 
 
 def depth(expression: Expression, converts: bool = False) -> int:
@@ -367,12 +386,12 @@ def depth(expression: Expression, converts: bool = False) -> int:
         rights.append(expression.right)
         expression = expression.left
     is_target_taken = not _is_in_place(expression, converts)
-    found = depth(expression.value, converts) if isinstance(expression, Scaled) else 0
+    needed = depth(expression.value, converts) if isinstance(expression, Scaled) else 0
     for right in reversed(rights):
         if not _is_in_place(right, converts):
-            found = max(found, depth(right, converts) + is_target_taken)
+            needed = max(needed, depth(right, converts) + is_target_taken)
         is_target_taken = True
-    return found
+    return needed
 
 
 def evaluate(
@@ -414,10 +433,10 @@ def _into(
     """Emit the value of an expression into a tile; returns it, or the element of it that counts for all."""
     if isinstance(expression, Depth):
         assert extra is not None
-        one, number = replace(target, rows=1, cols=1), extra[expression]
+        element, number = replace(target, rows=1, cols=1), extra[expression]
         assert isinstance(number, float)
-        ops.op("fill", one, scalar=number)
-        return one
+        ops.op("fill", element, scalar=number)
+        return element
     if isinstance(expression, TermValue):
         value = values[expression.term]
         ops.op("copy" if value.format == target.format else "cast", target, value)

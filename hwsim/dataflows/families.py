@@ -48,7 +48,7 @@ def find(name: str) -> Family | None:
     """The family called `name`, or None. Raises ConfigError and InputError for a file of that name with problems."""
     if name in shipped():
         return shipped()[name]
-    file = next((file for found, file in _others() if found == name), None)
+    file = next((file for stem, file in _others() if stem == name), None)
     return None if file is None else read(file)
 
 
@@ -118,8 +118,8 @@ def _others() -> Iterator[tuple[str, Path]]:
 def _folders(_here: str, *_variables: str | None) -> list[str]:
     """The folders of the search path but for the package's own, which ./configs/families is in the source tree."""
     package = places.package_folder("families")
-    own = package.resolve() if isinstance(package, Path) else None
-    return [folder for folder in places.searched("families") if Path(folder).resolve() != own]
+    shipped_folder = package.resolve() if isinstance(package, Path) else None
+    return [folder for folder in places.searched("families") if Path(folder).resolve() != shipped_folder]
 
 
 def _files(folder: Traversable) -> list[tuple[str, Traversable]]:

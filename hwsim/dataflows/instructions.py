@@ -49,11 +49,15 @@ class Instructions:
         """The full name of `wanted`, if it gives the same bits as `name`. Raises InputError, which lists those
         that do.
         """
-        own, allowed = instruction(self.device, name), self.equivalents(name)
+        reference, allowed = instruction(self.device, name), self.equivalents(name)
         if wanted in allowed:
-            return example(self.device, wanted, a=own.a, b=own.b)
-        found = find(self.device, wanted) if isinstance(wanted, str) else None
-        if found is None or entry(self.device, wanted) not in allowed or (found.a, found.b) != (own.a, own.b):
+            return example(self.device, wanted, a=reference.a, b=reference.b)
+        model = find(self.device, wanted) if isinstance(wanted, str) else None
+        if (
+            model is None
+            or entry(self.device, wanted) not in allowed
+            or (model.a, model.b) != (reference.a, reference.b)
+        ):
             raise InputError(
                 f"instruction = {wanted!r}; allowed, with the bits of {name}: {', '.join(allowed)}"
                 f"{nearest(str(wanted), allowed)}"
@@ -64,19 +68,24 @@ class Instructions:
         """The keys of the device's entries with the arithmetic and formats of `name`, including its own, in the file's
         order.
         """
-        own = instruction(self.device, name)
-        return [key for key, model in self.device.matrix_instructions.items() if _computes(own, model)]
+        reference = instruction(self.device, name)
+        return [key for key, model in self.device.matrix_instructions.items() if _computes(reference, model)]
 
     def equivalent_families(self, name: str) -> list[str]:
         """One key per family of equivalents with timing data (mma, wgmma, ...); `fitted` selects within a family."""
-        found: dict[str, str] = {}
+        keys: dict[str, str] = {}
         for key in self.equivalents(name):
             if self.device.matrix_instructions[key].timing is not None:
-                found.setdefault(_SHAPE.sub("k", key, count=1), key)
-        return list(found.values())
+                keys.setdefault(_SHAPE.sub("k", key, count=1), key)
+        return list(keys.values())
+
+    def smallest(self, name: str) -> tuple[int, int]:
+        """The fewest rows and columns of C that a variant of `name` computes."""
+        variants = [self.device.matrix_instructions[key] for key in self._variants(name)]
+        return min(model.m for model in variants), min(model.n for model in variants)
 
     def _fit(self, name: str, m: int, n: int, cores: int) -> str:
-        own = instruction(self.device, name)
+        reference = instruction(self.device, name)
         variants = [
             (key, self.device.matrix_instructions[key])
             for key in self._variants(name)
@@ -89,27 +98,27 @@ class Instructions:
                 padded = -(-m // model.rows) * model.rows * (-(-n // size) * size)
                 rank = (padded, -model.rows * size)
                 if best is None or rank < best[0]:
-                    best = rank, example(self.device, key, n=size, a=own.a, b=own.b)
+                    best = rank, example(self.device, key, n=size, a=reference.a, b=reference.b)
         return name if best is None else best[1]
 
     def _variants(self, name: str) -> tuple[str, ...]:
         """The keys of the device's entries with variants of `name`."""
         known = self.device._variants
         if name not in known:
-            own = instruction(self.device, name)
+            reference = instruction(self.device, name)
             models = self.device.matrix_instructions.items()
-            known[name] = tuple(key for key, model in models if self._is_variant(name, own, key, model))
+            known[name] = tuple(key for key, model in models if self._is_variant(name, reference, key, model))
         return known[name]
 
     @staticmethod
-    def _is_variant(name: str, own: InstructionModel, key: str, model: InstructionModel) -> bool:
+    def _is_variant(name: str, reference: InstructionModel, key: str, model: InstructionModel) -> bool:
         if not _SHAPE.search(name):
             return key == name
         spelt = _SHAPE.sub("k", key, count=1)
         if model.formats:
             spelt = spelt.replace(".A.B", "", 1)
         own_name = _SHAPE.sub("k", name, count=1)
-        return _computes(own, model) and own_name.startswith(spelt.split(".")[0])
+        return _computes(reference, model) and own_name.startswith(spelt.split(".")[0])
 
     @staticmethod
     def _widths(model: InstructionModel, n: int) -> list[int]:
@@ -120,7 +129,9 @@ class Instructions:
         return [min(cover, model.n_last // model.n * model.n)]
 
 
-def _computes(own: InstructionModel, model: InstructionModel) -> bool:
-    """Whether the entry `model` has the same arithmetic as the instruction `own`, for its formats."""
-    formats = (own.a, own.b) == (model.a, model.b) or (own.a in model.formats and own.b in model.formats)
-    return formats and all(getattr(own, name) == getattr(model, name) for name in ARITHMETIC)
+def _computes(reference: InstructionModel, model: InstructionModel) -> bool:
+    """Whether the entry `model` has the same arithmetic as the instruction `reference`, for its formats."""
+    formats = (reference.a, reference.b) == (model.a, model.b) or (
+        reference.a in model.formats and reference.b in model.formats
+    )
+    return formats and all(getattr(reference, name) == getattr(model, name) for name in ARITHMETIC)

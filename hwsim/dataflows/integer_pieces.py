@@ -13,7 +13,7 @@ from hwsim.formats import format_of
 from hwsim.program.ir import AnyTile, LocalTile
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.elementwise import VectorOps
+    from hwsim.dataflows.vector_ops import VectorOps
     from hwsim.gemm.plan import Piece, Plan
 
 BYTE, BYTE_BIAS = 8, 128  # bits; what a low byte is held less, where it is an int8
@@ -61,15 +61,15 @@ def split_slices(
     bits: int,
     source: LocalTile,
     exponents: AnyTile,
-    made: Mapping[int, LocalTile],
+    targets: Mapping[int, LocalTile],
     temps: Sequence[LocalTile],
 ) -> None:
     """Emit the split of `source` into integers of `bits` bits, from the most significant on, as `Plan` says.
 
-    exponents: e of each row or column. made: where pieces go, by number. temps: two tiles in the format of the lanes
+    exponents: e of each row or column. targets: where pieces go, by number. temps: two tiles in the format of the lanes
     and one for the digits of a slice. Every step but the last slice's rounding is exact.
     """
-    rest, last = source, max(made)
+    rest, last = source, max(targets)
     if source.format != temps[0].format:
         ops.op("cast", temps[0], source)
         rest = temps[0]
@@ -77,11 +77,11 @@ def split_slices(
         place = bits * (i + 1)
         ops.op("ldexp", temps[1], rest, exponents, scalar=-1.0, scale_exponent=-place)
         is_whole = format_of(piece.format).is_integer
-        digits = made.get(i, temps[2]) if is_whole else temps[2]
+        digits = targets.get(i, temps[2]) if is_whole else temps[2]
         rounding = "RZ" if i + 1 < len(pieces) else piece.rounding
         ops.op("cast", digits, temps[1], rounding=rounding, overflow="saturate")
-        if not is_whole and i in made:
-            ops.op("cast", made[i], digits)
+        if not is_whole and i in targets:
+            ops.op("cast", targets[i], digits)
         if i < last:
             ops.op("ldexp", temps[1], digits, exponents, scalar=1.0, scale_exponent=place)
             ops.op("sub", temps[0], rest, temps[1])

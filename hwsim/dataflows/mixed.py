@@ -1,7 +1,8 @@
-"""Programs of GEMMs with mixed plans (Ape, section 5): each plan's kernels over its share of K.
+"""Programs of GEMMs with mixed plans (Ape, section 5): each plan's kernels over its blocks of C and K.
 
-This is a timing model: it spreads each plan's blocks evenly over the output, and adds the kernels that classify the
-blocks and count them. It knows dataflows and records; it knows no operand values.
+The kernels of a plan add their sum to what the plans before have left in C. Kernels that classify and count blocks come
+first; they stand for time alone, as what they find is in the record. Where no operands were there to look at, each
+plan's blocks are a share of K of all of C. It knows dataflows and records; it knows no operand values.
 """
 
 from __future__ import annotations
@@ -9,23 +10,28 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
+from hwsim.dataflows.plan_areas import AreaDataflow, areas_of, even_shares
 from hwsim.devices import instruction
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mixed_plan import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
+from hwsim.gemm.schedule import Epilogue
 from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel, Loop, Program, StreamItem
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
     from hwsim.devices.device import Device
+    from hwsim.gemm.problem import Problem
     from hwsim.gemm.record import Gemm
 
 DECIDE = "decide"  # the strategy that inspects the blocks and selects one plan for all, or one per block
 SCAN_OPERATIONS = 2  # per element: the least and the largest magnitude of a block
 MODEL = "each plan's kernels over its share of K, its blocks spread evenly over the output"
+SUM_FORMAT = "fp32"  # in which the plans' sums are added
 
 
 def classifies_blocks(mixed: Mixed) -> bool:
@@ -41,33 +47,80 @@ def mapped(flow: Dataflow, gemm: Gemm, device: Device, options: Mapping[str, Any
 
 
 def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
-    """The program of all parts in sequence. It stands for the work and its time (see the module's docstring)."""
+    """The program of all parts in sequence."""
     mixed, problem = gemm.plan, gemm.problem
     assert isinstance(mixed, Mixed)
     counting, plans = mapped_parts(gemm)
-    made = ProgramSequence(
+    sequence = ProgramSequence(
         GlobalArray("A", problem.matrices * problem.m, problem.k, "fp32", problem.a_layout),
         GlobalArray("B", problem.matrices * problem.k, problem.n, "fp32", problem.b_layout),
     )
     if classifies_blocks(mixed):
-        add_block_counting(made, counting, flow, device)
+        add_block_counting(sequence, counting, flow, device)
+    if len(plans) == 1:
+        only = plans[0]
+        assert not isinstance(only.plan, Mixed)
+        sequence.add(short_name(mixed, only.plan), flow.lower(only, device), "C")
+        return sequence.program()
+    if not isinstance(flow, AreaDataflow):
+        raise UnsupportedError(f"the {flow.name} dataflow has no programs of blocks with plans of their own")
+    if _is_of_stack(mixed, problem):
+        _add_shares(sequence, mixed, plans, problem.k, flow, device)
+    else:
+        _add_areas(sequence, gemm, plans, flow, device)
+    return sequence.program()
+
+
+def _is_of_stack(mixed: Mixed, problem: Problem) -> bool:
+    """Whether the plans of blocks are of more matrices than the program: one program stands for each of a stack."""
+    return bool(mixed.a_types) and len(mixed.a_types) != problem.matrices * -(-problem.m // mixed.block[0])
+
+
+def _add_areas(
+    sequence: ProgramSequence, gemm: Gemm, plans: tuple[Gemm, ...], flow: AreaDataflow, device: Device
+) -> None:
+    """Append each plan's kernels over its areas, and the epilogue of the record where it has one."""
+    mixed, problem = gemm.plan, gemm.problem
+    assert isinstance(mixed, Mixed)
+    end = gemm.epilogue
+    has_epilogue = end.alpha != 1 or problem.has_c or problem.bias is not None or gemm.output != SUM_FORMAT
+    target, bare = "sum" if has_epilogue else "C", dataclasses.replace(problem, has_c=False, bias=None)
+    if mixed.a_types:
+        shares = [(areas, 0, problem.k) for areas in areas_of(mixed, problem.sizes, problem.matrices)]
+    else:
+        shares = list(even_shares([part.problem.k for part in plans], problem.sizes, problem.matrices))
+    for part, (areas, start, k) in zip(plans, shares, strict=True):
+        assert not isinstance(part.plan, Mixed)
+        schedule = dataclasses.replace(part.schedule, epilogue=Epilogue(beta=0.0, output_format=SUM_FORMAT))
+        own_problem = dataclasses.replace(bare, k=k)
+        mapped_part = dataclasses.replace(part, problem=own_problem, schedule=schedule, output=SUM_FORMAT)
+        sequence.add(short_name(mixed, part.plan), flow.lower_areas(mapped_part, device, areas), target, start)
+    if has_epilogue:
+        last = dataclasses.replace(plans[-1], problem=problem, schedule=gemm.schedule, output=gemm.output)
+        sequence.add_epilogue(flow.lower_epilogue(last, device))
+
+
+def _add_shares(
+    sequence: ProgramSequence, mixed: Mixed, plans: tuple[Gemm, ...], k: int, flow: Dataflow, device: Device
+) -> None:
+    """Append each plan's kernels over its share of K; they stand for time alone."""
     start = 0
     for part in plans:
         assert not isinstance(part.plan, Mixed)
-        at = min(start, problem.k - part.problem.k)  # of a short K each plan has a whole step, so that they overlap
-        made.add(short_name(mixed, part.plan), flow.lower(part, device), at, part is plans[-1])
+        at = min(start, k - part.problem.k)  # of a short K each plan has a whole step, so that they overlap
+        target = "C" if part is plans[-1] else "sum"
+        sequence.add(short_name(mixed, part.plan), flow.lower(part, device), target, at, {"C.in": "sum"})
         start += part.problem.k
-    return made.program()
 
 
-def add_block_counting(made: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
+def add_block_counting(sequence: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
     """Append the kernels that classify both operands, and the small GEMMs that count (mapped records)."""
-    for array in (made.a, made.b):
-        made.kernels.append(
+    for array in (sequence.a, sequence.b):
+        sequence.kernels.append(
             lower_pass(placeholder_pass(f"mask_{array.name.lower()}", [array], [], SCAN_OPERATIONS, 1), device)
         )
     for number, part in enumerate(counting):
-        made.add(f"count{number + 1}", flow.lower(part, device), 0, False, is_apart=True)
+        sequence.add_apart(f"count{number + 1}", flow.lower(part, device))
 
 
 def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
@@ -82,13 +135,13 @@ def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:
         for part in plans
         if not isinstance(part.plan, Mixed)
     }
-    found: dict[str, Any] = {
+    mapping_shown: dict[str, Any] = {
         "blocks": dict(zip((plan.scheme for plan in mixed.plans), mixed.blocks, strict=True)),
         "plans": shown,
     }
-    if len(plans) > 1:
-        found["timing_model"] = MODEL
-    return found | _peak(plans, device)
+    if len(plans) > 1 and not mixed.a_types:
+        mapping_shown["timing_model"] = MODEL
+    return mapping_shown | _peak(plans, device)
 
 
 def parts_of(gemm: Gemm) -> tuple[tuple[Gemm, ...], tuple[Gemm, ...]]:
@@ -127,36 +180,48 @@ def _peak(parts: tuple[Gemm, ...], device: Device) -> dict[str, Any]:
 
 
 class ProgramSequence:
-    """Concatenates programs; their operands are parts of one A and one B, their results one C."""
+    """Concatenates programs; their operands are parts of one A and one B, their results one array."""
 
     def __init__(self, a: GlobalArray, b: GlobalArray) -> None:
         self.a, self.b = a, b
         self.arrays = {a.name: a, b.name: b}
+        self.inputs = [a.name, b.name]
         self.kernels: list[Kernel] = []
 
-    def add(self, name: str, part: Program, start: int, is_last: bool, is_apart: bool = False) -> None:
-        """Append a program whose K begins at `start`; is_apart: one with operands of its own."""
-        names: dict[str, _Place] = {}
+    def add(
+        self, name: str, part: Program, target: str, start: int = 0, shared: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Append a program whose K begins at `start`. target: the array of its result. shared: the arrays of the
+        sequence that it uses beside A and B, by its own names; other inputs than A and B are the sequence's.
+        """
+        a, b, *more = part.inputs
+        names = {a: _Place(self.a.name, 0, start), b: _Place(self.b.name, start, 0), part.output: _Place(target)}
+        names |= {array_name: _Place(array_name) for array_name in more} | {
+            array_name: _Place(other) for array_name, other in shared.items()
+        }
+        self.inputs += [array_name for array_name in more if array_name not in shared]
+        self._append(name, part, names)
+
+    def add_apart(self, name: str, part: Program) -> None:
+        """Append a program with arrays of its own."""
+        self._append(name, part, {})
+
+    def add_epilogue(self, part: Program) -> None:
+        """Append a program from `sum` to the result; its other inputs are the sequence's."""
+        self.inputs += part.inputs[1:]
+        self._append("", part, {array.name: _Place(array.name) for array in part.arrays})
+
+    def _append(self, name: str, part: Program, places: Mapping[str, _Place]) -> None:
+        """names: by the program's names; its other arrays are its own."""
+        names = {x.name: places.get(x.name, _Place(f"{name}.{x.name}")) for x in part.arrays}
         for array in part.arrays:
-            place = _Place(f"{name}.{array.name}")
-            if not is_apart:
-                if array.name == part.inputs[0]:
-                    place = _Place(self.a.name, 0, start)
-                elif array.name == part.inputs[1]:
-                    place = _Place(self.b.name, start, 0)
-                elif array.name == part.output:
-                    place = _Place("C" if is_last else "sum")
-                elif array.name == "C.in" and array.format == "fp32":
-                    place = _Place("sum")
-            names[array.name] = place
+            place = names[array.name]
             self.arrays.setdefault(place.name, dataclasses.replace(array, name=place.name))
         self.kernels += [_renamed(kernel, name, names) for kernel in part.kernels]
 
     def program(self) -> Program:
         """The concatenated program."""
-        return Program(
-            tuple(self.arrays.values()), tuple(self.kernels), (self.a.name, self.b.name), "C", computes=False
-        )
+        return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(self.inputs), "C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +234,20 @@ class _Place:
 
 
 def _renamed(kernel: Kernel, name: str, names: Mapping[str, _Place]) -> Kernel:
-    def tile(one: AnyTile) -> AnyTile:
-        if not isinstance(one, GlobalTile):
-            return one
-        place = names[one.array]
-        return dataclasses.replace(one, array=place.name, row=one.row + place.row, col=one.col + place.col)
+    def tile(accessed: AnyTile) -> AnyTile:
+        if not isinstance(accessed, GlobalTile):
+            return accessed
+        place = names[accessed.array]
+        return dataclasses.replace(
+            accessed, array=place.name, row=accessed.row + place.row, col=accessed.col + place.col
+        )
 
-    def node(one: StreamItem) -> StreamItem:
-        if isinstance(one, Loop):
-            return dataclasses.replace(one, body=tuple(map(node, one.body)))
-        if isinstance(one, Instr):
-            return dataclasses.replace(one, writes=tuple(map(tile, one.writes)), reads=tuple(map(tile, one.reads)))
-        return one
+    def node(item: StreamItem) -> StreamItem:
+        if isinstance(item, Loop):
+            return dataclasses.replace(item, body=tuple(map(node, item.body)))
+        if isinstance(item, Instr):
+            return dataclasses.replace(item, writes=tuple(map(tile, item.writes)), reads=tuple(map(tile, item.reads)))
+        return item
 
     groups = tuple(
         dataclasses.replace(
@@ -189,4 +256,4 @@ def _renamed(kernel: Kernel, name: str, names: Mapping[str, _Place]) -> Kernel:
         )
         for group in kernel.groups
     )
-    return dataclasses.replace(kernel, name=f"{name}.{kernel.name}", groups=groups)
+    return dataclasses.replace(kernel, name=f"{name}.{kernel.name}" if name else kernel.name, groups=groups)

@@ -161,7 +161,7 @@ GRID_ROWS = Option("grid_rows", int, None, "rows of the grid of blocks", least=1
 GRID_COLS = Option("grid_cols", int, None, "columns of the grid of blocks", least=1)
 
 #: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs.
-COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A, GRID, SPLIT_K)
+COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A, GRID, SPLIT_K, A_LAYOUT, B_LAYOUT)
 SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
     *(A_LAYOUT, B_LAYOUT),

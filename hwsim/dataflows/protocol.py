@@ -37,6 +37,17 @@ class Features:
     wave_threads: int = 0
     images: bool = False
 
+    def __or__(self, other: Features) -> Features:
+        """What the parts of a kernel support together."""
+        return Features(
+            epilogue=self.epilogue or other.epilogue,
+            stacks=self.stacks or other.stacks,
+            k_group=self.k_group or other.k_group,
+            choosers=self.choosers + other.choosers,
+            wave_threads=self.wave_threads or other.wave_threads,
+            images=self.images or other.images,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SplitK:

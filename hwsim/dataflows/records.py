@@ -6,67 +6,58 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.gemm import refusals
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision, Gemm
-from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.gemm.refusals import Refusal
 
-# Of schedule and epilogue: what programs of one chain in order of K do not carry.
-_SUMMATION = (
-    *("split_k", "slice_k", "merge_order", "partial_format", "merge_format", "merge_into", "k_permutation"),
-    *("remainder", "operand_rounding", "start", "sum", "regions"),
-)
-_SLICES = ("split_k", "slice_k")
-_EPILOGUE = ("contraction", "product_format", "output_rounding")
+#: Of the order of summation: what a main loop of one chain in order of K does not carry; what a scheduler deals with,
+#: regions of C and slices of K; the merge of slices.
+CHAIN = ("k_permutation", "remainder", "operand_rounding", "start", "sum")
+REGIONS = ("regions",)
+SLICES = ("split_k", "slice_k")
+MERGE = ("merge_order", "partial_format", "merge_format", "merge_into")
+#: Of the epilogue: fusions and roundings other than an elementwise unit's own.
+FUSIONS = ("contraction", "product_format", "output_rounding")
+
+
+def carried(gemm: Gemm, family: str, parts: Sequence[Refusal]) -> Plan:
+    """The record's plan, if all parts of the programs of `family` carry what the record asks for.
+
+    Raises UnsupportedError that names what they do not carry.
+    """
+    if isinstance(gemm.plan, Mixed):
+        raise UnsupportedError(f"scheme {gemm.scheme}: its blocks follow different plans; map the parts of the record")
+    refused = refusals.of_parts(parts, gemm)
+    if refused:
+        raise UnsupportedError(f"programs of family {family} carry no {refused}")
+    return gemm.plan
 
 
 def check_carried(
     gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True, slices: bool = False
 ) -> Plan:
-    """The record's plan, if programs of `family` support everything that the record asks for.
+    """The record's plan, if programs of `family` carry what the record asks for: one chain in order of K of one matrix.
 
-    epilogue: they support alpha, beta, C, bias and an output format; layouts: column-major operands; runs: promotion of
-    partial sums outside the unit; slices: slices of K, added in order in the unit's result format. Raises
-    UnsupportedError that names what they do not support.
+    For a family whose parts do not answer themselves. epilogue: they support alpha, beta, C, bias and an output format;
+    layouts: column-major operands; runs: promotion of partial sums outside the unit; slices: slices of K, added in
+    order in the unit's result format. Raises UnsupportedError that names what they do not support.
     """
-    if isinstance(gemm.plan, Mixed):
-        raise UnsupportedError(f"scheme {gemm.scheme}: its blocks follow different plans; map the parts of the record")
-    problem, schedule, plain = gemm.problem, gemm.schedule, Schedule()
-    found = [name for name in _SUMMATION if getattr(schedule, name) != getattr(plain, name)]
-    if slices:
-        found = [name for name in found if name not in _SLICES]
-    found += [name for name in _EPILOGUE if getattr(gemm.epilogue, name) != getattr(Epilogue(), name)]
-    if problem.matrices > 1:
-        found.append("stacks of matrices")
-    if not epilogue:
-        found += _epilogue(gemm)
-    if not layouts:
-        found += [name for name in ("a_layout", "b_layout") if getattr(problem, name) != "rows"]
-    if not runs and (schedule.promotion_k is not None or any(term.k_group is not None for term in gemm.plan.terms)):
-        found.append("runs of K added outside the unit")
-    if found:
-        raise UnsupportedError(f"programs of family {family} carry no {', '.join(found)}")
-    return gemm.plan
 
+    def refuses(gemm: Gemm) -> str:
+        return refusals.joined(
+            refusals.of_schedule(gemm.schedule, (*(() if slices else SLICES), *MERGE, *CHAIN, *REGIONS)),
+            refusals.of_epilogue(gemm.epilogue, FUSIONS),
+            refusals.stacks(gemm.problem),
+            refusals.unusual_operands(gemm.problem),
+            "" if epilogue else refusals.epilogue(gemm),
+            "" if layouts else refusals.layouts(gemm.problem),
+            "" if runs else refusals.runs(gemm),
+        )
 
-def refuse_epilogue(gemm: Gemm, family: str) -> None:
-    """Raise UnsupportedError for a record whose epilogue does more than store the product of one matrix."""
-    found = [*_epilogue(gemm), *(["stacks of matrices"] if gemm.problem.matrices > 1 else [])]
-    if found:
-        raise UnsupportedError(f"programs of family {family} carry no {', '.join(found)}")
-
-
-def _epilogue(gemm: Gemm) -> list[str]:
-    """The names of the epilogue's features that the record uses."""
-    asked = {
-        "alpha": gemm.epilogue.alpha != 1,
-        "beta": bool(gemm.epilogue.beta),
-        "c": gemm.problem.has_c,
-        "bias": gemm.problem.bias is not None,
-        "output": gemm.output != gemm.single.output_format,
-    }
-    return [name for name, is_asked in asked.items() if is_asked]
+    return carried(gemm, family, (refuses,))
 
 
 def plan_of(gemm: Gemm) -> Plan:
@@ -88,8 +79,8 @@ def mapping_of(
     """
     mapping = gemm.mapping
     if mapping is None or mapping.dataflow != family or not mapping.kernels:
-        found = "none" if mapping is None or not mapping.kernels else f"one of {mapping.dataflow}"
-        raise InputError(f"gemm record: it needs a mapping of dataflow {family}, it has {found}")
+        there = "none" if mapping is None or not mapping.kernels else f"one of {mapping.dataflow}"
+        raise InputError(f"gemm record: it needs a mapping of dataflow {family}, it has {there}")
     if needed is not None:
         for kernel in mapping.kernels:
             _check_settings(kernel, needed, possible)
@@ -99,13 +90,15 @@ def mapping_of(
 def _check_settings(kernel: KernelMapping, needed: Sequence[Option], possible: Sequence[Option]) -> None:
     where = f"gemm record: kernel {kernel.name}: setting"
     known = {option.name: option for option in (*needed, *possible)}
-    for one in kernel.settings:
-        if one.name not in known:
-            raise InputError(f"{where} {one.name!r}; allowed: {', '.join(known)}{nearest(one.name, list(known))}")
-        if one.value is None:
-            raise InputError(f"{where} {one.name} = None; allowed: {known[one.name].allowed}")
-        known[one.name].check(one.value, where)
-    names = [one.name for one in kernel.settings]
+    for setting in kernel.settings:
+        if setting.name not in known:
+            raise InputError(
+                f"{where} {setting.name!r}; allowed: {', '.join(known)}{nearest(setting.name, list(known))}"
+            )
+        if setting.value is None:
+            raise InputError(f"{where} {setting.name} = None; allowed: {known[setting.name].allowed}")
+        known[setting.name].check(setting.value, where)
+    names = [setting.name for setting in kernel.settings]
     missing = [option.name for option in needed if option.name not in names]
     if missing:
         raise InputError(f"gemm record: kernel {kernel.name} lacks the settings {', '.join(missing)}")
@@ -113,7 +106,7 @@ def _check_settings(kernel: KernelMapping, needed: Sequence[Option], possible: S
 
 def whole(kernel: KernelMapping, name: str) -> int:
     """The value of an integer setting. Raises InputError where the record has none."""
-    value = next((one.value for one in kernel.settings if one.name == name), None)
+    value = next((setting.value for setting in kernel.settings if setting.name == name), None)
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"gemm record: kernel {kernel.name}: setting {name} = {value!r}; allowed: an integer")
     return value

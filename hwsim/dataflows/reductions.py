@@ -20,7 +20,7 @@ Finish = Literal["scale", "exponent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class LineReduction:
     """A kernel: target = finish(the reduction of each row of `source`, or of each column).
 
     matrices: below one another in the source; each column is reduced in each of them, and the target has a row for
@@ -39,21 +39,21 @@ class Reduction:
     matrices: int = 1
 
 
-def lower_reduction(work: Reduction, device: Device) -> Kernel:
+def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     """The kernel that executes `work` on all cores of `device`."""
     vector = vector_of(device)
     memory = device.memories[vector.memory]
     load, store = link_engine(device, "GM", vector.memory), link_engine(device, vector.memory, "GM")
     source, align = work.source, memory.align_bytes
     rows = source.rows // (1 if work.by_rows else work.matrices)
-    kept, across = (rows, source.cols) if work.by_rows else (source.cols, rows)
+    line_count, across = (rows, source.cols) if work.by_rows else (source.cols, rows)
     converts = source.format != work.format
     per_element = 2 * bytes_of(source.format) + converts * bytes_of(work.format)
     per_line = 2 * bytes_of(work.target.format) + bytes_of(work.format)
     capacity = memory.capacity_bytes - 6 * align
     # A part of each line at a time, where whole lines of one block do not fit.
     part = min(across, (capacity - per_line) // per_element)
-    block = max(1, min(capacity // (part * per_element + per_line), -(-kept // device.cores)))
+    block = max(1, min(capacity // (part * per_element + per_line), -(-line_count // device.cores)))
 
     def size(elements: int, format: str) -> int:
         return -(-elements * bytes_of(format) // align) * align
@@ -65,24 +65,24 @@ def lower_reduction(work: Reduction, device: Device) -> Kernel:
     if converts:
         kernel.buffer("converted", vector.memory, 1, size(block * part, work.format))
 
-    def lines(stream: StreamBuilder, one: Span, matrix: Affine) -> None:
+    def lines(stream: StreamBuilder, span: Span, matrix: Affine) -> None:
         """Emit the reduction of a block of lines of one matrix."""
         ops = VectorOps(stream, vector.engine)
-        shape = (one.size, 1) if work.by_rows else (1, one.size)
+        shape = (span.size, 1) if work.by_rows else (1, span.size)
         total = LocalTile("total", *shape, work.format)
         ops.op("fill", total, scalar=0.0)
         for two in stream.blocks("part", across, part):
-            row, col = (one, two) if work.by_rows else (two, one)
+            row, col = (span, two) if work.by_rows else (two, span)
             tile = (row.size, col.size)
             place = GlobalTile(source.name, row.start + matrix * rows, col.start, *tile)
             stream.emit(load, "copy", ring.tile("push", *tile, source.format), [place], [ring.free], [ring.full])
             stream.pushed(ring)
-            given = ring.tile("pop", *tile, source.format)
+            lines_read = ring.tile("pop", *tile, source.format)
             ops.wait(ring.full)
             if converts:
-                ops.op("cast", LocalTile("converted", *tile, work.format), given)
-                given = LocalTile("converted", *tile, work.format)
-            ops.op(work.opcode, total, given, total)
+                ops.op("cast", LocalTile("converted", *tile, work.format), lines_read)
+                lines_read = LocalTile("converted", *tile, work.format)
+            ops.op(work.opcode, total, lines_read, total)
             ops.signal(ring.free)
             stream.popped(ring)
         result = out.tile("push", *shape, work.target.format)
@@ -93,18 +93,18 @@ def lower_reduction(work: Reduction, device: Device) -> Kernel:
             ops.op("scale", result, total, scalar=work.factor)
         ops.signal(out.full)
         stream.pushed(out)
-        at = (one.start, Affine()) if work.by_rows else (matrix, one.start)
+        at = (span.start, Affine()) if work.by_rows else (matrix, span.start)
         pop = out.tile("pop", *shape, work.target.format)
         stream.emit(store, "copy", GlobalTile(work.target.name, *at, *shape), [pop], [out.full], [out.free])
         stream.popped(out)
 
-    for share in distribute(kept, block, device.cores):
+    for share in distribute(line_count, block, device.cores):
         stream = StreamBuilder("main")
-        for one in blocks_of_share(stream, "lines", share, block, device.cores):
+        for span_of_share in blocks_of_share(stream, "lines", share, block, device.cores):
             if work.by_rows or work.matrices == 1:
-                lines(stream, one, Affine())
+                lines(stream, span_of_share, Affine())
                 continue
             with stream.loop("matrix", work.matrices) as (_, matrix):
-                lines(stream, one, matrix)
+                lines(stream, span_of_share, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()

@@ -42,8 +42,8 @@ class OwnFamily:
     def load(self) -> Dataflow:
         """Import the dataflow."""
         module, _, name = self.where.partition(":")
-        found: Dataflow = getattr(import_module(module), name)
-        return found
+        flow: Dataflow = getattr(import_module(module), name)
+        return flow
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -101,15 +101,15 @@ class Dataflows(Mapping[str, Dataflow]):
 
     def options(self) -> dict[str, tuple[Option, ...]]:
         """The options of each dataflow by family, without importing any."""
-        own = {name: family.options for name, family in OWN.items()}
+        shipped = {name: family.options for name, family in OWN.items()}
         tiled = {name: PAIRED if family.pairs else TILED for name, family in families.known().items()}
-        return own | tiled | {name: flow.options for name, flow in self._registered.items() if name not in tiled}
+        return shipped | tiled | {name: flow.options for name, flow in self._registered.items() if name not in tiled}
 
 
 @cache
 def dataflows() -> Dataflows:
     """All dataflows by family; a broken plug-in causes a warning and is left out."""
-    found: dict[str, Dataflow] = {}
+    registered: dict[str, Dataflow] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if point.name in OWN or point.name in families.shipped():
             continue
@@ -117,10 +117,10 @@ def dataflows() -> Dataflows:
             flow = point.load()
             if not isinstance(flow, Dataflow):
                 raise TypeError(f"gives {type(flow).__name__}; needs a hwsim.dataflows.protocol.Dataflow")
-            found.setdefault(point.name, flow)
+            registered.setdefault(point.name, flow)
         except Exception as error:  # a plug-in may fail in any way
             warnings.warn(f"dataflow plug-in {point.name} ({point.value}) is left out: {error}", stacklevel=2)
-    return Dataflows(found)
+    return Dataflows(registered)
 
 
 def dataflow(device: Device) -> Dataflow:

@@ -93,7 +93,8 @@ class TileShare:
 class WorkTile:
     """One tile of C to compute (or one of a loop's): first element within its matrix, sizes, matrix of the batch, K.
 
-    share: where other CTAs compute parts of the same sum.
+    share: where other CTAs compute parts of the same sum. runs: (start, length) of the runs of K that are one K here,
+    in order; none: K is in one. adds: a sum that another plan's kernel has left is added.
     """
 
     row: Affine
@@ -108,20 +109,22 @@ class WorkTile:
     across: int  # tiles of one row, and of one column, that cores are at together
     along: int
     share: TileShare | None = None
+    runs: tuple[tuple[int, int], ...] = ()
+    adds: bool = False
 
 
 def slices_of(lengths: Sequence[int]) -> list[Slices]:
     """Slices of K, grouped into runs of equal length."""
-    found: list[Slices] = []
+    groups: list[Slices] = []
     start = 0
     for i, length in enumerate(lengths):
-        last = found[-1] if found else None
+        last = groups[-1] if groups else None
         if last is not None and last.length == length:
-            found[-1] = Slices(last.first, last.count + 1, last.start, length)
+            groups[-1] = Slices(last.first, last.count + 1, last.start, length)
         else:
-            found.append(Slices(i, 1, start, length))
+            groups.append(Slices(i, 1, start, length))
         start += length
-    return found
+    return groups
 
 
 def band_of(cores: int, tile_m: int, tile_n: int, cols: int) -> int:
@@ -168,12 +171,12 @@ def tile_grids(
         (whole_cols * tile_n, 1 if rest_n else 0, rest_n, 1),
     ]
     order = product(along_m, along_n) if wide >= banded else ((x, y) for y, x in product(along_n, along_m))
-    found: list[TileGrid] = []
+    grids: list[TileGrid] = []
     first = 0
     for part, ((row, rows, size_m, beside), (col, cols, size_n, width)) in product(slices, order):
         if rows and cols:
             depth = batch * part.count
-            found.append(
+            grids.append(
                 TileGrid(
                     first=first,
                     depth=depth,
@@ -188,13 +191,13 @@ def tile_grids(
                     slices=part,
                 )
             )
-            first += found[-1].tiles
-    return found
+            first += grids[-1].tiles
+    return grids
 
 
 def tile_grids_at(grids: Sequence[TileGrid], row: int, col: int, first: int) -> list[TileGrid]:
     """The grids moved to other places of C, numbered on from `first`."""
-    return [replace(one, first=one.first + first, row=one.row + row, col=one.col + col) for one in grids]
+    return [replace(grid, first=grid.first + first, row=grid.row + row, col=grid.col + col) for grid in grids]
 
 
 def distribute(grids: Sequence[TileGrid], cores: int) -> list[CoreWaves]:
@@ -211,14 +214,14 @@ def distribute(grids: Sequence[TileGrid], cores: int) -> list[CoreWaves]:
 
     # The counts change only at the cores that take a grid's first tile, and the first after its last.
     edges = sorted({0, *(x % cores for grid in grids for x in (grid.first, grid.first + grid.tiles))})
-    found: list[CoreWaves] = []
+    groups: list[CoreWaves] = []
     for start, stop in pairwise([*edges, cores]):
         counts = waves(start)
-        if found and found[-1].first + found[-1].count == start and found[-1].waves == counts:
-            found[-1] = CoreWaves(found[-1].first, stop - found[-1].first, counts)
+        if groups and groups[-1].first + groups[-1].count == start and groups[-1].waves == counts:
+            groups[-1] = CoreWaves(groups[-1].first, stop - groups[-1].first, counts)
         elif any(counts):
-            found.append(CoreWaves(start, stop - start, counts))
-    return found
+            groups.append(CoreWaves(start, stop - start, counts))
+    return groups
 
 
 def places(

@@ -19,6 +19,7 @@ from hwsim.formats import Exact, Format, array_dtype, array_of, code_dtype, code
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worker_count
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
@@ -56,17 +57,14 @@ def mma(
             "c": (codes_c, (model.m, model.n)),
         },
     )
-    codes_a, codes_b, codes_c = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (codes_a, codes_b, codes_c))
     scales = _scales(name, model, scale_a, scale_b)
-    if scales is not None:
+    operands = DotOperands(codes_a, codes_b, codes_c, *scales, scale_d)
+    if scales[0] is not None:
         blocks = model.k // (model.scale_block or 1)
         shapes = {"scale_a": (scales[0], (model.m, blocks)), "scale_b": (scales[1], (blocks, model.n))}
         _leading(name, shapes, lead)
-        scales = (
-            np.broadcast_to(scales[0], (*lead, model.m, blocks)),
-            np.broadcast_to(scales[1], (*lead, blocks, model.n)),
-        )
-    d = _compute(name, model, spec, (codes_a, codes_b, codes_c), scales, scale_d, backend)
+    operands = _over(lead, operands)
+    d = _compute(name, model, spec, operands, backend)
     return array_of(d, format_of(spec.d)) if typed else d
 
 
@@ -98,7 +96,7 @@ def dot(
     lead = _broadcast(name, codes_a.shape[:-1], codes_b.shape[:-1], codes_c.shape)
     row, column = (_padded(np.broadcast_to(x, (*lead, x.shape[-1])), model.k) for x in (codes_a, codes_b))
     scales = _scales(name, model, scale_a, scale_b)
-    if scales is not None:
+    if scales[0] is not None:
         blocks = model.k // (model.scale_block or 1)
         for which, scale in zip(("scale_a", "scale_b"), scales, strict=True):
             if not scale.ndim or scale.shape[-1] != blocks:
@@ -106,10 +104,9 @@ def dot(
                     f"{name}: {which} (..., {blocks}) is needed, one per {model.scale_block} of k; got {scale.shape}"
                 )
         _broadcast(name, lead, *(scale.shape[:-1] for scale in scales))
-        scales_of_a, scales_of_b = (np.broadcast_to(scale, (*lead, blocks)) for scale in scales)
-        scales = scales_of_a[..., None, :], scales_of_b[..., :, None]
-    operands = (row[..., None, :], column[..., :, None], np.broadcast_to(codes_c, lead)[..., None, None])
-    d: npt.NDArray[Any] = _compute(name, model, spec, operands, scales, scale_d, backend)[..., 0, 0]
+        scales = scales[0][..., None, :], scales[1][..., :, None]
+    operands = DotOperands(row[..., None, :], column[..., :, None], codes_c[..., None, None], *scales, scale_d)
+    d: npt.NDArray[Any] = _compute(name, model, spec, _over(lead, operands), backend)[..., 0, 0]
     return array_of(d, format_of(spec.d)) if typed else d
 
 
@@ -140,18 +137,15 @@ def _scaled_code(code: int, fmt: Format, scale_d: int, rule: str) -> int:
     return round_to(fmt, lower, "RZ" if rule == "RZ" else "RNE")
 
 
-def _compute(
-    name: str,
-    model: InstructionModel,
-    spec: DotSpec,
-    operands: tuple[Codes, Codes, Codes],
-    scales: tuple[Codes, Codes] | None,
-    scale_d: int,
-    backend: Backend,
-) -> Codes:
+def _over(lead: tuple[int, ...], operands: DotOperands) -> DotOperands:
+    """The operands with these leading dimensions."""
+    arrays = [None if x is None else np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in operands[:-1]]
+    return DotOperands(*arrays)._replace(scale_d=operands.scale_d)
+
+
+def _compute(name: str, model: InstructionModel, spec: DotSpec, operands: DotOperands, backend: Backend) -> Codes:
     """Codes of the result; all arrays have the same leading dimensions."""
-    a, b, c = operands
-    left = None
+    c, scale_d, left = operands.c, operands.scale_d, None
     if isinstance(scale_d, bool) or not isinstance(scale_d, int | np.integer) or scale_d < 0:
         raise InputError(f"{name}: scale_d = {scale_d!r}; allowed: an integer of at least 0")
     if scale_d:
@@ -159,27 +153,24 @@ def _compute(
             allowed = f"0 to {model.scale_input_d}" if model.scale_input_d else "0; it does not scale its accumulator"
             raise InputError(f"{name}: scale_d = {scale_d}; allowed: {allowed}")
         c, left = scaled_accumulator(c, format_of(spec.c), int(scale_d), model.scale_input_d_rule)
+    operands = operands._replace(c=c, scale_d=0)
     if backend.takes(spec):
-        threads = worker_count() if c.size * a.shape[-1] >= THREADED else 1
-        scale_a, scale_b = scales or (None, None)
-        d = backend.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, threads=threads)
+        threads = worker_count() if c.size * operands.a.shape[-1] >= THREADED else 1
+        d = backend.gemm(spec, operands, threads=threads)
     else:
-        d = _by_reference(spec, (a, b, c), scales)
+        d = _by_reference(spec, operands)
     if left is not None:
         for place in zip(*np.nonzero(left), strict=True):
             *lead, i, j = place
-            d[place] = reference.dot(
-                spec, a[(*lead, i)].tolist(), b[(*lead, slice(None), j)].tolist(), int(c[place]), scale_d=int(scale_d)
-            )
+            row, column = operands.a[(*lead, i)].tolist(), operands.b[(*lead, slice(None), j)].tolist()
+            d[place] = reference.dot(spec, DotOperands(row, column, int(c[place]), scale_d=int(scale_d)))
     return d
 
 
-def _by_reference(spec: DotSpec, operands: tuple[Codes, Codes, Codes], scales: tuple[Codes, Codes] | None) -> Codes:
-    a, b, c = operands
-    d = np.empty(c.shape, code_dtype(format_of(spec.d)))
-    for at in np.ndindex(c.shape[:-2]):
-        scale_a, scale_b = (None, None) if scales is None else (scales[0][at], scales[1][at])
-        d[at] = reference.gemm(spec, a[at], b[at], c[at], scale_a=scale_a, scale_b=scale_b)
+def _by_reference(spec: DotSpec, operands: DotOperands) -> Codes:
+    d = np.empty(operands.c.shape, code_dtype(format_of(spec.d)))
+    for at in np.ndindex(d.shape[:-2]):
+        d[at] = reference.gemm(spec, DotOperands(*[None if x is None else x[at] for x in operands[:-1]]))
     return d
 
 
@@ -210,12 +201,13 @@ def _codes(name: str, which: str, array: npt.NDArray[Any], fmt: str) -> Codes:
 
 def _scales(
     name: str, model: InstructionModel, scale_a: npt.ArrayLike | None, scale_b: npt.ArrayLike | None
-) -> tuple[Codes, Codes] | None:
+) -> tuple[Any, Any]:
+    """Codes of both scales; None of each where the instruction takes none."""
     fmt = model.scale_format
     if fmt is None:
         if scale_a is not None or scale_b is not None:
             raise InputError(f"{name} takes no scale_a and scale_b")
-        return None
+        return None, None
     if scale_a is None or scale_b is None:
         raise InputError(f"{name} needs scale_a and scale_b: {fmt}, one per {model.scale_block} of k")
     left, right = (given_array(f"{name}: {which}", x) for which, x in (("scale_a", scale_a), ("scale_b", scale_b)))

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.gemm import refusals
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.evaluate.product_instructions import ProductInstruction, ProductInstructions
     from hwsim.gemm.plan import Stage, Term
+    from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Run
 
 Codes = NDArray[Any]
@@ -112,11 +115,9 @@ class Chains:
             sums = total[index]
             self.backend.promote(
                 spec,
-                left[index],
-                right[index],
+                DotOperands(left[index], right[index], scale_d=0 if divide is None else divide),
                 sums,
                 length=length,
-                divide=divide,
                 threads=threads,
                 **specials._asdict(),
             )
@@ -240,14 +241,15 @@ class _Accumulator:
         return self.value
 
     def add(self, instruction: ProductInstruction, x: Codes, y: Codes, divide: Codes | None = None) -> None:
-        """Chain the products of x and y onto the value; divide: as of `Backend.gemm`."""
+        """Chain the products of x and y onto the value; divide: exponents for each step, in place of the scale."""
         spec = instruction.continued if self.is_own else instruction.spec
-        backend, out = self.backend, self.value if self.is_own else None
-        if self.scale and self.value is not None:
-            rule = instruction.model.scale_input_d_rule
-            self.value = scaled_gemm(
-                spec, x, y, self.value, self.scale, rule, backend=backend, out=out, threads=self.threads
-            )
-        else:
-            self.value = backend.gemm(spec, x, y, self.value, divide=divide, out=out, threads=self.threads)
+        out = self.value if self.is_own else None
+        operands = DotOperands(x, y, self.value, scale_d=self.scale if divide is None else divide)
+        rule = instruction.model.scale_input_d_rule
+        self.value = scaled_gemm(spec, operands, rule, backend=self.backend, out=out, threads=self.threads)
         self.scale, self.is_own = 0, True
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the chains do not compute: scales along K and sparsity."""
+    return refusals.joined(refusals.scales(gemm.problem, refusals.ALONG_K), refusals.sparsity(gemm.problem))

@@ -49,15 +49,15 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
         )
     seen, names = observed(device), instructions.names
     multiple = schedule.slice_multiple or (SLICE_MULTIPLE if seen is None else seen.slice_multiple)
-    given = dataclasses.replace(
+    complete = dataclasses.replace(
         schedule,
         instruction=names[0] if len(names) == 1 else None,
         slice_multiple=multiple,
         promotion_k=schedule.promotion_k or plan.k_group,
     )
-    if given.start == "c" and (len(plan.terms) > 1 or plan.join == "group"):
+    if complete.start == "c" and (len(plan.terms) > 1 or plan.join == "group"):
         raise InputError(f"schedule: start='c' needs a plan with one term; {plan.scheme} has {len(plan.terms)}")
-    return given
+    return complete
 
 
 def first_unit(plan: Plan, schedule: Schedule, device: Device) -> str:
@@ -84,13 +84,13 @@ def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
 
 def nodes_of(expression: Expression) -> list[Expression]:
     """All nodes of an expression, without recursion, because sums of many slices are very deep."""
-    found, left = [], [expression]
+    nodes, left = [], [expression]
     while left:
         node = left.pop()
-        found.append(node)
+        nodes.append(node)
         match node:
             case Sum(one, other):
                 left += [other, one]
             case Scaled(value, _):
                 left.append(value)
-    return found
+    return nodes

@@ -16,10 +16,12 @@ from hwsim.arithmetic.exact_sum import ExactSum
 from hwsim.arithmetic.lanes import Lanes
 from hwsim.errors import InputError
 from hwsim.formats import code_dtype, format_of
+from hwsim.gemm import refusals
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.evaluate.join import Join
+    from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Epilogue
     from hwsim.numerics.units import DotSpec
 
@@ -92,9 +94,7 @@ class EpilogueEvaluator:
     def _whole(self, acc: AnyArray, c: Codes | None, bias: AnyArray | None) -> Codes:
         """Codes of D for integer sums, which wrap at the width of the output format."""
         alpha, beta, fmt = self.epilogue.alpha, self.beta, format_of(self.output)
-        for name, factor in (("alpha", alpha), ("beta", beta)):
-            if not math.isfinite(factor) or factor != int(factor) or abs(factor) >= INT32_LIMIT:
-                raise InputError(f"{name} = {factor:g}; allowed for integer sums: whole numbers below 2^31")
+        check_whole(alpha, beta, bias)
         value = acc.astype(np.int64)
         if alpha != 1:
             value = value * int(alpha)
@@ -102,13 +102,22 @@ class EpilogueEvaluator:
             assert c is not None
             value = value + c.view(fmt.dtype_name).astype(np.int64) * int(beta)
         if bias is not None:
-            wrong = ~((bias == np.rint(bias)) & (bias >= -INT64_LIMIT) & (bias < INT64_LIMIT))
-            if wrong.any():
-                raise InputError(
-                    f"bias has {bias[wrong].flat[0]}; allowed for integer sums: whole numbers from -2^63 to 2^63 - 1"
-                )
             value = value + bias.astype(np.int64)
         return value.astype(fmt.dtype_name, copy=False).view(code_dtype(fmt))
+
+
+def check_whole(alpha: float, beta: float, bias: AnyArray | None) -> None:
+    """Raise InputError for numbers of an epilogue that integer sums do not take."""
+    for name, factor in (("alpha", alpha), ("beta", beta)):
+        if not math.isfinite(factor) or factor != int(factor) or abs(factor) >= INT32_LIMIT:
+            raise InputError(f"{name} = {factor:g}; allowed for integer sums: whole numbers below 2^31")
+    if bias is None:
+        return
+    wrong = ~((bias == np.rint(bias)) & (bias >= -INT64_LIMIT) & (bias < INT64_LIMIT))
+    if wrong.any():
+        raise InputError(
+            f"bias has {bias[wrong].flat[0]}; allowed for integer sums: whole numbers from -2^63 to 2^63 - 1"
+        )
 
 
 def narrowed(lanes: Lanes, values: AnyArray, fmt: str) -> AnyArray:
@@ -125,9 +134,14 @@ def to_odd(total: AnyArray, left: AnyArray, right: AnyArray) -> AnyArray:
     result is that of one rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008).
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        own = total - left
-        error = (left - (total - own)) + (right - own)  # exact (Knuth's TwoSum)
+        right_part = total - left
+        error = (left - (total - right_part)) + (right - right_part)  # exact (Knuth's TwoSum)
         is_even = (total.view(f"u{total.dtype.itemsize}") & 1) == 0
         odd = np.nextafter(total, np.copysign(np.inf, error).astype(total.dtype))
     result: AnyArray = np.where(np.isfinite(total) & (error != 0) & is_even, odd, total)
     return result
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the epilogue does not compute: scales of finished sums."""
+    return refusals.scales(gemm.problem, refusals.SUMS)

@@ -39,16 +39,16 @@ class Arithmetic:
     zero: Callable[[], Value]
 
 
-def reduced(node: SumTree, own: Arithmetic) -> Value:
+def reduced(node: SumTree, arithmetic: Arithmetic) -> Value:
     """The value of a written-out sum, all parts of one level at once.
 
     Raises InputError for a reduction of nothing, or an order that does not name each part once.
     """
-    return _values([node], own)[0]
+    return _values([node], arithmetic)[0]
 
 
-def _values(nodes: Sequence[SumTree], own: Arithmetic) -> ValueList:
-    found: ValueList = [None] * len(nodes)
+def _values(nodes: Sequence[SumTree], arithmetic: Arithmetic) -> ValueList:
+    results: ValueList = [None] * len(nodes)
     chains: dict[Hashable, list[int]] = {}
     sums: dict[Hashable, list[int]] = {}
     for index, node in enumerate(nodes):
@@ -57,27 +57,27 @@ def _values(nodes: Sequence[SumTree], own: Arithmetic) -> ValueList:
         else:
             kind = (len(node.parts), node.order, node.start, node.format, node.stored)
             sums.setdefault(kind, []).append(index)
-    for kinds, compute in ((chains, own.values_of), (sums, partial(_reductions, own=own))):
+    for kinds, compute in ((chains, arithmetic.values_of), (sums, partial(_reductions, arithmetic=arithmetic))):
         for members in kinds.values():
             chosen: Any = [nodes[index] for index in members]
             for index, value in zip(members, compute(chosen), strict=True):
-                found[index] = value
-    return found
+                results[index] = value
+    return results
 
 
-def _reductions(nodes: Sequence[Reduction], own: Arithmetic) -> ValueList:
+def _reductions(nodes: Sequence[Reduction], arithmetic: Arithmetic) -> ValueList:
     """Reductions of equally many parts in one order and in the same formats; their sums in the accumulator's type."""
     count, order, fmt = len(nodes[0].parts), nodes[0].order, nodes[0].format
     if not count:
         raise InputError("schedule: a reduction has no parts; give at least one")
-    all_parts = own.stored(_values([part for node in nodes for part in node.parts], own), nodes[0].stored)
+    all_parts = arithmetic.stored(_values([part for node in nodes for part in node.parts], arithmetic), nodes[0].stored)
     parts = _ordered([all_parts[index::count] for index in range(count)], order)
 
     def add(left: ValueList, right: ValueList) -> ValueList:
-        return own.add(left, right, fmt)
+        return arithmetic.add(left, right, fmt)
 
     if nodes[0].start == "zero":
-        parts = [add([own.zero() for _ in nodes], parts[0]), *parts[1:]]
+        parts = [add([arithmetic.zero() for _ in nodes], parts[0]), *parts[1:]]
     if order in ("pairwise", "halving"):
         return _tree(parts, add, _neighbours if order == "pairwise" else _halves)
     total = parts[0]
@@ -159,10 +159,10 @@ def gathered(
         at += stop - start
     if not spans:
         return [x[:, :0] for x in a], [x[:0] for x in b], places
-    own = np.concatenate([np.arange(start, stop) for start, stop in spans])
-    index = own + np.array([chain.ranges[0].start for chain in chains])[:, None] - chains[0].ranges[0].start
+    positions = np.concatenate([np.arange(start, stop) for start, stop in spans])
+    index = positions + np.array([chain.ranges[0].start for chain in chains])[:, None] - chains[0].ranges[0].start
     left = [x[:, index].swapaxes(0, 1).reshape(len(chains) * x.shape[0], -1) for x in a]
-    right = [x[index].swapaxes(0, 1).reshape(len(own), -1) for x in b]
+    right = [x[index].swapaxes(0, 1).reshape(len(positions), -1) for x in b]
     return left, right, places
 
 

@@ -47,8 +47,8 @@ class Join(Protocol):
     def zeros(self, shape: tuple[int, ...]) -> Value:
         """An array of sums that start at +0."""
 
-    def add(self, left: Value, right: Value, *, own: bool = False, threads: int = 1) -> Value:
-        """The sum left + right. own: left may be overwritten."""
+    def add(self, left: Value, right: Value, *, in_place: bool = False, threads: int = 1) -> Value:
+        """The sum left + right. in_place: left may be overwritten."""
 
     def addition_specials(self, spec: DotSpec) -> AdditionSpecials | None:
         """Parameters with which a backend does this arithmetic's additions beside a unit; None where it cannot."""
@@ -134,8 +134,8 @@ class FloatJoin(_Base):
     def zeros(self, shape: tuple[int, ...]) -> AnyArray:
         return self.backend.zeros(shape, self.dtype)
 
-    def add(self, left: AnyArray, right: AnyArray, *, own: bool = False, threads: int = 1) -> AnyArray:
-        return self.lanes.add(left, right, out=left if own else None, threads=threads)
+    def add(self, left: AnyArray, right: AnyArray, *, in_place: bool = False, threads: int = 1) -> AnyArray:
+        return self.lanes.add(left, right, out=left if in_place else None, threads=threads)
 
     def scaled(self, value: AnyArray, exponent: int) -> AnyArray:
         if abs(exponent) <= PLAIN_EXPONENT:
@@ -167,8 +167,8 @@ class IntegerJoin(_Base):
     def zeros(self, shape: tuple[int, ...]) -> AnyArray:
         return self.backend.zeros(shape, self.dtype)
 
-    def add(self, left: AnyArray, right: AnyArray, *, own: bool = False, threads: int = 1) -> AnyArray:
-        total: AnyArray = np.add(left, right, out=left if own else None)
+    def add(self, left: AnyArray, right: AnyArray, *, in_place: bool = False, threads: int = 1) -> AnyArray:
+        total: AnyArray = np.add(left, right, out=left if in_place else None)
         return total
 
     def scaled(self, value: AnyArray, exponent: int) -> AnyArray:
@@ -195,7 +195,7 @@ class ExactJoin(_Base):
     def zeros(self, shape: tuple[int, ...]) -> ExactSum:
         return ExactSum({0: self.backend.zeros(shape, np.int64)})
 
-    def add(self, left: ExactSum, right: ExactSum, *, own: bool = False, threads: int = 1) -> ExactSum:
+    def add(self, left: ExactSum, right: ExactSum, *, in_place: bool = False, threads: int = 1) -> ExactSum:
         return left.plus(right)
 
     def scaled(self, value: ExactSum, exponent: int) -> ExactSum:

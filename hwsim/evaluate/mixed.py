@@ -43,11 +43,11 @@ def types_of(
     zeros fit; NaN and infinity never.
     """
     if values.ndim > 2:
-        parts = [types_of(one, block, ranges, zeros_fit) for one in values.reshape(-1, *values.shape[-2:])]
+        parts = [types_of(matrix, block, ranges, zeros_fit) for matrix in values.reshape(-1, *values.shape[-2:])]
         return np.stack(parts).reshape(*values.shape[:-2], *parts[0].shape)
     rows, columns = values.shape
     starts = np.arange(0, columns, block[1])
-    found = []
+    type_rows = []
     with np.errstate(invalid="ignore"):  # signalling NaNs
         for row in range(0, rows, block[0]):
             part = np.abs(values[row : row + block[0]])
@@ -55,8 +55,8 @@ def types_of(
             part = np.where(part == 0, np.inf, part) if zeros_fit else part
             least = np.minimum.reduceat(part.min(axis=0), starts).astype(np.float64)
             fits = [(least >= low) & (largest <= high) for low, high in ranges]  # not met by NaN
-            found.append(np.select(fits, range(len(ranges)), len(ranges)))
-    return np.stack(found).astype(np.int8)
+            type_rows.append(np.select(fits, range(len(ranges)), len(ranges)))
+    return np.stack(type_rows).astype(np.int8)
 
 
 def count_block_products(a: AnyArray, b: AnyArray, plans: int) -> BlockCounts:
@@ -75,6 +75,17 @@ def types_of_operands(mixed: Mixed, a: Operand, b: Operand, backend: Backend = C
     left, right = (backend.to_host(x.fp32(backend).array) for x in (a, b))
     blocks = types_of(left, (m, k), mixed.ranges, mixed.zeros_fit)
     return blocks, types_of(right, (k, n), mixed.ranges, mixed.zeros_fit)
+
+
+def with_equal_stacks(a: AnyArray, b: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """The plans of blocks of A and B, each for every matrix of the product's stack."""
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return np.broadcast_to(a, (*lead, *a.shape[-2:])), np.broadcast_to(b, (*lead, *b.shape[-2:]))
+
+
+def written_types(types: AnyArray) -> tuple[str, ...]:
+    """The plans of an operand's blocks as a record holds them (`Mixed.a_types`)."""
+    return tuple("".join(map(str, line)) for line in types.reshape(-1, types.shape[-1]).tolist())
 
 
 # --- bits ------------------------------------------------------------------------------------------------------------
@@ -136,19 +147,19 @@ class _PlanProducts:
     def pieces(self) -> tuple[Pieces, Pieces]:
         """The pieces of A and B."""
         if self._pieces is None:
-            own = instruction(self.chip, self.unit).operand_rounding
+            word_rounding = instruction(self.chip, self.unit).operand_rounding
             vector = VectorUnit(self.chip.vector, self.backend, gives_all_ones(self.spec))
             a, b = (
                 pieces_of(
-                    given,
+                    operand,
                     self.plan,
                     side,
                     self.chip,
-                    word_rounding=own,
+                    word_rounding=word_rounding,
                     vector=vector,
                     threads=self.threads,
                 )
-                for given, side in zip(self.operands, SIDES, strict=True)
+                for operand, side in zip(self.operands, SIDES, strict=True)
             )
             self._pieces = a, b
         return self._pieces
@@ -167,8 +178,8 @@ class _PlanProducts:
                 Pieces(tuple(_some(x, rows, depth) for x in a.codes)),
                 Pieces(tuple(_some(x, depth, columns) for x in b.codes)),
             )
-        own = self.plan, self.schedule, self.chip
-        return evaluate(*own, a, b, threads=self.threads, progress=progress, backend=self.backend)
+        fixed = self.plan, self.schedule, self.chip
+        return evaluate(*fixed, a, b, threads=self.threads, progress=progress, backend=self.backend)
 
 
 def _some(codes: AnyArray, rows: AnyArray | None, columns: AnyArray | None) -> AnyArray:
@@ -181,8 +192,8 @@ def _some(codes: AnyArray, rows: AnyArray | None, columns: AnyArray | None) -> A
 
 def _elements(blocks: AnyArray, size: int, limit: int) -> AnyArray:
     """Indices of the elements in these blocks."""
-    found: AnyArray = (blocks[:, None] * size + np.arange(min(size, limit))).ravel()
-    return found[found < limit]
+    indices: AnyArray = (blocks[:, None] * size + np.arange(min(size, limit))).ravel()
+    return indices[indices < limit]
 
 
 def _regions(a: AnyArray, b: AnyArray) -> Iterator[tuple[AnyArray, AnyArray, AnyArray]]:

@@ -46,10 +46,10 @@ def bytes_needed(
     """
     (m, n, k), plan = sizes, gemm.single
     copies, splitting = 0, 0
-    for count, given, pieces in zip((m * k, k * n), formats, (plan.a_pieces, plan.b_pieces), strict=True):
-        if own := _copied_bytes(given, pieces, plan, are_words_rounded):
-            copies += count * own
-            splitting = max(splitting, count * _splitting_bytes(given, pieces, plan))
+    for count, fmt, pieces in zip((m * k, k * n), formats, (plan.a_pieces, plan.b_pieces), strict=True):
+        if copied := _copied_bytes(fmt, pieces, plan, are_words_rounded):
+            copies += count * copied
+            splitting = max(splitting, count * _splitting_bytes(fmt, pieces, plan))
     code = code_dtype(format_of(gemm.output)).itemsize
     schedule, result = gemm.schedule, m * n * code
     orders = [dataclasses.replace(schedule, regions=())]
@@ -58,7 +58,7 @@ def bytes_needed(
         copies += _piece_bytes(plan, m, n, k)
         result += m * n * (1 + 2 * code)
     held = None if makes_values else code
-    block = max(_block_bytes(plan, one, sizes, threads, matrices, held) for one in orders)
+    block = max(_block_bytes(plan, order, sizes, threads, matrices, held) for order in orders)
     return matrices * (copies + max(splitting, block + result))
 
 
@@ -87,17 +87,17 @@ def _piece_bytes(plan: Plan, m: int, n: int, k: int) -> int:
     return sum(count * code_dtype(format_of(piece.format)).itemsize for count, pieces in sides for piece in pieces)
 
 
-def _copied_bytes(given: str, pieces: Sequence[Piece], plan: Plan, are_words_rounded: bool) -> int:
+def _copied_bytes(fmt: str, pieces: Sequence[Piece], plan: Plan, are_words_rounded: bool) -> int:
     """Bytes of an element of an operand beside the operand itself: in the plan's input format, and its pieces."""
-    converted = 0 if given == plan.input_format else code_dtype(format_of(plan.input_format)).itemsize
+    converted = 0 if fmt == plan.input_format else code_dtype(format_of(plan.input_format)).itemsize
     if _is_only(pieces, plan) and pieces[0].format == plan.input_format and not are_words_rounded:
         return converted
     return converted + sum(code_dtype(format_of(piece.format)).itemsize for piece in pieces)
 
 
-def _splitting_bytes(given: str, pieces: Sequence[Piece], plan: Plan) -> int:
+def _splitting_bytes(fmt: str, pieces: Sequence[Piece], plan: Plan) -> int:
     """Bytes of an element that are held while its pieces are made; none where one is rounded from it as it lies."""
-    is_direct = _is_only(pieces, plan) and given in (*ENCODED, pieces[0].format)
+    is_direct = _is_only(pieces, plan) and fmt in (*ENCODED, pieces[0].format)
     return 0 if is_direct else SPLIT_BYTES[plan.split]
 
 

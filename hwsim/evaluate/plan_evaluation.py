@@ -106,7 +106,7 @@ def plan_evaluation(plan: Plan, schedule: Schedule, device: Device, backend: Bac
     from_c = schedule.start == "c" and has_c
     is_in_turn = schedule.merge_into == "output" and len(plan.terms) > 1 and plan.join != "group"
     calls = sequential_form(plan.combine) if is_in_turn else None
-    made = PlanEvaluation(
+    evaluation = PlanEvaluation(
         plan=plan,
         products=plan.products,
         schedule=schedule,
@@ -124,28 +124,30 @@ def plan_evaluation(plan: Plan, schedule: Schedule, device: Device, backend: Bac
         extra=tuple(node for node in nodes_of(plan.combine) if isinstance(node, OperandSum | Depth)),
         calls=None if calls is None else tuple(calls),
     )
-    _check(made)
-    return made
+    _check(evaluation)
+    return evaluation
 
 
-def _check(made: PlanEvaluation) -> None:
+def _check(evaluation: PlanEvaluation) -> None:
     """Raise UnsupportedError for a schedule or an output that the plan's arithmetic does not have."""
-    plan, schedule, output = made.plan, made.schedule, format_of(made.output)
+    plan, schedule, output = evaluation.plan, evaluation.schedule, format_of(evaluation.output)
     if plan.arithmetic == "exact" and (output.is_integer or not output.signed):
-        raise UnsupportedError(f"exact sums are rounded to signed float formats; the output is {made.output}")
-    if not made.is_float and (schedule.partial_format or schedule.merge_format):
+        raise UnsupportedError(f"exact sums are rounded to signed float formats; the output is {evaluation.output}")
+    if not evaluation.is_float and (schedule.partial_format or schedule.merge_format):
         raise UnsupportedError(
             f"schedule: the {plan.arithmetic} sums of slices are merged as such; leave the formats out"
         )
-    if schedule.sum is not None and (plan.join != "end" or made.from_c):
+    if schedule.sum is not None and (plan.join != "end" or evaluation.from_c):
         raise UnsupportedError(
             f"schedule: a written-out sum is for products that join at their end and start from zero; "
             f"{plan.scheme} joins groups, or C is in the accumulator"
         )
     if schedule.merge_into == "output" and (
-        not made.is_float or (made.patch is not None and made.calls is None) or made.output != made.spec.d
+        not evaluation.is_float
+        or (evaluation.patch is not None and evaluation.calls is None)
+        or evaluation.output != evaluation.spec.d
     ):
         raise UnsupportedError(
             f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding or patches; the "
-            f"unit gives {made.spec.d}, the output is {made.output}"
+            f"unit gives {evaluation.spec.d}, the output is {evaluation.output}"
         )

@@ -18,12 +18,14 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate import chains, epilogue, split
 from hwsim.evaluate.block_sizes import block_at_once, sums_at_once, takes_stacks
 from hwsim.evaluate.evaluator import apply_epilogue, evaluate, evaluate_plan
 from hwsim.evaluate.mixed import evaluate_mixed
 from hwsim.evaluate.plan_evaluation import PlanEvaluation, plan_evaluation
 from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import Mixed
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
@@ -46,7 +48,13 @@ class Evaluator:
     """Computes the bits of one record on its device, by a backend. It keeps no operand data."""
 
     def __init__(self, gemm: Gemm, device: Device, backend: Backend = CPU) -> None:
-        """plan: of a mixture the most general one. products: of its pieces."""
+        """plan: of a mixture the most general one. products: of its pieces.
+
+        Raises UnsupportedError for a record that asks for more than its parts compute.
+        """
+        refused = refusals.of_parts((split.refuses, chains.refuses, epilogue.refuses), gemm)
+        if refused:
+            raise UnsupportedError(f"the evaluator computes no {refused}")
         self.gemm, self.device, self.backend = gemm, device, backend
         self.plan: Plan = gemm.single
         self.schedule: Schedule = gemm.schedule
@@ -63,10 +71,10 @@ class Evaluator:
         return vector, instruction(self.device, name).operand_rounding
 
     def _partition(self, k: int) -> KPartition:
-        found = self._partitions.get(k)
-        if found is None:
-            found = self._partitions[k] = self.schedule.k_partition(k)
-        return found
+        partition = self._partitions.get(k)
+        if partition is None:
+            partition = self._partitions[k] = self.schedule.k_partition(k)
+        return partition
 
     @property
     def by_rows(self) -> bool:
@@ -81,7 +89,7 @@ class Evaluator:
         sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
         left, right = (
             pieces_of(
-                given if is_piece(given, self.plan, side) else given.converted(self.plan.input_format, self.backend),
+                source if is_piece(source, self.plan, side) else source.converted(self.plan.input_format, self.backend),
                 self.plan,
                 side,
                 self.device,
@@ -90,17 +98,17 @@ class Evaluator:
                 vector=vector,
                 threads=threads,
             )
-            for given, side in sides
+            for source, side in sides
         )
         return left, right
 
-    def scaled(self, given: Operand, side: Side, exponent: int, threads: int = 1) -> Operand:
+    def scaled(self, source: Operand, side: Side, exponent: int, threads: int = 1) -> Operand:
         """A finite fp32 operand times 2^exponent, for `product` and `stack`: in the format of its piece, where the plan
         has one and it is the operand rounded, else in fp32.
         """
         rounding = self.schedule.operand_rounding
         return scaled(
-            given,
+            source,
             exponent,
             self.plan,
             side,
@@ -120,16 +128,16 @@ class Evaluator:
             raise InputError(f"C has shape {x.shape}; allowed: {shape}")
         if x.dtype.kind == "u" and x.dtype.itemsize * 8 == max(fmt.bits, 8):
             return operand("C", x, input_format=self.gemm.output).codes
-        given = operand("C", x)
-        if given.format == self.gemm.output:
-            return given.codes
+        addend = operand("C", x)
+        if addend.format == self.gemm.output:
+            return addend.codes
         if fmt.is_integer:
             low, high = -(1 << (fmt.bits - 1)), 1 << (fmt.bits - 1)
             if x.dtype.kind not in "iu" or int(x.min(initial=0)) < low or int(x.max(initial=0)) >= high:
                 raise InputError(f"C has dtype {x.dtype}; allowed: integers that {fmt.name} holds, as the output does")
             return np.ascontiguousarray(x.astype(fmt.dtype_name)).view(f"u{fmt.bits // 8}")
         lanes = Lanes(self.device, dot_spec(self.device, self.gemm.unit), self.backend)
-        on_backend = Operand(self.backend.from_host(given.codes), given.format)
+        on_backend = Operand(self.backend.from_host(addend.codes), addend.format)
         whole = x.dtype.kind in "iu"
         values = self.backend.from_host(x.astype(np.float64)) if whole else on_backend.values(self.backend)
         wide = values.astype(np.float32) if values.dtype == np.float16 else values
@@ -162,6 +170,11 @@ class Evaluator:
             self._evaluations[has_c] = job
         return job
 
+    def has_whole_epilogue(self, has_c: bool) -> bool:
+        """Whether alpha, C and the bias are applied to integers."""
+        job = self._evaluation(has_c)
+        return format_of(job.output).is_integer and job.plan.arithmetic in ("int32", "int64")
+
     @property
     def are_words_rounded(self) -> bool:
         """Whether 32-bit words that are operands already are rounded, as the instruction reads them."""
@@ -172,11 +185,11 @@ class Evaluator:
         if isinstance(self.gemm.plan, Mixed) or self.schedule.regions:
             return True
         kind = c is not None, bias is not None
-        found = self._values.get(kind)
-        if found is None:
+        known = self._values.get(kind)
+        if known is None:
             slices = len(self._partition(self.gemm.problem.k).slices)
-            found = self._values[kind] = self._evaluation(kind[0]).makes_values(slices, bias)
-        return found
+            known = self._values[kind] = self._evaluation(kind[0]).makes_values(slices, bias)
+        return known
 
     def product(
         self,
@@ -206,8 +219,8 @@ class Evaluator:
         codes = evaluate_mixed(
             self.device, self.gemm.plan, *operands, threads=threads, progress=progress, backend=backend
         )
-        own = self.plan, self.schedule, self.device
-        return apply_epilogue(*own, codes, c=c, bias=bias, threads=threads, backend=backend)
+        fixed = self.plan, self.schedule, self.device
+        return apply_epilogue(*fixed, codes, c=c, bias=bias, threads=threads, backend=backend)
 
     def _orders(self) -> tuple[Schedule, list[tuple[Schedule, Range, Range]]]:
         """The order of summation outside of all regions, and that of each with its rows and columns."""
@@ -326,11 +339,11 @@ def _within(index: AnyArray, part: Range) -> AnyArray:
     return np.nonzero(inside)[0]
 
 
-def subset(given: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
+def subset(source: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
     """Some rows, or some columns, of an operand. Raises InputError for indices out of range."""
-    codes = given.codes
+    codes = source.codes
     if rows is not None:
         codes = codes[..., selected_indices("rows", rows, codes.shape[-2]), :]
     if cols is not None:
         codes = codes[..., selected_indices("cols", cols, codes.shape[-1])]
-    return Operand(codes, given.format)
+    return Operand(codes, source.format)

@@ -55,7 +55,7 @@ class ProductInstructions:
     @property
     def names(self) -> list[str]:
         """Names of the instructions, starting with that of the first product."""
-        return list(dict.fromkeys(one.name for one in self.by_formats.values()))
+        return list(dict.fromkeys(instruction.name for instruction in self.by_formats.values()))
 
     def of(self, product: tuple[int, int]) -> ProductInstruction:
         """The instruction of a product: of piece i of A and piece j of B."""
@@ -70,17 +70,17 @@ class ProductInstructions:
         """The K of one instruction of a term."""
         return self.of(term.products[0]).model.k
 
-    def taken(self, side: Side, given: Pieces, backend: Backend) -> Pieces:
+    def taken(self, side: Side, of_plan: Pieces, backend: Backend) -> Pieces:
         """The pieces in the formats that the instructions take: an instruction asked for may be for wider floats."""
         wide = self.wider[side]
         if not wide:
-            return given
+            return of_plan
         pieces = self.plan.a_pieces if side == "a" else self.plan.b_pieces
         codes = tuple(
             Operand(codes, piece.format).converted(wide.get(piece.format, piece.format), backend).codes
-            for codes, piece in zip(given.codes, pieces, strict=True)
+            for codes, piece in zip(of_plan.codes, pieces, strict=True)
         )
-        return dataclasses.replace(given, codes=codes)
+        return dataclasses.replace(of_plan, codes=codes)
 
 
 def instructions_of(plan: Plan, device: Device, wanted: str | None = None) -> ProductInstructions:
@@ -100,8 +100,8 @@ def instructions_of(plan: Plan, device: Device, wanted: str | None = None) -> Pr
     wider: dict[Side, Mapping[str, str]] = {
         side: {
             pair[index]: taken
-            for pair, one in by_formats.items()
-            if (taken := (one.spec.a, one.spec.b)[index]) != pair[index]
+            for pair, instruction in by_formats.items()
+            if (taken := (instruction.spec.a, instruction.spec.b)[index]) != pair[index]
         }
         for index, side in enumerate(SIDES)
     }
@@ -129,8 +129,8 @@ def _continued(spec: DotSpec) -> DotSpec:
 def _check(instructions: ProductInstructions, term: Term) -> None:
     scheme = instructions.plan.scheme
     taken = [instructions.of(product) for product in term.products]
-    if len({(one.spec.d, one.model.k) for one in taken}) != 1:
-        names = ", ".join(sorted({one.name for one in taken}))
+    if len({(instruction.spec.d, instruction.model.k) for instruction in taken}) != 1:
+        names = ", ".join(sorted({instruction.name for instruction in taken}))
         raise UnsupportedError(
             f"scheme {scheme}: one accumulator takes the results of instructions with unlike results or K: {names}"
         )

@@ -66,7 +66,7 @@ class RowBlock:
             value = self.joined(self.terms((run,), None), (run,), True)
             if total is None:
                 total = join.zeros(self.shape)
-            total = join.add(total, value, own=True, threads=self.threads)
+            total = join.add(total, value, in_place=True, threads=self.threads)
         return [total]
 
     def joined(
@@ -119,7 +119,9 @@ class RowBlock:
                 done = self.chains.promoted(term, runs, self.a.codes, self.b.codes, total, specials, self.threads)
             if not done:
                 codes = self.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads)
-                total = job.join.add(total, job.join.load(codes, spec, self.threads), own=True, threads=self.threads)
+                total = job.join.add(
+                    total, job.join.load(codes, spec, self.threads), in_place=True, threads=self.threads
+                )
                 start, done = None, 1
             runs = runs[done:]
         return total
@@ -139,15 +141,15 @@ def in_groups(runs: tuple[Run, ...], group: int, by_span: bool = False) -> tuple
                 spans.append((start, stop))
     if len(spans) == 1 or by_span:
         return tuple(((at, min(at + group, stop)),) for start, stop in spans for at in range(start, stop, group))
-    found: list[list[tuple[int, int]]] = []
+    groups: list[list[tuple[int, int]]] = []
     room = 0
     for start, stop in spans:
         while start < stop:
             if not room:
-                found.append([])
+                groups.append([])
                 room = group
             end = min(start + room, stop)
-            found[-1].append((start, end))
+            groups[-1].append((start, end))
             room -= end - start
             start = end
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, groups))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hwsim.backend.arrays import in_c_order
 from hwsim.errors import InputError
 from hwsim.formats import array_of, code_dtype, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit, Specials
 
 if TYPE_CHECKING:
@@ -106,4 +107,5 @@ class SpecialElements:
         dtype = code_dtype(self.patch.format)
         left = in_c_order(self.a[rows]).view(dtype)
         right = in_c_order(self.b[:, columns]).view(dtype)
-        return array_of(self.patch.backend.gemm(self.patch.spec, left, right, threads=threads), self.patch.format)
+        codes = self.patch.backend.gemm(self.patch.spec, DotOperands(left, right), threads=threads)
+        return array_of(codes, self.patch.format)

@@ -17,6 +17,7 @@ from hwsim.backend.arrays import in_c_order
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm import refusals
 from hwsim.host.threads import for_elements
 from hwsim.operands.operand import Operand
 from hwsim.operands.powers import as_they_lie, encoded, times_power
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Piece, Plan, Side
+    from hwsim.gemm.record import Gemm
 
 AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
@@ -67,13 +69,13 @@ class Pieces:
         return Pieces(tuple(in_c_order(x) for x in self.codes), self.exponents, self.source)
 
 
-def as_pieces(given: Pieces | Sequence[AnyArray]) -> Pieces:
+def as_pieces(pieces: Pieces | Sequence[AnyArray]) -> Pieces:
     """Pieces from pieces, or from plain codes."""
-    return given if isinstance(given, Pieces) else Pieces(tuple(given))
+    return pieces if isinstance(pieces, Pieces) else Pieces(tuple(pieces))
 
 
 def pieces_of(
-    given: Operand,
+    operand: Operand,
     plan: Plan,
     side: Side,
     device: Device,
@@ -95,14 +97,14 @@ def pieces_of(
     if rounding is not None and len(pieces) > 1:
         raise InputError(f"schedule: operand_rounding is for plans with one piece; this one has {len(pieces)}")
     is_needed = plan.specials == "fma_chain" or plan.split != "round"
-    source = given if is_needed else None
+    source = operand if is_needed else None
     if plan.split in ("bytes", "signed_bytes"):
-        return Pieces(_bytes(given, pieces, plan.split == "signed_bytes"), None, source)
+        return Pieces(_bytes(operand, pieces, plan.split == "signed_bytes"), None, source)
     vector = vector or VectorUnit(device.vector, CPU)
     if plan.split == "slices":
-        codes, exponents = _slices(given, pieces, side, plan.slice_bits, vector.backend)
+        codes, exponents = _slices(operand, pieces, side, plan.slice_bits, vector.backend)
         return Pieces(codes, exponents, source)
-    return Pieces(_rounded(given, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
+    return Pieces(_rounded(operand, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
 
 
 def _only_piece(plan: Plan, side: Side) -> Piece | None:
@@ -112,16 +114,16 @@ def _only_piece(plan: Plan, side: Side) -> Piece | None:
     return piece if is_only and not piece.scale_exponent and not plan.clamp else None
 
 
-def is_piece(given: Operand, plan: Plan, side: Side) -> bool:
+def is_piece(operand: Operand, plan: Plan, side: Side) -> bool:
     """Whether an operand is its only piece already, as `scaled` gives it. Others in that format are converted: their
     infinities and NaNs are the conversion's.
     """
-    piece = _only_piece(plan, side) if given.is_piece else None
-    return piece is not None and piece.format == given.format
+    piece = _only_piece(plan, side) if operand.is_piece else None
+    return piece is not None and piece.format == operand.format
 
 
 def scaled(
-    given: Operand,
+    operand: Operand,
     exponent: int,
     plan: Plan,
     side: Side,
@@ -136,16 +138,18 @@ def scaled(
     """
     piece = _only_piece(plan, side)
     if piece is None or not format_of("fp32").holds(format_of(piece.format)):
-        values = times_power(given.array, exponent, threads=threads, backend=backend)
+        values = times_power(operand.array, exponent, threads=threads, backend=backend)
         return Operand(values.view(np.uint32), "fp32")
     overflow = piece.overflow or ("saturate" if saturates(device.vector) else "ieee")
     fmt = format_of(piece.format)
-    codes = encoded(given.array, exponent, fmt, rounding or piece.rounding, overflow, threads=threads, backend=backend)
+    codes = encoded(
+        operand.array, exponent, fmt, rounding or piece.rounding, overflow, threads=threads, backend=backend
+    )
     return Operand(codes, piece.format, is_piece=True)
 
 
 def _rounded(
-    given: Operand,
+    operand: Operand,
     pieces: Sequence[Piece],
     clamp: bool,
     vector: VectorUnit,
@@ -153,45 +157,45 @@ def _rounded(
     word_rounding: str | None,
     threads: int,
 ) -> tuple[AnyArray, ...]:
-    backend, threads = vector.backend, for_elements(threads, given.codes.size)
+    backend, threads = vector.backend, for_elements(threads, operand.codes.size)
     only = pieces[0]
     fmt = format_of(only.format)
     if len(pieces) == 1 and not only.scale_exponent and not clamp:
-        if given.format == only.format:
+        if operand.format == only.format:
             if word_rounding is None:
-                return (given.codes,)
-            return (backend.encode(given.codes.view(np.float32), fmt, word_rounding, threads=threads),)
-        values, overflow = _floats(given, backend), only.overflow or vector.overflow
+                return (operand.codes,)
+            return (backend.encode(operand.codes.view(np.float32), fmt, word_rounding, threads=threads),)
+        values, overflow = _floats(operand, backend), only.overflow or vector.overflow
         if only.format == "fp64":
             return (widened(vector.settled(values)),)
         given_rows, is_by_columns = as_they_lie(values)
         codes = backend.encode(given_rows, fmt, rounding or only.rounding, overflow, nan=vector.nan, threads=threads)
         return (codes.swapaxes(-1, -2) if is_by_columns else codes,)
     steps = [(format_of(x.format), rounding or x.rounding, x.scale_exponent, x.overflow) for x in pieces]
-    values = _floats(given, backend)
+    values = _floats(operand, backend)
     return tuple(backend.split(values, steps, overflow=vector.overflow, nan=vector.nan, clamp=clamp, threads=threads))
 
 
-def _floats(given: Operand, backend: Backend) -> AnyArray:
+def _floats(operand: Operand, backend: Backend) -> AnyArray:
     """The values as fp32, or fp64 for an fp64 operand."""
-    return given.array if given.format == "fp64" else given.fp32(backend).array
+    return operand.array if operand.format == "fp64" else operand.fp32(backend).array
 
 
-def _bytes(given: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[AnyArray, ...]:
+def _bytes(operand: Operand, pieces: Sequence[Piece], is_signed: bool) -> tuple[AnyArray, ...]:
     """The (high byte, low byte) pieces of int16. is_signed: the low byte is a signed number."""
-    if given.format != "int16" or len(pieces) != 2:
-        raise UnsupportedError(f"a split into bytes is for int16 and two pieces; got {given.format}, {len(pieces)}")
-    high, low = given.codes >> np.uint16(8), given.codes & np.uint16(0xFF)
+    if operand.format != "int16" or len(pieces) != 2:
+        raise UnsupportedError(f"a split into bytes is for int16 and two pieces; got {operand.format}, {len(pieces)}")
+    high, low = operand.codes >> np.uint16(8), operand.codes & np.uint16(0xFF)
     if is_signed:
         code = low.astype(np.uint8)
-        return ((given.codes.astype(np.int32) - code.view(np.int8)) >> 8).astype(np.uint8), code
+        return ((operand.codes.astype(np.int32) - code.view(np.int8)) >> 8).astype(np.uint8), code
     if pieces[1].format == "int8":
         low = low - np.uint16(BYTE_BIAS)  # the low 8 bits are those of the difference
     return high.astype(np.uint8), low.astype(np.uint8)
 
 
 def _slices(
-    given: Operand, pieces: Sequence[Piece], side: Side, bits: int, backend: Backend
+    operand: Operand, pieces: Sequence[Piece], side: Side, bits: int, backend: Backend
 ) -> tuple[tuple[AnyArray, ...], AnyArray]:
     """Slices of `bits` bits, and the exponent of each row (side a) or column; infinities and NaNs count as 0.
 
@@ -199,7 +203,7 @@ def _slices(
     """
     axis = -1 if side == "a" else -2
     with np.errstate(invalid="ignore"):  # signalling NaNs
-        x = given.values(backend).astype(np.float64)
+        x = operand.values(backend).astype(np.float64)
     finite = np.isfinite(x)
     if not finite.all():
         x = np.where(finite, x, 0.0)
@@ -225,3 +229,8 @@ def _whole(x: AnyArray, rounding: str) -> AnyArray:
     elif rounding != "RZ":
         cut = np.ceil(x) if rounding == "RU" else np.floor(x)
     return cut
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the split does not compute: pieces of operands of two formats."""
+    return refusals.formats(gemm.problem)

@@ -1,7 +1,8 @@
 """Serialisation of frozen dataclasses to plain JSON data and back; the resolved record is written and hashed with it.
 
 A dataclass becomes a mapping with its class name under "is" and the fields that differ from their defaults; tuples
-become lists. `decode` accepts only the classes that it is given.
+become lists. `decode` accepts only the classes that it is given. A class may have a shorter form: another dataclass,
+`SHORT_FORM`, written under its name where `short_form` gives one; its `full_form` is the value again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hwsim.errors import InputError, nearest
 KIND = "is"
 #: Of a long chain of one class, each the first field of the next: the other fields of all but the innermost, in turn.
 THEN = "and then"
+SHORT = "SHORT_FORM"  # the attribute of a class that names its shorter form
 LONG = 100  # JSON and Python nest no deeper than some hundreds
 SHOWN = 40  # characters of a value in a message
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -36,6 +38,10 @@ def encode(value: Any) -> Any:
     kind = type(value)
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"{kind.__name__} is no part of a record")
+    short = value.short_form if hasattr(kind, SHORT) else None
+    if short is not None:
+        short_kind: type = getattr(kind, SHORT)
+        return {KIND: kind.__name__, **_given(short, fields_of(short_kind))}
     of_kind: tuple[dataclasses.Field[Any], ...] = fields_of(kind)
     first = of_kind[0].name if of_kind else ""
     outer: list[Any] = []
@@ -111,7 +117,7 @@ def _decode(data: Any, classes: dict[str, type], where: str) -> Any:
         raise InputError(f"{where}: {KIND} = {_short(kind)}; allowed: {', '.join(sorted(classes))}")
     if THEN in data:
         return _chained(data, classes, where)
-    record = classes[kind]
+    record = _form_of(classes[kind], data)
     fields = {entry.name: entry for entry in dataclasses.fields(record)}
     values = {}
     for name, value in data.items():
@@ -134,7 +140,17 @@ def _decode(data: Any, classes: dict[str, type], where: str) -> Any:
         if not _fits(value, hints[name]):
             shown = getattr(hints[name], "__name__", str(hints[name])) if isinstance(hints[name], type) else hints[name]
             raise InputError(f"{where}.{name}: {type(value).__name__} {_short(value)}; allowed: {shown}")
-    return record(**values)
+    written = record(**values)
+    return written if record is classes[kind] else written.full_form
+
+
+def _form_of(record: type, data: Mapping[str, Any]) -> type:
+    """The form of a class that plain data has: the shorter one unless it names a field that only the class has."""
+    short: type | None = getattr(record, SHORT, None)
+    if short is None:
+        return record
+    full_only = {entry.name for entry in fields_of(record)} - {entry.name for entry in fields_of(short)}
+    return record if full_only & set(data) else short
 
 
 def _chained(data: dict[str, Any], classes: dict[str, type], where: str) -> Any:

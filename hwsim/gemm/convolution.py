@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwsim.errors import InputError, nearest
-from hwsim.gemm.problem import Image
+from hwsim.gemm.problem import Image, Windows
 
 IntPair = int | tuple[int, int]
 NCHW = 4  # dimensions
@@ -61,7 +61,19 @@ class ConvShape:
         rows, cols = self.batch * self.height * self.width, self.channels // self.groups
         read = self.batch * cols * self._lines(self.height, self.r, 0) * self._lines(self.width, self.s, 1)
         m, _, k = self.gemm
-        return None if (rows, cols) == (m, k) and read == m * k else Image(rows, cols, read)
+        if (rows, cols) == (m, k) and read == m * k:
+            return None
+        windows = Windows(
+            batch=self.batch,
+            height=self.height,
+            width=self.width,
+            window=(self.r, self.s),
+            places=(self.out_height, self.out_width),
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+        )
+        return Image(rows, cols, read, windows)
 
     def _lines(self, size: int, window: int, axis: int) -> int:
         """Rows of an image (axis 0), or columns, that any window reads."""

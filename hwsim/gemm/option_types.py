@@ -158,14 +158,14 @@ def _elements(value: Any) -> tuple[tuple[int, ...], ...]:
     allowed = f"1 to {MOST_ELEMENTS} pairs (row, column), each of integers of at least 0, as [(0, 0), (3, 5)]"
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(allowed)
-    found = []
+    elements = []
     for element in value:
         if isinstance(element, str) or not isinstance(element, Iterable):
             raise ValueError(allowed)
-        found.append(tuple([_whole(index) for index in element]))
-    if not 1 <= len(found) <= MOST_ELEMENTS or any(len(x) < PAIR_LENGTH or min(x) < 0 for x in found):
+        elements.append(tuple([_whole(index) for index in element]))
+    if not 1 <= len(elements) <= MOST_ELEMENTS or any(len(x) < PAIR_LENGTH or min(x) < 0 for x in elements):
         raise ValueError(allowed)
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(elements))
 
 
 def _parse_elements(text: str) -> Any:

@@ -190,7 +190,9 @@ class Mixed:
     plan, then added in order of `plans`, fp32, nearest even. strategy: "hybrid" (each block its own plan), the short
     name of one plan for all blocks, or "decide" (the fastest of these). wide_percent: without operands, the share of
     block products that need the second plan. blocks: number of block products per plan, once the operands were
-    inspected. decided: the outcome of "decide". zeros_fit: whether a zero is in every range, or below each.
+    inspected. decided: the outcome of "decide". zeros_fit: whether a zero is in every range, or below each. a_types,
+    b_types: where the operands' blocks need different plans, the number of the plan that each block of A (of B) needs:
+    a text per row of blocks, a digit per block, the matrices of a stack one below another.
     """
 
     scheme: str
@@ -202,6 +204,8 @@ class Mixed:
     blocks: tuple[int, ...] = ()
     decided: str = ""
     zeros_fit: bool = True
+    a_types: tuple[str, ...] = ()
+    b_types: tuple[str, ...] = ()
 
 
 def sums(*values: Expression) -> Expression:

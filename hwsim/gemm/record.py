@@ -15,7 +15,7 @@ from hwsim.errors import InputError
 from hwsim.gemm import codec, plan, record_checks, summation
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting, Tile
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.gemm.problem import Image, Problem
+from hwsim.gemm.problem import Image, OperandDescription, OperandScale, Problem, Windows
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.report.notebook import card
 
@@ -170,7 +170,7 @@ class Gemm:
 #: Fields that older records of this schema may hold, with their only values: nothing ever computed another.
 NEVER_COMPUTED: Mapping[str, Mapping[str, object]] = {"Problem": {"group": [], "scales": [], "sparsity": None}}
 CLASSES: tuple[type, ...] = (
-    *(Gemm, Decision, DeviceId, LibraryId, Problem, Image, Setting, Tile),
+    *(Gemm, Decision, DeviceId, LibraryId, Problem, OperandDescription, OperandScale, Image, Windows, Setting, Tile),
     *(KernelMapping, GemmMapping, Schedule, Epilogue, summation.Region, summation.Range),
     *(summation.Chain, summation.Reduction, Plan, Mixed, plan.Piece, plan.Stage, plan.Term),
     *(plan.TermValue, plan.Sum, plan.Scaled, plan.OperandSum, plan.Depth),

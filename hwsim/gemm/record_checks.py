@@ -15,7 +15,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting
 from hwsim.gemm.mixed_plan import HYBRID, short_name
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.plan import Mixed as MixedPlan
-from hwsim.gemm.problem import Problem
+from hwsim.gemm.problem import SCALES, OperandDescription, Problem, Windows
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 
@@ -23,6 +23,7 @@ MOST_EXPONENT = 1023  # of a scaling by a power of two: fp64's largest
 MOST_COUNT = (1 << 31) - 1  # of sizes, tiles, stages and other counts
 MOST_FACTOR = (1 << 31) - 1  # of integer sums
 MOST_SLICE_BITS = 52  # of a slice, which is a whole number in fp64
+SPARSE_GROUP = 4  # elements along K of which 2:4 sparsity stores two
 DECIDE = "decide"  # strategy of a mixture
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 
@@ -33,12 +34,53 @@ def check_problem(problem: Problem, where: str) -> None:
         _count(getattr(problem, name), f"{where}.{name}")
     for index, extent in enumerate(problem.lead):
         _count(extent, f"{where}.lead[{index}]")
-    check_format(problem.input_format, f"{where}.input_format")
+    if problem.short_form is None:
+        for side, operand in zip("ab", problem.operands, strict=True):
+            _check_operand(operand, problem.k, f"{where}.{side}")
+    else:
+        check_format(problem.input_format, f"{where}.input_format")
     if problem.bias is not None:
         check_format(problem.bias, f"{where}.bias")
     if problem.image is not None:
         for name in ("rows", "cols", "read"):
             _count(getattr(problem.image, name), f"{where}.image.{name}")
+        windows = problem.image.windows
+        if windows is not None:
+            _check_windows(windows, problem, f"{where}.image.windows")
+
+
+def _check_windows(windows: Windows, problem: Problem, where: str) -> None:
+    """As many pixels and windows as the image and the problem have."""
+    for name in ("batch", "height", "width"):
+        _count(getattr(windows, name), f"{where}.{name}")
+    for name in ("window", "places", "stride", "dilation"):
+        for extent in getattr(windows, name):
+            _count(extent, f"{where}.{name}")
+    for extent in windows.padding:
+        _between(extent, 0, MOST_COUNT, f"{where}.padding")
+    assert problem.image is not None
+    pixels = windows.batch * windows.height * windows.width
+    rows = windows.batch * windows.places[0] * windows.places[1]
+    taps = problem.image.cols * windows.window[0] * windows.window[1]
+    if (pixels, rows, taps) != (problem.image.rows, problem.m, problem.k):
+        raise InputError(
+            f"{where}: {pixels} pixels, {rows} windows of {taps} elements; allowed: {problem.image.rows}, {problem.m} "
+            f"and {problem.k}, as the image and the problem have"
+        )
+
+
+def _check_operand(operand: OperandDescription, k: int, where: str) -> None:
+    """A format that exists, scales of a granularity and a format that SCALES lists, whole groups of four of K."""
+    check_format(operand.format, f"{where}.format")
+    scale = operand.scale
+    if scale is not None:
+        known = SCALES.get((scale.rows, scale.k))
+        if known is None:
+            allowed = ", ".join(f"rows = {rows} and k = {depth}" for rows, depth in SCALES)
+            raise InputError(f"{where}.scale: rows = {scale.rows} and k = {scale.k}; allowed: {allowed}")
+        _choice(scale.format, known[1], f"{where}.scale.format")
+    if operand.sparsity is not None and k % SPARSE_GROUP:
+        raise InputError(f"{where}.sparsity: 2:4 of K = {k}; allowed: multiples of {SPARSE_GROUP}")
 
 
 def check_plan(plan: Plan, where: str) -> None:
@@ -119,6 +161,13 @@ def check_mixed(mixed: MixedPlan, where: str) -> None:
     for index, count in enumerate(mixed.blocks):
         if count < 0:
             raise InputError(f"{where}.blocks[{index}] = {count}; allowed: at least 0")
+    digits = {str(index) for index in range(len(mixed.plans))}
+    for name in ("a_types", "b_types"):
+        lines = getattr(mixed, name)
+        if bool(lines) != bool(mixed.a_types) or any(not line or set(line) - digits for line in lines):
+            raise InputError(
+                f"{where}.{name}: allowed: texts of the digits {', '.join(sorted(digits))}, or no text in both"
+            )
     if mixed.blocks and not any(mixed.blocks):
         raise InputError(f"{where}.blocks: all 0; allowed: at least one block product")
 

@@ -86,7 +86,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         request,
         format=calls.format if is_plain else fmt,
         scheme_options=scheme_options,
-        problem=replace(request.problem, a_layout=call.layouts[0], b_layout=call.layouts[1]),
+        problem=request.problem.with_layouts(*call.layouts),
         schedule=replace(
             calls.schedule(call.choice.schedule), epilogue=replace(epilogue, product_format=call.product_format)
         ),

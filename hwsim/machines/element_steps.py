@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hwsim.formats import decode, format_of
 
@@ -44,6 +44,20 @@ class CodedValue:
         return {"value": self.value, "code": self.hex, "format": self.format}
 
 
+class ExecutedInstr(NamedTuple):
+    """Which execution of which instruction. kernel: its number in the program. instr: the instruction's number in the
+    kernel, as in a trace. turn: how often this core has executed it before.
+    """
+
+    kernel: int
+    core: int
+    instr: int
+    turn: int
+
+
+NOT_EXECUTED = ExecutedInstr(-1, -1, -1, 0)  # of a record that no machine made
+
+
 @dataclass(frozen=True, slots=True)
 class ElementStep:
     """One executed instruction that made an element of C.
@@ -55,7 +69,7 @@ class ElementStep:
     and its slot, row and column that the element was written to. before: what the element's instructions last left in
     that place; None where they had left nothing. after: what this one left. scale_d: the accumulator, or the left
     operand of an addition, counted times 2^-scale_d; of scale, ldexp and extract the program's scale_exponent. scalar:
-    of scale, fill, fma and ldexp. rounding: of cast.
+    of scale, fill, fma and ldexp. rounding: of cast. executed: where it stands in the program's execution.
     """
 
     device: str
@@ -71,6 +85,7 @@ class ElementStep:
     scale_d: int = 0
     scalar: float | None = None
     rounding: str | None = None
+    executed: ExecutedInstr = NOT_EXECUTED
 
     @property
     def command(self) -> str | None:

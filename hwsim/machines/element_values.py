@@ -17,8 +17,8 @@ from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import MismatchError
 from hwsim.formats import code_dtype, format_of
-from hwsim.machines.element_steps import CodedValue, ElementStep
-from hwsim.machines.products import SCALES, check_products, product, whole_steps
+from hwsim.machines.element_steps import CodedValue, ElementStep, ExecutedInstr
+from hwsim.machines.mma_product import SCALES, check_products, product, whole_steps
 from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, provenance, reduced_cells
 from hwsim.machines.storage import bytes_per_slot_byte
 from hwsim.program.ir import REDUCING
@@ -64,7 +64,7 @@ class ElementValues:
                 del left[where]
         with np.errstate(all="ignore"):
             for part in parts:
-                _CoreRun(self, kernel.name, part, memory, read, slot_bytes).run()
+                _CoreRun(self, number, part, memory, read, slot_bytes).run()
 
     def record(self, element: int, where: _Where, after: CodedValue, step: Callable[..., ElementStep]) -> None:
         """Add an instruction to an element's. step: makes its record from before and after."""
@@ -97,18 +97,18 @@ class _Where(NamedTuple):
 
 
 class _CoreRun:
-    """What one core executes of one kernel. read: the global arrays whose results are read again."""
+    """What one core executes of one kernel, by its number. read: the global arrays whose results are read again."""
 
     def __init__(
         self,
         values: ElementValues,
-        kernel: str,
+        number: int,
         part: CorePart,
         memory: Mapping[str, Codes],
         read: Collection[str],
         slot_bytes: Mapping[str, int],
     ) -> None:
-        self.values, self.kernel, self.part, self.memory, self.read = values, kernel, part, memory, read
+        self.values, self.number, self.part, self.memory, self.read = values, number, part, memory, read
         self.backend, self.slot_bytes = values.backend, slot_bytes
         self.slots: dict[tuple[str, int], Codes] = {}
 
@@ -211,7 +211,7 @@ class _CoreRun:
         step = partial(
             ElementStep,
             device=self.values.device.name,
-            kernel=self.kernel,
+            kernel=self.values.program.kernels[self.number].name,
             core=self.part.core,
             engine=instr.engine,
             opcode=instr.opcode,
@@ -221,6 +221,7 @@ class _CoreRun:
             scale_d=scale_d,
             scalar=instr.scalar if "scalar" in ROLES[instr.opcode].immediates.values() else None,
             rounding=instr.rounding if instr.opcode == "cast" else None,
+            executed=ExecutedInstr(self.number, self.part.core, placed.number, placed.turn),
         )
         where = _Where(None if place.is_global else self.part.core, place.store, place.offset(row, col))
         for element in sorted(elements):

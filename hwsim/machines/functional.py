@@ -1,42 +1,41 @@
 """The functional machine: computes the bits of a program. It knows no time and no scheme.
 
-Each core's streams are first coalesced into array operations (hwsim._kernels.coalesce): transfers of unchanged data
-cost nothing, and products accumulated in one place become one chain over all of their K. The operations are then
-executed on arrays of codes by a backend, with simulated cores in parallel on host threads; a group of cores that awaits
-others (hwsim.program.peers) after those. The bits do not depend on the number of threads: within a kernel, cores write
-different elements. A product whose K is not a multiple of the instruction's is padded with zeros, as in the direct
-evaluator.
+What a kernel computes is known before its codes are: values (hwsim.machines.kernel_values), and the order in which they
+are computed (hwsim.machines.kernel_plan). A backend computes each value over many tiles of all cores at once, panel by
+panel. The bits do not depend on the panels, nor on the number of threads that they are divided over. A product whose K
+is not a multiple of the instruction's is padded with zeros, as in the direct evaluator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim._kernels.coalesce import Coalescer
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
-from hwsim.errors import ProgramError
 from hwsim.formats import Format, code_dtype, format_of
-from hwsim.machines.products import check_products, in_steps, product
-from hwsim.machines.storage import bytes_per_slot_byte
+from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
+from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
+from hwsim.machines.kernel_values import ARRAY, ZERO
+from hwsim.machines.matrix_regions import MatrixRegion
+from hwsim.machines.mma_product import check_products
+from hwsim.machines.views import fill_views
 from hwsim.machines.words import as_read
-from hwsim.program.flat import TILE_GLOBAL, FlatKernel, flatten
-from hwsim.program.ir import AnyTile, GlobalTile, Instr, Kernel, LocalTile, Program
-from hwsim.program.peers import turns
-from hwsim.program.roles import K_AXES
+from hwsim.program.ir import Program
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
-    from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
+LANE_ELEMENTS = 1 << 16  # of a panel of elementwise work alone
+PANEL_COLS = 1 << 10
+LEAST_ROWS = 8  # of a panel, where threads share a region
 
 
 def run(
@@ -64,194 +63,227 @@ def run(
             arrays[array.name] = given
         else:
             arrays[array.name] = backend.empty((array.rows, array.cols), code_dtype(format_of(array.format)))
-    specs = {unit: dot_spec(device, unit) for unit in program.units}
-    report = _Progress(program, progress)
+    all_ones = any(gives_all_ones(dot_spec(device, unit)) for unit in program.units)
+    vector = VectorUnit(device.vector, backend, all_ones)
     for number, kernel in enumerate(program.kernels):
+        fill_views(program, kernel, arrays, backend)
         if before_kernel is not None:
             before_kernel(number, arrays)
-        _KernelRun(
-            program=program, kernel=kernel, device=device, arrays=arrays, specs=specs, report=report, backend=backend
-        ).run(threads)
+        plan = plan_of(kernel, program.arrays, device)
+        _KernelRun(plan, program, device, arrays, vector, backend).run(threads)
+        if progress is not None:
+            progress((number + 1) / len(program.kernels))
     return arrays[program.output]
 
 
-class _Progress:
-    """Reports progress by counting finished cores over all kernels."""
-
-    def __init__(self, program: Program, report: Callable[[float], None] | None) -> None:
-        self.total = sum(group.count for kernel in program.kernels for group in kernel.groups)
-        self.done, self.report = 0, report
-
-    def core(self) -> None:
-        """Count one finished core."""
-        self.done += 1
-        if self.report is not None:
-            self.report(self.done / self.total)
-
-
-class _Shape(NamedTuple):
-    """Size and form of a tile. dtype: of its codes. width: elements per row of its slot, 0: as many as it has."""
-
-    rows: int
-    cols: int
-    format: Format
-    dtype: np.dtype[Any]
-    width: int
-
-
 class _KernelRun:
-    """The execution of one kernel: its tables, and the global arrays that it works on."""
+    """The execution of one kernel. arrays: global memory by name; what the kernel writes is put there."""
 
     def __init__(
         self,
+        plan: KernelPlan,
         program: Program,
-        kernel: Kernel,
         device: Device,
         arrays: dict[str, Codes],
-        specs: Mapping[str, DotSpec],
-        report: _Progress,
+        vector: VectorUnit,
         backend: Backend,
     ) -> None:
-        self.kernel, self.specs, self.report, self.backend = kernel, specs, report, backend
+        self.plan, self.device, self.backend, self.vector, self.memory = plan, device, backend, vector, arrays
         self.names = [array.name for array in program.arrays]
         self.formats = {array.name: array.format for array in program.arrays}
-        self.arrays = arrays
-        self.vector = VectorUnit(device.vector, backend, any(map(gives_all_ones, specs.values())))
-        self.engines = {name: i for i, name in enumerate(device.engines)}
-        self.flat: FlatKernel = flatten(kernel, self.engines, {name: i for i, name in enumerate(self.names)})
-        self.instrs = self.flat.instrs
-        written = {t.array for instr in self.instrs for t in instr.writes if isinstance(t, GlobalTile)}
-        self.written = [name in written for name in self.names]
-        self.rules = {unit: instruction(device, unit).scale_input_d_rule for unit in specs}
-        self.depths = {unit: instruction(device, unit).k for unit in specs}
-        self.room = bytes_per_slot_byte(self.instrs)
-        self.steps = [self.depths[instr.unit] if instr.unit else 1 for instr in self.instrs]
-        chains: dict[Hashable, int] = {}
-        self.chains = [chains.setdefault(_chain_of(instr), len(chains)) for instr in self.instrs]
-        self.along_rows = [_along_rows(instr) for instr in self.instrs]
-        layouts: dict[tuple[int, int], int] = {}
-        self.layouts = [
-            layouts.setdefault(_layout_of(tile), len(layouts))
-            for instr in self.instrs
-            for tile in (*instr.writes, *instr.reads)
-        ]
-        self.shapes = [[self._shape(tile) for tile in (*instr.writes, *instr.reads)] for instr in self.instrs]
+        values = plan.values
+        self.kinds, self.forms = (values.values[:, column].tolist() for column in range(2))
+        self.instrs, self.tiles = values.forms, [[format_of(name) for name in names] for names in values.formats]
+        self.read_arrays = [arrays[name] for name in self.names]
+        self.written: dict[int, Codes] = {}
+        self.materialized: dict[int, list[tuple[MatrixRegion, Codes]]] = {}
+        self.constants: dict[int, Codes] = {}
 
     def run(self, threads: int) -> None:
-        """Execute the kernel on all cores, with `threads` host threads."""
-        for turn in turns(self.kernel):
-            groups = [(number, self.kernel.groups[number]) for number in turn]
-            self._cores([(number, group.first + i) for number, group in groups for i in range(group.count)], threads)
+        """Execute the kernel with `threads` host threads."""
+        with np.errstate(all="ignore"):
+            for value, step in self.plan.constants.items():
+                self.constants[value] = self._computed(step, MatrixRegion(0, 0, 1, 1), {}, None, 1)
+            for value, target in self.plan.copies:
+                region = target.region.moved(target.rows, target.cols)
+                to = self._target(target.array)
+                to[_slices(target.region)] = self._codes_of(value, region, to.dtype)
+            for group in self.plan.groups:
+                self._group(group, threads)
+        for array, codes in self.written.items():
+            self.memory[self.names[array]] = codes
 
-    def _cores(self, cores: Sequence[tuple[int, int]], threads: int) -> None:
-        """Execute cores, each a group and an index, none of which awaits another."""
-        if threads <= 1 or len(cores) == 1:
-            for group, core in cores:
-                self._core(group, core)
+    def _target(self, array: int) -> Codes:
+        """A global array to write; a copy where the kernel reads it as it is at its begin."""
+        if array not in self.written:
+            codes = self.read_arrays[array]
+            self.written[array] = codes.copy() if array in self.plan.read else codes
+        return self.written[array]
+
+    def _group(self, group: Group, threads: int) -> None:
+        for targets in group.stored.values():
+            for target in targets:
+                self._target(target.array)  # before threads ask for it
+        if group.overlay is not None:
+            (region,) = group.regions
+            codes = self._overlay(group.overlay)
+            self._deliver(group, group.overlay, region, codes)
+            self.materialized[group.overlay] = [(region, codes)]
+        else:
+            for value in group.results:
+                dtype = code_dtype(self.tiles[self.forms[value]][0])
+                if value in group.materialized:
+                    self.materialized[value] = [
+                        (region, self.backend.empty((region.rows, region.cols), dtype)) for region in group.regions
+                    ]
+            self._panels(group, threads)
+        for value in group.unused:
+            del self.materialized[value]
+
+    def _panels(self, group: Group, threads: int) -> None:
+        """Compute a group, with threads over panels, or over the rows of products where there are few panels."""
+        chains = {
+            number: self._chain(step)
+            for number, step in enumerate(group.steps)
+            if self.instrs[step.forms[0]].opcode == "mma"
+        }
+        elements = PANEL_ELEMENTS if chains else LANE_ELEMENTS
+        panels: list[MatrixRegion] = []
+        for region in group.regions:
+            cols = min(region.cols, PANEL_COLS)
+            rows = max(LEAST_ROWS, elements // cols)
+            if threads > 1:
+                rows = max(LEAST_ROWS, min(rows, -(-region.rows // threads)))
+            panels += region.panels(rows, cols)
+        if threads == 1 or len(panels) == 1:
+            for panel in panels:
+                self._panel(group, panel, chains, threads)
             return
         with ThreadPoolExecutor(threads) as pool:
-            started = [pool.submit(self._core, group, core) for group, core in cores]
+            started = [pool.submit(self._panel, group, panel, chains, 1) for panel in panels]
             try:
                 for done in started:
                     done.result()
-            except BaseException:  # an interrupt among them: begin no further core
+            except BaseException:  # an interrupt among them: begin no further panel
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _core(self, group: int, core: int) -> None:
-        coalescer = Coalescer(
-            self.flat, len(self.engines), self.written, self.steps, self.chains, self.along_rows, self.layouts
-        )
-        try:
-            jobs, segments = coalescer.run(group, core)
-        except RuntimeError as error:
-            raise ProgramError(f"kernel {self.kernel.name}, core {core}: the streams wait for each other") from error
-        storage: dict[tuple[int, int], Codes] = {}
-        work = segments.tolist()
-        with np.errstate(all="ignore"):
-            for job in jobs.tolist():
-                instr = self.instrs[job[1]]
-                if job[0]:
-                    self._chain(instr, job, work[job[7] : job[7] + job[8]], storage)
-                else:
-                    self._elementwise(instr, job, work[job[7]], storage)
-        self.report.core()
+    def _panel(self, group: Group, panel: MatrixRegion, chains: Mapping[int, ChainedProducts], threads: int) -> None:
+        made: dict[int, Codes] = {}
+        with np.errstate(all="ignore"):  # of this thread
+            for number, step in enumerate(group.steps):
+                made[number] = self._computed(step, panel, made, chains.get(number), threads)
+                for other in step.finished:
+                    del made[other]
+        for value, number in group.results.items():
+            self._deliver(group, value, panel, made[number])
+            if value in group.materialized:
+                for region, codes in self.materialized[value]:
+                    if region.covers(panel):
+                        codes[_slices(panel.moved(-region.row, -region.col))] = made[number]
 
-    def _shape(self, tile: AnyTile) -> _Shape:
-        name, width = (self.formats[tile.array], 0) if isinstance(tile, GlobalTile) else (tile.format, tile.width)
-        fmt = format_of(name)
-        return _Shape(tile.rows, tile.cols, fmt, code_dtype(fmt), width)
+    def _deliver(self, group: Group, value: int, panel: MatrixRegion, codes: Codes) -> None:
+        """Write a panel's part of a value to the arrays that hold it."""
+        for target in group.stored.get(value, ()):
+            part = target.region.moved(target.rows, target.cols).meet(panel)
+            if part is not None:
+                place = part.moved(-target.rows, -target.cols)
+                self.written[target.array][_slices(place)] = codes[_slices(part.moved(-panel.row, -panel.col))]
 
-    def _view(
-        self, place: list[int], rows: int, cols: int, shape: _Shape, storage: dict[tuple[int, int], Codes]
+    def _computed(
+        self,
+        step: ValueStep,
+        panel: MatrixRegion,
+        made: Mapping[int, Codes],
+        chain: ChainedProducts | None,
+        threads: int,
     ) -> Codes:
-        """A view of a tile's codes: a region of a global array, or of a slot's bytes. rows, cols: of the tile."""
-        kind, obj, slot, row, col = place[:5]
-        if kind == TILE_GLOBAL:
-            return self.arrays[self.names[obj]][row : row + rows, col : col + cols]
-        key, dtype = (obj, slot), shape.dtype
-        if key not in storage:
-            storage[key] = self.backend.zeros((self.kernel.buffers[obj].slot_bytes * self.room,), np.uint8)
-        width = shape.width or cols
-        flat = storage[key][: (row + rows) * width * dtype.itemsize].view(dtype).reshape(row + rows, width)
-        return flat[row:, col : col + cols]
+        """The codes of a step's value over a panel."""
+        form = step.forms[0]
+        formats = self.tiles[form]
 
-    def _chain(
-        self, instr: Instr, job: list[int], segments: list[list[int]], storage: dict[tuple[int, int], Codes]
-    ) -> None:
-        """Execute the products of one accumulator as a chain, in order."""
-        target, unit = instr.writes[0], instr.unit
-        assert isinstance(target, LocalTile) and unit is not None
-        spec, depth, rule = self.specs[unit], self.depths[unit], self.rules[unit]
-        shape, *shapes = self.shapes[job[1]]
-        out = self._view([1, *job[3:5], target.row, target.col], shape.rows, shape.cols, shape, storage)
-        value, scale = None if job[9] else out, job[10]
-        operands = [
-            (role, 6 * number, K_AXES[role] == "rows", one)
-            for number, (role, one) in enumerate(zip(instr.roles, shapes, strict=True))
+        def read(source: PanelSource, fmt: Format) -> Codes:
+            if source.step is not None:
+                return made[source.step]
+            return self._codes_of(source.value, source.of(panel), code_dtype(fmt))
+
+        if self.instrs[form].opcode == "mma":
+            start = None if step.start is None else read(step.start, formats[0])
+            of_role = dict(zip(self.instrs[form].roles, formats[1:], strict=True))
+            chain = chain or self._chain(step)
+            return chain.run(
+                lambda one: {role: read(source, of_role[role]) for role, source in one.operands.items()},
+                start,
+                self.backend,
+                threads,
+            )
+        sources = [(read(x, fmt), fmt) for x, fmt in zip(step.operands[0], formats[1:], strict=True)]
+        out = self.backend.empty((panel.rows, panel.cols), code_dtype(formats[0]))
+        self.vector.execute(self.instrs[form], (out, formats[0]), sources)
+        return out
+
+    def _chain(self, step: ValueStep) -> ChainedProducts:
+        unit = self.instrs[step.forms[0]].unit
+        assert unit is not None
+        products = [
+            ChainedProduct(dict(zip(self.instrs[form].roles, sources, strict=True)), self.instrs[form].scale_exponent)
+            for form, sources in zip(step.forms, step.operands, strict=True)
         ]
-        for segment in segments:
-            codes = {}
-            for role, at, along_rows, one in operands:
-                rows, cols = (segment[at + 5], one.cols) if along_rows else (one.rows, segment[at + 5])
-                codes[role] = self._view(segment[at : at + 5], rows, cols, one, storage)
-            for part in in_steps(codes, depth, spec.scale_block):
-                scale_d = scale if value is not None else 0
-                value, scale = product(spec, part, value, scale_d=scale_d, rule=rule, backend=self.backend), 0
-        out[...] = value
+        return ChainedProducts(dot_spec(self.device, unit), instruction(self.device, unit), products)
 
-    def _elementwise(
-        self, instr: Instr, job: list[int], segment: list[int], storage: dict[tuple[int, int], Codes]
-    ) -> None:
-        target, *shapes = self.shapes[job[1]]
-        codes = self._view(job[2:7], target.rows, target.cols, target, storage)
-        sources = [
-            (self._view(segment[at : at + 5], one.rows, one.cols, one, storage), one.format)
-            for at, one in zip(range(0, len(segment), 6), shapes, strict=False)
-        ]
-        self.vector.execute(instr, (codes, target.format), sources)
+    def _codes_of(self, value: int, region: MatrixRegion, dtype: np.dtype[Any]) -> Codes:
+        """The codes of a region of a value that is there. dtype: of memory that nobody wrote."""
+        if self.kinds[value] == ARRAY:
+            stored: Codes = self.read_arrays[self.forms[value]][_slices(region)]
+            return stored
+        if self.kinds[value] == ZERO or value in self.constants:
+            one = self.constants[value] if value in self.constants else self.backend.zeros((1, 1), dtype)
+            same: Codes = np.broadcast_to(one, (region.rows, region.cols))
+            return same
+        for own, codes in self.materialized[value]:
+            if own.covers(region):
+                inner: Codes = codes[_slices(region.moved(-own.row, -own.col))]
+                return inner
+        out = np.empty_like(self.materialized[value][0][1], shape=(region.rows, region.cols))
+        for own, codes in self.materialized[value]:
+            part = own.meet(region)
+            if part is not None:
+                out[_slices(part.moved(-region.row, -region.col))] = codes[_slices(part.moved(-own.row, -own.col))]
+        return out
+
+    def _overlay(self, value: int) -> Codes:
+        """The codes of a overlay: layers laid over one another, in the bytes of a slot where they are of one."""
+        first, count = self.plan.values.values[value, [1, 3]].tolist()
+        layers = self.plan.values.layers[first : first + count].tolist()
+        layout, *place = layers[0][:5]
+        wanted = MatrixRegion(*place)
+        name, width = self.plan.values.layouts[layout]
+        if not width:  # a global array
+            out = self.backend.empty((wanted.rows, wanted.cols), code_dtype(format_of(name)))
+            for _, *place, source, row, col in layers:
+                part = MatrixRegion(*place).meet(wanted)
+                if part is not None:
+                    codes = self._codes_of(source, part.moved(row, col), out.dtype)
+                    out[_slices(part.moved(-wanted.row, -wanted.col))] = codes
+            return out
+        layouts = [self.plan.values.layouts[layer[0]] for layer in layers]
+        size = max(
+            (layer[1] + layer[3]) * own * code_dtype(format_of(fmt)).itemsize
+            for layer, (fmt, own) in zip(layers, layouts, strict=True)
+        )
+        memory = self.backend.zeros((size,), np.uint8)
+        for (_, *place, source, row, col), (fmt, own) in zip(layers, layouts, strict=True):
+            part, dtype = MatrixRegion(*place), code_dtype(format_of(fmt))
+            _in_slot(memory, part, own, dtype)[...] = self._codes_of(source, part.moved(row, col), dtype)
+        return _in_slot(memory, wanted, width, code_dtype(format_of(name))).copy()
 
 
-def _chain_of(instr: Instr) -> Hashable:
-    """What instructions of one chain have in common: all but where their operands lie, and how long K is."""
-    if instr.opcode != "mma":
-        return None
-    operands = [(x.format, x.width) if isinstance(x, LocalTile) else x.array for x in instr.reads]
-    target = instr.writes[0]
-    assert isinstance(target, LocalTile)
-    place = target.row, target.col, target.rows, target.cols, target.format, target.width
-    return instr.unit, instr.roles, *operands, place
+def _in_slot(memory: Codes, part: MatrixRegion, width: int, dtype: np.dtype[Any]) -> Codes:
+    """A tile of a slot's bytes, whose rows have `width` elements."""
+    rows = part.row + part.rows
+    flat = memory[: rows * width * dtype.itemsize].view(dtype).reshape(rows, width)
+    return flat[part.row :, part.col : part.col + part.cols]
 
 
-def _along_rows(instr: Instr) -> int:
-    """A bit for each operand of a matrix instruction: whether K runs along its rows."""
-    if instr.opcode != "mma":
-        return 0
-    return sum(1 << number for number, role in enumerate(instr.roles) if K_AXES[role] == "rows")
-
-
-def _layout_of(tile: AnyTile) -> tuple[int, int]:
-    """What tells codes of a slot apart: their bytes, and how many lie in a row. Of a tile in global memory: nothing."""
-    if isinstance(tile, GlobalTile):
-        return 0, 0
-    return code_dtype(format_of(tile.format)).itemsize, tile.width or tile.cols
+def _slices(region: MatrixRegion) -> tuple[slice, slice]:
+    return slice(region.row, region.row + region.rows), slice(region.col, region.col + region.cols)

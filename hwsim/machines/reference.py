@@ -22,10 +22,12 @@ from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
-from hwsim.machines.products import check_products, whole_steps
+from hwsim.machines.mma_product import check_products, whole_steps
 from hwsim.machines.storage import bytes_per_slot_byte
+from hwsim.machines.views import fill_views
 from hwsim.machines.words import as_read
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.ir import (
     CORE,
     AnyTile,
@@ -41,6 +43,7 @@ from hwsim.program.sequence import issued
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
+    from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
 Variables = dict[str, int]
@@ -52,14 +55,13 @@ def run(
     inputs: Mapping[str, Codes],
     *,
     order: int = 0,
-    dots: Callable[..., Codes] = reference.gemm,
+    dots: Callable[[DotSpec, DotOperands], Codes] = reference.gemm,
     backend: Backend = CPU,
 ) -> Codes:
     """Execute a program and return the codes of its output.
 
     order: seed of the random order of execution. dots: computes the products of an instruction from its dot unit and
-    the codes of A, B and the accumulator, and by name scale_a and scale_b where it has them. backend: computes the
-    elementwise instructions.
+    the codes of its operands. backend: computes the elementwise instructions.
 
     Raises ProgramError for a deadlock, UnsupportedError for an operand that no dot unit takes.
     """
@@ -75,6 +77,7 @@ def run(
     choose = random.Random(order)
     vector = VectorUnit(device.vector, backend, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
     for kernel in program.kernels:
+        fill_views(program, kernel, arrays, backend)
         peers: list[dict[str, int]] = [
             {one.name: one.initial for one in kernel.semaphores if one.peers}
             for _ in range(max(group.count for group in kernel.groups))
@@ -117,7 +120,7 @@ class _Core:
         kernel: Kernel,
         device: Device,
         vector: VectorUnit,
-        dots: Callable[..., Codes],
+        dots: Callable[[DotSpec, DotOperands], Codes],
         arrays: dict[str, Codes],
         formats: dict[str, str],
         streams: Any,
@@ -190,13 +193,12 @@ class _Core:
             start = np.zeros_like(target[0]) if zero else target[0].copy()
             spec, model = self.dot_spec(self.device, instr.unit), instruction(self.device, instr.unit)
             given = {role: codes for role, (codes, _) in zip(instr.roles, sources, strict=True)}
-            steps = dict(whole_steps(given, model.k, spec.scale_block))
-            a, b = steps.pop("a"), steps.pop("b")
-            if instr.scale_exponent and not zero:
-                rule = model.scale_input_d_rule
-                target[0][...] = scaled_reference(spec, a, b, start, instr.scale_exponent, rule)
+            steps = whole_steps(given, model.k, spec.scale_block)
+            operands = DotOperands(c=start, scale_d=0 if zero else instr.scale_exponent, **steps)
+            if operands.scale_d:
+                target[0][...] = scaled_reference(spec, operands, model.scale_input_d_rule)
             else:
-                target[0][...] = self.dots(spec, a, b, start, **steps)
+                target[0][...] = self.dots(spec, operands)
             return
         with np.errstate(all="ignore"):
             self.vector.execute(

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.fused import cut
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     add_exactly,
     form_products,
     multiply_terms,
@@ -68,19 +68,19 @@ def form_group(products: Sequence[Addend], scale: Addend, zero_exponent: int) ->
     return Addend("finite", int(total < 0), abs(total) * scale.significand, last_place + scale.last_place, exponent)
 
 
-def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, given: StepInput) -> BlockScaledStages:
+def block_scaled_stages(unit: BlockScaledUnit, spec: DotSpec, operands: DotOperands) -> BlockScaledStages:
     """Compute one block-scaled step with all its intermediate values.
 
     Raises InputError for operands that do not fit (see `terms`), without scales, and for a scale_d.
     """
-    scales = read_scales(spec, given)
-    if scales is None or spec.scale_block is None or given.scale_d:
+    scales = read_scales(spec, operands)
+    if scales is None or spec.scale_block is None or operands.scale_d:
         raise InputError("the block_scaled unit needs scale_a and scale_b, and takes no scale_d")
-    products = form_products(spec, unit.specials, given)
-    accumulator = read_accumulator(spec, unit.specials, given)
+    products = form_products(spec, unit.specials, operands)
+    accumulator = read_accumulator(spec, unit.specials, operands)
     groups = tuple(
         form_group(products[start : start + unit.group], scales[start // spec.scale_block], unit.zero_exponent)
-        for start in range(0, len(given.a), unit.group)
+        for start in range(0, len(operands.a), unit.group)
     )
     special = special_of((*groups, accumulator))
     exponents = [unit.floor_exponent, *(group.exponent for group in groups if group.kind == "finite")]

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwsim.formats import decode, encode, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.fused import FusedStages, fused_stages
-from hwsim.numerics.terms import Addend, StepInput, add_rounded, forbid_scales, read_accumulator, read_operand
+from hwsim.numerics.terms import Addend, add_rounded, forbid_scales, read_accumulator, read_operand
 from hwsim.numerics.units import CompositeUnit, DotSpec, Specials
 
 
@@ -35,7 +36,7 @@ def widen(codes: Sequence[int], source: str, target: str) -> list[int]:
     return [encode(target_format, decode(source_format, code)) for code in codes]
 
 
-def composite_stages(unit: CompositeUnit, spec: DotSpec, given: StepInput) -> CompositeStages:
+def composite_stages(unit: CompositeUnit, spec: DotSpec, operands: DotOperands) -> CompositeStages:
     """Compute one composite step: widen the operands, run the fused steps in order from +0, add the accumulator.
 
     Inputs and width: operands that `unit.operand_format` holds exactly.
@@ -44,18 +45,18 @@ def composite_stages(unit: CompositeUnit, spec: DotSpec, given: StepInput) -> Co
     Specials: infinities and NaNs pass through the steps; the last addition treats them as IEEE does.
     Source: numerics reference, section 2, fp8 mma.sync on sm_90 and sm_100.
     """
-    forbid_scales(spec, given)
+    forbid_scales(spec, operands)
     d = format_of(spec.d)
-    a = widen(given.a, spec.a, unit.operand_format)
-    b = widen(given.b, spec.b, unit.operand_format)
+    a = widen(operands.a, spec.a, unit.operand_format)
+    b = widen(operands.b, spec.b, unit.operand_format)
     inner = DotSpec(unit.inner, unit.operand_format, unit.operand_format, spec.d, spec.d)
     partial = d.zero_code()
     steps = []
     for residues in unit.selections:
         chosen_a = [x for k, x in enumerate(a) if k % unit.modulus in residues]
         chosen_b = [x for k, x in enumerate(b) if k % unit.modulus in residues]
-        steps.append(fused_stages(unit.inner, inner, StepInput(chosen_a, chosen_b, partial)))
+        steps.append(fused_stages(unit.inner, inner, DotOperands(chosen_a, chosen_b, partial)))
         partial = steps[-1].result
-    accumulator = read_accumulator(spec, unit.specials, given)
+    accumulator = read_accumulator(spec, unit.specials, operands)
     result = add_rounded(d, (read_operand(d, partial, Specials()), accumulator), "RNE", unit.specials)
     return CompositeStages(tuple(steps), accumulator, result)

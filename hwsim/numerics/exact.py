@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.formats import Exact, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     add_exactly,
     forbid_scales,
     form_products,
@@ -39,7 +39,7 @@ class ExactStages:
     result: int
 
 
-def exact_stages(unit: ExactUnit | FmaChainUnit, spec: DotSpec, given: StepInput) -> ExactStages:
+def exact_stages(unit: ExactUnit | FmaChainUnit, spec: DotSpec, operands: DotOperands) -> ExactStages:
     """Compute one exact step: add products and accumulator exactly, round once.
 
     Inputs and width: up to `unit.terms` products and the accumulator, of any exponents.
@@ -48,9 +48,9 @@ def exact_stages(unit: ExactUnit | FmaChainUnit, spec: DotSpec, given: StepInput
     Specials: see `special_of`, `zero_sign` and `pack`.
     Source: numerics reference, section 6 (MI100).
     """
-    forbid_scales(spec, given)
-    products = form_products(spec, unit.specials, given)
-    accumulator = read_accumulator(spec, unit.specials, given)
+    forbid_scales(spec, operands)
+    products = form_products(spec, unit.specials, operands)
+    accumulator = read_accumulator(spec, unit.specials, operands)
     terms = (*products, accumulator)
     special = special_of(terms)
     total, last_place = add_exactly(terms) if special is None else (0, 0)

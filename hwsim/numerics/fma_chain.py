@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hwsim.formats import Format, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.exact import ExactStages, exact_stages
-from hwsim.numerics.terms import StepInput, read_operand
+from hwsim.numerics.terms import read_operand
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 
 
@@ -31,7 +32,7 @@ def quiet_nan(source: Format, code: int, target: Format) -> int:
     return target.nan_code | payload << target.ignored_bits | target.word(sign, 0)
 
 
-def fma_stages(unit: FmaChainUnit, spec: DotSpec, given: StepInput) -> ExactStages:
+def fma_stages(unit: FmaChainUnit, spec: DotSpec, operands: DotOperands) -> ExactStages:
     """Compute one IEEE 754 fusedMultiplyAdd with its intermediate values.
 
     Inputs and width: one product and the accumulator.
@@ -41,10 +42,10 @@ def fma_stages(unit: FmaChainUnit, spec: DotSpec, given: StepInput) -> ExactStag
         nan_order says; signs of zero by IEEE 754, 6.3 unless the unit says otherwise.
     Source: numerics reference, sections 2 (fp64) and 6 (fp32, fp64 on AMD).
     """
-    done = exact_stages(unit, spec, given)
-    operands = {"a": (spec.a, given.a), "b": (spec.b, given.b), "c": (spec.c, (given.c,))}
+    done = exact_stages(unit, spec, operands)
+    inputs = {"a": (spec.a, operands.a), "b": (spec.b, operands.b), "c": (spec.c, (operands.c,))}
     for name in unit.nan_order or "":
-        fmt, codes = format_of(operands[name][0]), operands[name][1]
+        fmt, codes = format_of(inputs[name][0]), inputs[name][1]
         for code in codes:  # one, or none where K is 0
             if read_operand(fmt, code, unit.specials).kind == "nan":
                 return replace(done, result=quiet_nan(fmt, code, format_of(spec.d)))

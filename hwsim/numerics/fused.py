@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, format_of, round_shift
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     form_products,
     multiply_terms,
     pack,
@@ -98,17 +98,17 @@ def align_and_add(
     return top, last_place, cut_terms, sum(cut_terms)
 
 
-def fused_stages(unit: FusedUnit, spec: DotSpec, given: StepInput) -> FusedStages:
+def fused_stages(unit: FusedUnit, spec: DotSpec, operands: DotOperands) -> FusedStages:
     """Compute one fused step with all its intermediate values. Raises InputError for operands that do not fit (see
     `terms`).
     """
-    if given.scale_d and spec.scale_format is not None:
+    if operands.scale_d and spec.scale_format is not None:
         raise InputError("scale_d: block-scaled instructions do not scale the accumulator")
-    products = form_products(spec, unit.specials, given)
-    scales = read_scales(spec, given)
+    products = form_products(spec, unit.specials, operands)
+    scales = read_scales(spec, operands)
     if scales is not None and spec.scale_block is not None:
         products = scale_products(products, scales, spec.scale_block)
-    accumulator = read_accumulator(spec, unit.specials, given)
+    accumulator = read_accumulator(spec, unit.specials, operands)
     d = format_of(spec.d)
     terms = (*products, accumulator)
     special = special_of(terms)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.formats import Exact, format_of, round_to
-from hwsim.numerics.terms import StepInput, forbid_scales, form_products, read_accumulator
+from hwsim.numerics.dot_operands import DotOperands
+from hwsim.numerics.terms import forbid_scales, form_products, read_accumulator
 from hwsim.numerics.units import DotSpec, IntegerUnit, Specials
 
 
@@ -22,7 +23,7 @@ class IntegerStages:
     result: int
 
 
-def integer_stages(unit: IntegerUnit, spec: DotSpec, given: StepInput) -> IntegerStages:
+def integer_stages(unit: IntegerUnit, spec: DotSpec, operands: DotOperands) -> IntegerStages:
     """Compute one integer step: multiply, add, then wrap or saturate.
 
     Inputs and width: two's complement or unsigned integers, as a's, b's and c's formats say.
@@ -31,10 +32,10 @@ def integer_stages(unit: IntegerUnit, spec: DotSpec, given: StepInput) -> Intege
     Specials: none.
     Source: PTX ISA, mma with and without .satfinite (numerics reference, section 10).
     """
-    forbid_scales(spec, given)
+    forbid_scales(spec, operands)
     plain = Specials()
-    products = tuple(product.signed_significand for product in form_products(spec, plain, given))
-    accumulator = read_accumulator(spec, plain, given).signed_significand
+    products = tuple(product.signed_significand for product in form_products(spec, plain, operands))
+    accumulator = read_accumulator(spec, plain, operands).signed_significand
     total = accumulator + sum(products)
     d = format_of(spec.d)
     if unit.overflow == "wrap":

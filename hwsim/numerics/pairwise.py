@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwsim.formats import Format, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     add_rounded,
     forbid_scales,
     form_products,
@@ -52,12 +52,12 @@ def add_level(d: Format, codes: Sequence[int], unit: PairwiseUnit) -> tuple[int,
     return (*sums, *codes[len(sums) * 2 :])
 
 
-def pairwise_stages(unit: PairwiseUnit, spec: DotSpec, given: StepInput) -> PairwiseStages:
+def pairwise_stages(unit: PairwiseUnit, spec: DotSpec, operands: DotOperands) -> PairwiseStages:
     """Compute one tree step, level by level. Raises InputError for operands that do not fit (see `terms`)."""
-    forbid_scales(spec, given)
+    forbid_scales(spec, operands)
     d = format_of(spec.d)
-    products = form_products(spec, unit.specials, given)
-    accumulator = read_accumulator(spec, unit.specials, given)
+    products = form_products(spec, unit.specials, operands)
+    accumulator = read_accumulator(spec, unit.specials, operands)
     levels = [tuple(add_rounded(d, (product,), unit.rounding, unit.specials) for product in products)]
     while len(levels[-1]) > 1:
         levels.append(add_level(d, levels[-1], unit))

@@ -13,6 +13,7 @@ from operator import index
 
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, NumberKind, Rounding, decode, encode, format_of, round_to
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, Specials
 
 
@@ -46,21 +47,6 @@ class Addend:
 ZERO_TERM = Addend("finite", 0)
 
 MOST_OPERANDS = 1 << 15  # of a format under a unit's rules that are kept
-
-
-@dataclass(frozen=True, slots=True)
-class StepInput:
-    """The operands of one step, as codes: up to `unit.terms` elements of a and b, the accumulator, block scales.
-
-    scale_d: the accumulator is multiplied by 2^-scale_d (tcgen05's scale-input-d).
-    """
-
-    a: Sequence[int]
-    b: Sequence[int]
-    c: int
-    scale_a: Sequence[int] | None = None
-    scale_b: Sequence[int] | None = None
-    scale_d: int = 0
 
 
 class DecodedOperands(dict[int, Addend]):
@@ -124,48 +110,48 @@ def multiply_terms(x: Addend, y: Addend) -> Addend:
     return Addend("infinity", sign)
 
 
-def form_products(spec: DotSpec, specials: Specials, given: StepInput) -> tuple[Addend, ...]:
+def form_products(spec: DotSpec, specials: Specials, operands: DotOperands) -> tuple[Addend, ...]:
     """The products of one step, padded with +0 to `unit.terms` (see `multiply_terms`).
 
     Raises InputError when a and b differ in length or are longer than a step.
     """
     terms = spec.unit.terms
-    if len(given.a) != len(given.b) or len(given.a) > terms:
+    if len(operands.a) != len(operands.b) or len(operands.a) > terms:
         raise InputError(
             f"one step of the {spec.unit.model} unit takes a and b of one length, at most {terms}; "
-            f"got {len(given.a)} and {len(given.b)}"
+            f"got {len(operands.a)} and {len(operands.b)}"
         )
     left, right = operands_of(format_of(spec.a), specials), operands_of(format_of(spec.b), specials)
-    products = tuple([multiply_terms(left[x], right[y]) for x, y in zip(given.a, given.b, strict=True)])
+    products = tuple([multiply_terms(left[x], right[y]) for x, y in zip(operands.a, operands.b, strict=True)])
     return products + (ZERO_TERM,) * (terms - len(products))
 
 
-def read_scales(spec: DotSpec, given: StepInput) -> tuple[Addend, ...] | None:
+def read_scales(spec: DotSpec, operands: DotOperands) -> tuple[Addend, ...] | None:
     """For each block of k the product of its two scales, or None for a unit without scales.
 
     Raises InputError for scales that are missing, of the wrong number, or not wanted.
     """
     if spec.scale_format is None or spec.scale_block is None:
-        if given.scale_a is not None or given.scale_b is not None:
+        if operands.scale_a is not None or operands.scale_b is not None:
             raise InputError("scale_a and scale_b: this instruction takes no block scales")
         return None
-    blocks = -(-len(given.a) // spec.scale_block)
-    if given.scale_a is None or given.scale_b is None:
+    blocks = -(-len(operands.a) // spec.scale_block)
+    if operands.scale_a is None or operands.scale_b is None:
         raise InputError(f"scale_a and scale_b: {blocks} codes of {spec.scale_format} each are needed")
-    if len(given.scale_a) != blocks or len(given.scale_b) != blocks:
+    if len(operands.scale_a) != blocks or len(operands.scale_b) != blocks:
         raise InputError(
             f"scale_a and scale_b: one {spec.scale_format} code per {spec.scale_block} of k, {blocks} here; "
-            f"got {len(given.scale_a)} and {len(given.scale_b)}"
+            f"got {len(operands.scale_a)} and {len(operands.scale_b)}"
         )
     fmt = format_of(spec.scale_format)
     plain = Specials()
     return tuple(
         multiply_terms(read_operand(fmt, x, plain), read_operand(fmt, y, plain))
-        for x, y in zip(given.scale_a, given.scale_b, strict=True)
+        for x, y in zip(operands.scale_a, operands.scale_b, strict=True)
     )
 
 
-def read_accumulator(spec: DotSpec, specials: Specials, given: StepInput) -> Addend:
+def read_accumulator(spec: DotSpec, specials: Specials, operands: DotOperands) -> Addend:
     """Decode the accumulator and multiply it by 2^-scale_d.
 
     Inputs and width: a code of c's format; an exponent of 0 to 15.
@@ -175,17 +161,22 @@ def read_accumulator(spec: DotSpec, specials: Specials, given: StepInput) -> Add
     Source: numerics reference, section 4: how hardware rounds a scaled accumulator below the normal range is
         published nowhere; this is an assumption.
     """
-    if not 0 <= given.scale_d <= 15:
-        raise InputError(f"scale_d: an exponent from 0 to 15 is allowed; got {given.scale_d}")
-    term = read_operand(format_of(spec.c), given.c, specials)
-    if given.scale_d == 0 or term.kind != "finite" or term.is_zero:
+    if not 0 <= operands.scale_d <= 15:
+        raise InputError(f"scale_d: an exponent from 0 to 15 is allowed; got {operands.scale_d}")
+    term = read_operand(format_of(spec.c), operands.c, specials)
+    if operands.scale_d == 0 or term.kind != "finite" or term.is_zero:
         return term
-    return replace(term, last_place=term.last_place - given.scale_d, exponent=term.exponent - given.scale_d)
+    return replace(term, last_place=term.last_place - operands.scale_d, exponent=term.exponent - operands.scale_d)
 
 
-def forbid_scales(spec: DotSpec, given: StepInput) -> None:
+def forbid_scales(spec: DotSpec, operands: DotOperands) -> None:
     """Raise InputError when scales are given to a model that has none."""
-    if spec.scale_format is not None or given.scale_a is not None or given.scale_b is not None or given.scale_d:
+    if (
+        spec.scale_format is not None
+        or operands.scale_a is not None
+        or operands.scale_b is not None
+        or operands.scale_d
+    ):
         raise InputError(f"the {spec.unit.model} unit takes no scale_a, scale_b or scale_d")
 
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwsim.formats import Exact, Format, format_of, round_shift
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import (
     Addend,
-    StepInput,
     forbid_scales,
     form_products,
     pack,
@@ -119,10 +119,10 @@ def join_accumulator(
     Specials: a zero accumulator has d's lowest exponent.
     Source: numerics reference, section 6, steps 3 to 5.
     """
-    own = d.min_exponent if accumulator.is_zero else max(accumulator.exponent, d.min_exponent)
-    top = own if product_exponent is None else max(product_exponent, own)
+    addend_exponent = d.min_exponent if accumulator.is_zero else max(accumulator.exponent, d.min_exponent)
+    top = addend_exponent if product_exponent is None else max(product_exponent, addend_exponent)
     products_cut = cut_down(products, top - unit.sum_fraction_bits)
-    dropped = unit.accumulator_drop_bits is not None and own < top - unit.accumulator_drop_bits
+    dropped = unit.accumulator_drop_bits is not None and addend_exponent < top - unit.accumulator_drop_bits
     accumulator_cut = (
         FixedPoint(0, 0)
         if dropped or accumulator.is_zero
@@ -135,14 +135,14 @@ def join_accumulator(
     return top, products_cut, accumulator_cut, cut_down(total, exponent - unit.final_fraction_bits)
 
 
-def two_level_stages(unit: TwoLevelUnit, spec: DotSpec, given: StepInput) -> TwoLevelStages:
+def two_level_stages(unit: TwoLevelUnit, spec: DotSpec, operands: DotOperands) -> TwoLevelStages:
     """Compute one two-level step with all its intermediate values. Raises InputError for operands that do not fit (see
     `terms`).
     """
-    forbid_scales(spec, given)
+    forbid_scales(spec, operands)
     d = format_of(spec.d)
-    products = tuple(overflow_product(product, d) for product in form_products(spec, unit.specials, given))
-    accumulator = read_accumulator(spec, unit.specials, given)
+    products = tuple(overflow_product(product, d) for product in form_products(spec, unit.specials, operands))
+    accumulator = read_accumulator(spec, unit.specials, operands)
     terms = (*products, accumulator)
     special = special_of(terms)
 

@@ -226,7 +226,7 @@ class Span:
     """Blocks of one size within an extent, as yielded by `StreamBuilder.blocks`.
 
     index: of the block. start: its first element. size: its elements. loop: name of the loop over the blocks, None: one
-    block. last: the extent's last block is among these.
+    block. last: the extent's last block is among these. continues: blocks of another extent come before all of these.
     """
 
     index: Affine
@@ -234,10 +234,13 @@ class Span:
     size: int
     loop: str | None
     last: bool
+    continues: bool = False
 
     @property
     def zero_at(self) -> tuple[str, ...] | None:
         """The loops at whose first iteration the first product of these blocks of K starts from zero."""
+        if self.continues:
+            return None
         if self.loop is not None:
             return (self.loop,)
         return None if self.index.constant else ()

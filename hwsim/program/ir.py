@@ -16,6 +16,7 @@ from typing import Literal
 
 from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import StorageOrder
+from hwsim.gemm.problem import Windows
 from hwsim.gemm.record import Gemm
 from hwsim.program.quick import quick
 from hwsim.program.roles import ROLES, Opcode, roles_of
@@ -119,7 +120,7 @@ class GlobalArray:
 
     order changes which bytes lie together, and so only the time of transfers; tiles are named by row and column.
     of: a view: another array, in whose memory these elements lie, many in the same place (an image, and its windows as
-    rows of a matrix); reads: how many elements of that it shows. Views are of time alone.
+    rows of a matrix); reads: how many elements of that it shows; windows: which they are (None: of time alone).
     """
 
     name: str
@@ -129,6 +130,7 @@ class GlobalArray:
     order: StorageOrder = "rows"
     of: str = ""
     reads: int = 0
+    windows: Windows | None = None
 
     @property
     def stored(self) -> tuple[int, int]:
@@ -389,16 +391,13 @@ def _collect(body: tuple[StreamItem, ...], found: list[Instr]) -> None:
 class Program:
     """A sequence of kernels over global arrays. The caller fills `inputs` and reads `output`.
 
-    computes: whether execution gives the plan's bits; False: the program stands for the work and its time alone.
-    time_alone: why it does not, where that is known. gemm: the record that it was made from, if any.
+    gemm: the record that it was made from, if any; hwsim.gemm.time_alone says which records' bits it does not give.
     """
 
     arrays: tuple[GlobalArray, ...]
     kernels: tuple[Kernel, ...]
     inputs: tuple[str, ...]
     output: str
-    computes: bool = True
-    time_alone: str = ""
     gemm: Gemm | None = field(default=None, compare=False, repr=False)
 
     @property

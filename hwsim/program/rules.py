@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _TARGET = ""  # in place of a role: the tile that is written
 _SCALES = ("scale_a", "scale_b")
-KEPT_OF_FOUR = 2  # elements that a has of each four of K, where it reads metadata
+NONZERO_OF_FOUR = 2  # elements that a has of each four of K, where it reads metadata
 _SCALING = [opcode for opcode, roles in ROLES.items() if "scale_exponent" in roles.immediates.values()]
 
 
@@ -190,7 +190,7 @@ class Rules:
             raise self._fail(f"{instr.unit} runs on engine {model.engine}")
         m, n, k = mma_shape(instr)
         a, b, c = instr.operand("a"), instr.operand("b"), instr.writes[0]
-        of_a = k * KEPT_OF_FOUR // 4 if instr.has("metadata") else k
+        of_a = k * NONZERO_OF_FOUR // 4 if instr.has("metadata") else k
         if (a.rows, a.cols, b.cols) != (m, of_a, n):
             raise self._fail(
                 f"A {a.rows} x {a.cols}, B {b.rows} x {b.cols} and C {c.rows} x {c.cols} do not fit; "

@@ -6,9 +6,10 @@ It knows the text of a kernel and its semaphores; it knows no data, no time and 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
@@ -91,13 +92,16 @@ def _in_array(array: GlobalArray, row: int, col: int, rows: int, cols: int) -> P
 @dataclass(frozen=True, slots=True)
 class PlacedInstr:
     """One instruction of one core as it is executed. sources: the tiles that it reads, in the order of its roles.
-    starts_at_zero: of mma, it does not accumulate.
+    starts_at_zero: of mma, it does not accumulate. number: in the kernel, counted in its text. turn: how often the core
+    has executed it before.
     """
 
     instr: Instr
     target: PlacedTile
     sources: tuple[PlacedTile, ...]
     starts_at_zero: bool
+    number: int
+    turn: int
 
     @property
     def operands(self) -> Iterator[tuple[str, PlacedTile]]:
@@ -109,16 +113,33 @@ def issued(
     body: tuple[StreamItem, ...], derived: tuple[Derived, ...], values: dict[str, int]
 ) -> Iterator[tuple[Instr, dict[str, int]]]:
     """Yield the instructions of a stream in order of issue, each with the values of its variables."""
+    return ((instr, current) for _, instr, current in _numbered(body, derived, values, 0))
+
+
+def _numbered(
+    body: tuple[StreamItem, ...], derived: tuple[Derived, ...], values: dict[str, int], first: int
+) -> Iterator[tuple[int, Instr, dict[str, int]]]:
+    """The same, each with its number in the text, in which the first has the number `first`."""
+    number = first
     for node in body:
         if isinstance(node, Loop):
             for i in range(node.count):
                 values[node.name] = i
-                yield from issued(node.body, derived, values)
+                yield from _numbered(node.body, derived, values, number)
+            number += _length(node)
         elif isinstance(node, Advance):
             values[node.counter] = values.get(node.counter, 0) + node.by
         else:
             derive(derived, values)
-            yield node, dict(values)
+            yield number, node, dict(values)
+            number += 1
+
+
+def _length(node: StreamItem) -> int:
+    """Instructions in the text of a node; loops that are not executed have none."""
+    if isinstance(node, Loop):
+        return sum(map(_length, node.body)) if node.count else 0
+    return int(isinstance(node, Instr))
 
 
 class CoreText:
@@ -132,31 +153,38 @@ class CoreText:
         """The instructions of a core but `sync`, in a legal order. What cores of earlier turns signal has happened
         (hwsim.program.peers). Raises ProgramError for a deadlock.
         """
-        streams = [issued(stream.body, stream.derived, {CORE: core}) for stream in group.streams]
+        before = takewhile(lambda one: one is not group, self.kernel.groups)
+        first = sum(_length(node) for one in before for stream in one.streams for node in stream.body)
+        streams: list[Iterator[tuple[int, Instr, dict[str, int]]]] = []
+        for stream in group.streams:
+            streams.append(_numbered(stream.body, stream.derived, {CORE: core}, first))
+            first += sum(map(_length, stream.body))
+        turns: Counter[int] = Counter()
         counts: dict[str, float] = {one.name: math.inf if one.peers else one.initial for one in self.kernel.semaphores}
-        queues: dict[str, deque[tuple[Instr, dict[str, int]]]] = {}
+        queues: dict[str, deque[tuple[int, Instr, dict[str, int]]]] = {}
         found: list[PlacedInstr] = []
         while streams or any(queues.values()):
             is_stuck = True
             for queue in queues.values():
-                while queue and all(counts[wait.semaphore] >= wait.count for wait in queue[0][0].waits):
-                    instr, values = queue.popleft()
+                while queue and all(counts[wait.semaphore] >= wait.count for wait in queue[0][1].waits):
+                    number, instr, values = queue.popleft()
                     for wait in instr.waits:
                         counts[wait.semaphore] -= wait.count
                     for signal in instr.signals:
                         counts[signal.semaphore] += signal.count
                     if instr.writes:
-                        found.append(self._placed(instr, values))
+                        found.append(self._placed(number, instr, values, turns[number]))
+                    turns[number] += 1
                     is_stuck = False
             if is_stuck and not streams:
                 raise ProgramError(f"kernel {self.kernel.name}, core {core}: the engines wait for each other")
             if is_stuck:
-                for stream in tuple(streams):
-                    item = next(stream, None)
+                for issue in tuple(streams):
+                    item = next(issue, None)
                     if item is None:
-                        streams.remove(stream)
+                        streams.remove(issue)
                     else:
-                        queues.setdefault(item[0].engine, deque()).append(item)
+                        queues.setdefault(item[1].engine, deque()).append(item)
         return found
 
     def stores(self, group: CoreGroup, core: int, names: Collection[str]) -> Iterator[PlacedTile]:
@@ -167,10 +195,10 @@ class CoreText:
                 for instr, values in issued(body, stream.derived, {CORE: core}):
                     yield self._place(instr.writes[0], values)
 
-    def _placed(self, instr: Instr, values: Mapping[str, int]) -> PlacedInstr:
+    def _placed(self, number: int, instr: Instr, values: Mapping[str, int], turn: int) -> PlacedInstr:
         starts_at_zero = instr.zero_at is not None and all(values[name] == 0 for name in instr.zero_at)
         target, *sources = [self._place(tile, values) for tile in (*instr.writes, *instr.reads)]
-        return PlacedInstr(instr, target, tuple(sources), starts_at_zero)
+        return PlacedInstr(instr, target, tuple(sources), starts_at_zero, number, turn)
 
     def _place(self, tile: AnyTile, values: Mapping[str, int]) -> PlacedTile:
         if isinstance(tile, GlobalTile):

@@ -22,6 +22,7 @@ from hwsim.formats import Exact, code_dtype, decode, format_of, round_to
 from hwsim.numerics import reference
 from hwsim.numerics.block_scaled import BlockScaledStages
 from hwsim.numerics.composite import CompositeStages, widen
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.exact import ExactStages
 from hwsim.numerics.fused import FusedStages
 from hwsim.numerics.integer import IntegerStages
@@ -42,21 +43,16 @@ ExplainRecord = dict[str, Any]
 def explain(
     device: Device,
     name: str,
-    a: Sequence[int],
-    b: Sequence[int],
-    c: int,
-    *,
-    scale_a: Sequence[int] | None = None,
-    scale_b: Sequence[int] | None = None,
-    scale_d: int = 0,
+    operands: DotOperands,
 ) -> ExplainRecord:
-    """The record for one element of instruction `name` on `device`: codes a, b (K' <= K, the rest +0), accumulator c.
+    """The record for one element of instruction `name` on `device`.
 
-    scale_a, scale_b: codes of block scales, one per block of k. The result is compared with what `Device.dot`
+    operands: of one element, K' <= K codes of a and b; the rest are +0. The result is compared with what `Device.dot`
     computes; a difference raises MismatchError. Raises InputError and UnsupportedError as `Device.dot`.
     """
     model, spec = instruction(device, name), dot_spec(device, name)
-    computed = _by_device(device, name, spec, a, b, c, scale_a, scale_b, scale_d)
+    computed = _by_device(device, name, spec, operands)
+    a, b, c, scale_a, scale_b, scale_d = operands
     notes: list[str] = []
     row, column = (
         _padded(_rounded_operands(x, fmt, model, notes, which), model.k)
@@ -69,7 +65,7 @@ def explain(
         )
         start, left = int(scaled[0]), 0
         notes.append(f"c times 2^-{scale_d} is taken to {spec.c} first ({model.scale_input_d_rule})")
-    chain = reference.chain(spec, row, column, start, scale_a=scale_a, scale_b=scale_b, scale_d=left)
+    chain = reference.chain(spec, DotOperands(row, column, start, scale_a, scale_b, left))
     if chain[-1].result != computed:
         raise MismatchError(
             f"{name} on {device.name}: the stages end with {chain[-1].result:#x}, the kernels give "
@@ -82,7 +78,7 @@ def explain(
         accumulator = chain[index - 1].result if index else start
         step = replace(spec, c=spec.d) if index else spec
         codes = [row[k] for k in ks], [column[k] for k in ks]
-        scales = _scales(spec, ks, scale_a, scale_b)
+        scales = _scales(spec, ks, operands)
         steps.append(_step(step, stages, ks, *codes, accumulator, scales, 0 if index else left))
     return {
         "schema": SCHEMA,
@@ -101,11 +97,9 @@ def explain(
     }
 
 
-def _scales(
-    spec: DotSpec, ks: range, scale_a: Sequence[int] | None, scale_b: Sequence[int] | None
-) -> list[ExplainRecord] | None:
+def _scales(spec: DotSpec, ks: range, operands: DotOperands) -> list[ExplainRecord] | None:
     """The scales of the blocks that a step's products are of; None: there are none."""
-    block = spec.scale_block
+    block, scale_a, scale_b = spec.scale_block, operands.scale_a, operands.scale_b
     if block is None or scale_a is None or scale_b is None:
         return None
     fmt, blocks = str(spec.scale_format), range(ks.start // block, -(-ks.stop // block))
@@ -132,20 +126,11 @@ def _value(kind: str, sign: int, significand: int, last_place: int) -> ExplainRe
     return {"kind": kind, "hex": hex_float(*parts), "exact": power_form(*parts), "decimal": decimal(*parts)}
 
 
-def _by_device(
-    device: Device,
-    name: str,
-    spec: DotSpec,
-    a: Sequence[int],
-    b: Sequence[int],
-    c: int,
-    scale_a: Sequence[int] | None,
-    scale_b: Sequence[int] | None,
-    scale_d: int,
-) -> int:
+def _by_device(device: Device, name: str, spec: DotSpec, operands: DotOperands) -> int:
     def codes(values: Sequence[int] | int | None, fmt: str | None) -> Any:
         return None if values is None or fmt is None else np.array(values, code_dtype(format_of(fmt)))
 
+    a, b, c, scale_a, scale_b, scale_d = operands
     if spec.scale_format is None and (scale_a is not None or scale_b is not None):
         raise InputError(f"{name} takes no scale_a and scale_b")
     scales = {"scale_a": codes(scale_a, spec.scale_format), "scale_b": codes(scale_b, spec.scale_format)}

@@ -61,7 +61,7 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     if (a is None) != (b is None):
         raise InputError("got one of A and B; give both, or neither for random ones")
     if problem.conv is not None:
-        return _of_convolution(problem.conv, a, options)
+        return _of_convolution(problem.conv, a, b, options)
     left = right = None
     lead: tuple[int, ...] = ()
     sizes_asked = {"m": problem.m, "n": problem.n, "k": problem.k}
@@ -119,16 +119,18 @@ def _check_memory(sizes: Mapping[str, int], matrices: int, options: CallOptions,
     )
 
 
-def _of_convolution(sizes: Mapping[str, Any], a: AnyArray | None, options: CallOptions) -> ProductOperands:
-    """The GEMM of a convolution, without operands: one for all groups."""
-    if a is not None or options.machine.exact:
-        raise InputError("conv: for cycles alone: leave out A and B and give exact=False; bits are hwsim.conv2d's")
+def _of_convolution(
+    sizes: Mapping[str, Any], a: AnyArray | None, b: AnyArray | None, options: CallOptions
+) -> ProductOperands:
+    """The GEMM of a convolution: one for all groups. a: its matrix of windows, as hwsim.conv2d makes it."""
     problem = options.problem
+    if a is None and options.machine.exact:
+        raise InputError("conv: for cycles alone: leave out A and B and give exact=False; bits are hwsim.conv2d's")
     beside = {
         "m": problem.m,
         "n": problem.n,
         "k": problem.k,
-        "c": options.epilogue.c,
+        "c": options.epilogue.c if a is None else None,
         "shape": options.region.shape,
         "library": options.library.library,
     }
@@ -137,7 +139,18 @@ def _of_convolution(sizes: Mapping[str, Any], a: AnyArray | None, options: CallO
         raise InputError(f"{', '.join(others)}: not beside conv")
     shape = conv_of(sizes)
     lead = (shape.groups,) if shape.groups > 1 else ()
-    return ProductOperands(None, None, shape.gemm, lead, conv=shape)
+    if a is None or b is None:
+        return ProductOperands(None, None, shape.gemm, lead, conv=shape)
+    formats: dict[str, Any] = {"input_format": problem.input_format, "format": options.scheme.format}
+    left, right = to_common_format(operand("A", a, **formats), operand("B", b, **formats))
+    m, n, k = shape.gemm
+    given = (*left.lead, *left.shape), (*right.lead, *right.shape)
+    if given != ((*lead, m, k), (*lead, k, n)):
+        raise InputError(
+            f"conv: A and B have shapes {given[0]} and {given[1]}; allowed: {(*lead, m, k)} and {(*lead, k, n)}, the "
+            "windows and the filters of its GEMM (hwsim.conv2d takes images)"
+        )
+    return ProductOperands(left, right, shape.gemm, lead, conv=shape)
 
 
 def _common(a: Operand, b: Operand) -> tuple[int, ...]:

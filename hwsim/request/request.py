@@ -72,7 +72,7 @@ def request_of(
     schedule = with_epilogue(
         schedule_of(options.order.schedule), alpha=epilogue.alpha, beta=epilogue.beta, output=epilogue.output
     )
-    problem = Problem(
+    problem = Problem.of(
         assumed if operands.left is None else operands.left.format,
         *operands.sizes,
         lead=operands.lead,
@@ -121,5 +121,5 @@ def rounded_first(
         return request, operands
     if operands.left is None or operands.left.format == input_format:
         return request, operands
-    problem = replace(request.problem, input_format=str(input_format))
+    problem = request.problem.with_format(str(input_format))
     return replace(request, problem=problem), operands.converted(str(input_format))

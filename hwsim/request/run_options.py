@@ -127,6 +127,14 @@ class RunOptions(TypedDict, total=False):
     #: time (default: 1) [davinci, sm70, sm80, sm90, sm100, cdna, tiled]
     split_k: int | Literal["auto"] | None
 
+    #: storage order of A: row-major or column-major (default: rows) [davinci, davinci_separated, sm70, sm80, sm90,
+    #: sm100, cdna, tiled]
+    a_layout: str | None
+
+    #: storage order of B: row-major or column-major (default: rows) [davinci, davinci_separated, sm70, sm80, sm90,
+    #: sm100, cdna, tiled]
+    b_layout: str | None
+
     #: tile rasterisation: width of a band of columns, in tiles, for locality in L2 (default: chosen)
     #: [davinci_separated, sm70, sm80, sm90, sm100, cdna, tiled]
     swizzle: int | None
@@ -143,14 +151,6 @@ class RunOptions(TypedDict, total=False):
 
     #: the FixPipe reads parts of the result while the cube still works (UnitFlag) (default: false) [davinci_separated]
     unit_flag: bool | None
-
-    #: storage order of A: row-major or column-major (default: rows) [davinci_separated, sm70, sm80, sm90, sm100, cdna,
-    #: tiled]
-    a_layout: str | None
-
-    #: storage order of B: row-major or column-major (default: rows) [davinci_separated, sm70, sm80, sm90, sm100, cdna,
-    #: tiled]
-    b_layout: str | None
 
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
     #: with a block of K on its way (default: as many as fit) [sm70, sm80, sm90, sm100, cdna, tiled]

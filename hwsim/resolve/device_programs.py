@@ -35,7 +35,7 @@ def without_program(device: Device) -> dict[str, str]:
     for fmt, name in device.native.items():
         if instruction(device, name).timing is None:
             continue
-        problem = Problem(fmt, SIZE, SIZE, SIZE)
+        problem = Problem.of(fmt, SIZE, SIZE, SIZE)
         try:
             resolve(Request(device, scheme_of("native"), problem, fmt, exact=False))
         except HwsimError as error:

@@ -85,7 +85,7 @@ class DataflowEstimator:
     def _record(self, call: GemmCall, instruction: str | None) -> Gemm:
         a, b = order_named(call.a_layout), order_named(call.b_layout)
         lead = (call.batch,) if call.batch > 1 else ()
-        problem = Problem(call.format, call.m, call.n, call.k, lead=lead, a_layout=a, b_layout=b)
+        problem = Problem.of(call.format, call.m, call.n, call.k, lead=lead, a_layout=a, b_layout=b)
         options = {} if call.accumulate is None else {"accumulate": call.accumulate}
         planned = plan_for(self.chip, scheme_of("native"), problem, call.format, options)
         output = None if call.result == result_format(call.format) else call.output

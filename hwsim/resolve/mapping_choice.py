@@ -13,7 +13,6 @@ from hwsim.dataflows import mixed
 from hwsim.dataflows.options import AUTO
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.option_types import checked
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Decision, Gemm
@@ -91,10 +90,8 @@ def _laid_out(gemm: Gemm, values: dict[str, Any]) -> Gemm:
     orders = {name: values.pop(name) for name in ("a_layout", "b_layout") if values.get(name) is not None}
     if not orders:
         return gemm
-    a_layout: StorageOrder = orders.get("a_layout", gemm.problem.a_layout)
-    b_layout: StorageOrder = orders.get("b_layout", gemm.problem.b_layout)
     decisions = tuple([Decision(name, value, "user") for name, value in orders.items()])
-    problem = replace(gemm.problem, a_layout=a_layout, b_layout=b_layout)
+    problem = gemm.problem.with_layouts(orders.get("a_layout"), orders.get("b_layout"))
     return replace(gemm, problem=problem, decisions=gemm.decisions + decisions)
 
 

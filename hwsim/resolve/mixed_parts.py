@@ -51,16 +51,16 @@ def counters(plan: Mixed, device: Device, sizes: tuple[int, int, int]) -> list[G
     piece = (Piece("fp16"),)
     counting = Plan("native", piece, piece, (chain((0, 0)),), TermValue(0), input_format="fp16")
     m, n, k = (-(-size // block) for size, block in zip(sizes, plan.block, strict=True))
-    return [record_of(counting, device, Problem("fp16", m, n, k)) for _ in plan.ranges]
+    return [record_of(counting, device, Problem.of("fp16", m, n, k)) for _ in plan.ranges]
 
 
 def depths_of(shares: Sequence[float], k: int) -> list[int]:
     """K of each plan's kernels: its share of K in whole granules, at least one where the plan has any block."""
     depths = [0] * len(shares)
-    left = k
+    left, least = k, min(GRANULE, k)
     used = [p for p, share in enumerate(shares) if share]
     for p in used[:0:-1]:  # the first plan takes what the others leave
-        depths[p] = min(left, max(GRANULE, round(shares[p] * k / GRANULE) * GRANULE))
-        left -= depths[p]
-    depths[used[0]] = max(left, min(GRANULE, k))
+        depths[p] = max(min(left, max(GRANULE, round(shares[p] * k / GRANULE) * GRANULE)), least)
+        left = max(left - depths[p], 0)
+    depths[used[0]] = max(left, least)
     return depths

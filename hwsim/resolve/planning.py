@@ -69,7 +69,7 @@ def _own_plan(
     if scheme.survey is not None and operands is not None:
         a, b = operands
         complete = scheme.survey(a.values(), b.values(), complete)
-    problem_as_taken = dataclasses.replace(problem, input_format=operand_format)
+    problem_as_taken = problem.with_format(operand_format)
     name = scheme.alternatives
     if name is None or complete[name] is not None:
         own_plan = scheme.plan(complete, problem_as_taken)

@@ -121,6 +121,8 @@ def _by_library(request: Request, call: LibraryCall, planned: Planned) -> Resolv
     except (UnsupportedError, InputError) as error:
         bits_alone = replace(request, exact=True, timing=False, mapping={})
         resolved = replace(_with_program(bits_alone, planned, gemm), no_program=str(error))
+    if resolved.program is None and resolved.no_program != NOT_ASKED:
+        resolved = replace(resolved, no_program=f"the library's kernel {call.choice.kernel}: {resolved.no_program}")
     if resolved.program is not None or not call.mapping or not request.timing:
         return resolved
     schedule = replace(call.in_order(request.problem.k), epilogue=replace(gemm.epilogue, product_format=None))
@@ -153,7 +155,7 @@ def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:
     device = request.device
     gemm, no_program = _mapped(request, gemm)
     names = [name for name, value in request.mapping.items() if value is not None]
-    if no_program and names and gemm.mapping is None:
+    if no_program and names and gemm.mapping is None and request.library is None:
         raise InputError(f"{', '.join(names)}: for a device's program, and there is none here ({no_program})")
     if no_program and not request.exact:
         raise UnsupportedError(f"nothing to do: {no_program}, and bits were not asked for")

@@ -476,7 +476,7 @@ def _side_of(a: Any, b: Any, setting: Variant, input_format: str | None) -> tupl
     side = prepare(
         load(setting.device),
         scheme,
-        Problem(left.format, left.shape[0], right.shape[1], left.shape[1]),
+        Problem.of(left.format, left.shape[0], right.shape[1], left.shape[1]),
         format=setting.format,
         schedule=setting.schedule,
         output=setting.output,

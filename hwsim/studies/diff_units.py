@@ -16,6 +16,7 @@ from hwsim.devices import dot_spec
 from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.product_instructions import instructions_of
 from hwsim.formats import format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.operands.operand import Operand
 from hwsim.report.explain import explain
 
@@ -129,7 +130,7 @@ def _instructions(
 
 def _step(side: Evaluator, name: str, place: tuple[int, int, int, int], row: Any, column: Any, code: int) -> UnitStep:
     spec = dot_spec(side.device, name)
-    record = explain(side.device, name, row.tolist(), column.tolist(), code)
+    record = explain(side.device, name, DotOperands(row.tolist(), column.tolist(), code))
     d = int(record["result"]["code"], 16)
     term, piece, k_start, k_stop = place
     return UnitStep(

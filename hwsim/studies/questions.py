@@ -20,6 +20,7 @@ from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
 from hwsim.host.arrays import given_array
 from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.report import explain as explained
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.resolve import library_on_device
@@ -77,7 +78,7 @@ def tune(
     if library is not None:
         call_options = options if format is None else {**options, "format": format}
         beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **call_options)
-    problem = Problem("fp32" if format is None else format, m, n, k)
+    problem = Problem.of("fp32" if format is None else format, m, n, k)
     planned = plan_for(chip, scheme_of(scheme), problem, format, options)
     landscape = searched.tune(
         chip,
@@ -176,9 +177,7 @@ def explain(
     if len(start) != 1:
         raise InputError(f"explain: c has {len(start)} elements; allowed: one accumulator")
     scales = [None if x is None else [int(scale) for scale in np.ravel(x)] for x in (scale_a, scale_b)]
-    return explained.explain(
-        chip, instruction, row, column, start[0], scale_a=scales[0], scale_b=scales[1], scale_d=scale_d
-    )
+    return explained.explain(chip, instruction, DotOperands(row, column, start[0], scales[0], scales[1], scale_d))
 
 
 def _codes(name: str, values: Any, fmt: str) -> list[int]:

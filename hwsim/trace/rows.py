@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hwsim.trace.element_rows import ElementRows
 
 # Names are numbers into Trace.names. Times are cycles from the start of the program, exact (binary fractions).
 TRACE_DTYPE = np.dtype(
@@ -48,7 +50,8 @@ class TraceRows:
     and waited_for mean. number: in order of start, over the whole program; signaller: the number of the instruction
     whose signal ended the wait (-1: none; it may be outside the trace). complete: False when the trace was cut at
     the limit. fills: by (kernel, instr), the slots that it takes from a buffer when it starts (name, number) or,
-    negative, gives back when it is complete. Rows of a large trace are in a temporary file, and read-only.
+    negative, gives back when it is complete. elements: by place in C, the rows that made it. Rows of a large trace are
+    in a temporary file, and read-only.
     """
 
     rows: NDArray[Any]
@@ -57,6 +60,7 @@ class TraceRows:
     clock_mhz: float
     complete: bool
     fills: Mapping[tuple[int, int], tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    elements: Mapping[tuple[int, ...], ElementRows] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,7 +76,8 @@ class TraceRows:
         """The trace in consecutive parts of at most `size` rows. progress: called with the share done after each."""
         for first in range(0, len(self.rows), size):
             rows = np.array(self.rows[first : first + size])
-            yield TraceRows(rows, self.names, self.device, self.clock_mhz, self.complete, self.fills)
+            elements = {place: one.within(first, first + size) for place, one in self.elements.items()}
+            yield replace(self, rows=rows, elements=elements)
             if progress is not None:
                 progress(min(1.0, (first + size) / len(self.rows)))
 

@@ -5,9 +5,10 @@ The module knows rows and their names; it does not know how times are computed, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,12 @@ from hwsim.errors import InputError
 from hwsim.host.files import write_whole
 from hwsim.machines.trace_rows import RowStore
 from hwsim.trace import csv, npz, parquet, perfetto, pftrace
+from hwsim.trace.element_rows import element_rows
 from hwsim.trace.rows import TRACE_DTYPE, TraceRows
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.machines.element_steps import ElementStep
     from hwsim.machines.timing import Timing
 
 TIMES = ("issue", "start", "free", "end")
@@ -35,8 +38,15 @@ class Trace(TraceRows):
     LIMIT: ClassVar[int] = 10_000_000
 
     @classmethod
-    def of(cls, timing: Timing, device: Device) -> Trace:
-        """The trace that a timing run recorded. Raises InputError if it recorded none."""
+    def of(
+        cls,
+        timing: Timing,
+        device: Device,
+        values: Mapping[tuple[int, ...], Sequence[ElementStep]] = MappingProxyType({}),
+    ) -> Trace:
+        """The trace that a timing run recorded. values: the instructions of elements of C that the same program made,
+        for a trace from its begin. Raises InputError if no trace was recorded.
+        """
         columns = timing.trace
         if columns is None:
             raise InputError("the timing has no trace; run it with trace=Trace.LIMIT")
@@ -51,7 +61,17 @@ class Trace(TraceRows):
             "array": columns.arrays,
             "waited_for": tuple(cause.removeprefix("semaphore:") for cause in columns.causes),
         }
-        return cls(store.array(), names, device.name, device.clock_mhz, columns.complete, columns.fills)
+        rows = store.array()
+        elements = element_rows(rows, values)
+        return cls(
+            rows,
+            names,
+            device.name,
+            device.clock_mhz,
+            complete=columns.complete,
+            fills=columns.fills,
+            elements=elements,
+        )
 
     def write(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the trace in the format given by the suffix of `path`, of those in FORMATS; see the methods `to_...`.
@@ -79,7 +99,9 @@ class Trace(TraceRows):
         write_whole(Path(path), lambda file: pftrace.write(self, file, progress))
 
     def to_parquet(self, path: str | Path, progress: Progress | None = None) -> None:
-        """Write one column per field, names as dictionaries, and `tile`. Raises UnsupportedError without pyarrow."""
+        """Write one column per field, names as dictionaries, `tile`, and those of `elements`. Raises UnsupportedError
+        without pyarrow.
+        """
         parquet.check()
         write_whole(Path(path), lambda file: parquet.write(self, file, progress))
 
@@ -88,7 +110,9 @@ class Trace(TraceRows):
         write_whole(Path(path), lambda file: csv.write(self, file, progress))
 
     def to_npz(self, path: str | Path, progress: Progress | None = None) -> None:
-        """Write one NumPy array per field, `names_<field>` for the names, and device, clock_mhz, complete."""
+        """Write one NumPy array per field, `names_<field>` for the names, those of `elements`, and device, clock_mhz,
+        complete.
+        """
         write_whole(Path(path), lambda file: npz.write(self, file, progress))
 
 

@@ -8,6 +8,7 @@ import pytest
 from hwsim.arithmetic.scaled import scaled_gemm, scaled_reference
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, load
+from hwsim.numerics.dot_operands import DotOperands
 
 SPEC = dot_spec(load("b200"), "tcgen05.mma.m128n256k16.f16.f32.bf16.bf16")
 
@@ -32,5 +33,7 @@ def test_scaled_below_the_normal_range(exponent, kind):
             for s in ((6, 16), (16, 7))
         )
         a[1], b[:, 1] = 0, 0
-        expected = scaled_reference(SPEC, a, b, c, exponent, "exact")
-        assert np.array_equal(scaled_gemm(SPEC, a, b, c, exponent, "exact", backend=CPU), expected), (low, high)
+        expected = scaled_reference(SPEC, DotOperands(a, b, c, scale_d=exponent), "exact")
+        assert np.array_equal(
+            scaled_gemm(SPEC, DotOperands(a, b, c, scale_d=exponent), "exact", backend=CPU), expected
+        ), (low, high)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from hwsim.backend.cpu import CPU
+from hwsim.numerics.dot_operands import DotOperands
 
 METHODS = ("astype", "max", "min", "all", "any", "copy", "ravel", "reshape", "sum", "swapaxes", "transpose", "view")
 VALUES = ("dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides")
@@ -67,9 +68,8 @@ class DeviceBackend:
 
 
 def _on_arrays_of_the_device(operation):
-    def computed(*args, divide=None, **more):
-        given = {} if divide is None else {"divide": divide}
-        return on_device(operation(*_each(args, _own), **_each(more, _own), **given))
+    def computed(*args, **more):
+        return on_device(operation(*_each(args, _own), **_each(more, _own)))
 
     return computed
 
@@ -88,6 +88,8 @@ def _own(x):
     """An operand of an operation on the device, as NumPy takes it; numbers go along, arrays of the host do not."""
     if isinstance(x, np.ndarray) and x.ndim:
         raise TypeError("an array of the host meets one of the device")
+    if isinstance(x, DotOperands):  # the exponents of the steps are of the host
+        return _each(x._replace(scale_d=0), _own)._replace(scale_d=x.scale_d)
     return x.host if isinstance(x, DeviceArray) else _each(x, _own)
 
 
@@ -98,7 +100,8 @@ def _index(x):
 
 def _each(x, change):
     if isinstance(x, tuple | list):
-        return type(x)([change(y) for y in x])
+        made = [change(y) for y in x]
+        return x._make(made) if isinstance(x, DotOperands) else type(x)(made)
     if isinstance(x, dict):
         return {name: change(value) for name, value in x.items()}
     return x

@@ -15,6 +15,7 @@ from hwsim import formats
 from hwsim.errors import UnsupportedError
 from hwsim.formats import Exact, code_dtype, format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 SOURCES = {np.dtype(np.float32): format_of("fp32"), np.dtype(np.float64): format_of("fp64")}
 ELEMENTWISE = {"add": np.add, "subtract": np.subtract, "times": np.multiply}
@@ -36,16 +37,17 @@ class ReferenceBackend:
     def promotes(self, spec):
         return False
 
-    def promote(self, spec, a, b, total, **given):
+    def promote(self, spec, operands, total, **given):
         raise UnsupportedError("the reference promotes no unit")
 
-    def gemm(self, spec, a, b, c=None, *, scale_a=None, scale_b=None, divide=None, threads=1, out=None):
+    def gemm(self, spec, operands, *, threads=1, out=None):
+        a, b, c, scale_a, scale_b, scale_d = operands
         shape = (*a.shape[:-1], b.shape[-1])
         result = np.empty(shape, code_dtype(format_of(spec.d))) if out is None else out
         for at in np.ndindex(shape[:-2]):
             start = np.zeros(shape[-2:], code_dtype(format_of(spec.c))) if c is None else c[at]
             scales = (None, None) if scale_a is None else (scale_a[at], scale_b[at])
-            result[at] = _chain(spec, a[at], b[at], start, scales, divide)
+            result[at] = _chain(spec, a[at], b[at], start, scales, scale_d)
         return result
 
     def encode(self, x, fmt, rounding="RNE", overflow="ieee", *, nan="quiet", out=None, threads=1):
@@ -124,12 +126,12 @@ class ReferenceBackend:
 
 def _chain(spec, a, b, start, scales, divide):
     """Codes of a chain over K, step by step where the accumulator is divided."""
-    if divide is None or not divide.any():
-        return reference.gemm(spec, a, b, start, scale_a=scales[0], scale_b=scales[1])
+    if isinstance(divide, int) or not divide.any():
+        return reference.gemm(spec, DotOperands(a, b, start, scale_a=scales[0], scale_b=scales[1]))
     terms, value = spec.unit.terms, start
     for index, at in enumerate(range(0, a.shape[1], terms)):
         some = slice(at, at + terms)
-        value = reference.gemm(spec, a[:, some], b[some], value, scale_d=int(divide[index]))
+        value = reference.gemm(spec, DotOperands(a[:, some], b[some], value, scale_d=int(divide[index])))
         spec = dataclasses.replace(spec, c=spec.d)
     return value
 

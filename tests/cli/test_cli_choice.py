@@ -14,7 +14,7 @@ def test_auto_tells_all_candidates(cli):
     assert done.code == 0
     lines = done.out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("choice: error at most 1e-05"))
-    assert lines[at + 2].split()[0] == "sgemm-cube" and "taken" in lines[at + 2]
+    assert lines[at + 2].split()[0] == "egemm-tc" and "taken" in lines[at + 2]
     assert any("error above the target" in line for line in lines[at:])
     assert any("does not run" in line for line in lines[at:])
 

@@ -12,6 +12,7 @@ from hwsim.devices import dot_spec, example, instruction, names
 from hwsim.formats import decode, format_of
 from hwsim.golden.distributions import draw
 from hwsim.golden.instructions import Instruction
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.report.explain import explain
 from hwsim.report.text.explain_text import binary, explain_text
 from hwsim.report.text.number_text import decimal, hex_float
@@ -57,7 +58,7 @@ def operands(device, name, distribution, seed=1):
 def test_the_stages_of_every_model(name, instruction_name, distribution):
     device = hwsim.device(name)
     a, b, c, scales = operands(device, instruction_name, distribution)
-    record = explain(device, instruction_name, a, b, c, **scales)
+    record = explain(device, instruction_name, DotOperands(a, b, c, **scales))
     text = explain_text(record)
     assert json.loads(json.dumps(record)) == record
     assert f"{record['result']['code']} = " in text or f"{record['result']['code']}  " in text
@@ -156,7 +157,7 @@ def test_scale_input_d(cli):
 def test_json_is_the_record(cli):
     done = cli("explain", "h200", WGMMA, "--a", "0x3c00", "--b", "0x3c00", "--json")
     assert (done.code, done.err) == (0, "")
-    assert done.json == explain(hwsim.device("h200"), WGMMA, [0x3C00], [0x3C00], 0)
+    assert done.json == explain(hwsim.device("h200"), WGMMA, DotOperands([0x3C00], [0x3C00], 0))
     assert done.json["schema"] == "hwsim.explain/1"
 
 
@@ -204,7 +205,7 @@ def test_every_instruction_can_be_explained():
         for key in device.instructions():
             one = example(device, key)
             a, b, c, scales = operands(device, one, "spread")
-            assert explain_text(explain(device, one, a, b, c, **scales))
+            assert explain_text(explain(device, one, DotOperands(a, b, c, **scales)))
             seen += 1
     assert seen > 80 and {"b200", "v100"} <= {name for name, _ in names()}
 

@@ -7,6 +7,7 @@ import numpy as np
 from hwsim.devices import dot_spec, load
 from hwsim.formats import FORMATS, decode, round_to
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 LARGEST = np.finfo(np.float32).max
 
@@ -42,7 +43,10 @@ def product(a, b, k_group, device="ascend910a"):
     with np.errstate(all="ignore"):
         for start in range(0, a.shape[1], k_group):
             part = reference.gemm(
-                spec, a[:, start : start + k_group], b[start : start + k_group], np.zeros(total.shape, np.uint32)
+                spec,
+                DotOperands(
+                    a[:, start : start + k_group], b[start : start + k_group], np.zeros(total.shape, np.uint32)
+                ),
             )
             total = settle(total + part.view(np.float32))
     return total

@@ -110,7 +110,7 @@ def test_every_legal_order_gives_the_same_bits(order, options):
     complete = scheme.complete(options)
     buffering = "single" if order % 2 else "double"
     program = lower(
-        scheme.plan(complete, Problem("fp32", m, n, k)),
+        scheme.plan(complete, Problem.of("fp32", m, n, k)),
         CHIP,
         m,
         n,
@@ -144,7 +144,7 @@ def test_eq8_and_eq11_of_the_paper():
 @pytest.mark.parametrize("buffering", ["single", "double"])
 def test_legal_tiles_make_sound_programs(buffering):
     """A sample of all that Eq. 10 allows, at a size that no block divides."""
-    plan = scheme_of("sgemm-cube").plan(scheme_of("sgemm-cube").complete({}), Problem("fp32", 1, 1, 1))
+    plan = scheme_of("sgemm-cube").plan(scheme_of("sgemm-cube").complete({}), Problem.of("fp32", 1, 1, 1))
     tiles = sorted(legal(LIMITS))
     for m, k, n in tiles[:: len(tiles) // 12]:
         check(

@@ -47,7 +47,7 @@ def test_every_legal_order_gives_the_same_bits(order, accumulation):
     m, n, k = (178, 2, 20) if accumulation == "termwise" else (50, 3, 40)
     a, b = bits((m, k), 13), bits((k, n), 14)
     scheme = scheme_of("sgemm-cube")
-    plan = scheme.plan(scheme.complete({"accumulation": accumulation}), Problem("fp32", m, n, k))
+    plan = scheme.plan(scheme.complete({"accumulation": accumulation}), Problem.of("fp32", m, n, k))
     tile = {"m": 48, "k": 32, "n": 80} if accumulation == "elementwise" else {"m": 176, "k": 64, "n": 176}
     options = {"tile": tile, "convert_a": "kernel", "buffering": "single" if order % 2 else "double"}
     parts = lower(plan, CHIP, m, n, k, options)

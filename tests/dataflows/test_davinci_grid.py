@@ -31,7 +31,7 @@ PLANS = {
 
 def mapped(sizes, how, slices=1, **options):
     name, chosen = PLANS[how]
-    own, problem = scheme_of(name), Problem("fp32", *sizes)
+    own, problem = scheme_of(name), Problem.of("fp32", *sizes)
     gemm = record_of(own.plan(own.complete(chosen), problem), CHIP, problem, Schedule(split_k=slices))
     return COUPLED.map(gemm, CHIP, {"tile": (16, 16, 16), "n_fused": 2} | options)
 
@@ -149,3 +149,16 @@ def test_slices_chosen_by_estimate_are_faster():
     given = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False}
     whole, cut = (hwsim.run(m=16, n=64, k=8192, split_k=how, **given) for how in (1, "auto"))
     assert cut.gemm.schedule.split_k > 1 and cut.seconds < whole.seconds / 2
+
+
+@pytest.mark.parametrize("sizes", [(1, 256, 4096), (16, 64, 1024)])
+def test_a_narrow_b_by_columns_takes_the_time_of_the_transpose(sizes):
+    """By rows, a core reads whole requests for the few columns that it multiplies, with any tile and grid."""
+    m, n, k = sizes
+    given = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False}
+    by_rows, by_columns = (hwsim.run(m=m, n=n, k=k, b_layout=one, **given) for one in ("rows", "columns"))
+    transpose = hwsim.run(m=n, n=m, k=k, **given)
+    assert by_columns.seconds < 1.2 * transpose.seconds
+    link = load("ascend910a").links["GM_L1"]
+    cycles_of_requests = k * link.request_bytes / link.bytes_per_cycle
+    assert by_rows.cycles > cycles_of_requests

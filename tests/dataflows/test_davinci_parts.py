@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from hwsim.dataflows.davinci.coupled import COUPLED
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, estimate_cycles
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
+from hwsim.dataflows.davinci.separated import SEPARATED
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
+from hwsim.dataflows.davinci.separated_mapping import blocking_of
 from hwsim.dataflows.records import plan_of
 from hwsim.devices import instruction_for, load
 from hwsim.devices.variants import changed
@@ -22,6 +25,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 CHIP = load("ascend910a")
@@ -68,17 +72,17 @@ def test_an_estimate_of_a_tile_of_which_one_block_of_a_fills_l1() -> None:
 
 @pytest.mark.parametrize(("interval", "why"), [(None, "as many blocks of A as L1 holds"), (512, "k_group / b_k")])
 def test_why_so_many_blocks_of_a_stay(interval: int | None, why: str) -> None:
-    own, problem = scheme_of("sgemm-cube"), Problem("fp32", 64, 64, 2048)
+    own, problem = scheme_of("sgemm-cube"), Problem.of("fp32", 64, 64, 2048)
     gemm = record_of(own.plan(own.complete({}), problem), CHIP, problem, Schedule(promotion_k=interval))
     assert COUPLED.map(gemm, CHIP, {}).decided("n_fused").why.startswith(why)
 
 
 def test_temporaries_of_a_split_of_which_every_piece_is_kept() -> None:
     """Two tiles: the residual, and a piece cast back."""
-    own, problem = scheme_of("sgemm-cube"), Problem("fp32", 64, 64, 64)
+    own, problem = scheme_of("sgemm-cube"), Problem.of("fp32", 64, 64, 64)
     for options, count in (({"accumulation": "elementwise"}, 2), ({}, 3)):  # termwise, a sweep has the low piece alone
-        plan = own.plan(own.complete(options), problem)
-        assert CoupledPlan.of(plan, UNIT, CHIP).conversion_temporaries == count, options
+        gemm = record_of(own.plan(own.complete(options), problem), CHIP, problem)
+        assert CoupledPlan.of(gemm, UNIT, CHIP).conversion_temporaries == count, options
 
 
 def test_a_tile_beyond_the_memories_is_refused() -> None:
@@ -100,7 +104,7 @@ def test_an_estimate_knows_the_pieces_that_l2_gives(scheme: str) -> None:
     """With a slow L2 a tile takes the bytes of all pieces of its blocks over L2's rate."""
     slow = changed(load("ascend910b3"), {"l2.bytes_per_second": 1e8, "hbm.bytes_per_second": 1e18})
     m, n, k, steps = 64, 48, 32, 100
-    own, problem = scheme_of(scheme), Problem("fp16" if scheme == "native" else "fp32", m, n, k * steps)
+    own, problem = scheme_of(scheme), Problem.of("fp16" if scheme == "native" else "fp32", m, n, k * steps)
     gemm = record_of(own.plan(own.complete({"format": "fp16"} if scheme == "native" else {}), problem), slow, problem)
     kernels = SeparatedKernels(gemm, plan_of(gemm), slow)
     memory = CubeMemory(slow, kernels.terms, gemm.unit, problem.sizes)
@@ -108,3 +112,22 @@ def test_an_estimate_knows_the_pieces_that_l2_gives(scheme: str) -> None:
     block = 2 * k * memory.pieces[0] * (m + n)
     cycles = memory.estimate_cycles(memory.with_packets(m, n, k, 2, (1, 1)))
     assert cycles / (slow.clock_mhz * 1e6) == pytest.approx(steps * block / 1e8, rel=0.03)
+
+
+@pytest.mark.parametrize("scheme", ["native", "sgemm-cube", "ape-fp32-b"])
+@pytest.mark.parametrize("options", [{}, {"buffering": "single"}, {"tile": (64, 64, 64), "step_ka": 4}], ids=str)
+def test_the_bytes_that_a_cube_needs_are_those_that_its_kernel_declares(scheme: str, options: dict[str, Any]) -> None:
+    chip, problem = load("ascend910b3"), Problem.of("fp16" if scheme == "native" else "fp32", 200, 300, 400)
+    gemm = SEPARATED.map(
+        record_of(plan_for(chip, scheme_of(scheme), problem, None, {}).plan, chip, problem), chip, options
+    )
+    kernels = SeparatedKernels(gemm, plan_of(gemm), chip)
+    memory = CubeMemory(chip, kernels.terms, gemm.unit, problem.sizes)
+    of_kernel = {kernel.name: kernel for kernel in SEPARATED.lower(gemm, chip).kernels}
+    most: dict[str, int] = {}
+    for mapping in gemm.mapping.kernels:
+        declared: dict[str, int] = {}
+        for buffer in of_kernel[mapping.name].buffers:
+            declared[buffer.memory] = declared.get(buffer.memory, 0) + buffer.slots * buffer.slot_bytes
+        most = {name: max(size, most.get(name, 0)) for name, size in declared.items()}
+    assert memory.taken(blocking_of(gemm.mapping.kernels[0])) == most

@@ -88,7 +88,7 @@ def test_native_fp16_against_the_integer_reference():
 def test_blocking_changes_no_bit():
     a, b = operands(50, 70, 130, 3)
     scheme = scheme_of("sgemm-cube")
-    plan = scheme.plan(scheme.complete({}), Problem("fp32", 50, 70, 130))
+    plan = scheme.plan(scheme.complete({}), Problem.of("fp32", 50, 70, 130))
     inputs = {"A.in": a.view(np.uint32), "B.in": b.view(np.uint32)}
     found = []
     for options in (
@@ -103,7 +103,6 @@ def test_blocking_changes_no_bit():
     ):
         program = lower(plan, CHIP, 50, 70, 130, options)
         check(program, CHIP)
-        assert program.computes
         found.append(functional.run(program, CHIP, inputs))
         timing.run(program, CHIP)
     assert all(np.array_equal(found[0], other) for other in found[1:])
@@ -116,7 +115,7 @@ def test_every_legal_order_gives_the_same_bits(scheme, order):
     m, n, k = 17, 18, 35
     a, b = operands(m, n, k, 13)
     own = scheme_of(scheme)
-    plan = own.plan(own.complete({}), Problem("fp32", m, n, k))
+    plan = own.plan(own.complete({}), Problem.of("fp32", m, n, k))
     options = {"tile": {"m": 16, "n": 16, "k": 16}, "buffering": "single" if order == 1 else "double", "step_ka": 2}
     program = lower(plan, CHIP, m, n, k, options)
     inputs = {"A.in": a.view(np.uint32), "B.in": b.view(np.uint32)}
@@ -125,7 +124,7 @@ def test_every_legal_order_gives_the_same_bits(scheme, order):
 
 def test_cube_and_vector_cores_meet_in_global_memory_alone():
     own = scheme_of("sgemm-cube")
-    plan = own.plan(own.complete({"k_group": 64}), Problem("fp32", 200, 100, 300))
+    plan = own.plan(own.complete({"k_group": 64}), Problem.of("fp32", 200, 100, 300))
     program = lower(plan, CHIP, 200, 100, 300, {})
     cube, vector = {"M", "MTE1", "MTE2", "FIX"}, {"V", "VMTE2", "VMTE3"}
     names = [kernel.name for kernel in program.kernels]
@@ -151,7 +150,7 @@ def test_the_fixpipe_rounds_to_half_formats():
         assert result.traffic_bytes["L0C_GM"] == 40 * 30 * 2
         chip, plan = (
             CHIP,
-            scheme_of("native").plan(scheme_of("native").complete({"format": "fp32"}), Problem("fp32", 40, 30, 70)),
+            scheme_of("native").plan(scheme_of("native").complete({"format": "fp32"}), Problem.of("fp32", 40, 30, 70)),
         )
         program = lower(plan, chip, 40, 30, 70, {"output": output})
         codes = functional.run(program, chip, {"A": a.view(np.uint32), "B": b.view(np.uint32)})
@@ -183,7 +182,7 @@ def test_packets_fill_l1_as_huaweis_do():
 
 def test_unit_flag_saves_time_and_changes_no_bit():
     chip, sizes = load("ascend910b3"), (64, 96, 160)
-    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", *sizes))
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem.of("fp16", *sizes))
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 0x7C00, shape).astype(np.uint16) for shape in ((64, 160), (160, 96)))
     given = {"tile": {"m": 128, "n": 256, "k": 64}}  # one tile of C in L0C
@@ -202,7 +201,7 @@ def test_unit_flag_saves_time_and_changes_no_bit():
 
 def test_unit_flag_is_refused_where_the_device_has_none():
     chip = changed(load("ascend910b3"), {"flags.unit_bytes": None})
-    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", 64, 64, 64))
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem.of("fp16", 64, 64, 64))
     with pytest.raises(UnsupportedError, match="no UnitFlag"):
         lower(plan, chip, 64, 64, 64, {"unit_flag": True})
     with pytest.raises(InputError, match="unit_flag = 1; allowed: true, false"):
@@ -251,18 +250,13 @@ def test_wrong_options_are_named(options, words):
 )
 def test_wrong_options_of_the_dataflow_are_named(options, words):
     own = scheme_of("native")
-    plan = own.plan(own.complete({"format": "fp16"}), Problem("fp16", 64, 64, 64))
+    plan = own.plan(own.complete({"format": "fp16"}), Problem.of("fp16", 64, 64, 64))
     with pytest.raises(InputError, match=words):
         lower(plan, CHIP, 64, 64, 64, options)
 
 
-def test_what_the_vector_cores_cannot_do_is_refused():
-    with pytest.raises(UnsupportedError, match="no fp64"):
-        hwsim.run(m=64, n=64, k=64, device="ascend910b3", scheme="ozaki-int8", exact=False)
-
-
 def mte2_busy(k, warm=0, chip=CHIP, **options):
-    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", 128, 256, k))
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem.of("fp16", 128, 256, k))
     given = {"tile": {"m": 128, "n": 256, "k": 64}, "step_ka": 1, "step_kb": 1} | options
     return timing.run(lower(plan, chip, 128, 256, k, given), chip, warm=warm).engines["MTE2"].busy_cycles
 
@@ -285,7 +279,7 @@ def test_what_comes_from_hbm_takes_the_link_longer():
 
 def test_columns_of_b_are_the_rows_of_its_packets_where_it_is_stored_so():
     """A packet of 256 x 64 of B is 64 rows of 512 bytes, or 256 columns of 128."""
-    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", 128, 256, 128))
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem.of("fp16", 128, 256, 128))
     assert mte2_busy(128, 1) == mte2_busy(128, 1, b_layout="rows")
     link = CHIP.links["GM_L1"]
     more = 256 * link.row_cycles - 64 * 512 * float(link.conflict_factor) / float(link.bytes_per_cycle)

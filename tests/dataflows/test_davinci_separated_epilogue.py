@@ -78,9 +78,8 @@ def test_a_program_gives_the_evaluators_bits(scheme: str, options: dict[str, Any
 def test_every_legal_order_gives_the_same_bits(scheme: str, order: int) -> None:
     m, n, k = 17, 22, 35
     own = scheme_of(scheme)
-    plan = own.plan(own.complete(OPTIONS[scheme]), Problem("fp32", m, n, k))
+    plan = own.plan(own.complete(OPTIONS[scheme]), Problem.of("fp32", m, n, k))
     program = lower(plan, CHIP, m, n, k, {"c": True, "bias": True, "alpha": 0.75, "beta": -1.25, "output": "bf16"})
-    assert program.computes
     rng = np.random.default_rng(1)
     a, b = bits((m, k), 13).view(np.uint32), bits((k, n), 14).view(np.uint32)
     c, bias = rng.integers(0x3000, 0x4200, (m, n)).astype(np.uint16), bits((1, n), 15).view(np.uint32)

@@ -156,7 +156,7 @@ def test_the_documentation_lists_it(flow: WithPrefetch) -> None:
 
 def test_tune_varies_it(flow: WithPrefetch, device: str) -> None:
     chip = hwsim.device(device)
-    plan = plan_for(chip, scheme_of("native"), Problem("fp16", *SIZES), "fp16", {}).plan
+    plan = plan_for(chip, scheme_of("native"), Problem.of("fp16", *SIZES), "fp16", {}).plan
     found = tune(chip, plan, SIZES, budget=40)
     assert {point.options.get("prefetch_depth") for point in found.points} == {None, 1, 3}
     assert {one["prefetch_depth"] for one in flow.given if "prefetch_depth" in one} == {1, 3}
@@ -172,6 +172,6 @@ def test_an_option_without_an_axis_is_not_varied(
     monkeypatch.setattr(registry, "entry_points", lambda group: [_Point(FAMILY, fixed)])
     registry.dataflows.cache_clear()
     chip = hwsim.device(device)
-    plan = plan_for(chip, scheme_of("native"), Problem("fp16", *SIZES), "fp16", {}).plan
+    plan = plan_for(chip, scheme_of("native"), Problem.of("fp16", *SIZES), "fp16", {}).plan
     found = tune(chip, plan, SIZES, budget=20)
     assert not any("prefetch_depth" in point.options for point in found.points)

@@ -14,6 +14,7 @@ import hwsim
 from hwsim.cli import main
 from hwsim.devices.templates import templates
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 TEMPLATE = Path(__file__).parents[2] / "configs" / "templates" / "accelerator.yaml"
 MACS_PER_CYCLE, CORES, HBM_BYTES_PER_CYCLE = 4096, 16, 2000
@@ -86,7 +87,7 @@ def test_bits_are_the_dot_units_by_either_reading(m: int, n: int, k: int) -> Non
         row, column = (np.zeros(16, np.uint16) for _ in range(2))
         row[: min(16, k - start)] = words[0][-1, start : start + 16]
         column[: min(16, k - start)] = words[1][start : start + 16, -1]
-        code = reference.chain(spec, row.tolist(), column.tolist(), code)[-1].result
+        code = reference.chain(spec, DotOperands(row.tolist(), column.tolist(), code))[-1].result
     assert code == int(direct.view(np.uint32)[-1, -1])
 
 

@@ -25,6 +25,7 @@ from hwsim.devices import dot_spec
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.request.declarations import declared
 from hwsim.resolve.mapping_choice import program_of
 from hwsim.resolve.planning import plan_for
@@ -119,7 +120,7 @@ def test_bits_are_the_reference_units(family: ModuleType, k: int) -> None:
         for start in range(0, k, depth):
             row, col = (x[start : start + depth].tolist() for x in (a[i], b[:, j]))
             rest = [0] * (depth - len(row))
-            total = reference.dot(spec, row + rest, col + rest, total)
+            total = reference.dot(spec, DotOperands(row + rest, col + rest, total))
         assert int(program.c.view(np.uint32)[i, j]) == total
     assert np.array_equal(direct.c.view(np.uint32), program.c.view(np.uint32))
     assert k == 1 or np.isnan(program.c).any()
@@ -147,7 +148,7 @@ def test_the_trace_has_the_folds(family: ModuleType) -> None:
 
 def test_tune_varies_its_tiles_and_options(family: ModuleType) -> None:
     chip, sizes = hwsim.device(DEVICE), (200, 300, 300)
-    plan = plan_for(chip, scheme_of("native"), Problem("bf16", *sizes), "bf16", {}).plan
+    plan = plan_for(chip, scheme_of("native"), Problem.of("bf16", *sizes), "bf16", {}).plan
     found = tune(chip, plan, sizes)
     assert {name for point in found.points for name in point.options} == {"tile", "weight_tiles"}
     assert found.default.cycles == (382 + 200) * 9 and found.default.facts["weight_tiles"] == 1

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim._kernels import gemm
 from hwsim.api import program as make_program
 from hwsim.arithmetic.vector import VectorUnit
+from hwsim.backend.cpu import CPU
 from hwsim.devices import load
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.machines import functional, reference
@@ -122,7 +122,7 @@ def test_every_legal_order_gives_the_same_bits(device, scheme, split_k):
     assert any(instr.opcode == "fma" for kernel in program.kernels for instr in kernel.instrs())
     assert functional.run(program, chip, inputs).tobytes() == direct.c.tobytes()
     for order in range(4):
-        assert reference.run(program, chip, inputs, order=order, dots=gemm).tobytes() == direct.c.tobytes()
+        assert reference.run(program, chip, inputs, order=order, dots=CPU.gemm).tobytes() == direct.c.tobytes()
 
 
 def changed(program, opcode, change):
@@ -215,10 +215,72 @@ def test_specials_of_a_scheme_with_a_rule_of_its_own_are_refused(value):
         hwsim.run(b.T.copy(), a.T.copy(), device="h200", scheme="bf16x9", functional=True)
 
 
-def test_what_no_program_computes_is_refused_by_name():
-    a, b = np.ones((4, 5), np.float32), np.ones((5, 3), np.float32)
-    for scheme, why in (("ozaki-fp16", "sums of"), ("quantensor", "sums of")):
-        with pytest.raises(UnsupportedError, match=f"scheme {scheme} on h200 stands for time alone.*{why}"):
-            hwsim.run(a, b, device="h200", scheme=scheme, functional=True)
-    with pytest.raises(UnsupportedError, match="a program computes all of C"):
-        hwsim.run(a, b, device="h200", scheme="native", functional=True, rows=[0])
+@pytest.mark.parametrize(
+    ("options", "split_k"),
+    [
+        *[({"contraction": name}, count) for name in ("none", "alpha", "beta") for count in (1, 2)],
+        *[({"output_format": "fp16", "output_rounding": "RZ"}, count) for count in (1, 2)],
+        ({"product_format": "fp16"}, 1),
+        ({"product_format": "bf16", "output_format": "bf16"}, 1),
+    ],
+)
+@pytest.mark.parametrize("device", ["a100", "b200", "mi300x"])
+def test_roundings_and_contractions_of_an_epilogue(device, options, split_k):
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((40, 130)).astype(np.float16), rng.standard_normal((130, 30)).astype(np.float16)
+    c, bias = rng.standard_normal((40, 30)).astype(np.float32), rng.standard_normal(30).astype(np.float32)
+    epilogue = {"alpha": 0.3, "beta": -1.7, **options}
+    call = {"device": device, "format": "fp16", "schedule": {"split_k": split_k, "epilogue": epilogue}}
+    for more in ({"bias": bias}, {}):
+        plain, program = hwsim.run(a, b, c, **call, **more), hwsim.run(a, b, c, functional=True, **call, **more)
+        assert plain.result_sha256 == program.result_sha256 and plain.cycles == program.cycles
+
+
+def test_a_product_that_is_rounded_and_nothing_else():
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((40, 130)).astype(np.float16), rng.standard_normal((130, 30)).astype(np.float16)
+    call = {"device": "h200", "format": "fp16", "schedule": {"epilogue": {"product_format": "bf16"}}}
+    plain, program = hwsim.run(a, b, **call), hwsim.run(a, b, functional=True, **call)
+    assert plain.result_sha256 == program.result_sha256 != hwsim.run(a, b, **call | {"schedule": None}).result_sha256
+
+
+@pytest.mark.parametrize("split_k", [1, 2])
+@pytest.mark.parametrize("scheme", ["native", "tf32x3"])
+def test_a_c_times_zero_is_not_read(scheme, split_k):
+    a, b = np.ones((40, 130), np.float32), np.ones((130, 30), np.float32)
+    c = np.full((40, 30), np.nan, np.float32)
+    call = {"device": "h200", "scheme": scheme, "alpha": 0.75, "split_k": split_k}
+    plain, program = hwsim.run(a, b, c, beta=0.0, **call), hwsim.run(a, b, c, beta=0.0, functional=True, **call)
+    without = hwsim.run(a, b, **call)
+    assert plain.result_sha256 == program.result_sha256 == without.result_sha256
+    assert plain.cycles == program.cycles == without.cycles
+
+
+@pytest.mark.parametrize("scheme", ["native", "ape", "bf16x9"])
+def test_the_result_shows_a_part_of_what_a_program_computes(scheme):
+    """Cycles are of the whole product."""
+    rng = np.random.default_rng(8)
+    a, b = rng.standard_normal((3, 40, 60)).astype(np.float32), rng.standard_normal((60, 30)).astype(np.float32)
+    c, bias = rng.standard_normal((3, 40, 30)).astype(np.float32), rng.standard_normal(30).astype(np.float32)
+    call = {"device": "h200", "scheme": scheme, "beta": 0.5, "bias": bias}
+    whole = hwsim.run(a, b, c, functional=True, **call)
+    for part in ({"rows": [3, 39]}, {"cols": slice(2, 9)}, {"rows": range(5), "cols": [0]}):
+        plain, program = hwsim.run(a, b, c, **call, **part), hwsim.run(a, b, c, functional=True, **call, **part)
+        assert plain.result_sha256 == program.result_sha256 and plain.c.shape == program.c.shape
+        assert plain.cycles == program.cycles == whole.cycles
+        assert plain.error["relative_frobenius"] == program.error["relative_frobenius"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"scheme": "ozaki-fp16", "sum": "exact"}, r"no instruction of h200 computes sums that are rounded once"),
+        ({"library": "cublas", "format": "fp32"}, r"there is no program: the library's kernel \S.*carries no sum"),
+    ],
+)
+def test_what_no_program_computes_is_refused_by_name(options, said):
+    """Exact sums, and kernels that add in an order written out: those of CUDA cores, and matrix-vector products."""
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((209, 1430)).astype(np.float32), rng.standard_normal((1430, 491)).astype(np.float32)
+    with pytest.raises(UnsupportedError, match=said):
+        hwsim.run(a, b, device="h200", functional=True, **options)

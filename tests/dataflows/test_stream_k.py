@@ -9,7 +9,6 @@ import pytest
 from operands import bits
 
 import hwsim
-from hwsim._kernels import gemm as products
 from hwsim.backend.cpu import CPU
 from hwsim.dataflows.tiled.stream_k import rectangles, shared_tiles
 from hwsim.devices import changed, load
@@ -57,7 +56,7 @@ def record(device, sizes, schedule, tile=TILE, fmt=None):
     chip = load(device) if isinstance(device, str) else device
     scheme = scheme_of("native")
     fmt = fmt or FORMATS[device]
-    problem = Problem("fp32" if fmt == "tf32" else fmt, *sizes)
+    problem = Problem.of("fp32" if fmt == "tf32" else fmt, *sizes)
     plan = scheme.plan(scheme.complete({"format": fmt}), problem)
     return mapped(record_of(plan, chip, problem, schedule), chip, {"tile": tile}), chip
 
@@ -90,7 +89,6 @@ def test_a_program_has_the_schedules_bits(device, parts):
     m, n, k = sizes = 120, 90, 321
     cut = Schedule(regions=regions(m, n, L_SHAPE, tree(k, parts)))
     program, chip, inputs, expected = made(device, sizes, cut)
-    assert program.computes
     (kernel,) = program.kernels
     assert {tile.array for one in kernel.instrs() for tile in one.writes if isinstance(tile, GlobalTile)} == {
         "C",
@@ -112,7 +110,7 @@ def test_every_legal_order_has_these_bits():
     sizes = m, n, k = 64, 40, 100
     program, chip, inputs, expected = made("h200", sizes, Schedule(regions=regions(m, n, [(0, 1), (1, 0)], tree(k, 5))))
     for order in range(6):
-        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=products), expected)
+        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=CPU.gemm), expected)
 
 
 def test_values_of_an_element_whose_sum_cores_share():
@@ -151,6 +149,34 @@ def test_the_epilogue_is_of_the_whole_sum(epilogue):
     assert np.array_equal(functional.run(program, chip, inputs), expected)
 
 
+@pytest.mark.parametrize(
+    ("alpha", "beta", "output", "has_bias"),
+    [(0.75, -1.25, "fp32", False), (1.0, 1.0, "fp32", True), (-1.5, 0.3, "fp16", True), (0.75, 0.0, "fp32", False)],
+)
+@pytest.mark.parametrize("device", ["h200", "mi210"])
+def test_c_and_a_bias_are_added_to_the_whole_sum(device, alpha, beta, output, has_bias):
+    """Where K is shared beta * C is contracted with the sum, elsewhere alpha times the sum."""
+    m, n, k = 70, 64, 200
+    shared = Schedule(regions=regions(m, n, [(1, 0), (2, 1)], tree(k, 3))).to_dict()
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+    c, bias = rng.standard_normal((m, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
+    call = {"device": device, "format": "fp16", "schedule": shared, "tile": TILE, "output": output}
+    call |= {"alpha": alpha, "beta": beta} | ({"bias": bias} if has_bias else {})
+    plain, program = hwsim.run(a, b, c, **call), hwsim.run(a, b, c, functional=True, values=[(40, 3)], **call)
+    assert plain.result_sha256 == program.result_sha256 and plain.cycles == program.cycles
+    assert float(program.values[40, 3][-1].after) == program.c[40, 3]
+    ready = program_of(plain.gemm, load(device))
+    inputs = [a.view(np.uint16), b.view(np.uint16), c.astype(plain.c.dtype), bias.reshape(1, n)][: 3 + has_bias]
+    codes = {name: x.view(f"u{x.itemsize}") for name, x in zip(ready.inputs, inputs, strict=True)}
+    for order in range(2):
+        out = reference.run(ready, load(device), codes, order=order, dots=CPU.gemm)
+        assert out.tobytes() == plain.c.tobytes()
+    if beta not in (0, 1) and output == "fp32":
+        whole = hwsim.run(a, b, c, **call | {"schedule": None})
+        assert not np.array_equal(whole.c[32:64, :32], plain.c[32:64, :32])
+
+
 def test_whole_tiles_before_shared_ones_and_fewer_cores():
     """Of cores with unequally many whole tiles; the last parts wrap around to the first cores."""
     chip = changed(load("h200"), {"cores": 10})
@@ -169,7 +195,7 @@ def test_whole_tiles_before_shared_ones_and_fewer_cores():
     ]
     assert len(set(tiles_of_core)) == 2
     for order in range(3):
-        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=products), expected)
+        assert np.array_equal(reference.run(program, chip, inputs, order=order, dots=CPU.gemm), expected)
 
 
 def test_a_shared_tile_is_faster_than_a_whole_one_and_waits_for_its_parts():

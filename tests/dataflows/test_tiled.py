@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,7 @@ DEVICES = ("v100", "t4", "a100", "h100", "b200", "mi210", "mi300x")  # two of sm
 
 def plan_of(scheme, sizes, input_format="fp32", **options):
     chosen = scheme_of(scheme)
-    return chosen.plan(chosen.complete(options), Problem(input_format, *sizes))
+    return chosen.plan(chosen.complete(options), Problem.of(input_format, *sizes))
 
 
 def codes(fmt, shape, seed, specials=False):
@@ -74,9 +75,8 @@ def tile(m, n, k):
     ],
 )
 def test_native_bits_whatever_the_tile(device, sizes, options):
-    got, expected, program = both(device, plan_of("native", sizes, "fp16", format="fp16"), sizes, options, True)
+    got, expected, _ = both(device, plan_of("native", sizes, "fp16", format="fp16"), sizes, options, True)
     assert np.array_equal(got, expected)
-    assert program.computes
 
 
 @pytest.mark.parametrize("machine", [functional.run, reference.run])
@@ -154,7 +154,7 @@ def test_terms_joined_by_groups_are_joined_once_without_a_length(device, blockin
         blocking = {}
     got, expected, program = both(device, plan, sizes, blocking)
     assert np.array_equal(got, expected) and got.any()
-    assert program.computes and facts(program, load(device))["k_group"] == (128 if "split_k" in blocking else 150)
+    assert facts(program, load(device))["k_group"] == (128 if "split_k" in blocking else 150)
     if not blocking:
         longer = plan_of("sgemm-cube", sizes, accumulation="elementwise", k_group=4096)
         other = both(device, longer, sizes, {})[2]
@@ -178,7 +178,6 @@ def test_every_plan_has_the_evaluators_bits(device, scheme, options):
         return
     got, expected, program = both(device, plan, sizes, cut)
     assert np.array_equal(got, expected)
-    assert program.computes
     assert timing.run(program, load(device)).cycles > 0
 
 
@@ -203,18 +202,15 @@ def test_the_first_band_is_read_from_tmem_to_where_the_sum_is():
 )
 def test_formats_that_fp32_lanes_cannot_join_come_out_of_the_unit_as_they_are(device, fmt):
     sizes = (70, 30, 67)
-    got, expected, program = both(device, plan_of("native", sizes, fmt, format=fmt), sizes, {})
+    got, expected, _ = both(device, plan_of("native", sizes, fmt, format=fmt), sizes, {})
     assert np.array_equal(got, expected)
-    assert program.computes
 
 
 @pytest.mark.parametrize(
     ("scheme", "input_format", "options"),
     [
-        ("ozaki-int8", "fp64", {"slices": 2}),
+        ("ozaki-int8", "fp64", {"slices": 2, "sum": "exact"}),
         ("ozaki-fp16", "fp64", {"slices": 2, "sum": "exact"}),
-        ("quantensor", "fp32", {}),
-        ("ape-int16", "int16", {"low_byte": "unsigned"}),
     ],
 )
 @pytest.mark.parametrize("cut", [1, 2])
@@ -223,7 +219,6 @@ def test_work_whose_values_are_not_formed_is_timed(scheme, input_format, options
     chip = load("h100")
     program = lower(plan_of(scheme, sizes, input_format, **options), chip, *sizes, {"split_k": cut})
     check(program, chip)
-    assert not program.computes
     one = timing.run(program, chip)
     assert one.cycles > 0
     assert one.macs == 130 * 70 * 150 * plan_of(scheme, sizes, input_format, **options).products
@@ -232,11 +227,10 @@ def test_work_whose_values_are_not_formed_is_timed(scheme, input_format, options
 @pytest.mark.parametrize("cut", [1, 2])
 def test_fp64_sums_are_formed(cut):
     sizes = (130, 70, 150)
-    got, expected, program = both(
+    got, expected, _ = both(
         "h100", plan_of("native", sizes, "fp64", format="fp64", k_group=64), sizes, {"split_k": cut}
     )
     assert np.array_equal(got, expected)
-    assert program.computes
 
 
 def test_a_kernel_of_one_term_does_its_own_part_of_the_sum_alone():
@@ -246,8 +240,10 @@ def test_a_kernel_of_one_term_does_its_own_part_of_the_sum_alone():
         program = lower(plan_of("ozaki-int8", (64, 64, 64), "fp64", slices=slices), load("a100"), 64, 64, 64, {})
         calls = [kernel for kernel in program.kernels if kernel.name.startswith("gemm_")]
         assert len(calls) == slices * (slices + 1) // 2
-        per_call |= {sum(instr.opcode == "add" for instr in kernel.instrs()) for kernel in calls[1:]}
-    assert per_call == {3}
+        for kernel in calls[1:-1]:  # the last also multiplies by the powers of its rows and columns
+            used = Counter(instr.opcode for instr in kernel.instrs())
+            per_call.add((used["cast"], used["scale"], used["add"]))
+    assert per_call == {(1, 1, 1)}
 
 
 @pytest.mark.parametrize("options", [{"stages": 1}, {"a_layout": "columns", "b_layout": "columns"}])
@@ -428,7 +424,7 @@ def test_c_and_bias_cost_time(device):
 
     plain, with_c = cycles(), cycles(c=True, beta=0.5)
     assert plain < with_c <= cycles(c=True, beta=0.5, bias=True, output="fp32")
-    assert lower(plan, chip, *sizes, {"c": True}).computes
+    lower(plan, chip, *sizes, {"c": True})
 
 
 @pytest.mark.parametrize(

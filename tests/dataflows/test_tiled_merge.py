@@ -6,7 +6,7 @@ import pytest
 
 from hwsim.dataflows.tiled.model import MatrixRef, TileEpilogue
 from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
-from hwsim.gemm.plan import TermValue
+from hwsim.gemm.plan import Depth, OperandSum, Scaled, Sum, TermValue
 from hwsim.program.ir import GlobalArray, LocalTile
 
 ROWS = 8
@@ -21,6 +21,8 @@ class Recorder:
 
     def op(self, opcode, target, *sources, **attributes):
         attributes.pop("label", None)
+        if attributes.get("rounding") == "RNE":  # as where none is said
+            del attributes["rounding"]
         self.ops.append((opcode, target.buffer, *(x.buffer for x in sources), *attributes.values()))
 
 
@@ -28,21 +30,29 @@ def array(matrix: MatrixRef, blocks: int = 1) -> GlobalArray:
     return GlobalArray(matrix.name, blocks * ROWS, 16, matrix.format)
 
 
-def merged(end: TileEpilogue, slices: int, **given):
+VECTORS = {
+    "rows": GlobalArray("rows", ROWS, 1, "int32"),
+    "columns": GlobalArray("columns", 1, 16, "int32"),
+    "sums": GlobalArray("sums", ROWS, 1, "int64"),
+}
+
+
+def merged(end: TileEpilogue, slices: int, stored: str = "fp32", **given):
     """The pass, and the operations that it makes."""
     addends = [array(matrix) for matrix in end.addends]
-    partial = [array(MatrixRef("P", "fp32"), slices)]
-    made = reduction_pass("merge_gemm", partial, addends, array(end.target), end, slices, **given)
+    partial = [array(MatrixRef("P", stored), slices)]
+    made = reduction_pass("merge_gemm", partial, addends, array(end.target), end, slices, vectors=VECTORS, **given)
 
-    def tiles(name: str, count: int) -> list[LocalTile]:
-        return [LocalTile(f"{name}{i}", 2, 16, "fp32") for i in range(count)]
+    def tiles(name: str, formats) -> list[LocalTile]:
+        return [LocalTile(f"{name}{i}", 2, 16, fmt) for i, fmt in enumerate(formats)]
 
     recorder = Recorder()
+    vectors = [LocalTile(x.name, 2, 16, x.format) for x in (*made.of_rows, *made.of_columns)]
     made.body(
         recorder,
-        [replace(tile, format=x.format) for tile, x in zip(tiles("in", len(made.inputs)), made.inputs, strict=True)],
-        [replace(tile, format=made.outputs[0].format) for tile in tiles("out", 1)],
-        tiles("t", len(made.temporaries)),
+        [*tiles("in", [x.format for x in made.inputs]), *vectors],
+        tiles("out", [made.outputs[0].format]),
+        tiles("t", made.temporaries),
     )
     return made, recorder.ops
 
@@ -85,6 +95,52 @@ def test_the_left_addend_is_the_plans(order, sources):
 
 @pytest.mark.parametrize(("c", "bias"), [(None, False), (replace(C, name="before"), True)])
 def test_other_arithmetic_has_as_many_additions_as_addends_less_one(c, bias):
-    made, ops = merged(TileEpilogue(TermValue(0), C, placeholder_ops=1, c=c, bias=bias), 4, placeholder=True, words=2)
+    made, ops = merged(TileEpilogue(TermValue(0), C, placeholder_ops=1, c=c, bias=bias), 4, words=2)
     assert made.temporaries == ("fp64",)
     assert ops == [("add", "t0", "t0", "t0")] * (1 + 3 + 2 * bias)
+
+
+def test_slices_of_another_format_are_converted_before_they_are_added():
+    end = TileEpilogue(TermValue(0), replace(C, format="fp64"), join_format="fp64", format="fp64")
+    made, ops = merged(end, 3)
+    assert set(made.temporaries) == {"fp64"}
+    last = f"t{len(made.temporaries) - 1}"
+    assert ops == [
+        ("cast", "t0", "in0"),
+        ("cast", last, "in1"),
+        ("add", "t0", "t0", last),
+        ("cast", last, "in2"),
+        ("add", "t0", "t0", last),
+        ("copy", "t1", "t0"),
+        ("copy", "out0", "t1"),
+    ]
+
+
+def test_powers_of_rows_and_columns_multiply_the_whole_sum():
+    end = TileEpilogue(TermValue(0), C, alpha=2.0, powers=("rows", "columns"))
+    made, ops = merged(end, 2, matrices=1)
+    assert (made.of_rows, made.of_columns) == ((VECTORS["rows"],), (VECTORS["columns"],))
+    assert ops[2:] == [
+        ("add", "t3", "rows", "columns"),
+        ("ldexp", "t1", "t1", "t3", 1.0),
+        ("scale", "t1", "t1", 2.0),
+        ("copy", "out0", "t1"),
+    ]
+
+
+def test_integer_sums_wrap_in_a_narrower_output_and_become_floats_before_alpha():
+    value = Sum(Sum(Scaled(TermValue(0), 8), OperandSum("a", 128)), Depth(-5))
+    extra = ((OperandSum("a", 128), "sums"), (Depth(-5), -35.0))
+    end = TileEpilogue(value, replace(C, format="int32"), join_format="int64", format="int64", extra=extra)
+    _, ops = merged(end, 1, "int32")
+    assert ops == [
+        ("cast", "t1", "in0"),
+        ("scale", "t1", "t1", 256.0),
+        ("add", "t1", "t1", "sums"),
+        ("fill", "t3", -35.0),
+        ("add", "t1", "t1", "t3"),
+        ("extract", "out0", "t1"),
+    ]
+    end = TileEpilogue(TermValue(0), C, alpha=0.5, join_format="int64", format="fp32")
+    _, ops = merged(end, 2, "int64")
+    assert ops[2:] == [("cast", "t3", "t1"), ("scale", "t3", "t3", 0.5), ("copy", "out0", "t3")]

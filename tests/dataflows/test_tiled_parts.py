@@ -11,20 +11,23 @@ import pytest
 from hwsim.dataflows.davinci import separated
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.registry import dataflow, dataflows
-from hwsim.dataflows.tiled import buffers
 from hwsim.dataflows.tiled import dataflow as tiled
+from hwsim.dataflows.tiled import parts, split
 from hwsim.dataflows.tiled.choice import widest
 from hwsim.dataflows.tiled.estimate import _lane_rate
-from hwsim.dataflows.tiled.program import mapping_of
+from hwsim.dataflows.tiled.partition import Partition
+from hwsim.dataflows.tiled.program import blocking_of, mapping_of
+from hwsim.dataflows.tiled.storage import recorded_orders
 from hwsim.devices import instruction_for, load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 
 
 def mapped(device: str, options: dict[str, Any]) -> Any:
-    own, chip, problem = scheme_of("native"), load(device), Problem("fp16", 512, 512, 1024)
+    own, chip, problem = scheme_of("native"), load(device), Problem.of("fp16", 512, 512, 1024)
     gemm = record_of(own.plan(own.complete({"format": "fp16"}), problem), chip, problem)
     return dataflow(chip).map(gemm, chip, options)
 
@@ -104,16 +107,48 @@ def test_what_a_record_lacks_is_said() -> None:
 @pytest.mark.parametrize("device", ["h200", "mi210"])
 def test_a_split_with_a_piece_that_is_not_kept_has_room_for_it(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that take A's first and B's second piece: a third tile of scratch."""
-    found, original = [], buffers._Allocation.split_scratch
+    found, original = [], split.allocate_scratch
 
-    def noted(self: Any) -> Any:
-        scratch = original(self)
-        numbers = [[piece.number for piece in operand.pieces] for operand in self.kernel.operands]
-        if self.kernel.splits_operands and numbers == [[0], [1]]:
+    def noted(space: Any) -> Any:
+        scratch = original(space)
+        numbers = [[piece.number for piece in operand.pieces] for operand in space.kernel.operands]
+        if space.kernel.splits_operands and numbers == [[0], [1]]:
             found.append(len(scratch))
         return scratch
 
-    monkeypatch.setattr(buffers._Allocation, "split_scratch", noted)
-    own, chip, problem = scheme_of("bf16x3"), load(device), Problem("fp32", 256, 256, 256)
+    monkeypatch.setattr(split, "allocate_scratch", noted)
+    own, chip, problem = scheme_of("bf16x3"), load(device), Problem.of("fp32", 256, 256, 256)
     dataflow(chip).map(record_of(own.plan(own.complete({}), problem), chip, problem), chip, {})
     assert found and min(found) >= 3
+
+
+@pytest.mark.parametrize("device", ["h200", "b200", "a100", "v100", "mi300x"])
+@pytest.mark.parametrize("scheme", ["native", "bf16x3", "ootomo-fp16"])
+def test_the_bytes_that_parts_state_are_those_that_a_program_declares(device: str, scheme: str) -> None:
+    chip, flow = load(device), dataflow(load(device))
+    if scheme == "bf16x3" and device == "v100":
+        pytest.skip("no bf16")
+    problem = Problem.of("fp16" if scheme == "native" else "fp32", 256, 256, 256)
+    plan = plan_for(chip, scheme_of(scheme), problem, None, {}).plan
+    gemm = flow.map(record_of(plan, chip, problem), chip, {})
+    program, family = flow.lower(gemm, chip), flow.family  # type: ignore[attr-defined]
+    for mapping in gemm.mapping.kernels:
+        declared: dict[str, int] = {}
+        [kernel] = [kernel for kernel in program.kernels if kernel.name == mapping.name]
+        for buffer in kernel.buffers:
+            declared[buffer.memory] = declared.get(buffer.memory, 0) + buffer.slots * buffer.slot_bytes
+        orders, sliced = recorded_orders(gemm), False
+        partition = Partition(gemm, chip, family, mapping.instruction, orders, sliced)
+        [part] = [x for x in partition.of([k.terms for k in gemm.mapping.kernels]) if x.terms == mapping.terms]
+        stated = parts.footprint(parts.designed(chip, family, partition.kernel(part), blocking_of(mapping)))
+        assert {name: fixed + mapping.stages * stage for name, fixed, stage in stated.memories} == declared
+
+
+def test_a_part_that_refuses_a_record_refuses_it_for_the_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The family asks its parts: what one of them does not carry, no program does."""
+    gemm = mapped("h200", {})
+    flow = dataflow(load("h200"))
+    assert flow.refuses(gemm) == ""  # type: ignore[attr-defined]
+    monkeypatch.setattr(parts, "REFUSALS", (*parts.REFUSALS, lambda gemm: "trapezoids"))
+    with pytest.raises(UnsupportedError, match="the sm90 dataflow carries no trapezoids"):
+        flow.lower(gemm, load("h200"))

@@ -37,7 +37,7 @@ def flow_of(device):
 def record(device, scheme="native", problem=None, schedule=None, **options):
     """An unmapped record; the native scheme takes fp16."""
     given = {"format": "fp16"} | options if scheme == "native" else options
-    problem = problem or Problem("fp16" if scheme == "native" else "fp32", 70, 40, 300)
+    problem = problem or Problem.of("fp16" if scheme == "native" else "fp32", 70, 40, 300)
     chosen = scheme_of(scheme)
     return record_of(chosen.plan(chosen.complete(given), problem), load(device), problem, schedule)
 
@@ -66,7 +66,7 @@ def test_every_family_is_a_dataflow():
 def test_a_program_is_a_reading_of_the_record(device, scheme, schedule):
     """The same from the record's JSON, and what `facts` says is what the record holds."""
     chip, flow = load(device), flow_of(device)
-    problem = Problem("fp16" if scheme == "native" else "fp32", 130, 96, 512, lead=(4,), has_c=True, bias="fp32")
+    problem = Problem.of("fp16" if scheme == "native" else "fp32", 130, 96, 512, lead=(4,), has_c=True, bias="fp32")
     gemm = mapped(device, scheme, problem, schedule)
     program = flow.lower(gemm, chip)
     check(program, chip)
@@ -79,26 +79,26 @@ def test_a_program_is_a_reading_of_the_record(device, scheme, schedule):
 
 
 def test_who_decided_is_said():
-    free = mapped("h200", problem=Problem("fp16", 512, 512, 1024))
+    free = mapped("h200", problem=Problem.of("fp16", 512, 512, 1024))
     assert {x.name: x.by for x in free.decisions} == {
         "kernels": "default", "tile": "estimate", "stages": "default", "instruction": "device", "swizzle": "default",
     }  # fmt: skip
     assert free.decided("tile").why == "best kernel of this dataflow by estimate"
     given = {"tile": (128, 128, 64), "stages": 3, "swizzle": 2, "instruction": "mma.m16n8k16.f32.f16.f16.f32"}
-    asked = mapped("h200", problem=Problem("fp16", 512, 512, 1024), mapping=given)
+    asked = mapped("h200", problem=Problem.of("fp16", 512, 512, 1024), mapping=given)
     assert {x.by for x in asked.decisions if x.name != "kernels"} == {"user"}
     [kernel] = asked.mapping.kernels
     assert (kernel.tile.to_dict(), kernel.stages, kernel.swizzle) == ({"m": 128, "n": 128, "k": 64}, 3, 2)
     assert asked.decided("swizzle").value == "2" and kernel.instruction == given["instruction"]
-    cut = mapped("h200", problem=Problem("tf32", 256, 256, 4096), schedule=Schedule(split_k=4), format="tf32")
+    cut = mapped("h200", problem=Problem.of("tf32", 256, 256, 4096), schedule=Schedule(split_k=4), format="tf32")
     assert cut.decided("instruction").by == "library" and cut.mapping.kernels[0].instruction.startswith("mma.")
 
 
 def test_terms_in_kernels_of_their_own_stand_one_by_one():
-    gemm = mapped("b200", "ootomo-fp16", Problem("fp32", 300, 200, 128))
+    gemm = mapped("b200", "ootomo-fp16", Problem.of("fp32", 300, 200, 128))
     terms = [kernel.terms for kernel in gemm.mapping.kernels]
     assert sorted(t for group in terms for t in group) == list(range(len(gemm.single.terms)))
-    pair = mapped("b200", problem=Problem("fp16", 512, 128, 256), mapping={"cta_group": 2})
+    pair = mapped("b200", problem=Problem.of("fp16", 512, 128, 256), mapping={"cta_group": 2})
     assert pair.mapping.kernels[0].cta_group == 2 and pair.decided("cta_group").by == "user"
     assert flow_of("b200").facts(pair)["cta_group"] == 2
 
@@ -116,14 +116,13 @@ SCHEDULES = [
 @pytest.mark.parametrize("device", FAMILIES)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=range(len(SCHEDULES)))
 def test_what_it_carries_of_a_schedule_has_the_evaluators_bits(device, schedule):
-    chip, flow, problem = load(device), flow_of(device), Problem("fp16", 37, 21, 300)
+    chip, flow, problem = load(device), flow_of(device), Problem.of("fp16", 37, 21, 300)
     a, b = (
         bits(shape, 3 + i, -6, 6).astype(np.float16).view(np.uint16) for i, shape in enumerate([(37, 300), (300, 21)])
     )
     gemm = mapped(device, problem=problem, schedule=schedule)
     program = flow.lower(gemm, chip)
     check(program, chip)
-    assert program.computes
     got = functional.run(program, chip, dict(zip(program.inputs, (a, b), strict=True)))
     expected = evaluator.evaluate(gemm.plan, gemm.schedule, chip, [a], [b])
     assert np.array_equal(got, expected)
@@ -141,7 +140,7 @@ def test_the_instruction_of_a_schedule_is_that_of_the_program():
         mapped("h200", schedule=Schedule(instruction=name), mapping={"instruction": "wgmma.m64n256k16.f32.f16.f16"})
 
 
-PROBLEM = Problem("fp16", 70, 40, 300)
+PROBLEM = Problem.of("fp16", 70, 40, 300)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +153,12 @@ PROBLEM = Problem("fp16", 70, 40, 300)
         (Schedule(split_k=2, partial_format="fp16"), "partial_format"),
         (Schedule(split_k=2, merge_format="fp64"), "merge_format"),
         (Schedule(split_k=2, merge_into="output"), "merge_into"),
-        (Schedule(remainder="first", tile_k=32), "remainder"),
         (Schedule(sum=Chain((Range(0, 300),))), "sum"),
         (
             Schedule(regions=(Region(Range(0, 70), Range(0, 40), Chain((Range(0, 300),))),), split_k=2),
             "regions of slices",
         ),
-        (Schedule(epilogue=Epilogue(contraction="alpha")), "contraction"),
-        (Schedule(epilogue=Epilogue(product_format="fp16")), "product_format"),
-        (Schedule(epilogue=Epilogue(output_rounding="RZ", output_format="fp16")), "output_rounding"),
+        (Schedule(split_k=2, epilogue=Epilogue(product_format="fp16")), "product_format of slices"),
     ],
 )
 def test_what_no_program_carries_of_a_schedule_is_refused_by_name(schedule, words):
@@ -172,11 +168,11 @@ def test_what_no_program_carries_of_a_schedule_is_refused_by_name(schedule, word
 
 def test_c_in_the_accumulator_is_refused():
     with pytest.raises(UnsupportedError, match="carries no start"):
-        mapped("h200", problem=Problem("fp16", 64, 64, 64, has_c=True), schedule=Schedule(start="c"))
+        mapped("h200", problem=Problem.of("fp16", 64, 64, 64, has_c=True), schedule=Schedule(start="c"))
 
 
 def test_a_schedule_of_more_slices_than_there_are_has_fewer_and_the_option_is_refused():
-    one = mapped("a100", problem=Problem("fp16", 64, 64, 64), schedule=Schedule(split_k=2))
+    one = mapped("a100", problem=Problem.of("fp16", 64, 64, 64), schedule=Schedule(split_k=2))
     assert flow_of("a100").facts(one)["split_k"] == 1
     with pytest.raises(InputError, match="split_k = 2: K = 64 has 1 slice of 64; allowed: at most 1"):
         hwsim.run(device="a100", format="fp16", m=64, n=64, k=64, split_k=2, exact=False)
@@ -184,8 +180,8 @@ def test_a_schedule_of_more_slices_than_there_are_has_fewer_and_the_option_is_re
 
 def test_advice_on_slices_follows_the_record():
     flow, chip = flow_of("h200"), load("h200")
-    few = flow.split_k(record("h200", problem=Problem("fp16", 128, 128, 8192)), chip, {})
-    full = flow.split_k(record("h200", problem=Problem("fp16", 4096, 4096, 1024)), chip, {})
+    few = flow.split_k(record("h200", problem=Problem.of("fp16", 128, 128, 8192)), chip, {})
+    full = flow.split_k(record("h200", problem=Problem.of("fp16", 4096, 4096, 1024)), chip, {})
     assert few.slices > 1 and few.share < 0.6
     assert full.slices == 1 and full.share == 1.0
 
@@ -193,7 +189,7 @@ def test_advice_on_slices_follows_the_record():
 def test_another_device_of_one_name_is_not_taken_for_it():
     """Candidates are kept by device: a smaller shared memory holds fewer stages."""
     chip, flow = load("h200"), flow_of("h200")
-    gemm = record("h200", problem=Problem("fp16", 4096, 4096, 4096))
+    gemm = record("h200", problem=Problem.of("fp16", 4096, 4096, 4096))
     before = flow.map(gemm, chip, {}).mapping.kernels[0]
     memories = dict(chip.memories)
     memories["SMEM"] = memories["SMEM"].model_copy(update={"capacity_bytes": memories["SMEM"].capacity_bytes // 2})
@@ -211,17 +207,17 @@ EIGHT_BITS = [("e4m3", {}), ("e5m2", {}), ("int8", {})]
 def test_wgmma_of_8_bits_takes_k_major_operands_only(device, fmt, options):
     """Storage left open is K-major, and said to be; B by rows, or A by columns, that was asked for is refused."""
     chip, flow = load(device), flow_of(device)
-    gemm = record(device, problem=Problem(fmt, 512, 256, 256), format=fmt)
+    gemm = record(device, problem=Problem.of(fmt, 512, 256, 256), format=fmt)
     left_open = flow.map(gemm, chip, {})
     assert (left_open.decided("b_layout").value, left_open.decided("b_layout").by) == ("columns", "device")
     assert flow.facts(left_open)["b_layout"] == "columns" and left_open.decided("a_layout") is None
     program = flow.lower(left_open, chip)
     assert {array.name: array.order for array in program.arrays} == {"A": "rows", "B": "columns", "C": "rows"}
     assert repr(program) == repr(flow.lower(Gemm.from_dict(json.loads(left_open.to_json())), chip))
-    columns = record(device, problem=Problem(fmt, 512, 256, 256, b_layout="columns"), format=fmt)
+    columns = record(device, problem=Problem.of(fmt, 512, 256, 256, b_layout="columns"), format=fmt)
     assert repr(flow.lower(flow.map(columns, chip, {}), chip)) == repr(program)
     for name, order in (("b_layout", "rows"), ("a_layout", "columns")):
-        problem = replace(gemm.problem, **{name: order})
+        problem = gemm.problem.with_layouts(**{name[0]: order})
         asked = replace(gemm, problem=problem, decisions=(Decision(name, order, "user"),))
         with pytest.raises(UnsupportedError, match=f"{name} = '{order}': wgmma.*needs K-major operands; allowed"):
             flow.map(asked, chip, {})
@@ -233,7 +229,7 @@ def test_other_instructions_take_either_storage():
     """16 bits transpose themselves, tf32 has a rate for it, mma.sync reads fragments."""
     chip, flow = load("h200"), flow_of("h200")
     for fmt, unit in (("fp16", None), ("tf32", None), ("int8", "mma.m16n8k32.s32.s8.s8.s32")):
-        gemm = record("h200", problem=Problem(fmt, 256, 256, 256), format=fmt)
+        gemm = record("h200", problem=Problem.of(fmt, 256, 256, 256), format=fmt)
         given = {"b_layout": "rows"} | ({} if unit is None else {"instruction": unit})
         made = flow.map(gemm, chip, given)
         assert made.decided("b_layout") is None
@@ -244,7 +240,7 @@ def test_other_instructions_take_either_storage():
 def test_passes_write_pieces_as_the_instruction_needs_them():
     """Slices of int8 come from a pass: it reads B by rows and writes K-major pieces."""
     for device, order in (("h200", "columns"), ("a100", "rows")):
-        problem = Problem("fp64", 96, 64, 128)
+        problem = Problem.of("fp64", 96, 64, 128)
         gemm = mapped(device, "ozaki-int8", problem, slices=2)
         arrays = {array.name: array.order for array in flow_of(device).lower(gemm, load(device)).arrays}
         assert arrays["B.in"] == "rows" and arrays["B1"] == arrays["B2"] == order
@@ -273,7 +269,7 @@ class LastTileFirst:
 @pytest.mark.parametrize("device", FAMILIES)
 def test_a_kernel_runs_over_the_tiles_of_any_scheduler(device):
     chip, flow = load(device), flow_of(device)
-    gemm = mapped(device, problem=Problem("fp16", 150, 70, 96), mapping={"tile": (64, 64, 32)})
+    gemm = mapped(device, problem=Problem.of("fp16", 150, 70, 96), mapping={"tile": (64, 64, 32)})
     own, [mapping] = flow.lower(gemm, chip), gemm.mapping.kernels
     partition = Partition(gemm, chip, flow.family, mapping.instruction, ("rows", "rows"), False)
     [kernel] = partition.kernels(partition.preferred())
@@ -295,7 +291,7 @@ def edited(gemm, **given):
 
 def test_records_that_no_program_can_be_read_from_are_refused():
     flow, chip = flow_of("h200"), load("h200")
-    gemm = mapped("h200", "ootomo-tf32", Problem("fp32", 300, 200, 128))
+    gemm = mapped("h200", "ootomo-tf32", Problem.of("fp32", 300, 200, 128))
     for bad, words in (
         (record("h200"), "needs a mapping of dataflow sm90, it has none"),
         (mapped("a100"), "it has one of sm80"),
@@ -314,7 +310,7 @@ def test_as_many_stages_as_fit(device, scheme):
     chip, flow = load(device), flow_of(device)
     if scheme == "bf16x9" and device == "v100":
         pytest.skip("no bf16")
-    unmapped = record(device, scheme, Problem("fp16" if scheme == "native" else "fp32", 512, 512, 512))
+    unmapped = record(device, scheme, Problem.of("fp16" if scheme == "native" else "fp32", 512, 512, 512))
     options = {"tile": (64, 64, 32)}
     found = flow.map(unmapped, chip, options)
     [stages] = {kernel.stages for kernel in found.mapping.kernels}

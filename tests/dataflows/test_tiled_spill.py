@@ -27,7 +27,7 @@ BIG: dict[str, Any] = {"tile": {"m": 256, "n": 256, "k": 32}} | SPILL
 
 def plan_of(scheme, sizes, input_format="fp32", **options):
     chosen = scheme_of(scheme)
-    return chosen.plan(chosen.complete(options), Problem(input_format, *sizes))
+    return chosen.plan(chosen.complete(options), Problem.of(input_format, *sizes))
 
 
 @pytest.mark.parametrize("k", [1, 3, 67])

@@ -91,10 +91,10 @@ def test_counts_that_cannot_win_are_not_weighed():
 @pytest.mark.parametrize("sizes", [(96, 128, 4160), (640, 768, 1536), (2048, 1920, 8192)])
 def test_no_estimate_is_below_its_bound(device, format, sizes):
     chip = load(device)
-    plan = plan_for(chip, scheme_of("native"), Problem("fp32", *sizes), format, {}).plan
+    plan = plan_for(chip, scheme_of("native"), Problem.of("fp32", *sizes), format, {}).plan
     flow = dataflow(chip)
     for count in (1, 2, 5, 16):
-        gemm = record_of(plan, chip, Problem("fp32", *sizes), Schedule(split_k=count))
+        gemm = record_of(plan, chip, Problem.of("fp32", *sizes), Schedule(split_k=count))
         cut = (
             Partition(gemm, chip, flow.family, gemm.unit, ("rows", "rows"), count > 1),
             gemm.schedule.slice_lengths(sizes[2]),
@@ -112,7 +112,7 @@ def test_a_merge_costs_its_bytes_and_a_launch():
 
 
 def test_the_time_between_kernels_raises_the_clock():
-    plan = plan_for(load("h200"), scheme_of("native"), Problem("fp16", 1024, 1024, 1024), "fp16", {}).plan
+    plan = plan_for(load("h200"), scheme_of("native"), Problem.of("fp16", 1024, 1024, 1024), "fp16", {}).plan
     seconds = []
     for gap_us in (0.0, 5.0):
         chip = load("h200").model_copy(update={"launch_overhead_us": gap_us})

@@ -34,7 +34,7 @@ DEVICES: dict[str, dict[str, Any]] = {
 
 def plan_of(scheme, sizes, **options):
     chosen = scheme_of(scheme)
-    return chosen.plan(chosen.complete(options), Problem("fp32", *sizes))
+    return chosen.plan(chosen.complete(options), Problem.of("fp32", *sizes))
 
 
 def both(device, plan, sizes, options, machine):
@@ -84,7 +84,7 @@ def test_machines_give_the_evaluators_bits(machine, device, options, scheme):
 def test_traffic_by_hand(device, edge):
     """One CTA of 4 x 4 warps: each loads a fragment of A and one of B for each of 8 steps of K, and stores its C."""
     chip, sizes = load(device), (4 * edge, 4 * edge, 128)
-    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem("fp16", *sizes))
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem.of("fp16", *sizes))
     [kernel] = timing.run(lower(plan, chip, *sizes, BARE), chip).kernels
     warps, steps, element = 16, 8, 2
     fragments = warps * steps * 2 * edge * 16 * element

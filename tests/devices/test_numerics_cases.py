@@ -12,6 +12,7 @@ import hwsim
 from hwsim import devices
 from hwsim.errors import ConfigError, InputError, UnsupportedError
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 load = functools.cache(devices.load)
 INF, NAN32 = 0x7F800000, 0x7FFFFFFF
@@ -206,7 +207,9 @@ def test_scale_input_d_on_whole_tiles_equals_the_reference():
     a = rng.integers(0x1E00, 0x2400, (64, 16)).astype(np.uint16)
     b = rng.integers(0x1E00, 0x2400, (16, 8)).astype(np.uint16)
     c = (rng.integers(0, 40, (64, 8)) << 23 | rng.integers(0, 1 << 23, (64, 8))).astype(np.uint32)
-    np.testing.assert_array_equal(chip.mma(SCALED, a, b, c, scale_d=15), reference.gemm(spec, a, b, c, scale_d=15))
+    np.testing.assert_array_equal(
+        chip.mma(SCALED, a, b, c, scale_d=15), reference.gemm(spec, DotOperands(a, b, c, scale_d=15))
+    )
 
 
 @pytest.mark.parametrize(

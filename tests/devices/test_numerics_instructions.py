@@ -11,6 +11,7 @@ from hwsim import devices
 from hwsim.devices.patterns import SPELLINGS
 from hwsim.formats import array_dtype, array_of, code_dtype, format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 NAMES = [name for name, where in devices.names() if "configs" in where]
 load = functools.cache(devices.load)
@@ -112,7 +113,7 @@ def test_one_output_equals_the_reference(device, key):
             continue  # the unit's own operands are not a and b here: see test_numerics_cases
         for i in range(cases):
             given = {which: codes[i].tolist() for which, codes in scales.items()}
-            assert d[i] == reference.dot(spec, a[i].tolist(), b[i].tolist(), int(c[i]), **given), (name, i)
+            assert d[i] == reference.dot(spec, DotOperands(a[i].tolist(), b[i].tolist(), int(c[i]), **given)), (name, i)
 
 
 ONE_TILE = {

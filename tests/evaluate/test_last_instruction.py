@@ -68,7 +68,7 @@ def test_the_sign_of_zero_that_the_last_steps_drop():
 @pytest.mark.parametrize(("device", "fmt"), [("mi210", "bf16"), ("a100", "fp64"), ("mi300x", "bf16")])
 def test_the_readable_machine_fills_it_too(device, fmt):
     chip, sizes = load(device), (5, 6, 17)
-    plan = scheme_of("native").plan(scheme_of("native").complete({"format": fmt}), Problem(fmt, *sizes))
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": fmt}), Problem.of(fmt, *sizes))
     program = lower(plan, chip, *sizes, {})
     a, b = (operand(x, y).converted(fmt) for x, y in (("A", tiny(fmt, (5, 17), 3)), ("B", tiny(fmt, (17, 6), 4))))
     got = reference.run(program, chip, dict(zip(program.inputs, (a.codes, b.codes), strict=True)))

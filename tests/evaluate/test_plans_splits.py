@@ -19,6 +19,7 @@ from hwsim.gemm.plan import Depth, OperandSum, Piece, Plan, Scaled, TermValue, c
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 from hwsim.operands.operand import Operand
 from hwsim.schemes import scheme_of
@@ -90,7 +91,7 @@ def test_int16_is_exact(device: str, low: str, k: int) -> None:
     want = a.astype(np.int64) @ b.astype(np.int64)
     for accumulate in ("int64", "int32"):
         options = {"low_byte": low, "accumulate": accumulate}
-        plan = scheme_of("ape-int16").plan(options, Problem("int16", M, N, k))
+        plan = scheme_of("ape-int16").plan(options, Problem.of("int16", M, N, k))
         if low == "unsigned" and device in ("ascend910a", "mi210"):
             with pytest.raises(UnsupportedError, match="no matrix instruction for int8 x uint8"):
                 evaluate(plan, device, codes16(a), codes16(b))
@@ -206,7 +207,7 @@ def test_ozaki_with_all_slices_is_correctly_rounded(scheme: str, device: str, k:
     chosen = scheme_of(scheme)
     options = chosen.complete({"slices": 0, "truncate": False, "sum": "exact"})
     options = chosen.survey(left.values(), right.values(), options)
-    plan = chosen.plan(options, Problem("fp64", M, N, k))
+    plan = chosen.plan(options, Problem.of("fp64", M, N, k))
     exact = (fractions(a, "fp64")[:, :, None] * fractions(b, "fp64")[None]).sum(1)
     for fmt in ("fp64", "fp32"):
         schedule = Schedule.from_dict({"epilogue": {"output_format": fmt}})
@@ -222,7 +223,7 @@ def test_slices_in_float_arithmetic(scheme: str, device: str, k: int) -> None:
     rng = np.random.default_rng(k)
     fmt = "fp32" if scheme == "quantensor" else "fp64"
     a, b = drawn(rng, fmt, (M, k), 20), drawn(rng, fmt, (k, N), 20)
-    plan = scheme_of(scheme).plan(scheme_of(scheme).complete({}), Problem(fmt, M, N, k))
+    plan = scheme_of(scheme).plan(scheme_of(scheme).complete({}), Problem.of(fmt, M, N, k))
     left, right = (pieces_of(Operand(x, fmt), plan, side, load(device)) for x, side in ((a, "a"), (b, "b")))
     value = Straight(plan, device, list(left.codes), list(right.codes)).result()
     assert left.exponents is not None and right.exponents is not None
@@ -288,10 +289,10 @@ def test_specials_are_those_of_an_fma_chain(scheme: str, device: str, fmt: str, 
     known = FORMATS[fmt]
     a[1, 0], a[3, k - 1], b[k // 2, 2] = known.infinity_code(1), known.nan_code + 5, known.infinity_code()
     chosen = scheme_of(scheme)
-    plan = chosen.plan(chosen.complete(given), Problem(fmt, M, N, k))
+    plan = chosen.plan(chosen.complete(given), Problem.of(fmt, M, N, k))
     got = evaluate(plan, device, Operand(a, fmt), Operand(b, fmt))
     spec = DotSpec(FmaChainUnit(), fmt, fmt, fmt, fmt)
-    chained = reference.gemm(spec, a, b, np.zeros((M, N), a.dtype))
+    chained = reference.gemm(spec, DotOperands(a, b, np.zeros((M, N), a.dtype)))
     values = chained.view(known.dtype_name)
     chained[np.isnan(values)] = (1 << known.magnitude_bits) - 1
     where = np.zeros((M, N), bool)

@@ -14,6 +14,7 @@ from hwsim.golden import self_made, simulated
 from hwsim.golden.format import keys, read_meta, read_sets
 from hwsim.golden.verify import check, compute, verify
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 HERE = Path(__file__).parent
 SELF = HERE / "self"
@@ -56,7 +57,7 @@ def test_the_reference_gives_the_same(name: str) -> None:
         if golden.scales or "hf32" in golden.instruction or golden.d is None:
             continue
         case = len(golden.instruction) % len(golden.a)
-        got = reference.gemm(spec, golden.a[case], golden.b[case].T, golden.c[case])
+        got = reference.gemm(spec, DotOperands(golden.a[case], golden.b[case].T, golden.c[case]))
         np.testing.assert_array_equal(got, golden.d[case], golden.key)
         compared += got.size
     assert compared >= 32

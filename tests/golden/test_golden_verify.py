@@ -18,6 +18,7 @@ from hwsim.golden.format import Meta, read_sets, write_sets
 from hwsim.golden.gemms import GemmSet, verify_gemms
 from hwsim.golden.verify import check, golden_files, verify
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 HERE = Path(__file__).parent
 H200 = [HERE / "h200", HERE / "h200_edge"]
@@ -38,7 +39,7 @@ def by_device(device: str, instruction: str, a: Any, b: Any, c: Any) -> Any:
 
 
 def by_reference(device: str, instruction: str, a: Any, b: Any, c: Any) -> Any:
-    return np.stack([reference.gemm(SPEC(instruction), *tile) for tile in zip(a, b, c, strict=True)])
+    return np.stack([reference.gemm(SPEC(instruction), DotOperands(*tile)) for tile in zip(a, b, c, strict=True)])
 
 
 @pytest.mark.parametrize("mma", [by_table, by_device])

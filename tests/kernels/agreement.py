@@ -43,6 +43,7 @@ from test_dot_models import NVIDIA, SCALED, SPECS, VARIANTS, operands, scale_cod
 from hwsim._kernels import gemm, variants
 from hwsim.formats import Exact, code_dtype, format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.fused import cut, top_exponent
 from hwsim.numerics.terms import Addend, multiply_terms, pack, read_operand, round_sum, special_of, zero_sign
 from hwsim.numerics.units import DotSpec, FusedUnit
@@ -72,7 +73,7 @@ Counts = dict[str, dict[str, int]]
 
 def differing(spec: DotSpec, a: Any, b: Any, c: Any, **scales: Any) -> int:
     """Results that differ from the reference in any build."""
-    expected = reference.gemm(spec, a, b, c, **scales)
+    expected = reference.gemm(spec, DotOperands(a, b, c, **scales))
     wrong = np.zeros(expected.shape, bool)
     for variant in VARIANTS:
         wrong |= gemm(spec, a, b, c, _variant=variant, **scales) != expected
@@ -227,7 +228,9 @@ def exhaustive_task(task: tuple[str, str, str, int, int]) -> dict[str, int]:
         members = np.argwhere(table.classes == first)
         for u, v in rng.integers(0, 256, (SAMPLES, 2)).tolist():
             p, q = members[rng.integers(len(members))].tolist()
-            count["sampled_differ"] += reference.dot(spec, [p, u], [q, v], 0) != int(sums[table.classes[u, v]])
+            count["sampled_differ"] += reference.dot(spec, DotOperands([p, u], [q, v], 0)) != int(
+                sums[table.classes[u, v]]
+            )
         count["pairs"] += table.distinct if table.products[first].kind == "finite" else 0
         count["results"] += wrong.size
         count["differ"] += int(wrong.sum())

@@ -13,6 +13,7 @@ import pytest
 from agreement import FP8, FP8_UNITS, MODELS, TASK_RESULTS, UNITS, TwoTerms, exhaustive_task, random_task, random_tasks
 
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 
 def first_of(model: str) -> str:
@@ -110,5 +111,5 @@ def test_expected_codes_are_an_array_of_results() -> None:
     table = agreement.two_terms("fused 32 terms, F = 13, E8M13", "e5m2", "e5m2")
     for first in (1, len(table.products) // 2):
         x, y = table.codes[first]
-        expected = [reference.dot(table.spec, [x, u], [y, v], 0) for u, v in table.codes]
+        expected = [reference.dot(table.spec, DotOperands([x, u], [y, v], 0)) for u, v in table.codes]
         assert np.array_equal(table.sums(first), expected)

@@ -11,6 +11,7 @@ from test_dot_models import NVIDIA, VARIANTS, Codes, build, scale_codes
 from hwsim._kernels import gemm
 from hwsim.formats import format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import BlockScaledUnit, DotSpec, FusedUnit, Specials
 
 F32 = ("fp32", "fp32")
@@ -81,7 +82,7 @@ def test_lanes_equal_the_reference(name: str) -> None:
     for kind in ("near", "wide", "any"):
         for m, n, k in ((2, 20, 3), (2, 18, 67)):
             a, b, c, scales = case(100 + k, spec, m, n, k, kind)
-            expected = reference.gemm(spec, a, b, c, **scales)
+            expected = reference.gemm(spec, DotOperands(a, b, c, **scales))
             assert np.array_equal(agree(spec, a, b, c, **scales), expected), (kind, k)
 
 
@@ -117,7 +118,7 @@ def test_groups_that_cancel_or_vanish(name: str) -> None:
     scales["scale_a"] = scale_codes(rng, format_of(spec.scale_format or ""), scales["scale_a"].shape, "wide")
     expected = agree(spec, a, b, c, **scales)
     part = {"scale_a": scales["scale_a"][:8], "scale_b": scales["scale_b"][:, :8]}
-    assert np.array_equal(expected[:8, :8], reference.gemm(spec, a[:8], b[:, :8], c[:8, :8], **part))
+    assert np.array_equal(expected[:8, :8], reference.gemm(spec, DotOperands(a[:8], b[:, :8], c[:8, :8], **part)))
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e4m3-64", "e4m3-f16"])
@@ -132,7 +133,7 @@ def test_long_sums_beyond_int32(name: str) -> None:
         a[3, 5:] = 0
         c = np.zeros((4, 37), np.uint16 if spec.d == "fp16" else np.uint32)
         expected = agree(spec, a, b, c)
-        assert np.array_equal(expected[:, :2], reference.gemm(spec, a, b[:, :2], c[:, :2]))
+        assert np.array_equal(expected[:, :2], reference.gemm(spec, DotOperands(a, b[:, :2], c[:, :2])))
 
 
 @pytest.mark.parametrize("name", ["nvf4", "mxf8"])
@@ -162,7 +163,7 @@ def test_the_floor_cuts_tiny_groups(places: int, expected: int) -> None:
     c = np.zeros((1, 1), np.uint32)
     assert agree(spec, a, b, c, scale_a=scales[0], scale_b=scales[1])[0, 0] == expected
     own = {"scale_a": scales[0][0].tolist(), "scale_b": scales[1][:, 0].tolist()}
-    assert reference.dot(spec, a[0].tolist(), b[:, 0].tolist(), 0, **own) == expected
+    assert reference.dot(spec, DotOperands(a[0].tolist(), b[:, 0].tolist(), 0, **own)) == expected
 
 
 @pytest.mark.parametrize("side", ["scale_a", "scale_b"])
@@ -176,7 +177,7 @@ def test_a_group_with_a_zero_scale_on_one_side_leaves_a_small_c_alone(side: str,
     c = np.full((3, 40), least, np.uint32)
     assert (agree(spec, a, b, c, **scales) == c).all()
     own = {"scale_a": scales["scale_a"][0].tolist(), "scale_b": scales["scale_b"][:, 0].tolist()}
-    assert reference.dot(spec, a[0].tolist(), b[:, 0].tolist(), int(least), **own) == least
+    assert reference.dot(spec, DotOperands(a[0].tolist(), b[:, 0].tolist(), int(least), **own)) == least
 
 
 @pytest.mark.parametrize("exponent", range(-139, -126))
@@ -198,4 +199,4 @@ def test_a_c_of_zero_does_not_raise_the_largest_exponent(exponent: int) -> None:
     whole = int(np.float32(576.0 * 2.0**exponent).view(np.uint32))
     found = agree(spec, a, b, c, scale_a=scale_a, scale_b=scale_b)
     assert found.tolist() == [[whole - 1, whole]] * 2
-    assert np.array_equal(reference.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b), found)
+    assert np.array_equal(reference.gemm(spec, DotOperands(a, b, c, scale_a=scale_a, scale_b=scale_b)), found)

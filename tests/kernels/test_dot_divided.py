@@ -14,6 +14,7 @@ from hwsim._kernels import gemm
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, IntegerUnit
 
 NAMES = ["fused-hopper-fp16", "fused-hopper-bf16", "fused-hopper-tf32", "fused-volta-fp16", "small-bf16", "cut-fp16"]
@@ -26,7 +27,7 @@ def expected(spec: DotSpec, a: Any, b: Any, c: Any, divide: Any) -> Any:
     for at, places in enumerate(divide):
         part = slice(at * terms, (at + 1) * terms)
         right = np.ascontiguousarray(b[part])
-        c = reference.gemm(spec, np.ascontiguousarray(a[:, part]), right, c, scale_d=int(places))
+        c = reference.gemm(spec, DotOperands(np.ascontiguousarray(a[:, part]), right, c, scale_d=int(places)))
     return c
 
 
@@ -112,6 +113,6 @@ def test_an_accumulator_of_another_format() -> None:
     spec = DotSpec(unit, "fp16", "fp16", "fp16", "fp32")
     a, b = build(rng, format_of("fp16"), (3, 40), "small"), build(rng, format_of("fp16"), (40, 9), "near")
     c, divide = build(rng, format_of("fp16"), (3, 9), "any"), np.array([15, 0, 8], np.uint8)
-    first = reference.gemm(spec, np.ascontiguousarray(a[:, :16]), b[:16].copy(), c, scale_d=15)
+    first = reference.gemm(spec, DotOperands(np.ascontiguousarray(a[:, :16]), b[:16].copy(), c, scale_d=15))
     rest = expected(DotSpec(unit, "fp16", "fp16", "fp32", "fp32"), a[:, 16:], b[16:], first, divide[1:])
     assert np.array_equal(gemm(spec, a, b, c, divide=divide), rest)

@@ -15,6 +15,7 @@ from hwsim import _kernels
 from hwsim._kernels import gemm
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FusedUnit, Specials
 
 F32 = ("fp32", "fp32")
@@ -35,7 +36,7 @@ BF16 = DotSpec(HOPPER, "bf16", "bf16", *F32)
 def check(spec: DotSpec, a: Any, b: Any, c: Any, rows: int = 1, columns: int = 2) -> None:
     """All builds against the scalar code; a corner against the reference."""
     expected = gemm(spec, a, b, c, _variant="scalar")
-    corner = reference.gemm(spec, a[:rows], np.ascontiguousarray(b[:, :columns]), c[:rows, :columns])
+    corner = reference.gemm(spec, DotOperands(a[:rows], np.ascontiguousarray(b[:, :columns]), c[:rows, :columns]))
     assert np.array_equal(expected[:rows, :columns], corner)
     for variant in _kernels.variants:
         got = gemm(spec, a, b, c, _variant=variant)

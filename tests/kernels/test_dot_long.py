@@ -15,6 +15,7 @@ from hwsim._kernels import gemm
 from hwsim.devices.templates import new_device_file
 from hwsim.errors import UnsupportedError
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, ExactUnit, FusedUnit, Specials
 
 MOST = 4096  # products of an exact step
@@ -53,7 +54,7 @@ def test_one_rounding_whatever_the_exponents(kind: str, k: int) -> None:
     codes, others = a.view(np.uint64), b.view(np.uint64)
     wanted = np.array([[rounded(row, column) for column in b.T] for row in a])
     assert np.array_equal(
-        reference.gemm(spec(MOST), codes, others, np.zeros((3, 2), np.uint64)).view(np.float64), wanted
+        reference.gemm(spec(MOST), DotOperands(codes, others, np.zeros((3, 2), np.uint64))).view(np.float64), wanted
     )
     for way in WAYS:
         got = gemm(spec(MOST), codes, others, _variant=way).view(np.float64)
@@ -85,7 +86,7 @@ def test_padding_counts_as_zeros_of_either_sign(rounding: str, terms: int) -> No
     minus, one = np.full((1, terms), -0.0).view(np.uint64), np.ones((terms, 1)).view(np.uint64)
     start = np.array([[-0.0]]).view(np.uint64)
     for k in (terms - 1, terms):
-        wanted = reference.gemm(spec(terms, rounding), minus[:, :k], one[:k], start)
+        wanted = reference.gemm(spec(terms, rounding), DotOperands(minus[:, :k], one[:k], start))
         for way in WAYS:
             assert np.array_equal(gemm(spec(terms, rounding), minus[:, :k], one[:k], start, _variant=way), wanted)
 

@@ -17,6 +17,7 @@ from hwsim._kernels import gemm
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import FORMATS, Format, code_dtype, format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import (
     BlockScaledUnit,
     CompositeUnit,
@@ -83,7 +84,7 @@ def operands(
 
 
 def check(spec: DotSpec, a: Codes, b: Codes, c: Codes) -> None:
-    expected = reference.gemm(spec, a, b, c)
+    expected = reference.gemm(spec, DotOperands(a, b, c))
     for variant in VARIANTS:
         got = gemm(spec, a, b, c, _variant=variant)
         wrong = np.argwhere(got != expected)
@@ -550,7 +551,7 @@ def test_block_scales_equal_the_reference(name: str, kind: str) -> None:
         a[0, : k // 2] = 0
         blocks = -(-k // block)
         scale_a, scale_b = scale_codes(rng, fmt, (m, blocks), kind), scale_codes(rng, fmt, (blocks, n), kind)
-        expected = reference.gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b)
+        expected = reference.gemm(spec, DotOperands(a, b, c, scale_a=scale_a, scale_b=scale_b))
         for variant in VARIANTS:
             got = gemm(spec, a, b, c, scale_a=scale_a, scale_b=scale_b, _variant=variant)
             assert np.array_equal(got, expected), (variant, m, n, k)
@@ -574,7 +575,10 @@ def test_block_scales_of_stacks_and_threads(shape: tuple[int, ...]) -> None:
     assert np.array_equal(
         expected[1, 2, :3, :3],
         reference.gemm(
-            spec, a[1, 2, :3], b[1, 2, :, :3], c[1, 2, :3, :3], scale_a=scale_a[1, 2, :3], scale_b=scale_b[1, 2, :, :3]
+            spec,
+            DotOperands(
+                a[1, 2, :3], b[1, 2, :, :3], c[1, 2, :3, :3], scale_a=scale_a[1, 2, :3], scale_b=scale_b[1, 2, :, :3]
+            ),
         ),
     )
     for threads in (1, 2, 3):

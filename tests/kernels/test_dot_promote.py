@@ -14,6 +14,7 @@ from hwsim._kernels import gemm, promote
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit
 
 NAN = 0x7FFFFFFF
@@ -31,7 +32,7 @@ def expected(spec: DotSpec, a: Any, b: Any, total: Any, length: int, divide: Any
             part = slice(step, step + terms)
             places = 0 if divide is None else int(divide[(step - start) // terms])
             left, right = np.ascontiguousarray(a[:, part]), np.ascontiguousarray(b[part])
-            codes = reference.gemm(spec, left, right, codes, scale_d=places)
+            codes = reference.gemm(spec, DotOperands(left, right, codes, scale_d=places))
         with np.errstate(all="ignore"):
             if saturate:
                 most = np.finfo(real).max

@@ -14,6 +14,7 @@ from hwsim._kernels import gemm
 from hwsim.errors import HwsimError
 from hwsim.formats import FORMATS, format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import (
     CompositeUnit,
     DotSpec,
@@ -105,7 +106,7 @@ def test_equals_reference(model):
         shapes = (a, (m, k), kind), (b, (k, n), kind), (c, (m, n), rng.choice((kind, "any", "wide")))
         operands = [build(data, format_of(fmt), shape, own) for fmt, shape, own in shapes]
         try:
-            expected = reference.gemm(spec, *operands)
+            expected = reference.gemm(spec, DotOperands(*operands))
         except HwsimError:  # a result format that has no code for what its unit may give
             done["refused"] += 1
             continue

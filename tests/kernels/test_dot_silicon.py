@@ -11,6 +11,7 @@ from hwsim import _kernels
 from hwsim._kernels import gemm
 from hwsim.devices import dot_spec, load
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import CompositeUnit, DotSpec, FusedUnit, Specials
 
 GOLDEN = Path(__file__).parents[1] / "golden/h200/instructions.npz"
@@ -73,4 +74,4 @@ def test_captured_nans_of_fp64_by_the_reference() -> None:
             a, b, c, d = (golden[f"{key}/{name}"] for name in "abcd")
             spec = dot_spec(device, key.split("/")[0])
             for case in range(0, len(a), 20):
-                assert np.array_equal(reference.gemm(spec, a[case], b[case].T, c[case]), d[case])
+                assert np.array_equal(reference.gemm(spec, DotOperands(a[case], b[case].T, c[case])), d[case])

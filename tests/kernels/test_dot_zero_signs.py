@@ -7,6 +7,7 @@ import pytest
 
 from hwsim._kernels import gemm, variants
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, ExactUnit, Specials
 
 SPEC = DotSpec(ExactUnit(16, specials=Specials(zero="ieee")), "fp16", "fp16", "fp32", "fp32")
@@ -26,7 +27,7 @@ def test_minus_zero_terms_beside_wide_ones(variant, start):
     b[:, ::2] |= 0x8000
     c = np.full((m, n), start, np.uint32)
     got = gemm(SPEC, a, b, c, _variant=variant)
-    assert np.array_equal(got, reference.gemm(SPEC, a, b, c))
+    assert np.array_equal(got, reference.gemm(SPEC, DotOperands(a, b, c)))
     if start == MINUS_ZERO:
         assert (got[::4, ::2] == MINUS_ZERO).all()
         assert (got[::4, 1::2] == 0).all()

@@ -148,7 +148,8 @@ def test_time_is_that_of_the_calls_and_of_the_passes_around_them() -> None:
     sizes = {"m": 2048, "n": 2048, "k": 2048, "exact": False}
     call = hwsim.run(**CUBLAS, format="tf32", **sizes).seconds
     three, four = (hwsim.run(**CUBLAS, scheme=name, **sizes).seconds for name in ("tf32x3", "tf32x4"))
-    assert 3 * call < three < 3.7 * call and 4 * call < four < 4.7 * call  # all but the first call read C too
+    # all but the first call read C too
+    assert 3 * call < three < 3.7 * call and 4 * call < four < 4.7 * call
 
 
 @pytest.mark.parametrize(

@@ -205,9 +205,12 @@ def test_options_that_forbid_a_program(options: dict[str, Any], said: str) -> No
         hwsim.run(m=16, n=16, k=16, device="h200", values=[(0, 0)], **options)
 
 
-def test_where_no_program_gives_the_bits() -> None:
-    with pytest.raises(hwsim.UnsupportedError, match="values: a program computes all of C"):
-        hwsim.run(m=16, n=16, k=16, device="h200", values=[(0, 0)], rows=[0])
+def test_places_are_those_of_the_whole_product() -> None:
+    """The program computes all of it, also where the result shows a part."""
+    part = hwsim.run(m=16, n=16, k=16, device="h200", values=[(5, 3)], rows=[5, 7])
+    whole = hwsim.run(m=16, n=16, k=16, device="h200", values=[(5, 3)])
+    assert part.values == whole.values and part.c.tolist() == whole.c[[5, 7]].tolist()
+    assert float(part.values[5, 3][-1].after) == part.c[0, 3]
 
 
 def test_executed_counts_what_one_at_a_time_execution_executes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +228,7 @@ def test_executed_counts_what_one_at_a_time_execution_executes(monkeypatch: pyte
         chip, program = program_of(device=device, scheme=scheme, m=m, n=n, k=k)
         counts.clear()
         inputs = {name: x.view(np.uint32) for name, x in zip(program.inputs, (a, b), strict=True)}
-        reference.run(program, chip, inputs, dots=lambda spec, a, b, c: CPU.gemm(spec, a, b, c))
+        reference.run(program, chip, inputs, dots=CPU.gemm)
         assert by_opcode(program) == dict(counts)
         assert hwsim.run(a, b, device=device, scheme=scheme, functional=True).executed == dict(counts)
     assert hwsim.run(a, b, device="h200").executed is None

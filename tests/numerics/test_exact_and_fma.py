@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hwsim.formats import Rounding, decode, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.exact import ExactStages
 from hwsim.numerics.reference import dot, stages, step
 from hwsim.numerics.units import DotSpec, ExactUnit, FmaChainUnit, Specials
@@ -88,7 +89,7 @@ def test_exact_is_one_rounding_by_mpfr(operands: str, rounding: Rounding, near: 
             ),
             decode(format_of("fp32"), c).fraction,
         )
-        assert_rounds(step(spec, a, b, c), value, "fp32", rounding)
+        assert_rounds(step(spec, DotOperands(a, b, c)), value, "fp32", rounding)
 
 
 @pytest.mark.parametrize("fmt", ["fp32", "fp64", "fp16"])
@@ -101,7 +102,7 @@ def test_fma_is_one_rounding_by_mpfr(fmt: str, rounding: Rounding) -> None:
         a, b = field_codes(rng, fmt, 1, near), field_codes(rng, fmt, 1, near)
         c = field_codes(rng, fmt, 1, c_near)[0]
         value = decode(f, a[0]).fraction * decode(f, b[0]).fraction + decode(f, c).fraction
-        assert_rounds(step(spec, a, b, c), value, fmt, rounding)
+        assert_rounds(step(spec, DotOperands(a, b, c)), value, fmt, rounding)
 
 
 @pytest.mark.parametrize("k", [1, 3, 67])
@@ -117,7 +118,7 @@ def test_fma_chain_goes_by_k(fmt: str, k: int) -> None:
     for x, y in zip(a, b, strict=True):
         operands = [gmpy2.mpfr(decode(f, code).fraction, f.precision) for code in (x, y)]
         value = context.fma(*operands, value)
-    got = decode(f, dot(DotSpec(FmaChainUnit(), fmt, fmt, fmt, fmt), a, b, c))
+    got = decode(f, dot(DotSpec(FmaChainUnit(), fmt, fmt, fmt, fmt), DotOperands(a, b, c)))
     assert got.fraction == Fraction(*value.as_integer_ratio())
 
 
@@ -134,7 +135,7 @@ def test_fma_specials_and_signs_of_zero() -> None:
         with np.errstate(all="ignore"):
             x, y, z = (np.array(code, np.uint32).view(np.float32) for code in (a, b, c))
             expected = np.float32(x * y + z)
-        got = step(FP32, [a], [b], c)
+        got = step(FP32, DotOperands([a], [b], c))
         if np.isnan(expected):
             assert got == QUIET_NAN
         else:
@@ -143,32 +144,32 @@ def test_fma_specials_and_signs_of_zero() -> None:
 
 def test_cancellation_toward_minus_infinity_gives_minus_zero() -> None:
     down = DotSpec(FmaChainUnit("RD"), "fp32", "fp32", "fp32", "fp32")
-    assert step(down, [ONE], [ONE], ONE | 1 << 31) == MINUS_ZERO
-    assert step(down, [ZERO], [ONE], ZERO) == ZERO
-    assert step(FP32, [ONE], [ONE], ONE | 1 << 31) == ZERO
+    assert step(down, DotOperands([ONE], [ONE], ONE | 1 << 31)) == MINUS_ZERO
+    assert step(down, DotOperands([ZERO], [ONE], ZERO)) == ZERO
+    assert step(FP32, DotOperands([ONE], [ONE], ONE | 1 << 31)) == ZERO
 
 
 def test_subnormal_fma_results_are_kept() -> None:
-    assert step(FP32, [0x00800000], [0x3F000000], 1) == 0x00400001
+    assert step(FP32, DotOperands([0x00800000], [0x3F000000], 1)) == 0x00400001
     flushing = DotSpec(FmaChainUnit(specials=Specials(zero="ieee", flush_results=True)), "fp32", "fp32", "fp32", "fp32")
-    assert step(flushing, [0x80800000], [0x3F000000], ZERO) == MINUS_ZERO
+    assert step(flushing, DotOperands([0x80800000], [0x3F000000], ZERO)) == MINUS_ZERO
 
 
 def test_exact_zeros() -> None:
     positive = DotSpec(ExactUnit(2), "fp16", "fp16", "fp32", "fp32")
     ieee = DotSpec(ExactUnit(2, specials=Specials(zero="ieee")), "fp16", "fp16", "fp32", "fp32")
     all_minus = ([0x8000, 0x8000], [0x3C00, 0x3C00], MINUS_ZERO)
-    assert step(positive, *all_minus) == ZERO
-    assert step(ieee, *all_minus) == MINUS_ZERO
-    assert step(ieee, [0x8000], [0x3C00], MINUS_ZERO) == ZERO  # the missing product is +0
-    assert step(ieee, [0x3C00, 0xBC00], [0x3C00, 0x3C00], MINUS_ZERO) == ZERO
+    assert step(positive, DotOperands(*all_minus)) == ZERO
+    assert step(ieee, DotOperands(*all_minus)) == MINUS_ZERO
+    assert step(ieee, DotOperands([0x8000], [0x3C00], MINUS_ZERO)) == ZERO  # the missing product is +0
+    assert step(ieee, DotOperands([0x3C00, 0xBC00], [0x3C00, 0x3C00], MINUS_ZERO)) == ZERO
 
 
 def test_exact_holds_what_a_rounding_adder_loses() -> None:
     """2^30 + 2^-48 - 2^30 is 2^-48 (the largest and the smallest fp16 powers of two, squared)."""
     spec = DotSpec(ExactUnit(4), "fp16", "fp16", "fp32", "fp32")
     big, tiny = 0x7800, 0x0001
-    result = stages(spec, [big, tiny, big | 0x8000], [big, tiny, big], 0)
+    result = stages(spec, DotOperands([big, tiny, big | 0x8000], [big, tiny, big], 0))
     assert isinstance(result, ExactStages)
     assert (result.total, result.last_place, result.special) == (1, -48, None)
     assert result.result == (127 - 48) << 23
@@ -177,18 +178,18 @@ def test_exact_holds_what_a_rounding_adder_loses() -> None:
 def test_exact_products_may_exceed_the_result_format() -> None:
     spec = DotSpec(ExactUnit(2), "bf16", "bf16", "fp32", "fp32")
     huge = 0x7F00  # 2^127
-    assert step(spec, [huge, huge], [huge, huge | 0x8000], ONE) == ONE
-    assert step(spec, [huge], [huge], ONE) == INFINITY
+    assert step(spec, DotOperands([huge, huge], [huge, huge | 0x8000], ONE)) == ONE
+    assert step(spec, DotOperands([huge], [huge], ONE)) == INFINITY
 
 
 def test_ascend_saturation() -> None:
     specials = Specials(operands="saturate", overflow="saturate")
     spec = DotSpec(ExactUnit(16, specials=specials), "fp16", "fp16", "fp32", "fp32")
-    assert step(spec, [0x7C00], [0x3C00], 0) == 0x477FE000
-    assert step(spec, [0xFE00], [0x3C00], ONE) == ONE
-    assert step(spec, [0x7C00] * 2, [0x3C00, 0xBC00], INFINITY) == 0x7F7FFFFF
-    assert step(spec, [0x7BFF], [0x7BFF], 0x7F7FFFFF) == 0x7F7FFFFF
-    assert step(spec, [0x7BFF], [0xFBFF], 0xFF7FFFFF) == 0xFF7FFFFF
+    assert step(spec, DotOperands([0x7C00], [0x3C00], 0)) == 0x477FE000
+    assert step(spec, DotOperands([0xFE00], [0x3C00], ONE)) == ONE
+    assert step(spec, DotOperands([0x7C00] * 2, [0x3C00, 0xBC00], INFINITY)) == 0x7F7FFFFF
+    assert step(spec, DotOperands([0x7BFF], [0x7BFF], 0x7F7FFFFF)) == 0x7F7FFFFF
+    assert step(spec, DotOperands([0x7BFF], [0xFBFF], 0xFF7FFFFF)) == 0xFF7FFFFF
 
 
 @pytest.mark.parametrize("fmt", ["fp16", "bf16"])
@@ -196,5 +197,5 @@ def test_nan_code_is_data(fmt: str) -> None:
     plain = DotSpec(ExactUnit(2), fmt, fmt, "fp32", "fp32")
     nvidia = DotSpec(ExactUnit(2, specials=Specials(nan_code=0x7FFFFFFF)), fmt, fmt, "fp32", "fp32")
     nan = format_of(fmt).nan_code
-    assert step(plain, [nan], [0], 0) == QUIET_NAN
-    assert step(nvidia, [nan], [0], 0) == 0x7FFFFFFF
+    assert step(plain, DotOperands([nan], [0], 0)) == QUIET_NAN
+    assert step(nvidia, DotOperands([nan], [0], 0)) == 0x7FFFFFFF

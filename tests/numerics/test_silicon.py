@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from silicon_specs import CDNA3_FP8, hopper, third_party
 
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.reference import dot
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -46,7 +47,7 @@ def test_h200(path: Path, key: str) -> None:
     for index in spread(d.size, PER_KEY):
         case, i, j = np.unravel_index(index, d.shape)
         row, column = a[case, i].tolist(), b[case, j].tolist()
-        got, expected = dot(spec, row, column, int(c[case, i, j])), int(d[case, i, j])
+        got, expected = dot(spec, DotOperands(row, column, int(c[case, i, j]))), int(d[case, i, j])
         done += 1
         if got != expected:
             bad.append(mismatch(row, column, int(c[case, i, j]), expected, got))
@@ -74,7 +75,7 @@ def test_cublas_is_the_chain_of_steps(name: str, k: int) -> None:
         a, bt, d = (archive[f"cublas.{name}.k{k}/{array}"] for array in ("a", "bt", "d"))
     chosen = [divmod(index, d.shape[1]) for index in spread(d.size, 6400 // k)]
     assert len(chosen) >= 4
-    got = [dot(spec, a[i].tolist(), bt[j].tolist(), 0) for i, j in chosen]
+    got = [dot(spec, DotOperands(a[i].tolist(), bt[j].tolist(), 0)) for i, j in chosen]
     assert got == [int(d[i, j]) for i, j in chosen]
 
 
@@ -109,7 +110,7 @@ def test_third_party(path: Path) -> None:
         for case in spread(len(data[result]), PER_FILE):
             c = 0 if from_zero else int(data[accumulator][case])
             row, column = data["a"][case].tolist(), data["b"][case].tolist()
-            got, expected = dot(spec, row, column, c), int(data[result][case])
+            got, expected = dot(spec, DotOperands(row, column, c)), int(data[result][case])
             done += 1
             if got != expected:
                 bad.append(mismatch(row, column, c, expected, got))

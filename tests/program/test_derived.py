@@ -10,6 +10,7 @@ from hwsim.errors import ProgramError
 from hwsim.machines import functional
 from hwsim.machines import reference as readable
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
 from hwsim.program.ir import (
@@ -73,7 +74,7 @@ def test_both_machines_take_every_core_to_its_tiles(rows, cols, k, cores):
     draw = np.random.default_rng(rows)
     a = draw.choice(FINITE, (rows * SIZE, k))
     b = draw.choice(FINITE, (k, cols * SIZE))
-    expected = reference.gemm(dot_spec(DEVICE, UNIT), a, b, np.zeros((len(a), b.shape[1]), np.uint32))
+    expected = reference.gemm(dot_spec(DEVICE, UNIT), DotOperands(a, b, np.zeros((len(a), b.shape[1]), np.uint32)))
     inputs = {"A": a, "B": b}
     assert np.array_equal(functional.run(program, DEVICE, inputs, threads=2), expected)
     assert np.array_equal(readable.run(program, DEVICE, inputs, order=3), expected)

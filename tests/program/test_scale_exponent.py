@@ -14,6 +14,7 @@ from hwsim.machines import functional
 from hwsim.machines import reference as readable
 from hwsim.machines.element_values import ElementValues
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.terms import Exact
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.check import check
@@ -94,7 +95,10 @@ def expected(chip, steps, a, b, rule):
                     code = scaled(start, exponent, rule) if exponent else start
                     rest = {"scale_d": exponent} if code is None else {}
                     new[row, col] = reference.dot(
-                        spec, left[row].tolist(), right[:, col].tolist(), start if code is None else code, **rest
+                        spec,
+                        DotOperands(
+                            left[row].tolist(), right[:, col].tolist(), start if code is None else code, **rest
+                        ),
                     )
             c = new
             del turn

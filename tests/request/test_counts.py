@@ -81,3 +81,10 @@ def test_a_kernel_whose_order_no_program_carries_has_one_record_too(calls: Count
     result = hwsim.run(device="h200", library="cublas", format="fp16", exact=False, **sizes)
     assert result.gemm.schedule.remainder == "first" and result.cycles
     assert calls == {"run": 1, "resolve": 1, "plan_for": 1, **MADE_ONCE}
+
+
+def test_a_kernel_of_cuda_cores_has_one_record_too(calls: Counter[str]) -> None:
+    sizes = {"m": 209, "n": 491, "k": 1430}
+    result = hwsim.run(device="h200", library="cublas", format="fp32", exact=False, **sizes)
+    assert result.gemm.schedule.sum is not None and result.cycles
+    assert calls == {"run": 1, "resolve": 1, "plan_for": 1, **MADE_ONCE}

@@ -204,7 +204,7 @@ def test_options_from_the_data() -> None:
 
 
 def test_carries_says_why_not() -> None:
-    plan = plan_for(hwsim.device("h200"), scheme_of("sgemm-cube"), Problem("fp32", 4, 4, 4), None, {}).plan
+    plan = plan_for(hwsim.device("h200"), scheme_of("sgemm-cube"), Problem.of("fp32", 4, 4, 4), None, {}).plan
     assert carries(hwsim.device("h200"), plan) is None
     assert "no matrix instruction for fp16 x fp16" in str(
         carries(hwsim.device("tf64").model_copy(update={"native": {}, "matrix_instructions": {}}), plan)
@@ -212,8 +212,8 @@ def test_carries_says_why_not() -> None:
 
 
 def test_mixed_plans_go_to_their_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
-    part = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-f"), Problem("fp32", 4, 4, 4), None, {}).plan
-    other = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-b"), Problem("fp32", 4, 4, 4), None, {}).plan
+    part = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-f"), Problem.of("fp32", 4, 4, 4), None, {}).plan
+    other = plan_for(hwsim.device("a100"), scheme_of("ape-fp32-b"), Problem.of("fp32", 4, 4, 4), None, {}).plan
     mixed = Mixed("both", (part, other), ((1e-4, 6e4),), (16, 16, 16))  # type: ignore[arg-type]
     scheme = dataclasses.replace(scheme_of("ape-fp32-f"), name="both", plan=lambda options, problem: mixed)
     seen = []
@@ -275,15 +275,18 @@ def test_bits_by_the_program_or_directly() -> None:
     assert np.array_equal(scaled.codes, hwsim.run(a, b, alpha=2.0, **given).codes)
     c = np.ones((70, 33), np.float32)
     assert np.array_equal(hwsim.run(a, b, c, functional=True, **given).codes, hwsim.run(a, b, c, **given).codes)
+    assert np.array_equal(hwsim.run(a, b, c, functional=True, **npu).codes, hwsim.run(a, b, c, **npu).codes)
+    exact = {"device": "ascend910a", "scheme": "ozaki-fp16", "sum": "exact", "slices": 2}
     with pytest.raises(UnsupportedError, match=r"functional=True.*programs of family davinci carry no beta, c"):
-        hwsim.run(a, b, c, functional=True, **npu)
+        hwsim.run(a, b, c.astype(np.float64), functional=True, **exact)
     with pytest.raises(InputError, match="split_k = 2: programs of family davinci_separated have tile, buffering"):
         hwsim.run(a, b, split_k=2, **npu | {"device": "ascend910b3"})
 
 
 def test_an_epilogue_that_the_dataflow_does_not_carry_gives_bits_alone() -> None:
     a, b = pair((8, 9), (9, 8))
-    without = hwsim.run(a, b, a[:8, :8], device="ascend910a", alpha=2.0)
+    exact = {"device": "ascend910a", "scheme": "ozaki-fp16", "sum": "exact", "slices": 2}
+    without = hwsim.run(a, b, a[:8, :8], alpha=2.0, **exact)
     assert without.cycles is None and "carry no alpha, beta, c" in without.timing_note
     taken = hwsim.run(a, b, a[:8, :8], device="a100", format="fp16", alpha=2.0, bias=np.ones(8))
     assert taken.cycles is not None and taken.timing_note == ""

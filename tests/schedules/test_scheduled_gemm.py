@@ -15,6 +15,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import FORMATS, array_dtype, code_dtype
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "h200" / "gemm.npz"
 F32 = np.float32
@@ -50,7 +51,7 @@ def chain(a: np.ndarray, b: np.ndarray, fmt: str, device: str = "h200", name: st
     chip = load(device)
     spec = dot_spec(chip, name or chip.native[fmt])
     start = np.zeros((a.shape[0], b.shape[1]), code_dtype(FORMATS[spec.c]))
-    return reference.gemm(spec, np.ascontiguousarray(a), np.ascontiguousarray(b), start)
+    return reference.gemm(spec, DotOperands(np.ascontiguousarray(a), np.ascontiguousarray(b), start))
 
 
 def test_every_captured_gemm(golden: dict[str, np.ndarray]) -> None:
@@ -330,7 +331,7 @@ def test_epilogue() -> None:
     assert np.isinf(hwsim.matmul(a, b, device="h200", output="fp16", alpha=1e6)).any()
     # start="c": C is the first step's accumulator
     spec = dot_spec(load("h200"), load("h200").native["fp16"])
-    want = reference.gemm(spec, bits(a), bits(b), bits(c))
+    want = reference.gemm(spec, DotOperands(bits(a), bits(b), bits(c)))
     assert np.array_equal(bits(run(schedule=Schedule(start="c"))), want)
     assert not np.array_equal(want, bits(acc + c))
 
@@ -402,8 +403,9 @@ def test_result_says_what_it_rests_on() -> None:
     assert hwsim.run(m=8, n=8, k=8, device="h200", format="int8").evidence["schedule"] == "assumption"
     timed = hwsim.run(m=32, n=32, k=32, device="ascend910a", rows=[1])
     assert timed.cycles is not None and timed.c.shape == (1, 32)
-    untimed = hwsim.run(m=32, n=32, k=32, device="ascend910a", alpha=2)
-    assert untimed.cycles is None and "alpha" in untimed.timing_note
+    rounded = Schedule(epilogue=Epilogue(alpha=2, contraction="none"))
+    untimed = hwsim.run(m=32, n=32, k=32, device="ascend910a", schedule=rounded)
+    assert untimed.cycles is None and "contraction" in untimed.timing_note
     other = load("h200").model_copy(update={"family": "another"})
     with pytest.raises(UnsupportedError, match="no dataflow"):
         hwsim.run(m=8, n=8, k=8, device=other, exact=False)

@@ -24,7 +24,7 @@ ALL = 1 << 32
 LARGEST_BF16 = 0x7F7F
 INFINITY = 0x7F800000
 SCHEME = scheme_of("bf16x9")
-PLAN = SCHEME.plan(SCHEME.complete({"accumulation": "fastf32"}), Problem("fp32", 1, 1, 1))
+PLAN = SCHEME.plan(SCHEME.complete({"accumulation": "fastf32"}), Problem.of("fp32", 1, 1, 1))
 DEVICE = load("b200")
 
 

@@ -33,7 +33,7 @@ def test_bits_come_out_where_a_scheme_runs(device: str) -> None:
     for scheme in OWN:
         a, b = operands(scheme)
         try:
-            prepare(hwsim.device(device), scheme, Problem(scheme.input_formats[0], 8, 8, 8))
+            prepare(hwsim.device(device), scheme, Problem.of(scheme.input_formats[0], 8, 8, 8))
         except HwsimError as refusal:
             with pytest.raises(type(refusal)) as raised:
                 hwsim.matmul(a, b, device=device, scheme=scheme)

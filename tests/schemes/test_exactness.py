@@ -123,9 +123,9 @@ def test_slices_beyond_the_last_digit_of_a_double_are_refused() -> None:
     assert hwsim.matmul(a[:, :1], b[:1], **most) == 2.0**-51
     plan = scheme_of("ozaki-int8").plan
     options = {"slices": 300, "truncate": True, "sum": "exact"}  # 7 bits: 2100 digits of 2098
-    assert len(plan(options, Problem("fp64", 1, 1, 2)).a_pieces) == 300
+    assert len(plan(options, Problem.of("fp64", 1, 1, 2)).a_pieces) == 300
     with pytest.raises(InputError, match="slices = 301; allowed: at most 300"):
-        plan(options | {"slices": 301}, Problem("fp64", 1, 1, 2))
+        plan(options | {"slices": 301}, Problem.of("fp64", 1, 1, 2))
     survey = scheme_of("ozaki-int8").survey
     assert survey is not None and survey(a, b, {"slices": 0})["slices"] == 300  # no data have more
 
@@ -137,7 +137,7 @@ def test_sums_deeper_than_python_calls(sum: str) -> None:
     options = {"slices": 36, "truncate": False, "sum": sum}
     got = hwsim.matmul(a, b, device="a100", scheme="ozaki-int8", **options)
     assert got == 0
-    assert sequential_form(scheme_of("ozaki-int8").plan(options, Problem("fp64", 1, 1, 2)).combine) is not None
+    assert sequential_form(scheme_of("ozaki-int8").plan(options, Problem.of("fp64", 1, 1, 2)).combine) is not None
 
 
 # bf16x9. All 2^32 codes: python tests/schemes/exhaustive_split.py.

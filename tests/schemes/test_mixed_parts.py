@@ -19,7 +19,7 @@ from hwsim.schemes import scheme_of
 @pytest.mark.parametrize("has_c", [False, True])
 def test_the_first_part_reads_c_and_the_last_scales_and_converts(has_c: bool) -> None:
     chip, own = load("a100"), scheme_of("ape")
-    problem = Problem("fp32", 256, 256, 1024, has_c=has_c, bias="fp32")
+    problem = Problem.of("fp32", 256, 256, 1024, has_c=has_c, bias="fp32")
     plan = replace(own.plan(own.complete({}), problem), blocks=(8, 8, 0))  # type: ignore[type-var]
     epilogue = Epilogue(alpha=2.0, beta=3.0 if has_c else 0.0, output_format="fp16")
     parts = with_parts(record_of(plan, chip, problem, Schedule(epilogue=epilogue)), chip).parts

@@ -20,7 +20,7 @@ def notices(x, **options):
 
 def test_plan_of_sgemm_cube():
     scheme = scheme_of("sgemm-cube")
-    plan = scheme.plan(scheme.complete({"scaling_exponent": "6"}), Problem("fp32", 8, 8, 8))
+    plan = scheme.plan(scheme.complete({"scaling_exponent": "6"}), Problem.of("fp32", 8, 8, 8))
     assert plan.products == 3
     assert [term.products for term in plan.terms] == [((0, 0),), ((0, 1),), ((1, 0),)]
     assert plan.combine == Sum(TermValue(0), Scaled(Sum(TermValue(1), TermValue(2)), -6))
@@ -82,19 +82,19 @@ def test_pieces_that_are_rounded(scheme, low):
 def test_bf16x9_refuses_what_it_would_not_read(accumulation, option):
     scheme = scheme_of("bf16x9")
     with pytest.raises(InputError, match=f"{option} is not for accumulation='{accumulation}'"):
-        scheme.plan(scheme.complete({"accumulation": accumulation, option: 2}), Problem("fp32", 8, 8, 8))
+        scheme.plan(scheme.complete({"accumulation": accumulation, option: 2}), Problem.of("fp32", 8, 8, 8))
 
 
 @pytest.mark.parametrize("name", ["ape-fp32-f", "ape-fp32-b", "markidis", "egemm-tc"])
 def test_products_that_are_calls_do_not_interleave(name):
     scheme = scheme_of(name)
     with pytest.raises(InputError, match="interleave is not for accumulation='termwise'"):
-        scheme.plan(scheme.complete({"accumulation": "termwise", "interleave": "k"}), Problem("fp32", 8, 8, 8))
+        scheme.plan(scheme.complete({"accumulation": "termwise", "interleave": "k"}), Problem.of("fp32", 8, 8, 8))
 
 
 def test_native_needs_no_split_of_its_own_format():
     scheme = scheme_of("native")
-    plan = scheme.plan(scheme.complete({"format": "fp16"}), Problem("fp16", 8, 8, 8))
+    plan = scheme.plan(scheme.complete({"format": "fp16"}), Problem.of("fp16", 8, 8, 8))
     assert plan.products == 1
     assert plan.a_pieces[0].format == "fp16"
     beyond = scheme.inspect(np.float32([[65504.0, 65536.0]]), np.zeros((1, 1), np.float32), {"format": "fp16"})

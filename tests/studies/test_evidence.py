@@ -190,7 +190,7 @@ def test_rounding_to_tf32_is_an_assumption_off_the_h200(device):
 
 
 def test_calls_in_an_order_of_ones_own_were_not_recorded():
-    chip, problem = load("h200"), Problem("fp32", 2048, 1536, 2048)
+    chip, problem = load("h200"), Problem.of("fp32", 2048, 1536, 2048)
     plan = prepare(chip, scheme_of("tf32x3"), problem).gemm.single
     for order, level in (("calls", "silicon"), ("ours", "assumption")):
         record = record_of(dataclasses.replace(plan, order=order), chip, problem)

@@ -41,3 +41,20 @@ def test_slices_of_k_are_named_only_where_k_is_whole():
 
 def test_without_cycles_nothing_is_said():
     assert not said(device="h200", format="fp16", m=64, n=64, k=64, timing=False)
+
+
+@pytest.mark.parametrize(
+    ("device", "sizes", "is_said"),
+    [
+        ("ascend910a", (16, 16, 64), False),  # one block of C, one slice of K
+        ("ascend910a", (48, 64, 64), False),  # the default deals its blocks to 12 of 32 cores, of which it has no more
+        ("ascend910a", (16, 16, 4096), True),  # one block, 64 slices
+        ("h200", (64, 64, 64), False),
+        ("h200", (128, 128, 128), False),
+        ("h200", (256, 128, 256), True),
+        ("ascend910b3", (16, 16, 4096), False),  # whose programs do not cut K
+    ],
+)
+def test_a_product_of_too_few_blocks_for_half_of_the_cores_gets_no_notice(device, sizes, is_said):
+    m, n, k = sizes
+    assert bool(said(device=device, format="fp16", m=m, n=n, k=k)) == is_said

@@ -87,7 +87,7 @@ def test_no_error_is_far_above_or_below_its_prediction(device, scheme, fmt):
                 difference = np.asarray(c).astype(np.longdouble) - exact
                 measured = float(np.sqrt((difference**2).sum() / (exact**2).sum()))
             left, right = operand("A", a), operand("B", b)
-            planned = plan_for(chip, declared, Problem(left.format, *shape), fmt, {}, (left, right))
+            planned = plan_for(chip, declared, Problem.of(left.format, *shape), fmt, {}, (left, right))
             predicted = predicted_error(planned.plan, chip, sample_of(left, right))
             if math.isnan(measured):  # something overflowed
                 assert predicted == math.inf, (kind, shape)
@@ -103,7 +103,7 @@ def test_every_scheme_of_our_own_is_among_the_rows():
 def rest_bits(scheme: str, exponent: int, device: str = "v100", **options) -> float:
     """Bits that the split keeps of an element 1.5 * 2^exponent: log2 of element / rest."""
     chip = hwsim.device(device)
-    planned = plan_for(chip, scheme_of(scheme), Problem("fp32", 1, 1, 1), None, options)
+    planned = plan_for(chip, scheme_of(scheme), Problem.of("fp32", 1, 1, 1), None, options)
     x = np.array([[1.5 * 2.0**exponent]])
     rest = residuals_of(x, planned.plan, "a", "fp32", chip, float(x.max())).after
     return math.inf if rest[0, 0] == 0 else math.log2(x[0, 0]) - math.log2(rest[0, 0])
@@ -143,7 +143,7 @@ def test_errors_grow_with_k_and_promotion_holds_them_down():
 
     def native(k, group=None):
         options = {"format": "e4m3"} | ({"accumulate": "promoted"} if group else {})
-        planned = plan_for(chip, scheme_of("native"), Problem("fp32", 64, 64, k), None, options)
+        planned = plan_for(chip, scheme_of("native"), Problem.of("fp32", 64, 64, k), None, options)
         return predicted_error(planned.plan, chip, sample_of(*pair(k)))
 
     def pair(k):
@@ -163,14 +163,14 @@ def test_samples():
     assert known.a_top == 1 and known.coherence == 1 and np.isfinite(known.a).all()
     zero = operand("A", np.zeros((2, 2), np.float32))
     chip = hwsim.device("a100")
-    plan = plan_for(chip, scheme_of("sgemm-cube"), Problem("fp32", 2, 2, 2), None, {}).plan
+    plan = plan_for(chip, scheme_of("sgemm-cube"), Problem.of("fp32", 2, 2, 2), None, {}).plan
     assert predicted_error(plan, chip, sample_of(zero, zero)) == 0
 
 
 def residuals(scheme: str, x: np.ndarray, device: str = "a100", source: str = "fp32", **options):
     chip, shape = hwsim.device(device), (len(x), 1, x.shape[1])
     given = {"format": options.pop("format")} if "format" in options else {}
-    plan = plan_for(chip, scheme_of(scheme), Problem(source, *shape), given.get("format"), options).plan
+    plan = plan_for(chip, scheme_of(scheme), Problem.of(source, *shape), given.get("format"), options).plan
     return residuals_of(x, plan, "a", source, chip, float(np.abs(x).max()))
 
 
@@ -182,7 +182,7 @@ def test_what_a_split_leaves_of_each_element():
     assert residuals("sgemm-cube", x).mean is None
     # fp64 rounded to fp32 first: three scaled bf16 pieces lose nothing more.
     chip = hwsim.device("b200")
-    plan = plan_for(chip, scheme_of("bf16x9"), Problem("fp32", 1, 1, 3), None, {}).plan
+    plan = plan_for(chip, scheme_of("bf16x9"), Problem.of("fp32", 1, 1, 3), None, {}).plan
     assert residuals_of(x, plan, "a", "fp64", chip, 3.0).after.tolist() == [[2.0**-24, 2.0**-23, 2.0**-25]]
     for scheme, device in (("markidis", "v100"), ("ozaki-fp16", "a100")):
         cut = residuals(scheme, x, device, "fp64" if scheme.startswith("ozaki") else "fp32")

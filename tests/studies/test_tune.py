@@ -24,7 +24,7 @@ SIZES = (256, 384, 320)
 
 
 def plan_of(device: str, scheme: str = "native", fmt: str | None = None, sizes=SIZES):
-    return plan_for(hwsim.device(device), scheme_of(scheme), Problem(fmt or "fp32", *sizes), fmt, {}).plan
+    return plan_for(hwsim.device(device), scheme_of(scheme), Problem.of(fmt or "fp32", *sizes), fmt, {}).plan
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hwsim.dataflows.records import MERGE, REGIONS, SLICES
 from hwsim.errors import InputError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +20,17 @@ class BlockGrid:
     block_n: int
 
     @classmethod
-    def of(cls, m: int, n: int, tile: tuple[int, int], cores: int, given: tuple[int, int] | None = None) -> BlockGrid:
+    def of(cls, m: int, n: int, tile: tuple[int, int], cores: int, asked: tuple[int, int] | None = None) -> BlockGrid:
         """The grid of at most `cores` blocks whose largest block has the fewest tiles; ties go to the squarest block.
 
-        given: (rows, columns) of blocks instead. Raises InputError where those are more than there are cores.
+        asked: (rows, columns) of blocks instead. Raises InputError where those are more than there are cores.
         """
         best: tuple[tuple[int, int, int], BlockGrid] | None = None
         tiles = -(-m // tile[0]), -(-n // tile[1])
-        if given is not None:
-            rows, cols = given
+        if asked is not None:
+            rows, cols = asked
             if rows < 1 or cols < 1 or rows * cols > cores:
-                raise InputError(f"grid = {given}: {rows * cols} blocks; the device has {cores} cores")
+                raise InputError(f"grid = {asked}: {rows * cols} blocks; the device has {cores} cores")
             return cls(rows, cols, -(-tiles[0] // rows) * tile[0], -(-tiles[1] // cols) * tile[1])
         for rows in range(1, min(cores, tiles[0]) + 1):
             cols = min(cores // rows, tiles[1])
@@ -41,15 +44,21 @@ class BlockGrid:
 
     def groups(self, m: int, n: int) -> list[tuple[int, int, int, int]]:
         """Groups of consecutive cores with blocks of one size: (first core, cores, rows, columns of C per core)."""
-        found: list[tuple[int, int, int, int]] = []
+        groups: list[tuple[int, int, int, int]] = []
         for core in range(self.rows * self.cols):
             ci, ri = divmod(core, self.rows)
             size = min(self.block_m, m - ri * self.block_m), min(self.block_n, n - ci * self.block_n)
             if min(size) <= 0:
                 continue
-            last = found[-1] if found else None
+            last = groups[-1] if groups else None
             if last is not None and last[2:] == size and last[0] + last[1] == core:
-                found[-1] = (last[0], last[1] + 1, *size)
+                groups[-1] = (last[0], last[1] + 1, *size)
             else:
-                found.append((core, 1, *size))
-        return found
+                groups.append((core, 1, *size))
+        return groups
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record is not distributed over cores: slices of K and their merge, regions of C, stacks."""
+    names = (*SLICES, *MERGE, *REGIONS)
+    return refusals.joined(refusals.of_schedule(gemm.schedule, names), refusals.stacks(gemm.problem))

@@ -1,7 +1,7 @@
 """Deals blocks of C over a grid of coupled cores: block rows over its rows, block columns over its columns.
 
 Slices of K are dealt to layers of the grid. All three are dealt cyclically. The module knows sizes and numbers of
-cores; no memory, no plan and no instruction.
+cores; no memory, no plan and no instruction. Of a record it reads what it would have to distribute.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hwsim.dataflows.records import REGIONS
 from hwsim.errors import InputError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import CoreShare, StreamBuilder, distribute
 from hwsim.program.ir import CORE, ZERO, Affine, variable
 
@@ -76,7 +79,7 @@ class CoreGrid:
     def shares(self, m: int, n: int, block: tuple[int, int], lengths: Sequence[int]) -> Iterator[GridShare]:
         """The cores' shares of C[m, n]. block: its (m, n). lengths: of the slices of K, in order."""
         starts = [sum(lengths[:i]) for i in range(len(lengths))]
-        slices = [KSlice(i, *one) for i, one in enumerate(zip(starts, lengths, strict=True))]
+        slices = [KSlice(i, *span) for i, span in enumerate(zip(starts, lengths, strict=True))]
         all_rows, all_cols = distribute(m, block[0], self.rows), distribute(n, block[1], self.cols)
         for layer in range(self.layers):
             taken = tuple(slices[layer :: self.layers])
@@ -92,3 +95,8 @@ class CoreGrid:
         for col in range(cols.first, cols.first + cols.count):
             for rows in all_rows:
                 yield col * self.rows + rows.first, rows.count, rows
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record is not distributed over cores: regions of C, stacks."""
+    return refusals.joined(refusals.of_schedule(gemm.schedule, REGIONS), refusals.stacks(gemm.problem))

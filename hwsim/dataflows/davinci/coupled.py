@@ -9,18 +9,18 @@ unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci import core_grid, coupled_kernel, join_ops
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, join_pass
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format
 from hwsim.dataflows.elementwise import (
-    WORD_BITS,
     Pass,
     lower_pass,
     placeholder_pass,
@@ -29,11 +29,12 @@ from hwsim.dataflows.elementwise import (
 from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, mapping_of, plan_of, whole
-from hwsim.formats import format_of
+from hwsim.dataflows.records import carried, mapping_of, plan_of, whole
+from hwsim.gemm import refusals
+from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
-from hwsim.gemm.plan import TermValue
+from hwsim.gemm.plan import Depth, Expression, OperandSum, TermValue
 from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
+PARTS = join_ops.refuses, coupled_kernel.refuses, core_grid.refuses
 C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
 
 
@@ -55,7 +57,11 @@ class CoupledDataflow:
     name = NAME
     options: tuple[Option, ...] = declared.COUPLED
     tile_order = ("m", "k", "n")  # the paper's order: (b_m, b_k, b_n)
-    features = Features(epilogue=True, k_group=True, choosers=("eq11",))
+    features = join_ops.FEATURES | Features(k_group=True, choosers=("eq11",))
+
+    def refuses(self, gemm: Gemm) -> str:
+        """What of a record no program carries, by name; empty where there is one."""
+        return refusals.of_parts(PARTS, gemm)
 
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with tile, n_fused and buffering, and with `schedule.promotion_k` where it was open and K is
@@ -64,23 +70,22 @@ class CoupledDataflow:
         Raises InputError for a blocking that exceeds the core's memories, UnsupportedError for what its programs do not
         support.
         """
-        plan = check_carried(gemm, NAME, epilogue=True, layouts=False, slices=True)
-        core = CoupledPlan.of(plan, gemm.unit, device)
-        if not core.has_float_sums:
-            check_carried(gemm, NAME, epilogue=False, layouts=False, slices=True)
+        carried(gemm, NAME, PARTS)
+        core = CoupledPlan.of(gemm, gemm.unit, device)
         return mapped(gemm, core, device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, zero C (or the terms), the GEMM, combine the terms."""
-        kernel, plan = _kernel_of(gemm), plan_of(gemm)
-        core = CoupledPlan.of(plan, kernel.instruction, device)
+        carried(gemm, NAME, PARTS)
+        kernel = _kernel_of(gemm)
+        core = CoupledPlan.of(gemm, kernel.instruction, device)
         return _program(gemm, core, kernel, device)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """The best number of slices of K by estimate; None for a mapped record, whose K is not cut again."""
         if gemm.mapping is not None:
             return None
-        return best_split_k(gemm, CoupledPlan.of(plan_of(gemm), gemm.unit, device), device, options, self.tile_order)
+        return best_split_k(gemm, CoupledPlan.of(gemm, gemm.unit, device), device, options, self.tile_order)
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as results show it: tile, n_fused, buffering, k_group (K accumulated from zero), unit, grid."""
@@ -97,9 +102,9 @@ class CoupledDataflow:
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
         """Initial tiles of a search: for each (b_m, b_n) the b_k with the least estimate, and of those the best few."""
-        core = CoupledPlan.of(plan_of(gemm), gemm.unit, device)
-        found = best_of_each_side(device, core.unit, core.limits, gemm.problem.sizes)[:MOST_TILES]
-        return [Tile(b_m, b_n, b_k) for b_m, b_k, b_n in found]
+        core = CoupledPlan.of(gemm, gemm.unit, device)
+        blocks = best_of_each_side(device, core.unit, core.limits, gemm.problem.sizes)[:MOST_TILES]
+        return [Tile(b_m, b_n, b_k) for b_m, b_k, b_n in blocks]
 
 
 COUPLED = CoupledDataflow()
@@ -117,14 +122,14 @@ def _tiling(kernel: KernelMapping) -> Tiling:
 
 def _convert_a(kernel: KernelMapping) -> str:
     """Who splits A."""
-    return str(next((one.value for one in kernel.settings if one.name == declared.CONVERT_A.name), BEFORE))
+    return str(next((setting.value for setting in kernel.settings if setting.name == declared.CONVERT_A.name), BEFORE))
 
 
 def _grid_facts(kernel: KernelMapping) -> dict[str, Any]:
     """The grid of cores as results show it; nothing for records without one."""
-    found = {one.name: one.value for one in kernel.settings}
+    settings = {setting.name: setting.value for setting in kernel.settings}
     names = declared.GRID_ROWS.name, declared.GRID_COLS.name
-    return {"grid": [found[name] for name in names]} if names[0] in found else {}
+    return {"grid": [settings[name] for name in names]} if names[0] in settings else {}
 
 
 def _grid(kernel: KernelMapping, slices: int, cores: int) -> CoreGrid:
@@ -141,21 +146,28 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     plan, (m, n, k) = core.plan, gemm.problem.sizes
     tiling, converts_a = _tiling(kernel), _convert_a(kernel) == IN_KERNEL
     lengths = gemm.schedule.slice_lengths(k)
-    operands = [OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)]
-    output = GlobalArray("C", m, n, gemm.output)
-    epilogue = OutputEpilogue.of(gemm, len(lengths))
+    operands = (
+        OperandArrays.of(plan, "a", m, k, gemm.problem.a_layout),
+        OperandArrays.of(plan, "b", k, n, gemm.problem.b_layout),
+    )
+    output, addends = GlobalArray("C", m, n, gemm.output), _addends(gemm)
+    join = _term_join(
+        gemm, core, operands, OutputEpilogue.of(gemm, addends.get(C_INPUT), addends.get(BIAS), len(lengths))
+    )
     is_one_sum = len(lengths) == 1 and (core.is_single or core.is_joined)
-    is_direct = is_one_sum and epilogue.is_plain and output.format == core.sum_format
-    targets, addends = [output], _addends(gemm, core)
+    is_direct = is_one_sum and join.is_stored(core.total_format, output.format)
+    targets = [output]
     if not is_direct:
         count = 1 if core.is_joined else len(plan.terms)
-        targets = [GlobalArray(f"T{i + 1}", m * len(lengths), n, core.sum_format) for i in range(count)]
-    joins = [] if is_direct else [_join(core, targets, output, epilogue, addends, len(lengths))]
+        targets = [GlobalArray(f"T{i + 1}", m * len(lengths), n, core.total_format) for i in range(count)]
+    sums = SumArrays(tuple(targets), len(lengths))
+    joins = [] if is_direct else _placeholders(core, sums, output) or join.passes("combine", sums, output)
     promotion_interval = tiling.promotion_interval(gemm.schedule.promotion_k, core.is_joined)
     if converts_a:
         core.check_conversion()
     a = operands[0].source if converts_a else operands[0].pieces
-    kernels = [lower_pass(work, device) for operand in operands[converts_a:] for work in operand.passes]
+    splits = [work for operand in operands[converts_a:] for work in operand.passes]
+    kernels = [lower_pass(work, device, loads_vectors=True) for work in splits]
     kernels.append(lower_pass(zero_pass("zero", targets), device))
     kernels.append(
         CoupledKernel(
@@ -171,54 +183,58 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
             slice_lengths=lengths,
         ).kernel()
     )
-    kernels += [lower_pass(work, device) for work in joins]
+    kernels += [lower_pass(work, device, loads_vectors=True) for work in joins]
     return Program(
         (
             *([operands[0].source] if converts_a else operands[0].arrays),
             *operands[1].arrays,
             *(targets if joins else ()),
+            *_between(joins, output),
             *addends.values(),
             output,
         ),
         tuple(kernels),
         (*(operand.source.name for operand in operands), *addends),
         output.name,
-        computes=_computes(core, any(operand.passes for operand in operands)),
     )
 
 
-def _addends(gemm: Gemm, core: CoupledPlan) -> dict[str, GlobalArray]:
+def _addends(gemm: Gemm) -> dict[str, GlobalArray]:
     """The arrays of C and of the bias that the caller fills, by name."""
     (m, n, _), arrays = gemm.problem.sizes, []
     if gemm.problem.has_c:
         arrays.append(GlobalArray(C_INPUT, m, n, gemm.output))
     if gemm.problem.bias is not None:
-        arrays.append(GlobalArray(BIAS, 1, n, core.sum_format))
+        arrays.append(GlobalArray(BIAS, 1, n, end_format(plan_of(gemm).arithmetic, gemm.output)))
     return {array.name: array for array in arrays}
 
 
-def _join(
-    core: CoupledPlan,
-    terms: list[GlobalArray],
-    output: GlobalArray,
-    epilogue: OutputEpilogue,
-    addends: Mapping[str, GlobalArray],
-    slices: int,
-) -> Pass:
-    """The pass that adds the slices of each term, joins the terms and applies the epilogue, or a placeholder with the
-    same work.
-    """
+def _term_join(
+    gemm: Gemm, core: CoupledPlan, operands: tuple[OperandArrays, OperandArrays], epilogue: OutputEpilogue
+) -> TermJoin:
+    """What the sums in memory become: the terms join there, unless they did after every `k_group`."""
+    expression: Expression = TermValue(0) if core.is_joined else core.plan.combine
+    extra: dict[Expression, GlobalArray | float] = {}
+    for part in parts_of(expression):
+        if isinstance(part, OperandSum):
+            extra[part] = operands[part.side == "b"].vectors["sum"]
+        elif isinstance(part, Depth):
+            extra[part] = float(part.factor * gemm.problem.k)
+    a, b = (operand.vectors for operand in operands)
+    powers = (a["exponent"], b["exponent"]) if core.plan.split == "slices" else None
+    end = end_format(core.join_format, gemm.output) if not core.placeholder_ops else core.join_format
+    return TermJoin(expression, core.join_format, end, epilogue, powers, extra)
+
+
+def _placeholders(core: CoupledPlan, sums: SumArrays, output: GlobalArray) -> list[Pass]:
+    """The passes that take the time of sums without a rounding; none where instructions compute the sums."""
     if not core.placeholder_ops:
-        combine = TermValue(0) if core.is_joined else core.plan.combine
-        sums, bias = SumArrays(tuple(terms), slices), BIAS if BIAS in addends else ""
-        return join_pass("combine", combine, sums, output, epilogue, addends.get(C_INPUT), bias)
-    words = 2 if format_of(output.format).bits > WORD_BITS or core.plan.arithmetic == "exact" else 1
-    count = core.placeholder_ops + len(terms) * (slices - 1)
-    return placeholder_pass("combine", terms, [output], count, words)
+        return []
+    count = core.placeholder_ops + len(sums.terms) * (sums.slices - 1)
+    return [placeholder_pass("combine", sums.terms, [output], count, 2)]
 
 
-def _computes(core: CoupledPlan, is_split: bool) -> bool:
-    """Whether the program gives the plan's bits: its splits and combinations are fp32 on the vector unit."""
-    plan = core.plan
-    is_formed = not core.placeholder_ops and plan.split == "round" and plan.specials == "unit" and not plan.clamp
-    return is_formed and (not is_split or format_of(plan.input_format).bits <= WORD_BITS)
+def _between(passes: Sequence[Pass], output: GlobalArray) -> list[GlobalArray]:
+    """The arrays that passes hand on to later ones."""
+    arrays = {array.name: array for work in passes for array in work.outputs if array.name != output.name}
+    return list(arrays.values())

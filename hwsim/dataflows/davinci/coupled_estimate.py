@@ -20,6 +20,7 @@ from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.devices.model.memories import LinkModel
+    from hwsim.gemm.layouts import StorageOrder
 
 C_BYTES = 4  # of an element of C
 
@@ -41,10 +42,20 @@ def grids(cores: int, slices: int = 1) -> list[CoreGrid]:
 
 
 class CoupledEstimate:
-    """Estimates of one GEMM. unit: the matrix instruction. sizes: m, n, k. slices: of K, of equal length."""
+    """Estimates of one GEMM. unit: the matrix instruction. sizes: m, n, k. slices: of K, of equal length. orders: in
+    which A and B are stored.
+    """
 
-    def __init__(self, device: Device, unit: str, limits: Limits, sizes: tuple[int, int, int], slices: int = 1) -> None:
-        self.limits, self.slices = limits, slices
+    def __init__(
+        self,
+        device: Device,
+        unit: str,
+        limits: Limits,
+        sizes: tuple[int, int, int],
+        slices: int = 1,
+        orders: tuple[StorageOrder, StorageOrder] = ("rows", "rows"),
+    ) -> None:
+        self.limits, self.slices, self.orders = limits, slices, orders
         self.m, self.n = sizes[:2]
         self.k = -(-sizes[2] // slices)
         self.link = {(x.source, x.target): x for x in device.links.values()}
@@ -67,11 +78,11 @@ class CoupledEstimate:
         """
         ranked = []
         for number, grid in enumerate(among):
-            own, shared = self.cycles(candidates, grid)
-            cycles = np.maximum(own, shared)
-            at = int(np.lexsort((own, cycles))[0])
-            ranked.append((float(cycles[at]), float(own[at]), number, at, grid))
-        cycles_least, _, _, at, grid = min(ranked, key=lambda one: one[:3])
+            of_core, shared = self.cycles(candidates, grid)
+            cycles = np.maximum(of_core, shared)
+            at = int(np.lexsort((of_core, cycles))[0])
+            ranked.append((float(cycles[at]), float(of_core[at]), number, at, grid))
+        cycles_least, _, _, at, grid = min(ranked, key=lambda entry: entry[:3])
         return at, grid, cycles_least
 
     def cycles(self, candidates: Candidates, grid: CoreGrid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -92,8 +103,13 @@ class CoupledEstimate:
         turns = -(-self.slices // grid.layers)
         busy = np.minimum(rows, grid.rows) * np.minimum(cols, grid.cols) * grid.layers
         to_l1 = self.link["GM", "L1"]
-        drawn_a = self._requested(to_l1, high, np.minimum(deep, self.k), self.k * self.slices, self.element)
-        drawn_b = self._requested(to_l1, deep, np.minimum(wide, self.n), self.n, self.element)
+        whole_k, least_k = self.k * self.slices, np.minimum(deep, self.k)
+        of_a, of_b = (high, least_k, whole_k), (deep, np.minimum(wide, self.n), self.n)
+        if self.orders[0] == "columns":
+            of_a = deep, np.minimum(high, self.m), self.m
+        if self.orders[1] == "columns":
+            of_b = wide, least_k, whole_k
+        drawn_a, drawn_b = (self._requested(to_l1, *lines, self.element) for lines in (of_a, of_b))
         load_a, load_b = (drawn / to_l1.bytes_per_cycle + to_l1.overhead_cycles for drawn in (drawn_a, drawn_b))
         move_a = self._move(self.link["L1", "L0A"], high * deep)
         move_b = self._move(self.link["L1", "L0B"], deep * wide)
@@ -108,7 +124,7 @@ class CoupledEstimate:
             self.link["UB", "GM"], np.minimum(b_m, self.m), np.minimum(b_n, self.n), self.n, C_BYTES
         )
         tile_c = self._through_ub(written, busy)
-        own = turns * waves * (groups * columns * tile_c + steps * (first + (columns - 1) * step))
+        of_core = turns * waves * (groups * columns * tile_c + steps * (first + (columns - 1) * step))
         edges = to_l1.startup_cycles + tile_c
         k_blocks = steps * self.slices
         shared = self._shared(
@@ -117,7 +133,7 @@ class CoupledEstimate:
             grid,
         )
         waits = turns * waves * groups * columns * self._c_startups()  # of MTE2 for a block of C, all cores alike
-        return own + edges, shared + waits + edges
+        return of_core + edges, shared + waits + edges
 
     def _shared(
         self, blocks: tuple[Tiles, Tiles], drawn: tuple[Tiles, Tiles, Tiles], grid: CoreGrid
@@ -129,8 +145,8 @@ class CoupledEstimate:
         (rows, cols), (a, b, c) = blocks, drawn
         waves = np.where(b > self.l2_bytes, -(-rows // grid.rows), 1)
         from_l2 = np.minimum(cols, grid.cols) * a + rows * b + c
-        found: NDArray[np.float64] = np.maximum(from_l2 / self.l2_rate, (a + waves * b + c) / self.hbm_rate)
-        return found
+        cycles: NDArray[np.float64] = np.maximum(from_l2 / self.l2_rate, (a + waves * b + c) / self.hbm_rate)
+        return cycles
 
     def _requested(self, link: LinkModel, lines: Tiles, length: Tiles, whole: int, element: int) -> Tiles:
         """Bytes of the whole requests for `lines` rows of `length` elements, of an array with rows of `whole`."""
@@ -139,16 +155,16 @@ class CoupledEstimate:
 
     def _move(self, link: LinkModel, elements: Tiles) -> NDArray[np.float64]:
         """Cycles of MTE1 for a block."""
-        found: NDArray[np.float64] = elements * self.element / link.bytes_per_cycle + link.overhead_cycles
-        return found
+        cycles: NDArray[np.float64] = elements * self.element / link.bytes_per_cycle + link.overhead_cycles
+        return cycles
 
     def _through_ub(self, size: Tiles, busy: Tiles) -> NDArray[np.float64]:
         """Cycles of the read, the addition and the write of a block of C of `size` bytes."""
         read, write, out = self.link["GM", "UB"], self.link["UB", "GM"], self.link["L0C", "UB"]
         share = self.hbm_rate / busy
         moved = size / np.minimum(read.bytes_per_cycle, share) + size / np.minimum(write.bytes_per_cycle, share)
-        found: NDArray[np.float64] = moved + size / out.bytes_per_cycle + self._c_startups()
-        return found
+        cycles: NDArray[np.float64] = moved + size / out.bytes_per_cycle + self._c_startups()
+        return cycles
 
     def _c_startups(self) -> float:
         """Cycles until a block of C has arrived in UB, and until it is stored, without its bytes."""

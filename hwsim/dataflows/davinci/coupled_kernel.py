@@ -15,15 +15,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.core_grid import CoreGrid, GridShare, KSlice
-from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, Sweep, slot_bytes
+from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, OperandSweep, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
+from hwsim.dataflows.records import CHAIN
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import TermValue
 from hwsim.program.builder import CoreShare, KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class ColumnBlock:
     uses this A for the first time, and loads it; is_last: the A is released after this block of C.
     """
 
-    sweep: Sweep
+    sweep: OperandSweep
     part: KSlice
     row: Span
     group: Span
@@ -120,13 +123,15 @@ class CoupledKernel:
         self.c_done = kernel.semaphore("C.done")
         reserved = self.core.conversion_room(t, self.device) if isinstance(self.a, GlobalArray) else 0
         self.chunk = self.core.scratch_rows(t, self.device, reserved)
-        scratch = size("UB", self.chunk * t.b_n, C_BYTES)
-        self.scratch = [kernel.buffer(f"P{i}", ub, 1, scratch) for i in range(self.core.scratch_blocks)]
+        self.scratch = [
+            kernel.buffer(f"P{i}", ub, 1, size("UB", self.chunk * t.b_n, bytes_of(format)))
+            for i, format in enumerate(self.core.scratch_formats)
+        ]
         self.b_l1 = kernel.ring("B", "L1", t.buffers, size("L1", t.b_k * t.b_n))
         self.l0a = self._l0_rings("L0A", self.core.at_once(0), size("L0A", t.b_m * t.b_k))
         self.l0b = self._l0_rings("L0B", self.core.at_once(1), size("L0B", t.b_k * t.b_n))
         self.l0c = kernel.ring("L0C", "L0C", self.core.accumulators, size("L0C", t.b_m * t.b_n, C_BYTES))
-        self.c = kernel.ring("C", ub, 1, size("UB", t.b_m * t.b_n, C_BYTES))
+        self.c = kernel.ring("C", ub, 1, size("UB", t.b_m * t.b_n, self.core.total_bytes))
         if isinstance(self.a, GlobalArray):
             self._declare_conversion(self.a, ub)
 
@@ -318,8 +323,8 @@ class CoupledKernel:
             ops.wait(source.full, *(ring.free for ring in rings))
             split = [ring.tile("push", rows, at.size, self.core.operand) for ring in rings]
             temps = [LocalTile(name, rows, at.size, "fp32") for name in self.a_temps]
-            given = source.tile("pop", rows, at.size, array.format)
-            split_ops(ops, given, self.plan.a_pieces, dict(zip(held, split, strict=True)), temps)
+            unsplit = source.tile("pop", rows, at.size, array.format)
+            split_ops(ops, unsplit, self.plan.a_pieces, dict(zip(held, split, strict=True)), temps)
             ops.signal(source.free, *(ring.full for ring in rings))
             s.popped(source)
             for a, ring in zip(held, rings, strict=True):
@@ -388,17 +393,29 @@ class CoupledKernel:
         for start in range(0, rows, self.chunk):
             yield start, min(self.chunk, rows - start)
 
+    def _scratch(self, at: ColumnBlock, rows: int) -> list[LocalTile]:
+        """The scratch blocks, for a chunk of rows."""
+        formats = self.core.scratch_formats
+        return [LocalTile(name, rows, at.col.size, fmt) for name, fmt in zip(self.scratch, formats, strict=True)]
+
+    def _add_part(self, ops: VectorOps, c_part: LocalTile, value: LocalTile, scratch: LocalTile) -> None:
+        """Emit C += value for a chunk, in the format of C. scratch: takes a value of another format."""
+        if value.format != c_part.format:
+            ops.op("cast", scratch, value, label="C")
+            value = scratch
+        ops.op("add", c_part, c_part, value, label="C")
+
     def _add(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
         """Emit C += the group's result, in chunks through UB."""
         ops = VectorOps(s, self.vector)
         ops.wait(self.l0c.full)
         for start, rows in self._chunks(at.row.size):
-            scratch = LocalTile(self.scratch[0], rows, at.col.size, c_tile.format)
+            scratch = self._scratch(at, rows)
             freed: list[Sync] = [self.l0c.free] if start + rows == at.row.size else []
-            ops.op("copy", scratch, self._accumulator(at, 0).part(start, rows), signals=freed, label="C")
+            ops.op("copy", scratch[0], self._accumulator(at, 0).part(start, rows), signals=freed, label="C")
             if start == 0:
                 ops.wait(self.c.full)
-            ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), scratch, label="C")
+            self._add_part(ops, c_tile.part(start, rows), scratch[0], scratch[-1])
         ops.signal(self.c_done)
 
     def _join(self, s: StreamBuilder, at: ColumnBlock, c_tile: LocalTile) -> None:
@@ -407,14 +424,14 @@ class CoupledKernel:
         ops = VectorOps(s, self.vector)
         ops.wait(replace(self.l0c.full, count=count))
         for start, rows in self._chunks(at.row.size):
-            scratch = [LocalTile(name, rows, at.col.size, c_tile.format) for name in self.scratch]
+            scratch = self._scratch(at, rows)
             for i in range(count):
                 ops.op("copy", scratch[i], self._accumulator(at, i).part(start, rows), label="C")
             total = scratch[0]
             if not isinstance(value, TermValue):
                 total = scratch[count]
                 evaluate(ops, value, dict(enumerate(scratch[:count])), total, scratch[count + 1 :])
-            ops.op("add", c_tile.part(start, rows), c_tile.part(start, rows), total, label="C")
+            self._add_part(ops, c_tile.part(start, rows), total, scratch[-1])
         ops.signal(replace(self.l0c.free, count=count))
 
 
@@ -428,3 +445,14 @@ def _peeled(share: CoreShare) -> Iterator[tuple[int, int, int]]:
         yield 1, blocks - 2, 0
     if blocks > 1:
         yield blocks - 1, 1, share.rest
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the kernel does not carry: K in other orders, scales along K, sparsity."""
+    problem = gemm.problem
+    return refusals.joined(
+        refusals.of_schedule(gemm.schedule, CHAIN),
+        refusals.formats(problem),
+        refusals.scales(problem, refusals.ALONG_K),
+        refusals.sparsity(problem),
+    )

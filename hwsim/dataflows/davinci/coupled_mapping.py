@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_estimate import Candidates, CoupledEstimate, grids, slice_sum_cycles
-from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan
+from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check, choose, legal, n_fused
 from hwsim.dataflows.options import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
 from hwsim.dataflows.protocol import SplitK
@@ -53,7 +53,8 @@ def mapped(
     core.scratch_rows(tiling, device, core.conversion_room(tiling, device) if convert_a == IN_KERNEL else 0)
     promotion_interval = tiling.promotion_interval(blocking.promotion_k, core.is_joined)
     longest = max(schedule.slice_lengths(gemm.problem.k))
-    if schedule.promotion_k is None and (promotion_interval < longest or not _adds_exactly(core, device)):
+    is_cut = promotion_interval < longest and not core.hides_groups
+    if schedule.promotion_k is None and (is_cut or not _adds_exactly(core, device)):
         schedule = replace(schedule, promotion_k=promotion_interval)
     kernel = KernelMapping(
         "gemm",
@@ -87,13 +88,13 @@ def _adds_exactly(core: CoupledPlan, device: Device) -> bool:
     spec = dot_spec(device, core.unit)
     if isinstance(spec.unit, IntegerUnit):
         return True
-    own, vector = getattr(spec.unit, "specials", None), device.vector
-    if own is None or getattr(spec.unit, "rounding", "RNE") == "RD":  # x - x is -0
+    specials, vector = getattr(spec.unit, "specials", None), device.vector
+    if specials is None or getattr(spec.unit, "rounding", "RNE") == "RD":  # x - x is -0
         return False
     least = sum(x.min_exponent - x.fraction_bits for x in (format_of(spec.a), format_of(spec.b)))
     if least < format_of(spec.d).min_exponent - format_of(spec.d).fraction_bits:  # what underflows may be -0
         return False
-    is_bounded = own.overflow == "saturate" and own.operands == "saturate"
+    is_bounded = specials.overflow == "saturate" and specials.operands == "saturate"
     return is_bounded or vector is None or vector.specials.overflow != "saturate"
 
 
@@ -142,12 +143,15 @@ def _blocking(
     )
     if asked is not None or wanted is not None:
         candidates = replace(candidates, fused=np.array([fused], np.int64))
-    given = options.get("grid")
-    among = [CoreGrid.given(given, len(lengths), device.cores)] if given else grids(device.cores, len(lengths))
-    estimate = CoupledEstimate(device, core.unit, core.limits, (sizes[0], sizes[1], sum(lengths)), len(lengths))
+    asked_grid = options.get("grid")
+    among = (
+        [CoreGrid.given(asked_grid, len(lengths), device.cores)] if asked_grid else grids(device.cores, len(lengths))
+    )
+    orders, whole = (gemm.problem.a_layout, gemm.problem.b_layout), (sizes[0], sizes[1], sum(lengths))
+    estimate = CoupledEstimate(device, core.unit, core.limits, whole, len(lengths), orders)
     at, grid, cycles = estimate.best(candidates, among)
     b_m, b_k, b_n = candidates.tiles[at].tolist()
-    if not given:
+    if not asked_grid:
         grid = replace(grid, rows=min(grid.rows, -(-sizes[0] // b_m)), cols=min(grid.cols, -(-sizes[1] // b_n)))
     return GridBlocking(Tile(b_m, b_n, b_k), int(candidates.fused[at]), grid, promotion_k, cycles)
 
@@ -171,7 +175,7 @@ def _fused_candidates(core: CoupledPlan, tiles: Tiles, group: int | None, k: int
 def _has_scratch(core: CoupledPlan, b_m: Tiles, b_n: Tiles) -> NDArray[np.bool_]:
     """Whether UB holds a fractal's rows of each scratch block beside a block of C, of b_m x b_n elements each."""
     limits = core.limits
-    needed: NDArray[np.bool_] = C_BYTES * b_n * (b_m + core.scratch_blocks * limits.rows) <= limits.ub_bytes
+    needed: NDArray[np.bool_] = b_n * (core.total_bytes * b_m + core.scratch_bytes * limits.rows) <= limits.ub_bytes
     return needed
 
 
@@ -187,7 +191,7 @@ def best_split_k(
         summed = slice_sum_cycles(device, gemm.problem.m * gemm.problem.n, count, len(core.plan.terms))
         cycles[count] = _blocking(core, cut, device, options, order).cycles * len(core.k_sweeps) + summed
         count *= 2
-    best = min(cycles, key=lambda one: cycles[one])
+    best = min(cycles, key=lambda count_tried: cycles[count_tried])
     return SplitK(best, cycles[best] / cycles[1])
 
 
@@ -195,6 +199,7 @@ def _fastest(core: CoupledPlan, group: int | None, device: Device, sizes: tuple[
     """The fastest tile of Algorithm 1 by estimate, with b_k a power of two, or a divisor of k_group."""
     limits = core.limits
     tiles = _candidates(limits, core.accumulators, core.is_joined, core.resident, group)
+    tiles = tiles[_has_scratch(core, tiles.T[0], tiles.T[2])]
     blocks = choose(device, core.unit, limits, sizes, tiles)
     if blocks is None:
         raise InputError(

@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling
 from hwsim.dataflows.elementwise import WORD_BITS, bytes_of, depth
-from hwsim.devices import instruction
+from hwsim.dataflows.records import plan_of
+from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.expressions import has_integer_parts, operations, parts_of
+from hwsim.gemm.expressions import operations, parts_of
 from hwsim.gemm.plan import Expression, OperandSum, Plan, Stage, TermValue
+from hwsim.numerics.units import IntegerUnit
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
+    from hwsim.gemm.record import Gemm
 
-C_BYTES = 4  # of an element of C in L0C and UB
+C_BYTES = 4  # of an element of C in L0C
 CONVERTED_BYTES = 4  # of an element of A between the steps of its split, fp32
 
 
-Product = tuple[int, int, int]  # slot of L0C, piece of A, piece of B
+PieceProduct = tuple[int, int, int]  # slot of L0C, piece of A, piece of B
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class OperandSweep:
     """One pass over the operands, with the terms that are accumulated at the same time.
 
     stages: run one after another over a group of blocks of A. alternates: the products of a stage take turns,
@@ -35,7 +39,7 @@ class Sweep:
     """
 
     terms: tuple[int, ...]
-    stages: tuple[tuple[Product, ...], ...]
+    stages: tuple[tuple[PieceProduct, ...], ...]
     alternates: bool
     leaves_each: bool
     value: Expression
@@ -60,42 +64,46 @@ class CoupledPlan:
     """The requirements of one plan on one coupled core.
 
     operand: format of all pieces. unit: the matrix instruction. sum_format: of its results. depth: K of an instruction.
-    limits: of the device, for `operand`. placeholder_ops: vector operations per element that stand for a combination
-    which the vector unit's fp32 cannot compute; 0 where it can. k_sweeps: passes over the operands, in order.
+    total_format: in which these are added up outside the cube. limits: of the device, for `operand`. placeholder_ops:
+    vector operations per element that stand for sums without a rounding; 0 where instructions compute the sums.
+    k_sweeps: passes over the operands, in order.
     """
 
     plan: Plan
     operand: str
     unit: str
     sum_format: str
+    total_format: str
     depth: int
     limits: Limits
     placeholder_ops: int
-    k_sweeps: tuple[Sweep, ...]
+    k_sweeps: tuple[OperandSweep, ...]
 
     @classmethod
-    def of(cls, plan: Plan, unit: str, device: Device) -> CoupledPlan:
-        """The requirements of a plan with the instruction `unit`. Raises UnsupportedError for a plan that the core does
-        not support.
+    def of(cls, gemm: Gemm, unit: str, device: Device) -> CoupledPlan:
+        """The requirements of a record's plan with the instruction `unit`. Raises UnsupportedError for a plan that the
+        core does not support.
         """
+        plan = plan_of(gemm)
         formats = {p.format for p in (*plan.a_pieces, *plan.b_pieces)}
         if len(formats) > 1:
             raise UnsupportedError(f"the davinci dataflow takes one operand format, the plan has {sorted(formats)}")
         model, operand = instruction(device, unit), plan.a_pieces[0].format
         sum_format, sweeps = model.d, _sweeps(plan)
-        is_fp32 = sum_format == "fp32" and plan.arithmetic == "fp32" and not has_integer_parts(plan.combine)
-        if plan.join == "group" and not is_fp32:
+        join = sum_format if plan.arithmetic == "exact" else plan.arithmetic
+        if plan.join == "group" and not sum_format == join == "fp32":
             raise UnsupportedError("the davinci dataflow joins terms step by step in fp32 only")
-        is_formed = is_fp32 or _is_single(plan)
+        is_total_exact = gemm.schedule.promotion_k is None and _adds_without_rounding(gemm, model, device)
         at_once = max(sweep.at_once(0) for sweep in sweeps), max(sweep.at_once(1) for sweep in sweeps)
         return cls(
             plan=plan,
             operand=operand,
             unit=unit,
             sum_format=sum_format,
+            total_format=sum_format if is_total_exact else join,
             depth=model.k,
             limits=Limits.of(device, bytes_of(operand), at_once),
-            placeholder_ops=0 if is_formed else operations(plan.combine),
+            placeholder_ops=operations(plan.combine) if plan.arithmetic == "exact" else 0,
             k_sweeps=sweeps,
         )
 
@@ -105,9 +113,14 @@ class CoupledPlan:
         return _is_single(self.plan)
 
     @property
-    def has_float_sums(self) -> bool:
-        """Whether the vector unit adds what the cube gives in fp32."""
-        return self.sum_format == "fp32" and not self.placeholder_ops
+    def join_format(self) -> str:
+        """The format in which terms join."""
+        return self.plan.arithmetic
+
+    @property
+    def hides_groups(self) -> bool:
+        """Whether no bit says after which K sums leave the cube, though terms join in another format than its own."""
+        return self.total_format == self.sum_format != self.join_format
 
     @property
     def is_joined(self) -> bool:
@@ -129,24 +142,38 @@ class CoupledPlan:
         return max(len(sweep.a_pieces) for sweep in self.k_sweeps)
 
     @property
-    def scratch_blocks(self) -> int:
-        """Scratch blocks in UB besides that of C: for the accumulators read from L0C, and for combinations."""
-        return len(self.plan.terms) + depth(self.plan.combine) + 1 if self.is_joined else 1
+    def scratch_formats(self) -> tuple[str, ...]:
+        """The formats of the scratch blocks in UB besides that of C: for the accumulators read from L0C, and for
+        combinations.
+        """
+        if self.is_joined:
+            return (self.sum_format,) * (len(self.plan.terms) + depth(self.plan.combine) + 1)
+        return (self.sum_format,) if self.total_format == self.sum_format else (self.sum_format, self.total_format)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of an element of C in UB."""
+        return bytes_of(self.total_format)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of all scratch blocks, per element."""
+        return sum(map(bytes_of, self.scratch_formats))
 
     def scratch_rows(self, tiling: Tiling, device: Device, reserved: int = 0) -> int:
         """Rows of a block of C per chunk in UB. reserved: bytes of UB that the conversion of A takes.
 
         Raises InputError where not even one fractal of rows fits.
         """
-        limits, needed = self.limits, self.scratch_blocks
-        c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, C_BYTES)
-        room = (limits.ub_bytes - c_bytes - reserved) // (needed * tiling.b_n * C_BYTES)
+        limits = self.limits
+        c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, self.total_bytes)
+        room = (limits.ub_bytes - c_bytes - reserved) // (self.scratch_bytes * tiling.b_n)
         rows = min(tiling.b_m, room // limits.rows * limits.rows)
         if rows < limits.rows:
             converted = f" and the conversion of A ({reserved} bytes)" if reserved else ""
             raise InputError(
-                f"tile {tiling.tile}: UB ({limits.ub_bytes} bytes) has no room for {needed} scratch blocks "
-                f"of {limits.rows} x {tiling.b_n} "
+                f"tile {tiling.tile}: UB ({limits.ub_bytes} bytes) has no room for {len(self.scratch_formats)} scratch "
+                f"blocks of {limits.rows} x {tiling.b_n} "
                 f"beside the block of C ({c_bytes} bytes){converted}; take a smaller b_m or b_n"
             )
         return rows
@@ -169,7 +196,7 @@ class CoupledPlan:
         """Rows of a block of A that are converted at a time: up to half of UB beside the block of C, at least a
         fractal.
         """
-        c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, C_BYTES)
+        c_bytes = slot_bytes(device, "UB", tiling.b_m * tiling.b_n, self.total_bytes)
         room = (self.limits.ub_bytes - c_bytes) // 2 // (self.conversion_bytes(tiling) * tiling.b_k)
         return max(self.limits.rows, min(tiling.b_m, room // self.limits.rows * self.limits.rows))
 
@@ -194,11 +221,24 @@ def slot_bytes(device: Device, memory: str, elements: int, element_bytes: int) -
     return -(-elements * element_bytes // align) * align
 
 
+def _adds_without_rounding(gemm: Gemm, model: InstructionModel, device: Device) -> bool:
+    """Whether the sums that the cube accumulates from zero add up outside it, in their own format, to what it would
+    accumulate over all of K: integers that wrap, or slices whose sums all have exact values.
+    """
+    plan, result = plan_of(gemm), format_of(model.d)
+    unit = dot_spec(device, gemm.unit).unit
+    if isinstance(unit, IntegerUnit):
+        return unit.overflow == "wrap"
+    if plan.split != "slices" or result.is_integer:
+        return False
+    return 2 * plan.slice_bits + (gemm.problem.k - 1).bit_length() <= result.fraction_bits + 1
+
+
 def _is_single(plan: Plan) -> bool:
     return isinstance(plan.combine, TermValue) and len(plan.terms) == 1
 
 
-def _sweeps(plan: Plan) -> tuple[Sweep, ...]:
+def _sweeps(plan: Plan) -> tuple[OperandSweep, ...]:
     """The sweeps of a plan, in order: one of all terms where these join after every `k_group`, else one of each term.
 
     Raises UnsupportedError for what the kernel does not add up.
@@ -210,7 +250,7 @@ def _sweeps(plan: Plan) -> tuple[Sweep, ...]:
             )
         products = [(slot, *product) for slot, term in enumerate(plan.terms) for product in term.products]
         by_b = tuple(sorted(products, key=lambda product: product[2]))  # those that share a piece of B in turn
-        return (Sweep(tuple(range(len(plan.terms))), (by_b,), False, False, plan.combine),)
+        return (OperandSweep(tuple(range(len(plan.terms))), (by_b,), False, False, plan.combine),)
     sweeps = []
     for number, term in enumerate(plan.terms):
         if isinstance(term.k_group, int):
@@ -222,9 +262,9 @@ def _sweeps(plan: Plan) -> tuple[Sweep, ...]:
             raise UnsupportedError("the davinci dataflow adds terms of one stage to C after every instruction")
         stages = tuple(_products(stage) for stage in term.stages)
         alternates = any(len(stage) > 1 for stage in stages)
-        sweeps.append(Sweep((number,), stages, alternates, leaves_each, TermValue(0)))
+        sweeps.append(OperandSweep((number,), stages, alternates, leaves_each, TermValue(0)))
     return tuple(sweeps)
 
 
-def _products(stage: Stage) -> tuple[Product, ...]:
+def _products(stage: Stage) -> tuple[PieceProduct, ...]:
     return tuple((0, a, b) for a, b in stage.products)

@@ -80,7 +80,7 @@ class Limits:
         lacking = [f"memories.{name}" for name in MEMORIES if name not in memory]
         lacking += [f"fractal.{name}" for name in ("rows", "row_bytes") if name not in fractal]
         linked = {(link.source, link.target) for link in device.links.values()}
-        lacking += [f"link from {one} to {other}" for one, other in LINKS if (one, other) not in linked]
+        lacking += [f"link from {source} to {target}" for source, target in LINKS if (source, target) not in linked]
         if lacking:
             raise UnsupportedError(
                 f"device {device.name}: its file does not describe a core that programs can run on: "
@@ -111,33 +111,35 @@ def n_fused(limits: Limits, b_m: int, b_k: int, b_n: int, resident: int = 1) -> 
 
 def problems(limits: Limits, b_m: int, b_k: int, b_n: int, accumulators: int = 1) -> list[str]:
     """The reasons why a tile is not legal (Eq. 10, and L0C); empty when it is."""
-    found = []
+    reasons = []
     for name, value, unit in (("b_m", b_m, limits.rows), ("b_k", b_k, limits.depth), ("b_n", b_n, limits.columns)):
         if value <= 0 or value % unit:
-            found.append(f"{name} = {value} is not a positive multiple of {unit}")
+            reasons.append(f"{name} = {value} is not a positive multiple of {unit}")
     if b_m * b_k > limits.l0a:
-        found.append(f"an A block of {b_m} x {b_k} has {b_m * b_k} elements; a slot of L0A holds {limits.l0a}")
+        reasons.append(f"an A block of {b_m} x {b_k} has {b_m * b_k} elements; a slot of L0A holds {limits.l0a}")
     if b_k * b_n > limits.l0b:
-        found.append(f"a B block of {b_k} x {b_n} has {b_k * b_n} elements; a slot of L0B holds {limits.l0b}")
+        reasons.append(f"a B block of {b_k} x {b_n} has {b_k * b_n} elements; a slot of L0B holds {limits.l0b}")
     if 6 * b_m * b_n > limits.ub_bytes:
-        found.append(f"a C block of {b_m} x {b_n} needs 6 bytes an element in UB, {6 * b_m * b_n} of {limits.ub_bytes}")
+        reasons.append(
+            f"a C block of {b_m} x {b_n} needs 6 bytes an element in UB, {6 * b_m * b_n} of {limits.ub_bytes}"
+        )
     if 4 * b_m * b_n * accumulators > limits.l0c_bytes:
-        found.append(
+        reasons.append(
             f"{accumulators} C blocks of {b_m} x {b_n} need {4 * b_m * b_n * accumulators} bytes of L0C, "
             f"{limits.l0c_bytes} there"
         )
-    if not found and n_fused(limits, b_m, b_k, b_n) < 1:
-        found.append(f"L1 holds no A block of {b_m} x {b_k} beside two B blocks of {b_k} x {b_n}")
-    return found
+    if not reasons and n_fused(limits, b_m, b_k, b_n) < 1:
+        reasons.append(f"L1 holds no A block of {b_m} x {b_k} beside two B blocks of {b_k} x {b_n}")
+    return reasons
 
 
 def check(limits: Limits, tile: tuple[int, int, int], accumulators: int = 1) -> None:
     """Raise InputError when `tile` is not legal, with the reason and what is allowed."""
-    found = problems(limits, *tile, accumulators)
-    if found:
+    reasons = problems(limits, *tile, accumulators)
+    if reasons:
         deep = f" (b_k, b_n: {limits.depth})" if limits.depth > limits.rows else ""
         raise InputError(
-            f"tile {','.join(map(str, tile))} (b_m,b_k,b_n): {'; '.join(found)}. Allowed (Eq. 10): multiples of "
+            f"tile {','.join(map(str, tile))} (b_m,b_k,b_n): {'; '.join(reasons)}. Allowed (Eq. 10): multiples of "
             f"{limits.rows}{deep}, b_m*b_k <= {limits.l0a}, b_k*b_n <= {limits.l0b}, 6*b_m*b_n <= {limits.ub_bytes}"
         )
 
@@ -247,6 +249,6 @@ def best_of_each_side(
     tiles = legal(limits)
     cycles = estimator(device, unit, limits, sizes)(np.array(tiles, np.int64).reshape(-1, 3)).tolist()
     for (b_m, b_k, b_n), time in zip(tiles, cycles, strict=True):
-        found = time, b_k
-        best[b_m, b_n] = min(best.get((b_m, b_n), found), found)
+        candidate = time, b_k
+        best[b_m, b_n] = min(best.get((b_m, b_n), candidate), candidate)
     return [(b_m, best[b_m, b_n][1], b_n) for b_m, b_n in sorted(best, key=lambda pair: best[pair])]

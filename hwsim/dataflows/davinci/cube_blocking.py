@@ -85,7 +85,9 @@ class CubeMemory:
         lacking = [f"memories.{name}" for name in MEMORIES if name not in device.memories]
         lacking += [f"fractal.{name}" for name in ("rows", "row_bytes") if name not in device.fractal]
         linked = {(link.source, link.target) for link in device.links.values()}
-        lacking += [f"link from {one} to {other}" for one, other in LINKS if linked and (one, other) not in linked]
+        lacking += [
+            f"link from {source} to {target}" for source, target in LINKS if linked and (source, target) not in linked
+        ]
         if lacking:
             raise UnsupportedError(
                 f"device {device.name}: its file does not describe a core that programs can run on: "
@@ -139,18 +141,24 @@ class CubeMemory:
     def with_packets(self, m: int, n: int, k: int, buffers: int, steps: tuple[int | None, int | None]) -> CubeBlocking:
         """The blocking of a tile with the largest packets that fit, a power of two of blocks; `steps`: given sizes."""
         half = self.device.memories["L1"].capacity_bytes // (2 * buffers)
-        found = []
-        for i, given in enumerate(steps):
-            if given is None:
+        packets = []
+        for i, asked in enumerate(steps):
+            if asked is None:
                 rows, cols = (m, k) if i == 0 else (k, n)
                 block = self.pieces[i] * self.slot_bytes("L1", rows, cols, self.bits)
                 most = min(max(half // block, 1), MOST_BLOCKS, max(1, -(-self.sizes[2] // k)))
-                given = 1 << (most.bit_length() - 1)
-            found.append(given)
+                asked = 1 << (most.bit_length() - 1)
+            packets.append(asked)
         size = self.tile_bytes(m, n)
         room = self.device.memories["L0C"].capacity_bytes // size if size else 1
         return CubeBlocking(
-            m=m, n=n, k=k, step_a=found[0], step_b=found[1], buffers=buffers, accumulators=max(1, min(2, room))
+            m=m,
+            n=n,
+            k=k,
+            step_a=packets[0],
+            step_b=packets[1],
+            buffers=buffers,
+            accumulators=max(1, min(2, room)),
         )
 
     def choose(self, tile: Tile | None, buffers: int, steps: tuple[int | None, int | None]) -> CubeBlocking:
@@ -162,26 +170,26 @@ class CubeMemory:
             blocking = self.with_packets(tile.m, tile.n, tile.k, buffers, steps)
             self.check(blocking)
             return blocking
-        found = [b for b in self._candidates(buffers, steps) if not self.excess(b)]
-        if not found:
+        fitting = [b for b in self._candidates(buffers, steps) if not self.excess(b)]
+        if not fitting:
             raise InputError(
                 f"no tile fits: {self.pieces[0]} pieces of A and {self.pieces[1]} of B of {self.bits} bits together "
                 "are too many for L0A and L0B"
             )
-        return min(found, key=self.estimate_cycles)
+        return min(fitting, key=self.estimate_cycles)
 
     def check(self, b: CubeBlocking) -> None:
         """Raise InputError for a blocking that does not fit, or is none of whole fractals and packets."""
-        found = []
+        reasons = []
         for name, value, unit in (("m", b.m, self.rows), ("n", b.n, self.rows), ("k", b.k, self.depth)):
             if value <= 0 or value % unit:
-                found.append(f"{name} = {value} is not a positive multiple of {unit}")
-        if not found:
-            found = self.excess(b)
+                reasons.append(f"{name} = {value} is not a positive multiple of {unit}")
+        if not reasons:
+            reasons = self.excess(b)
         if max(b.step_a, b.step_b) % min(b.step_a, b.step_b):
-            found.append(f"step_ka = {b.step_a} and step_kb = {b.step_b}: one must be a multiple of the other")
-        if found:
-            raise InputError(f"tile {b.m},{b.n},{b.k} (m,n,k): {'; '.join(found)}; take a smaller or another tile")
+            reasons.append(f"step_ka = {b.step_a} and step_kb = {b.step_b}: one must be a multiple of the other")
+        if reasons:
+            raise InputError(f"tile {b.m},{b.n},{b.k} (m,n,k): {'; '.join(reasons)}; take a smaller or another tile")
 
     def _candidates(self, buffers: int, steps: tuple[int | None, int | None]) -> Iterator[CubeBlocking]:
         sides = [self.rows << i for i in range(LARGEST_TILE.bit_length()) if self.rows << i <= LARGEST_TILE]
@@ -207,55 +215,55 @@ class CubeMemory:
         device, link = self.device, {(x.source, x.target): x for x in self.device.links.values()}
         if self.unit.timing is None or not link:
             return float(-(-m // b.m) * -(-n // b.n) * b.m * b.n)
-        own = min(b.m, -(-m // self.rows) * self.rows), min(b.n, -(-n // self.rows) * self.rows), min(b.k, k)
+        sides = min(b.m, -(-m // self.rows) * self.rows), min(b.n, -(-n // self.rows) * self.rows), min(b.k, k)
         tiles = -(-m // b.m) * -(-n // b.n)
         mte1 = sum(
-            pieces * (to.overhead_cycles + self.bits / 8 * own[i] * own[2] / to.bytes_per_cycle)
+            pieces * (to.overhead_cycles + self.bits / 8 * sides[i] * sides[2] / to.bytes_per_cycle)
             for i, (to, pieces) in enumerate(zip((link["L1", "L0A"], link["L1", "L0B"]), self.pieces, strict=True))
         )
-        mte2 = max(self._load_cycles(link["GM", "L1"], b, own), *self._shared_cycles(b, own, tiles))
+        mte2 = max(self._load_cycles(link["GM", "L1"], b, sides), *self._shared_cycles(b, sides, tiles))
         steps = -(-k // b.k)
-        fix = own[0] * own[1] * 4 / link["L0C", "GM"].bytes_per_cycle + link["L0C", "GM"].startup_cycles
+        fix = sides[0] * sides[1] * 4 / link["L0C", "GM"].bytes_per_cycle + link["L0C", "GM"].startup_cycles
         waves = -(-tiles // device.cores)
-        step, latency = max(self._cube_cycles(own), mte1, mte2), link["GM", "L1"].startup_cycles
+        step, latency = max(self._cube_cycles(sides), mte1, mte2), link["GM", "L1"].startup_cycles
         for packet in {min(b.step_a, steps), min(b.step_b, steps)}:
             step = max(step, (packet * (mte2 + step) + latency) / (b.buffers * packet))
         tile = steps * step + (fix if b.accumulators == 1 else 0)
         return waves * tile + fix + latency + min(max(b.step_a, b.step_b), steps) * mte2
 
-    def _cube_cycles(self, own: tuple[int, int, int]) -> float:
-        """Cycles of the cube for one block of K. own: the tile's sides, limited to the GEMM's."""
+    def _cube_cycles(self, sides: tuple[int, int, int]) -> float:
+        """Cycles of the cube for one block of K. sides: the tile's sides, limited to the GEMM's."""
         timing = self.unit.timing
         assert timing is not None
-        blocks = [-(-size // whole) for size, whole in zip(own, (self.rows, self.rows, self.depth), strict=True)]
+        blocks = [-(-size // whole) for size, whole in zip(sides, (self.rows, self.rows, self.depth), strict=True)]
         products = self.alternating
         return blocks[2] * max(
             blocks[0] * blocks[1] * float(self.unit.interval_cycles()),
             float(timing.accumulate_latency_cycles),
         ) * products + timing.overhead_cycles * (products * blocks[2] if products > 1 else 1)
 
-    def _shared_cycles(self, b: CubeBlocking, own: tuple[int, int, int], tiles: int) -> Iterator[float]:
+    def _shared_cycles(self, b: CubeBlocking, sides: tuple[int, int, int], tiles: int) -> Iterator[float]:
         """Cycles of L2 and HBM for one block of K of all cores."""
         (m, n, _), device = self.sizes, self.device
         yield 0.0
-        loaded = self.bits / 8 * own[2] * (own[0] * self.pieces[0] + own[1] * self.pieces[1])
+        loaded = self.bits / 8 * sides[2] * (sides[0] * self.pieces[0] + sides[1] * self.pieces[1])
         busy = min(tiles, device.cores)
         if device.l2 is not None:
             yield loaded * busy / (device.l2.bytes_per_second / (device.clock_mhz * 1e6))
         if device.hbm is not None:
             band = band_of(device.cores, b.m, b.n, max(1, -(-n // b.n)))
-            fresh = loaded * (min(-(-busy // band), -(-m // b.m)) * own[0] + band * own[1]) / (own[0] + own[1])
+            fresh = loaded * (min(-(-busy // band), -(-m // b.m)) * sides[0] + band * sides[1]) / (sides[0] + sides[1])
             yield fresh / (device.hbm.bytes_per_second / (device.clock_mhz * 1e6))
 
-    def _load_cycles(self, link: LinkModel, b: CubeBlocking, own: tuple[int, int, int]) -> float:
+    def _load_cycles(self, link: LinkModel, b: CubeBlocking, sides: tuple[int, int, int]) -> float:
         """Cycles of MTE2 for one block of K of both operands."""
         element, row = self.bits / 8, float(link.row_cycles or 0)
         rate = link.bytes_per_cycle / (link.conflict_factor or 1)
         total = 0.0
         # Rows of A run along K, over the whole packet; those of B along N.
         for pieces, rows, length, whole, blocks in (
-            (self.pieces[0], own[0], own[2] * b.step_a, self.sizes[2], b.step_a),
-            (self.pieces[1], own[2], own[1], self.sizes[1], 1),
+            (self.pieces[0], sides[0], sides[2] * b.step_a, self.sizes[2], b.step_a),
+            (self.pieces[1], sides[2], sides[1], self.sizes[1], 1),
         ):
             row_bytes = min(length, whole) * element
             if length < whole:  # else rows follow one another without a gap

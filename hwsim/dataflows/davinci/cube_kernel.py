@@ -14,26 +14,34 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.block_grid import BlockGrid
 from hwsim.dataflows.davinci.cube_blocking import CubeBlocking, CubeMemory, CubeTerm
 from hwsim.dataflows.elementwise import link_engine
+from hwsim.dataflows.records import CHAIN
+from hwsim.dataflows.tiled.area_tiles import AreaScheduler
 from hwsim.dataflows.tiles import TileGrid, distribute, places
 from hwsim.devices import instruction
+from hwsim.gemm import refusals
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder
-from hwsim.program.ir import CORE, Affine, GlobalTile, Kernel, variable
+from hwsim.program.ir import CORE, ZERO, Affine, GlobalTile, Kernel, variable
 from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.gemm.plan import Stage
+    from hwsim.gemm.record import Gemm
 
 SIDES = ("A", "B")
 
 
 @dataclass(frozen=True, slots=True)
 class OutputTile:
-    """One tile of C, or one of a loop's: its first element and its sizes."""
+    """One tile of C, or one of a loop's: its first element and its sizes.
+
+    runs: (start, length) of the runs of K that are one K here, in order; none: K is in one.
+    """
 
     row: Affine
     col: Affine
     m: int
     n: int
+    runs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,8 @@ class DepthPeriod:
 class CubeKernel:
     """Writes the kernel of one term.
 
-    units: instruction by product. tiles: tile grids, distributed cyclically over the cores, or a grid of blocks.
+    units: instruction by product. tiles: tile grids, distributed cyclically over the cores, a grid of blocks, or the
+    tiles of areas of C.
     """
 
     def __init__(
@@ -63,7 +72,7 @@ class CubeKernel:
         term: CubeTerm,
         units: Mapping[tuple[int, int], str],
         blocking: CubeBlocking,
-        tiles: Sequence[TileGrid] | BlockGrid,
+        tiles: Sequence[TileGrid] | BlockGrid | AreaScheduler,
     ) -> None:
         self.term, self.units, self.b, self.tiles, self.device = term, units, blocking, tiles, memory.device
         self.m, self.n, self.k = memory.sizes
@@ -73,7 +82,7 @@ class CubeKernel:
         self.l0 = self._rings("L0", ("L0A", "L0B"), memory.block_bytes(b))
         self.l0c = self.builder.ring("C.L0", "L0C", b.accumulators, memory.tile_bytes(b.m, b.n), b.unit_flag)
         self.sum_format = memory.unit.d
-        self.cube = memory.unit.engine
+        self.cube, self.depth = memory.unit.engine, memory.unit.k
         self.mte2 = link_engine(self.device, "GM", "L1")
         self.mte1 = tuple(link_engine(self.device, "L1", f"L0{side}") for side in SIDES)
         self.fix = link_engine(self.device, "L0C", "GM")
@@ -97,10 +106,17 @@ class CubeKernel:
                     self._tile(s, tile)
                 self.builder.group(first, count, s)
             return self.builder.finish()
+        if isinstance(self.tiles, AreaScheduler):
+            for group in self.tiles.cores():
+                s = StreamBuilder("main")
+                for place in self.tiles.tiles(s, group):
+                    self._tile(s, OutputTile(place.row, place.col, place.m, place.n, place.runs))
+                self.builder.group(group.first, group.count, s)
+            return self.builder.finish()
         for group in distribute(self.tiles, self.device.cores):
             s = StreamBuilder("main")
-            for one in places(s, self.tiles, group, self.device.cores, 1):
-                self._tile(s, OutputTile(one.row, one.col, one.m, one.n))
+            for place in places(s, self.tiles, group, self.device.cores, 1):
+                self._tile(s, OutputTile(place.row, place.col, place.m, place.n))
             self.builder.group(group.first, group.count, s)
         return self.builder.finish()
 
@@ -113,20 +129,29 @@ class CubeKernel:
                 yield OutputTile(row, col, i.size, j.size)
 
     def _tile(self, s: StreamBuilder, tile: OutputTile) -> None:
+        if tile.runs:
+            depth = sum(length for _, length in tile.runs)
+            if all(length % self.depth == 0 for _, length in tile.runs[:-1]):
+                runs = [Span(ZERO, Affine(start), length, None, True) for start, length in tile.runs]
+                self._run(s, replace(tile, runs=()), runs, ZERO)
+            else:  # instructions go across the runs' ends
+                self._run(s, tile, [Span(ZERO, ZERO, depth, None, True)], ZERO)
+            return
         for run in s.blocks("run", self.k, self.term.promotion_interval or self.k):
-            self._run(s, tile, run)
+            self._run(s, tile, [run], run.index)
 
-    def _run(self, s: StreamBuilder, tile: OutputTile, run: Span) -> None:
-        """Emit one tile of C over one run of K, and its store."""
+    def _run(self, s: StreamBuilder, tile: OutputTile, runs: Sequence[Span], index: Affine) -> None:
+        """Emit one tile of C over runs of K, one after another in one sum, and its store. index: of the sum."""
         s.emit(self.cube, "sync", waits=[self.l0c.free])
         for sweep, stage in enumerate(self.term.term.stages):
-            for period in self._periods(s, tile, run, stage, sweep == 0):
-                for start in range(0, period.span.size, self.b.k):
-                    self._step(s, tile, period, start)
+            for number, run in enumerate(runs):
+                for period in self._periods(s, tile, run, stage, sweep == number == 0):
+                    for start in range(0, period.span.size, self.b.k):
+                        self._step(s, tile, period, start)
         s.emit(self.cube, "sync", signals=[self.l0c.full])
         s.pushed(self.l0c)
         target = self.term.target
-        out = GlobalTile(target.name, tile.row + run.index * self.m, tile.col, tile.m, tile.n)
+        out = GlobalTile(target.name, tile.row + index * self.m, tile.col, tile.m, tile.n)
         opcode: Opcode = "copy" if target.format == self.sum_format else "cast"
         source = self.l0c.tile("pop", tile.m, tile.n, self.sum_format)
         s.emit(self.fix, opcode, out, [source], [self.l0c.full], [self.l0c.free], label="C")
@@ -141,6 +166,12 @@ class CubeKernel:
         the first ones are loaded here. Otherwise each is loaded where it begins.
         """
         period = self.b.k * max(self.b.step_a, self.b.step_b)
+        if tile.runs:
+            for number, start in enumerate(range(0, run.size, period)):
+                size = min(period, run.size - start)
+                span = Span(Affine(number), Affine(start), size, None, start + size == run.size)
+                yield DepthPeriod(run, span, stage, None, is_first)
+            return
         if self.b.buffers == 1:
             for span in s.blocks("k", run.size, period):
                 yield DepthPeriod(run, span, stage, None, is_first)
@@ -193,12 +224,20 @@ class CubeKernel:
         """Emit the load of a packet: global memory -> L1."""
         for ring, piece in zip(self.l1[side], pieces, strict=False):
             array, form = self.term.arrays[side][piece], self.term.formats[side][piece]
-            rows, cols = (tile.m, size) if side == 0 else (size, tile.n)
-            at = (tile.row, k) if side == 0 else (k, tile.col)
             opcode: Opcode = "copy" if array.format == form else "cast"
-            source = GlobalTile(array.name, *at, rows, cols)
-            target = ring.tile("push", rows, cols, form)
-            s.emit(self.mte2, opcode, target, [source], [ring.free], [ring.full], label=SIDES[side])
+            rows, cols = (tile.m, size) if side == 0 else (size, tile.n)
+            whole = ring.tile("push", rows, cols, form)
+            parts = _parts(tile.runs, k, size)
+            for number, (start, offset, length) in enumerate(parts):
+                rows, cols = (tile.m, length) if side == 0 else (length, tile.n)
+                at = (tile.row, start) if side == 0 else (start, tile.col)
+                target = whole
+                if len(parts) > 1:
+                    row, col, width = (0, offset, size) if side == 0 else (offset, 0, tile.n)
+                    target = replace(whole, rows=rows, cols=cols, row=row, col=col, width=width)
+                waits, signals = [ring.free] * (number == 0), [ring.full] * (number + 1 == len(parts))
+                source = GlobalTile(array.name, *at, rows, cols)
+                s.emit(self.mte2, opcode, target, [source], waits, signals, label=SIDES[side])
             s.pushed(ring)
 
     def _move_to_l0(
@@ -232,9 +271,9 @@ class CubeKernel:
     ) -> None:
         """Emit the products of one block of K; several alternate per instruction."""
         depth = size if len(stage.products) == 1 else instruction(self.device, self.units[stage.products[0]]).k
-        made = [(at, pair) for at in range(0, size, depth) for pair in stage.products]
+        products = [(at, pair) for at in range(0, size, depth) for pair in stage.products]
         rings = [ring for side in range(2) for ring in self.l0[side][: len(pieces[side])]]
-        for number, (at, (a, b)) in enumerate(made):
+        for number, (at, (a, b)) in enumerate(products):
             part = min(depth, size - at)
             forms = self.term.formats[0][a], self.term.formats[1][b]
             left = self.l0[0][pieces[0].index(a)].tile("pop", tile.m, part, forms[0])
@@ -247,9 +286,35 @@ class CubeKernel:
                 self.l0c.tile("push", tile.m, tile.n, self.sum_format),
                 [left, right],
                 [ring.full for ring in rings] if number == 0 else [],
-                [ring.free for ring in rings] if number + 1 == len(made) else [],
+                [ring.free for ring in rings] if number + 1 == len(products) else [],
                 unit=self.units[a, b],
                 zero_at=zero if number == 0 else None,
             )
         for ring in rings:
             s.popped(ring)
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the cube kernel does not carry: K in other orders, scales along K, sparsity."""
+    problem = gemm.problem
+    return refusals.joined(
+        refusals.of_schedule(gemm.schedule, CHAIN),
+        refusals.formats(problem),
+        refusals.scales(problem, refusals.ALONG_K),
+        refusals.sparsity(problem),
+    )
+
+
+def _parts(runs: Sequence[tuple[int, int]], k: Affine, size: int) -> list[tuple[Affine, int, int]]:
+    """Where `size` elements from `k` on of K lie: (first element, its place among them, how many). runs: that K is
+    joined of; none: it is in one.
+    """
+    if not runs:
+        return [(k, 0, size)]
+    parts, end, at = [], k.constant + size, 0
+    for start, length in runs:
+        first, last = max(at, k.constant), min(at + length, end)
+        if first < last:
+            parts.append((Affine(start + first - at), first - k.constant, last - first))
+        at += length
+    return parts

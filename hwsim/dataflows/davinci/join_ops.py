@@ -1,49 +1,79 @@
 """Vector instructions of DaVinci cores that finish C: slices added, terms joined, alpha, C, bias, conversion.
 
-It knows an expression over terms, an epilogue and the arrays of the sums; it knows no plan, no cube and no blocking.
+It knows an expression over terms, an epilogue and the arrays of the sums; it knows no cube, no blocking and no scheme.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.elementwise import Pass, VectorOps, depth, evaluate
-from hwsim.gemm.plan import TermValue
-from hwsim.program.ir import AnyTile, GlobalArray, LocalTile
+from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.protocol import Features
+from hwsim.dataflows.records import FUSIONS, MERGE
+from hwsim.formats import format_of
+from hwsim.gemm import refusals
+from hwsim.gemm.plan import OperandSum, Scaled, Sum, TermValue
+from hwsim.program.ir import GlobalArray, LocalTile
+from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.vector_ops import VectorOps
     from hwsim.gemm.plan import Expression
     from hwsim.gemm.record import Gemm
 
-Step = Callable[[LocalTile, LocalTile], None]  # emits target = step(value)
+FEATURES = Features(epilogue=True)
+EpilogueStep = Callable[[LocalTile, LocalTile], None]  # emits target = step(value)
 EPILOGUE_TILES = 2  # scratch tiles of `OutputEpilogue.emit`
+MOST_TERMS = 16  # that one pass joins
+WORD_BITS = 32
+
+
+def conversion(present: str, wanted: str) -> Opcode:
+    """The instruction from a format to another one; integers that become narrower keep their low bits."""
+    if present == wanted:
+        return "copy"
+    source, target = format_of(present), format_of(wanted)
+    is_cut = source.is_integer and target.is_integer and target.bits < source.bits
+    return "extract" if is_cut else "cast"
+
+
+def end_format(arithmetic: str, output: str) -> str:
+    """The format in which alpha, C and the bias are computed: that of the sums, unless integers become floats."""
+    result = format_of(output)
+    if not format_of(arithmetic).is_integer:
+        return arithmetic
+    if not result.is_integer:
+        return "fp64" if result.bits > WORD_BITS else "fp32"
+    return "int64" if "int64" in (arithmetic, output) else "int32"
 
 
 @dataclass(frozen=True, slots=True)
 class OutputEpilogue:
-    """D = alpha * sum + beta * C + bias, where `beta` = 0 leaves C unread.
+    """D = alpha * sum + beta * C + bias.
 
-    is_cut: the sum has several slices of K, which decides the multiplication that rounds together with the addition of
-    C: beta's, else alpha's.
+    c: the array of C; None where it is not read. bias: an array of one row, in the format of the epilogue. is_cut: the
+    sum has several slices of K, which decides the multiplication that rounds together with the addition of C: beta's,
+    else alpha's.
     """
 
     alpha: float = 1.0
     beta: float = 0.0
-    has_bias: bool = False
+    c: GlobalArray | None = None
+    bias: GlobalArray | None = None
     is_cut: bool = False
 
     @classmethod
-    def of(cls, gemm: Gemm, slices: int) -> OutputEpilogue:
-        """The epilogue of a record whose K has this number of slices."""
-        beta = gemm.epilogue.beta if gemm.problem.has_c else 0.0
-        return cls(gemm.epilogue.alpha, beta or 0.0, gemm.problem.bias is not None, slices > 1)
+    def of(cls, gemm: Gemm, c: GlobalArray | None, bias: GlobalArray | None, slices: int) -> OutputEpilogue:
+        """The epilogue of a record whose K has this number of slices. With beta = 0, C is not read."""
+        beta = gemm.epilogue.beta or 0.0
+        return cls(gemm.epilogue.alpha, beta, c if beta else None, bias, slices > 1)
 
     @property
     def is_plain(self) -> bool:
         """Whether D is the sum."""
-        return self.alpha == 1 and not self.beta and not self.has_bias
+        return self.alpha == 1 and self.c is None and self.bias is None
 
     def emit(
         self,
@@ -51,12 +81,13 @@ class OutputEpilogue:
         target: LocalTile,
         value: LocalTile,
         c: LocalTile | None,
-        bias: AnyTile | None,
+        bias: LocalTile | None,
         temps: Sequence[LocalTile],
     ) -> None:
         """Emit target = alpha * value + beta * C + bias.
 
-        c, bias: tiles of these, where the epilogue reads them. temps: two tiles in the format of the lanes.
+        c, bias: tiles of these, where the epilogue reads them. temps: two tiles in the format of the epilogue; `value`
+        may be the first.
         """
         lanes = temps[0].format
         steps = self._steps(ops, c, bias, temps[1])
@@ -68,20 +99,19 @@ class OutputEpilogue:
             steps[-1](last, value)
             value = last
         if value is not target:
-            ops.op("copy" if target.format == value.format else "cast", target, value)
+            ops.op(conversion(value.format, target.format), target, value)
 
-    def _steps(self, ops: VectorOps, c: LocalTile | None, bias: AnyTile | None, scratch: LocalTile) -> list[Step]:
+    def _steps(
+        self, ops: VectorOps, c: LocalTile | None, bias: LocalTile | None, scratch: LocalTile
+    ) -> list[EpilogueStep]:
         """The instructions on the sum, in order."""
-        steps: list[Step] = []
-        is_alpha_fused = bool(self.beta) and not self.is_cut
-        if self.alpha != 1 and not is_alpha_fused:
+        steps: list[EpilogueStep] = []
+        if self.alpha != 1 and (c is None or self.is_cut):
             steps.append(lambda target, value: ops.op("scale", target, value, scalar=self.alpha))
-        if self.beta:
-            assert c is not None
+        if c is not None:
             addend = c
             steps.append(lambda target, value: self._add_c(ops, target, value, addend, scratch))
-        if self.has_bias:
-            assert bias is not None
+        if bias is not None:
             row = bias
             steps.append(lambda target, value: ops.op("add_row", target, value, row))
         return steps
@@ -89,7 +119,7 @@ class OutputEpilogue:
     def _add_c(self, ops: VectorOps, target: LocalTile, value: LocalTile, c: LocalTile, scratch: LocalTile) -> None:
         """Emit target = alpha * value + beta * C, with one rounding of a product and the sum."""
         if c.format != scratch.format:
-            ops.op("cast", scratch, c)
+            ops.op(conversion(c.format, scratch.format), scratch, c)
             c = scratch
         if self.is_cut and self.beta != 1:
             ops.op("fma", target, c, value, scalar=self.beta)
@@ -119,59 +149,191 @@ class SumArrays:
         """The first row of each of `inputs`; height: rows of C."""
         return tuple(i * height for _ in self.terms for i in range(self.slices))
 
-    def added(self, ops: VectorOps, tiles: Sequence[LocalTile], totals: Sequence[LocalTile]) -> dict[int, LocalTile]:
-        """Emit the sums of the slices in ascending order; the tile of each term. totals: one tile of each term."""
+    def added(
+        self, ops: VectorOps, tiles: Sequence[LocalTile], totals: Sequence[LocalTile], converted: LocalTile | None
+    ) -> dict[int, LocalTile]:
+        """Emit the sums of the slices in ascending order; the tile of each term.
+
+        totals: one tile of each term, in the format of the sum. converted: another, where the arrays are in another
+        format.
+        """
         values: dict[int, LocalTile] = {}
         for t in range(len(self.terms)):
-            value = tiles[t * self.slices]
-            for part in tiles[t * self.slices + 1 : (t + 1) * self.slices]:
+            value, *parts = tiles[t * self.slices : (t + 1) * self.slices]
+            if parts and converted is not None:
+                ops.op("cast", totals[t], value)
+                value = totals[t]
+            for part in parts:
+                if converted is not None:
+                    ops.op("cast", converted, part)
+                    part = converted
                 ops.op("add", totals[t], value, part)
                 value = totals[t]
             values[t] = value
         return values
 
 
-def join_pass(
-    name: str,
-    expression: Expression,
-    sums: SumArrays,
-    output: GlobalArray,
-    epilogue: OutputEpilogue,
-    c: GlobalArray | None = None,
-    bias: str = "",
-) -> Pass:
-    """The pass output = epilogue(expression over the terms' sums). c: read where `epilogue.beta` is not 0. bias: the
-    array of one row that is added, where the epilogue has one.
+@dataclass(frozen=True, slots=True)
+class TermJoin:
+    """What the sums of terms become: an expression over them, in `format`, and an epilogue in `end_format`.
+
+    powers: the exponents of A's rows and of B's columns, where the sum counts times 2 to the sum of both. extra: of the
+    expression's sums of operands their arrays, of its multiples of K their values.
     """
-    lanes = sums.terms[0].format
-    is_stored = epilogue.is_plain and output.format == lanes
-    addends = (c,) if c is not None and epilogue.beta else ()
-    totals = len(sums.terms) if sums.slices > 1 else 0
-    tail = 0 if is_stored else EPILOGUE_TILES
 
-    def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
-        values = sums.added(ops, ins, temps)
-        end, scratch = temps[totals : totals + tail], temps[totals + tail :]
-        if is_stored:
-            evaluate(ops, expression, values, outs[0], scratch)
-            return
-        if isinstance(expression, TermValue):
-            value = values[expression.term]
-        else:
-            value = end[0]
-            evaluate(ops, expression, values, value, scratch)
-        count = len(sums.inputs)
-        epilogue.emit(ops, outs[0], value, ins[count] if addends else None, ins[-1] if bias else None, end)
+    expression: Expression
+    format: str
+    end_format: str
+    epilogue: OutputEpilogue
+    powers: tuple[GlobalArray, GlobalArray] | None = None
+    extra: Mapping[Expression, GlobalArray | float] = field(default_factory=dict)
 
-    return Pass(
-        name=name,
-        inputs=(*sums.inputs, *addends),
-        outputs=(output,),
-        temporaries=(lanes,) * (totals + tail + depth(expression)),
-        body=body,
-        offsets=(*sums.offsets(output.rows), *(0 for _ in addends)),
-        row=bias if epilogue.has_bias else "",
+    def is_stored(self, sum_format: str, output: str) -> bool:
+        """Whether the joined sums of this format are C, with nothing done to them."""
+        is_alike = sum_format == self.format == self.end_format == output
+        return is_alike and self.epilogue.is_plain and not self.powers
+
+    def passes(self, name: str, sums: SumArrays, output: GlobalArray, most: int = MOST_TERMS) -> list[Pass]:
+        """The passes from the terms' sums to C: one, or several that pass on the sum of `most` terms or fewer."""
+        leaves = _leaves(self.expression)
+        if len(sums.terms) <= most or len(leaves) == 1:
+            return [self._pass(name, sums, output)]
+        total = GlobalArray("T.sum", output.rows, output.cols, self.format)
+        unfinished = replace(self, epilogue=OutputEpilogue(), end_format=self.format, powers=None)
+        passes: list[Pass] = []
+        for first in range(0, len(leaves), most):
+            chosen = leaves[first : first + most]
+            numbers = sorted({term for leaf in chosen for term in _terms(leaf)})
+            known = {term: number for number, term in enumerate(numbers)}
+            parts = [_renumbered(leaf, known) for leaf in chosen]
+            previous = total if first else None
+            value = parts[0] if previous is None else Sum(TermValue(len(numbers)), parts[0])
+            for part in parts[1:]:
+                value = Sum(value, part)
+            some = SumArrays(tuple(sums.terms[term] for term in numbers), sums.slices)
+            is_last = first + most >= len(leaves)
+            extra = {node: self.extra[node] for node in chosen if node in self.extra}
+            join = replace(self if is_last else unfinished, expression=value, extra=extra)
+            label = f"{name}.{first // most + 1}"
+            passes.append(join._pass(label, some, output if is_last else total, previous))
+        return passes
+
+    def _pass(self, name: str, sums: SumArrays, output: GlobalArray, previous: GlobalArray | None = None) -> Pass:
+        """One pass. previous: an array beside those of the terms, as the last of them."""
+        epilogue, form, expression = self.epilogue, self.format, self.expression
+        arrays, count = [array for array in (previous, epilogue.c) if array is not None], len(sums.inputs)
+        converts = any(term.format != form for term in sums.terms)
+        is_cut = sums.slices > 1
+        is_stored = not converts and self.is_stored(form, output.format)
+        is_in_place = isinstance(expression, TermValue) and not self.powers and (is_cut or not converts)
+        totals = len(sums.terms) if is_cut else 0
+        needed = depth(expression, converts and not is_cut)
+        of_rows, of_columns = self._vectors()
+        vectors = [*of_rows, *of_columns]
+        joined = 0 if is_stored or is_in_place else 1
+        end = 0 if is_stored else EPILOGUE_TILES
+
+        def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+            rest = iter(temps)
+            total_tiles = [next(rest) for _ in range(totals)]
+            converted = next(rest) if is_cut and converts else None
+            value = next(rest) if joined else outs[0]
+            exponents = next(rest) if self.powers else None
+            end_tiles = [next(rest) for _ in range(end)]
+            values = sums.added(ops, ins, total_tiles, converted)
+            if previous is not None:
+                values[len(sums.terms)] = ins[count]
+            at = dict(zip(map(id, vectors), ins[count + len(arrays) :], strict=True))
+            if is_in_place and not is_stored:
+                assert isinstance(expression, TermValue)
+                value = values[expression.term]
+            else:
+                extra = {node: part if isinstance(part, float) else at[id(part)] for node, part in self.extra.items()}
+                evaluate(ops, expression, values, value, list(rest), extra)
+            if self.powers is not None and exponents is not None:
+                ops.op("add", exponents, *(at[id(array)] for array in self.powers))
+                ops.op("ldexp", value, value, exponents, scalar=1.0)
+            if is_stored:
+                return
+            if value.format != self.end_format:
+                ops.op("cast", end_tiles[0], value)
+                value = end_tiles[0]
+            c = None if epilogue.c is None else ins[count + len(arrays) - 1]
+            epilogue.emit(ops, outs[0], value, c, None if epilogue.bias is None else at[id(epilogue.bias)], end_tiles)
+
+        temporaries = (
+            *(form,) * (totals + (is_cut and converts) + joined),
+            *(("int32",) if self.powers else ()),
+            *(self.end_format,) * end,
+            *(form,) * needed,
+        )
+        return Pass(
+            name=name,
+            inputs=(*sums.inputs, *arrays),
+            outputs=(output,),
+            temporaries=temporaries,
+            body=body,
+            offsets=(*sums.offsets(output.rows), *(0 for _ in arrays)),
+            of_rows=tuple(of_rows),
+            of_columns=tuple(of_columns),
+        )
+
+    def _vectors(self) -> tuple[list[GlobalArray], list[GlobalArray]]:
+        """The arrays of one number for each row, and for each column, that the last pass reads."""
+        of_rows: list[GlobalArray] = [] if self.powers is None else [self.powers[0]]
+        of_columns: list[GlobalArray] = [] if self.powers is None else [self.powers[1]]
+        for node, part in self.extra.items():
+            if isinstance(node, OperandSum) and isinstance(part, GlobalArray):
+                (of_rows if node.side == "a" else of_columns).append(part)
+        if self.epilogue.bias is not None:
+            of_columns.append(self.epilogue.bias)
+        return of_rows, of_columns
+
+
+def _leaves(expression: Expression) -> list[Expression]:
+    """The operands of the sums on an expression's left edge, in order."""
+    rights: list[Expression] = []
+    while isinstance(expression, Sum):
+        rights.append(expression.right)
+        expression = expression.left
+    return [expression, *reversed(rights)]
+
+
+def _terms(expression: Expression) -> list[int]:
+    """The terms of a short expression."""
+    match expression:
+        case TermValue(term):
+            return [term]
+        case Sum(left, right):
+            return [*_terms(left), *_terms(right)]
+        case Scaled(value, _):
+            return _terms(value)
+    return []
+
+
+def _renumbered(expression: Expression, numbers: Mapping[int, int]) -> Expression:
+    """A short expression over terms with other numbers."""
+    match expression:
+        case TermValue(term):
+            return TermValue(numbers[term])
+        case Sum(left, right):
+            return Sum(_renumbered(left, numbers), _renumbered(right, numbers))
+        case Scaled(value, exponent):
+            return Scaled(_renumbered(value, numbers), exponent)
+    return expression
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record these instructions do not carry: slices in other orders and formats, other fusions and
+    roundings, scales of sums; an epilogue on exact sums, as no instruction adds up without a rounding.
+    """
+    is_exact = gemm.single.arithmetic == "exact"
+    return refusals.joined(
+        refusals.of_schedule(gemm.schedule, MERGE),
+        refusals.of_epilogue(gemm.epilogue, FUSIONS),
+        refusals.epilogue(gemm) if is_exact else "",
+        refusals.scales(gemm.problem, refusals.SUMS),
     )
 
 
-__all__ = ["OutputEpilogue", "SumArrays", "join_pass"]
+__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "end_format", "refuses"]

@@ -8,29 +8,42 @@ Each term of a plan is a GEMM kernel of the cube cores, whose FixPipe writes the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
+from hwsim.dataflows.davinci import block_grid, cube_kernel, vector_epilogue
+from hwsim.dataflows.davinci.area_join import area_join
 from hwsim.dataflows.davinci.cube_blocking import CubeMemory
 from hwsim.dataflows.davinci.cube_kernel import CubeKernel
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
-from hwsim.dataflows.davinci.separated_mapping import blocking_of, distributed, facts_of, mapped, recorded
+from hwsim.dataflows.davinci.separated_mapping import (
+    areas_distributed,
+    blocking_of,
+    distributed,
+    facts_of,
+    mapped,
+    recorded,
+)
 from hwsim.dataflows.elementwise import lower_pass
-from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, plan_of
+from hwsim.dataflows.protocol import SplitK
+from hwsim.dataflows.records import carried
 from hwsim.devices import instruction
+from hwsim.gemm import refusals
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.option_types import Option
-from hwsim.program.ir import Program
+from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
 NAME = "davinci_separated"
 SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C that a search begins with
 DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
+PARTS = block_grid.refuses, cube_kernel.refuses, vector_epilogue.refuses
 
 
 class SeparatedDataflow:
@@ -41,7 +54,11 @@ class SeparatedDataflow:
     name = NAME
     options: tuple[Option, ...] = declared.SEPARATED
     tile_order = ("m", "n", "k")  # baseM, baseN, baseK
-    features = Features(epilogue=True)
+    features = vector_epilogue.FEATURES
+
+    def refuses(self, gemm: Gemm) -> str:
+        """What of a record no program carries, by name; empty where there is one."""
+        return refusals.of_parts(PARTS, gemm)
 
     def map(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         """The record with tile, packets, buffering, distribution of tiles and UnitFlag; one cube kernel per term.
@@ -49,22 +66,52 @@ class SeparatedDataflow:
         Raises InputError for a blocking that exceeds the cores' memories, UnsupportedError for what they do not
         support.
         """
-        plan = check_carried(gemm, NAME, epilogue=True, layouts=True)
+        plan = carried(gemm, NAME, PARTS)
         return mapped(gemm, SeparatedKernels(gemm, plan, device), device, options, NAME, self.tile_order)
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, one GEMM per term, promotion and combination of terms."""
-        mapping, kernels = recorded(gemm, NAME), SeparatedKernels(gemm, plan_of(gemm), device)
+        mapping, kernels = recorded(gemm, NAME), SeparatedKernels(gemm, carried(gemm, NAME, PARTS), device)
         memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, gemm.problem.sizes)
         for kernel in mapping.kernels:
             memory.check(blocking_of(kernel))
-        made = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
+        written = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
         for kernel in mapping.kernels:
             tiles = distributed(gemm, kernel, device)
             term = kernels.terms[kernel.terms[0]]
-            made.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
-        made += [lower_pass(work, device, loads_vectors=True) for work in kernels.joins]
-        return Program(tuple(kernels.arrays), tuple(made), kernels.inputs, kernels.output.name)
+            written.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
+        written += [lower_pass(work, device, loads_vectors=True) for work in kernels.joins]
+        return Program(tuple(kernels.arrays), tuple(written), kernels.inputs, kernels.output.name)
+
+    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
+        """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas.
+
+        Tiles of the areas go to the cores cyclically.
+        """
+        adds = any(area.adds for area in areas)
+        mapping, kernels = recorded(part, NAME), SeparatedKernels(part, carried(part, NAME, PARTS), device, adds=adds)
+        memory = CubeMemory(device, kernels.terms, mapping.kernels[0].instruction, part.problem.sizes)
+        written = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
+        for kernel in mapping.kernels:
+            memory.check(blocking_of(kernel))
+            term = kernels.terms[kernel.terms[0]]
+            tiles = areas_distributed(areas, kernel, device)
+            written.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
+        if not kernels.is_direct:
+            targets = [term.target for term in kernels.terms]
+            written.append(area_join("combine", kernels.plan.combine, targets, kernels.output, areas, device))
+        return Program(tuple(kernels.arrays), tuple(written), kernels.inputs, kernels.output.name)
+
+    def lower_epilogue(self, gemm: Gemm, device: Device) -> Program:
+        """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""
+        of_any_unit = replace(gemm, schedule=replace(gemm.schedule, instruction=None))  # the product is done
+        kernels = SeparatedKernels(of_any_unit, carried(gemm, NAME, PARTS), device)
+        total = GlobalArray("sum", *gemm.problem.sizes[:2], kernels.join_format)
+        work = kernels.finish(total)
+        addends = [array for array in (kernels.c, kernels.bias) if array is not None]
+        inputs = (total.name, *(array.name for array in addends))
+        kernel = lower_pass(work, device, loads_vectors=True)
+        return Program((total, *addends, kernels.output), (kernel,), inputs, kernels.output.name)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """Always None: split-K is not supported."""

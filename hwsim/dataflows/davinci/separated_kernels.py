@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
-from hwsim.dataflows.davinci.vector_epilogue import ScaledAddition, StoredTermSums, VectorEpilogue
-from hwsim.dataflows.elementwise import WORD_BITS, Pass, operand_passes, operand_vectors
-from hwsim.dataflows.reductions import Reduction
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue, end_format
+from hwsim.dataflows.davinci.vector_epilogue import StoredTermSums, VectorEpilogue
+from hwsim.dataflows.elementwise import Pass, operand_passes, operand_vectors
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
-from hwsim.formats import format_of
-from hwsim.gemm.plan import Plan, TermValue
+from hwsim.gemm.expressions import parts_of
+from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, TermValue
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class CubeOperand:
     source: GlobalArray
     pieces: dict[int, GlobalArray]
     formats: dict[int, str]
-    passes: tuple[Pass | Reduction, ...] = ()
+    passes: tuple[Pass | LineReduction, ...] = ()
     vectors: Mapping[str, GlobalArray] = field(default_factory=dict)
 
     @property
@@ -52,10 +53,11 @@ class CubeOperand:
 class SeparatedKernels:
     """The kernels of a record on separated cores.
 
-    is_direct: the FixPipe writes the result itself. Raises UnsupportedError for a plan that the cores do not support.
+    is_direct: the FixPipe writes the result itself. adds: what other kernels left in the result is added. Raises
+    UnsupportedError for a plan that the cores do not support.
     """
 
-    def __init__(self, gemm: Gemm, plan: Plan, device: Device) -> None:
+    def __init__(self, gemm: Gemm, plan: Plan, device: Device, *, adds: bool = False) -> None:
         self.gemm, self.plan, self.device = gemm, plan, device
         _check(plan, device)
         problem, (m, n, k) = gemm.problem, gemm.problem.sizes
@@ -65,14 +67,14 @@ class SeparatedKernels:
         self.sum_format = self.unit.d
         self.output = GlobalArray("C", m, n, gemm.output)
         self.join_format = plan.arithmetic
-        self.end_format = _end_format(plan.arithmetic, gemm.output)
+        self.end_format = end_format(plan.arithmetic, gemm.output)
         self.c = GlobalArray("C.in", m, n, gemm.output) if problem.has_c else None
         self.bias = None if problem.bias is None else GlobalArray("bias", 1, n, self.end_format)
-        beta = gemm.epilogue.beta or 0.0
-        self.addition = ScaledAddition(gemm.epilogue.alpha, beta, self.c if beta else None, self.bias)
+        self.epilogue = OutputEpilogue.of(gemm, self.c, self.bias, 1)
         is_single = len(plan.terms) == 1 and isinstance(plan.combine, TermValue) and plan.split == "round"
         is_written = gemm.output == self.sum_format or _casts(device, "L0C", "GM", self.sum_format, gemm.output)
-        self.is_direct = is_single and self.addition.is_empty and not self._is_promoted(0) and is_written
+        is_bare = is_single and self.epilogue.is_plain and not adds
+        self.is_direct = is_bare and not self._is_promoted(0) and is_written
         self.terms = [self._term(t) for t in range(len(plan.terms))]
         self.units = {pair: self._unit(pair) for term in plan.terms for pair in term.products}
         self.splits = (*self.a.passes, *self.b.passes)
@@ -101,17 +103,17 @@ class SeparatedKernels:
         """An operand's pieces: unchanged, rounded by MTE2 during the copy, or made by vector kernels."""
         fmt, name = self.plan.input_format, side.upper()
         if len(pieces) == 1 and not pieces[0].scale_exponent:
-            own = pieces[0]
-            if own.format == fmt or (own.rounding == "RNE" and _casts(self.device, "GM", "L1", fmt, own.format)):
+            piece = pieces[0]
+            if piece.format == fmt or (piece.rounding == "RNE" and _casts(self.device, "GM", "L1", fmt, piece.format)):
                 array = GlobalArray(name, rows, cols, fmt, order)
-                return CubeOperand(array, {0: array}, {0: own.format})
+                return CubeOperand(array, {0: array}, {0: piece.format})
         used = sorted({pair["ab".index(side)] for term in self.plan.terms for pair in term.products})
         names = {p: name if len(pieces) == 1 else f"{name}{p + 1}" for p in used}
-        made = {p: GlobalArray(names[p], rows, cols, pieces[p].format, order) for p in used}
+        arrays = {p: GlobalArray(names[p], rows, cols, pieces[p].format, order) for p in used}
         source = GlobalArray(f"{name}.in", rows, cols, fmt, order)
         vectors = operand_vectors(self.plan, side, source)
-        passes = operand_passes(self.plan, side, source, made, vectors)
-        return CubeOperand(source, made, {p: pieces[p].format for p in used}, tuple(passes), vectors)
+        passes = operand_passes(self.plan, side, source, arrays, vectors)
+        return CubeOperand(source, arrays, {p: pieces[p].format for p in used}, tuple(passes), vectors)
 
     def _unit(self, pair: tuple[int, int]) -> str:
         """The matrix instruction of a product of pieces."""
@@ -120,8 +122,8 @@ class SeparatedKernels:
 
     def promotion_interval(self, t: int) -> int | None:
         """The K that term t accumulates in the cube from zero; None: all of it."""
-        own = self.plan.terms[t].k_group
-        run = self.gemm.schedule.promotion_k if own is None else own
+        of_term = self.plan.terms[t].k_group
+        run = self.gemm.schedule.promotion_k if of_term is None else of_term
         if run == "instruction":
             run = self.unit.k
         return run if isinstance(run, int) and run < self.gemm.problem.k else None
@@ -154,6 +156,10 @@ class SeparatedKernels:
             self.promotion_interval(t),
         )
 
+    def finish(self, total: GlobalArray) -> Pass:
+        """The pass from an array of the finished sum to the result."""
+        return self._epilogue().finish(total)
+
     def _epilogue(self) -> VectorEpilogue:
         return VectorEpilogue(
             plan=self.plan,
@@ -164,10 +170,9 @@ class SeparatedKernels:
             sum_format=self.sum_format,
             join_format=self.join_format,
             end_format=self.end_format,
-            addition=self.addition,
+            epilogue=self.epilogue,
             powers=self._powers,
-            operand_sums=self._operand_sums,
-            k=self.gemm.problem.k,
+            extra=self._extra,
         )
 
     @property
@@ -176,10 +181,15 @@ class SeparatedKernels:
         return (self.a.vectors["exponent"], self.b.vectors["exponent"]) if self.plan.split == "slices" else None
 
     @property
-    def _operand_sums(self) -> dict[Side, GlobalArray]:
-        """The sums over K of the operands that the plan adds."""
-        sides: tuple[tuple[Side, CubeOperand], ...] = (("a", self.a), ("b", self.b))
-        return {side: operand.vectors["sum"] for side, operand in sides if "sum" in operand.vectors}
+    def _extra(self) -> dict[Expression, GlobalArray | float]:
+        """What the plan adds to its terms: arrays of sums of operands, and multiples of K."""
+        extra: dict[Expression, GlobalArray | float] = {}
+        for part in parts_of(self.plan.combine):
+            if isinstance(part, OperandSum):
+                extra[part] = (self.a if part.side == "a" else self.b).vectors["sum"]
+            elif isinstance(part, Depth):
+                extra[part] = float(part.factor * self.gemm.problem.k)
+        return extra
 
 
 def _check(plan: Plan, device: Device) -> None:
@@ -191,16 +201,6 @@ def _check(plan: Plan, device: Device) -> None:
         )
     if any(stage.scale_exponent for term in plan.terms for stage in term.stages):
         raise UnsupportedError(f"device {device.name}: the cube does not scale its accumulator (scale-input-d)")
-
-
-def _end_format(arithmetic: str, output: str) -> str:
-    """The format in which alpha, C and the bias are computed: that of the sums, unless an integer becomes a float."""
-    result = format_of(output)
-    if not format_of(arithmetic).is_integer:
-        return arithmetic
-    if not result.is_integer:
-        return "fp64" if result.bits > WORD_BITS else "fp32"
-    return "int64" if "int64" in (arithmetic, output) else "int32"
 
 
 def _casts(device: Device, source: str, target: str, a: str, b: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from hwsim.dataflows.options import (
     buffering_of,
 )
 from hwsim.dataflows.records import decision, mapping_of, plan_of, tile_text, whole
+from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
 from hwsim.dataflows.tiles import TileGrid, slices_of, tile_grids
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Scalar, Tile, settings_of
@@ -30,6 +31,7 @@ from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
 
 CYCLIC, BLOCK = "cyclic", "block"  # distributions
@@ -59,7 +61,7 @@ def mapped(
     distribution = options.get("distribution") or CYCLIC
     settings: dict[str, Scalar] = {"step_ka": b.step_a, "step_kb": b.step_b, "distribution": distribution}
     why = "the fewest cycles of cube, MTE1, MTE2 and FixPipe"
-    found = [
+    decisions = [
         decision(options, "tile", tile_text(tile, order), "estimate", why),
         decision(options, "step_ka", b.step_a, "default", "half of L1, a power of two of blocks"),
         decision(options, "step_kb", b.step_b, "default", "half of L1, a power of two of blocks"),
@@ -71,15 +73,15 @@ def mapped(
         grid = BlockGrid.of(gemm.problem.m, gemm.problem.n, (b.m, b.n), device.cores, options.get("grid"))
         settings |= {"grid_rows": grid.rows, "grid_cols": grid.cols}
         why = "the fewest tiles in the largest block, then the squarest"
-        found.append(decision(options, "grid", f"{grid.rows},{grid.cols}", "estimate", why))
+        decisions.append(decision(options, "grid", f"{grid.rows},{grid.cols}", "estimate", why))
     else:
         band = max(field.band for field in _tile_grids(gemm, tile, options.get("swizzle") or 0, device))
         why = "a wave of tiles nearly square"
-        found.append(decision(options, "swizzle", band, "estimate", why))
+        decisions.append(decision(options, "swizzle", band, "estimate", why))
     settings |= {"unit_flag": is_flagged, "kernels": kernels.count}
-    found += [decision(options, "unit_flag", is_flagged, "default"), _interval_decision(gemm, kernels)]
+    decisions += [decision(options, "unit_flag", is_flagged, "default"), _interval_decision(gemm, kernels)]
     by_instruction = {"k_group": kernels.unit.k}  # of terms summed outside after every instruction
-    made = tuple(
+    mappings = tuple(
         KernelMapping(
             term.name,
             (t,),
@@ -92,14 +94,14 @@ def mapped(
         )
         for t, term in enumerate(kernels.terms)
     )
-    return replace(gemm, mapping=GemmMapping(family, made), decisions=(*gemm.decisions, *found))
+    return replace(gemm, mapping=GemmMapping(family, mappings), decisions=(*gemm.decisions, *decisions))
 
 
 def recorded(gemm: Gemm, family: str) -> GemmMapping:
     """The record's mapping. Raises InputError where it has none that this dataflow could have written."""
     mapping = mapping_of(gemm, family, NEEDED, POSSIBLE)
     for kernel in mapping.kernels:
-        names = [one.name for one in kernel.settings]
+        names = [setting.name for setting in kernel.settings]
         missing = [option.name for option in (GRID_ROWS, GRID_COLS) if option.name not in names]
         if kernel.setting("distribution") == BLOCK and missing:
             raise InputError(f"gemm record: kernel {kernel.name} lacks the settings {', '.join(missing)}")
@@ -130,12 +132,22 @@ def distributed(gemm: Gemm, kernel: KernelMapping, device: Device) -> list[TileG
     return BlockGrid.of(gemm.problem.m, gemm.problem.n, (kernel.tile.m, kernel.tile.n), device.cores, grid)
 
 
+def areas_distributed(areas: Sequence[PlanArea], kernel: KernelMapping, device: Device) -> AreaScheduler:
+    """The distribution of areas of C for one kernel of a record."""
+    tile = kernel.tile.m, kernel.tile.n
+
+    def grids(rows: int, cols: int, depth: int) -> list[TileGrid]:
+        return tile_grids(rows, cols, slices_of([depth]), 1, tile, kernel.swizzle, device.cores)
+
+    return area_tiles(areas, grids, device.cores)
+
+
 def facts_of(gemm: Gemm, family: str) -> dict[str, Any]:
     """The mapping as a result's `options` show it."""
     kernel = recorded(gemm, family).kernels[0]
     b, problem = blocking_of(kernel), gemm.problem
     orders = {"a_layout": problem.a_layout, "b_layout": problem.b_layout}
-    found: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "tile": kernel.tile.to_dict(),
         "step_ka": b.step_a,
         "step_kb": b.step_b,
@@ -147,7 +159,7 @@ def facts_of(gemm: Gemm, family: str) -> dict[str, Any]:
         "distribution": kernel.setting("distribution"),
         "unit_flag": b.unit_flag,
     }
-    return found | ({"swizzle": kernel.swizzle} if kernel.setting("distribution") == CYCLIC else {})
+    return shown | ({"swizzle": kernel.swizzle} if kernel.setting("distribution") == CYCLIC else {})
 
 
 def _tile_grids(gemm: Gemm, tile: Tile, band: int, device: Device) -> list[TileGrid]:
@@ -167,9 +179,9 @@ def _promotion_interval(gemm: Gemm, family: str) -> int:
     plan, k = plan_of(gemm), gemm.problem.k
     for kernel in recorded(gemm, family).kernels:
         run = plan.terms[kernel.terms[0]].k_group or gemm.schedule.promotion_k or k
-        found = whole(kernel, "k_group") if run == "instruction" else run
-        if found < k:
-            return found
+        interval = whole(kernel, "k_group") if run == "instruction" else run
+        if interval < k:
+            return interval
     return k
 
 
@@ -177,5 +189,5 @@ def _interval_decision(gemm: Gemm, kernels: SeparatedKernels) -> Decision:
     runs = [run for t in range(len(kernels.terms)) if (run := kernels.promotion_interval(t)) is not None]
     if not runs:
         return Decision("k_group", str(gemm.problem.k), "default", why="all of K stays in L0C")
-    own = kernels.plan.k_group, *(term.k_group for term in kernels.plan.terms)
-    return Decision("k_group", str(runs[0]), "user" if all(group is None for group in own) else "scheme")
+    of_plan = kernels.plan.k_group, *(term.k_group for term in kernels.plan.terms)
+    return Decision("k_group", str(runs[0]), "user" if all(group is None for group in of_plan) else "scheme")

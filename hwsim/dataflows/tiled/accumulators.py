@@ -8,12 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.elementwise import VectorOps, link_engine
+from hwsim.dataflows.tiled.buffers import AccumulatorBuffers, Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 from hwsim.program.quick import quick
+
+SHORT_SLOTS = 4  # accumulators of short runs, where the memory of accumulators has room: it takes long to read them
 
 
 @quick
@@ -93,15 +97,15 @@ class TmemAccumulators:
     def values(
         self, s: StreamBuilder, ops: VectorOps, terms: Sequence[int], place: WorkTile, rows: RowChunk
     ) -> dict[int, LocalTile]:
-        found = {}
+        tiles = {}
         for t in terms:
             ring = self.context.buffers.accumulators[t].read
             assert ring is not None
             self.bring(s, t, ring.push(rows.count, place.n), place, rows, [ring.free], [ring.full])
             ring.pushed(s)
             ops.wait(ring.full)
-            found[t] = ring.pop(rows.count, place.n)
-        return found
+            tiles[t] = ring.pop(rows.count, place.n)
+        return tiles
 
     def bring(
         self,
@@ -174,3 +178,34 @@ def is_complete(context: KernelContext, t: int, place: WorkTile) -> Sync:
     if shared is None or place.share is None:
         return context.buffers.accumulators[t].ring.full
     return shared.whole if adds_sums(place) else shared.own
+
+
+def allocate(space: Allocation) -> tuple[AccumulatorBuffers, ...]:
+    """The accumulators of all terms, and in registers the rows of them that are copied from TMEM."""
+    design, kernel, blocking = space.design, space.kernel, space.blocking
+    of_terms = []
+    count = 1 if design.sequential_joins else len(kernel.terms)
+    apart = bool(design.sequential_joins) or not kernel.joined
+    for t in range(count):
+        rows = design.part_rows if design.promotes_in_block[t] else blocking.m
+        slots = SHORT_SUMS if design.promoted[t] and apart else blocking.accumulators
+        if design.promotes_in_block[t] and not design.in_registers and apart:
+            memory = design.device.memories.get(design.c_memory)
+            slot_bytes = space.size(design.c_memory, rows * blocking.n, design.accumulator) * count
+            slots = max(slots, min(SHORT_SLOTS, (memory.capacity_bytes if memory else 0) // slot_bytes))
+        size = rows * blocking.n
+        away = blocking.spilled * blocking.n
+        ring = space.ring(f"acc{t}", design.c_memory, slots, size, design.accumulator, synced=True, spilled=away)
+        read: RingBuffer | None = None
+        if not design.in_registers:
+            size = design.chunk_rows * blocking.n
+            slots = 4 if count == 1 else 2
+            read = space.ring(f"acc{t}.rf", space.family.registers, slots, size, design.accumulator, synced=True)
+        of_terms.append(AccumulatorBuffers(ring, read))
+    return tuple(of_terms)
+
+
+def check_streams(design: KernelDesign, longest_k: int) -> None:
+    """Raise UnsupportedError where no link copies accumulators to registers."""
+    if not design.in_registers:
+        link_engine(design.device, design.c_memory, design.family.registers)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import vector_of
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.tiled.buffers import Footprint, footprint
+from hwsim.dataflows.tiled.buffers import Footprint
 from hwsim.dataflows.tiled.design import FRAGMENT_BYTES, KernelDesign, needs_transpose
 from hwsim.dataflows.tiled.estimate import KernelEstimate
 from hwsim.dataflows.tiled.family import Family, Shape
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
+from hwsim.dataflows.tiled.parts import designed, footprint
 from hwsim.devices import instruction
 from hwsim.errors import InputError
 from hwsim.formats import format_of
@@ -87,8 +88,8 @@ class TileCandidate:
             stages = self.blocking.stages
             self._estimates = [(KernelEstimate(design, stages), count) for design, count in self._designs]
         total = 0.0  # no sum(): its last bit depends on Python's version, and the tile on this
-        for one, count in self._estimates:
-            total += count * one.seconds(extent.m, extent.n, extent.k, extent.matrices)
+        for estimate, count in self._estimates:
+            total += count * estimate.seconds(extent.m, extent.n, extent.k, extent.matrices)
         return total
 
     def is_usual(self, waves: int, k: int) -> bool:
@@ -149,34 +150,38 @@ class TileChooser:
         if cores > 1:
             for shape in _of_cores(_shapes(self.family, device, kernels[0]), cores):
                 _check_cta_group(self.family, device, kernels, (shape.m, shape.n), extent, cores)
-        found = self._candidates(device, tuple(kernels), request.stages, cores)
-        if not found.fitting:
+        candidates = self._candidates(device, tuple(kernels), request.stages, cores)
+        if not candidates.fitting:
             return TileChoice(
-                None, f"no tile of the {self.family.name} dataflow fits: it needs at least {found.reason}"
+                None, f"no tile of the {self.family.name} dataflow fits: it needs at least {candidates.reason}"
             )
         usual = []
-        for candidate in found.fitting:
+        for candidate in candidates.fitting:
             tiles = -(-extent.m // candidate.shape.m) * -(-extent.n // candidate.shape.n) * extent.matrices
             if candidate.is_usual(-(-tiles // device.cores), extent.k):
                 usual.append(candidate)
-        times = [(candidate.seconds(extent), candidate) for candidate in usual or found.fitting]
+        times = [(candidate.seconds(extent), candidate) for candidate in usual or candidates.fitting]
         least = min(time for time, _ in times)
-        close = [(time, one.padded(extent), one) for time, one in times if time <= least * CLOSE]
+        close = [
+            (time, tile_candidate.padded(extent), tile_candidate)
+            for time, tile_candidate in times
+            if time <= least * CLOSE
+        ]
         tightest = min(padded for _, padded, _ in close)
-        tight = [(time, one) for time, padded, one in close if padded == tightest]
+        tight = [(time, tile_candidate) for time, padded, tile_candidate in close if padded == tightest]
         least = min(time for time, _ in tight)
-        equal = [(time, one.blocking) for time, one in tight if time <= least * EQUAL]
+        equal = [(time, tile_candidate.blocking) for time, tile_candidate in tight if time <= least * EQUAL]
         seconds, best = max(equal, key=lambda pair: (pair[1].m * pair[1].n, -pair[0]))
         return TileChoice(best, seconds=seconds)
 
     def seconds(self, device: Device, kernel: GemmKernel, blocking: Blocking, extent: GemmSizes) -> float:
         """Estimated seconds of one kernel with this blocking."""
-        found = self._cache_of(device).estimates
+        estimates = self._cache_of(device).estimates
         key = (kernel, blocking)
-        estimate = found.get(key)
+        estimate = estimates.get(key)
         if estimate is None:
-            estimate = KernelEstimate(KernelDesign(device, self.family, kernel, blocking), blocking.stages)
-            self._keep(found, key, estimate)
+            estimate = KernelEstimate(designed(device, self.family, kernel, blocking), blocking.stages)
+            self._keep(estimates, key, estimate)
         return estimate.seconds(extent.m, extent.n, extent.k, extent.matrices)
 
     def _given(
@@ -234,7 +239,7 @@ class TileChooser:
             start = replace(start, spilled=rows)
         alone, reason, designs = _fitted(family, device, unique, start, True)
         most = family.core_warps // _warps((m, n), warp)
-        for memory, capacity in ((name, one.capacity_bytes) for name, one in device.memories.items()):
+        for memory, capacity in ((name, model.capacity_bytes) for name, model in device.memories.items()):
             for design in designs:
                 for name, size, more in footprint(design).memories:
                     if name == memory:
@@ -255,11 +260,11 @@ class TileChooser:
         self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
     ) -> CandidateSet:
         sets, key = self._cache_of(device).sets, (kernels, stages, cores)
-        found = sets.get(key)
-        if found is None:
-            found = self._made(device, kernels, stages, cores)
-            self._keep(sets, key, found)
-        return found
+        candidates = sets.get(key)
+        if candidates is None:
+            candidates = self._made(device, kernels, stages, cores)
+            self._keep(sets, key, candidates)
+        return candidates
 
     def _keep(self, cache: dict[Any, Any], key: object, value: object) -> None:
         """Add an entry, and drop the oldest beyond KEPT_KERNELS."""
@@ -271,13 +276,13 @@ class TileChooser:
     def _cache_of(self, device: Device) -> _DeviceCache:
         """The cache of a device. Devices are immutable and identified by object identity."""
         with self._lock:
-            found = self._cached.get(id(device))
-            if found is None:
-                found = self._cached[id(device)] = _DeviceCache(device)
+            cache = self._cached.get(id(device))
+            if cache is None:
+                cache = self._cached[id(device)] = _DeviceCache(device)
                 while len(self._cached) > CACHED_DEVICES:
                     self._cached.popitem(last=False)
             self._cached.move_to_end(id(device))
-            return found
+            return cache
 
     def _made(self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int) -> CandidateSet:
         family = self.family
@@ -287,7 +292,7 @@ class TileChooser:
         counted = _counted(kernels)
         unique, bits = list(counted), widest(kernels)
         is_mn_major = needs_transpose(instruction(device, kernels[0].unit), kernels[0])
-        found, reason = [], ""
+        fitting, reason = [], ""
         for shape in shapes:
             start = _blocking(family, device, unique, shape, stages)
             fitted, why, designs = _fitted(family, device, unique, start, stages is not None)
@@ -296,8 +301,8 @@ class TileChooser:
                 continue
             is_for = bits in (shape.bits or (bits,)) and shape.mn_major in (None, is_mn_major)
             pairs = list(zip(designs, counted.values(), strict=True))
-            found.append(TileCandidate(shape, fitted, pairs, is_for))
-        return CandidateSet(tuple(found), reason)
+            fitting.append(TileCandidate(shape, fitted, pairs, is_for))
+        return CandidateSet(tuple(fitting), reason)
 
 
 def check_warp(
@@ -324,23 +329,23 @@ def _spilled(family: Family, device: Device, kernels: Sequence[GemmKernel], star
     """
     threads = max(_warps((start.m, start.n), start.warp), 1) * family.wave_threads
     capacity = device.memories[family.registers].capacity_bytes
-    limit, found = min(capacity, threads * family.thread_registers * REGISTER_BYTES), 0
+    limit, spilled = min(capacity, threads * family.thread_registers * REGISTER_BYTES), 0
     for kernel in kernels:
-        design = KernelDesign(device, family, kernel, start)
+        design = designed(device, family, kernel, start)
         [(fixed, more)] = [
             (fixed, more) for name, fixed, more in footprint(design).memories if name == family.registers
         ]
         excess = fixed + more * start.stages - limit
         if excess > 0:
-            one = len(kernel.terms) * start.n * format_of(design.accumulator).bits // 8
-            found = max(found, -(-excess // one))
-            replace(design, blocking=replace(start, spilled=found))  # refuses what cannot spill
-        if found > start.m:
+            row_bytes = len(kernel.terms) * start.n * format_of(design.accumulator).bits // 8
+            spilled = max(spilled, -(-excess // row_bytes))
+            designed(device, family, kernel, replace(start, spilled=spilled))  # refuses what cannot spill
+        if spilled > start.m:
             return 0, (
                 f"{fixed + more * start.stages} bytes of {family.registers}; {threads} threads have {limit}, and more "
                 "than the accumulators would spill"
             )
-    return found, ""
+    return spilled, ""
 
 
 def _warps(tile: tuple[int, int], warp: tuple[int, int]) -> int:
@@ -432,7 +437,8 @@ def _blocking(
     unit_k = instruction(device, kernels[0].unit).k
     k = max(unit_k, shape.k_bytes * 8 // widest(kernels) // unit_k * unit_k)
     for run in sorted(
-        {one for kernel in kernels for one in kernel.promotion_intervals if one is not None}, reverse=True
+        {interval for kernel in kernels for interval in kernel.promotion_intervals if interval is not None},
+        reverse=True,
     ):
         if run <= k:
             k = k // run * run
@@ -452,13 +458,13 @@ def _fitted(
     prints: list[Footprint] = []
     reason = ""
     for kernel in kernels:
-        designs.append(KernelDesign(device, family, kernel, start))
+        designs.append(designed(device, family, kernel, start))
         prints.append(footprint(designs[-1]))
         reason = reason or prints[-1].excess(least, capacities, device.name)
     if reason:
         return None, reason, designs
     most = start.stages
     if not is_fixed:
-        for one in prints:
-            most = one.most_stages(most, capacities, device.name)
+        for need in prints:
+            most = need.most_stages(most, capacities, device.name)
     return replace(start, stages=most), "", designs

@@ -63,11 +63,11 @@ class KernelContext:
         return known
 
     def _pieces(self, side: int, sweep: int) -> tuple[int, ...]:
-        found = set()
+        numbers = set()
         for term, short in zip(self.design.kernel.terms, self.design.promotes_in_block, strict=True):
             stages = (term.stages if sweep == 0 else ()) if short else term.stages[sweep : sweep + 1]
-            found |= {pair[side] for stage in stages for pair in stage.products}
-        return tuple(sorted(found))
+            numbers |= {pair[side] for stage in stages for pair in stage.products}
+        return tuple(sorted(numbers))
 
     def fragment_reads(self, side: int, place: WorkTile) -> int:
         """How often a fragment is read: by every column of warps (A), by every row of warps (B)."""

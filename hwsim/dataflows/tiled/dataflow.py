@@ -15,11 +15,11 @@ from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
-from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
+from hwsim.dataflows.tiled.parts import FEATURES, check_streams, designed, refuses
 from hwsim.dataflows.tiled.program import (
     SPILLED,
     ProgramWriter,
@@ -39,6 +39,7 @@ from hwsim.gemm.record import By, Decision
 from hwsim.libraries.model import observed
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.option_types import Option
     from hwsim.gemm.record import Gemm
@@ -90,8 +91,18 @@ class TiledDataflow:
     @property
     def features(self) -> Features:
         """What its programs support besides the product."""
-        threads = self.family.wave_threads
-        return Features(epilogue=True, stacks=True, choosers=("tlp",), wave_threads=threads, images=True)
+        return FEATURES | Features(choosers=("tlp",), wave_threads=self.family.wave_threads)
+
+    def refuses(self, gemm: Gemm) -> str:
+        """What of a record no program carries, by name; empty where there is one."""
+        return refuses(gemm)
+
+    def _check(self, gemm: Gemm) -> None:
+        """Raise UnsupportedError for a record that no program carries."""
+        single_plan(gemm)
+        refused = self.refuses(gemm)
+        if refused:
+            raise UnsupportedError(f"the {self.name} dataflow carries no {refused}")
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
@@ -99,7 +110,7 @@ class TiledDataflow:
         """The record with its kernels, tile, stages and order of tiles; see Dataflow.map."""
         if options.get("staging") == "none" and self.family.staged:
             return self._bare.map(gemm, device, options)
-        refuse_schedule(self.name, gemm)
+        self._check(gemm)
         k = gemm.problem.k
         lengths = gemm.schedule.slice_lengths(k)
         request = self._request(options)
@@ -107,12 +118,12 @@ class TiledDataflow:
         partition = self._partition(gemm, device, unit, len(lengths) > 1)
         storage = storage_for(partition, options)
         partition = replace(partition, orders=storage.orders)
-        found = self._decide(partition, lengths, request)
-        if isinstance(found, TileChoice):
-            raise InputError(found.reason)
-        b = found.blocking
-        for kernel in found.kernels:
-            KernelDesign(device, self.family, kernel, b).check_streams(max(lengths))
+        chosen = self._decide(partition, lengths, request)
+        if isinstance(chosen, TileChoice):
+            raise InputError(chosen.reason)
+        b = chosen.blocking
+        for kernel in chosen.kernels:
+            check_streams(designed(device, self.family, kernel, b), max(lengths))
         fitted = Instructions(device).fitted(unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
         swizzle = options.get("swizzle")
         kernels = tuple(
@@ -128,7 +139,7 @@ class TiledDataflow:
                 cta_group=b.cores,
                 swizzle=swizzle or 0,
             )
-            for part, kernel in zip(found.parts, found.kernels, strict=True)
+            for part, kernel in zip(chosen.parts, chosen.kernels, strict=True)
         )
         scheduler = tile_scheduler(gemm, device, kernels[0])
         settings = settings_of(
@@ -137,14 +148,14 @@ class TiledDataflow:
                 **({} if self.family.staged else {STAGING.name: "none"}),
                 **({SPILLED: b.spilled} if b.spilled else {}),
                 "k_group": partition.promotion_interval(max(lengths)),
-                "launches": launches(partition, found.parts, scheduler.tile_count),
+                "launches": launches(partition, chosen.parts, scheduler.tile_count),
             }
         )
         kernels = tuple(replace(kernel, swizzle=scheduler.raster_width, settings=settings) for kernel in kernels)
         tile_by: By = "user" if request.tile else "estimate" if self.family.staged else "default"
         stages_by: By = "user" if request.stages else "default"
         decisions = [
-            Decision("kernels", str(len(kernels)), found.kernels_by, why=found.kernels_why),
+            Decision("kernels", str(len(kernels)), chosen.kernels_by, why=chosen.kernels_why),
             Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else self._tile_why),
             Decision("stages", str(b.stages), stages_by, why="" if request.stages else "as many as fit"),
             Decision("instruction", fitted, unit_by, why=unit_why),
@@ -189,23 +200,23 @@ class TiledDataflow:
 
     def _partition(self, gemm: Gemm, device: Device, unit: str, is_sliced: bool) -> Partition:
         orders = gemm.problem.a_layout, gemm.problem.b_layout
-        return Partition(gemm, device, self.family, unit, orders, is_sliced)
+        return Partition(gemm=gemm, device=device, family=self.family, unit=unit, orders=orders, is_sliced=is_sliced)
 
     def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
         """The instruction of the first product: as requested, that of the library's split-K kernels, or the
         record's.
         """
         plan, seen = single_plan(gemm), observed(device)
-        own, (i, j) = gemm.unit, plan.terms[0].products[0]
+        recorded, (i, j) = gemm.unit, plan.terms[0].products[0]
         if wanted is not None:
-            return Instructions(device).like(own, wanted), "user", ""
+            return Instructions(device).like(recorded, wanted), "user", ""
         a, b = plan.a_pieces[i].format, plan.b_pieces[j].format
-        is_native = own == instruction_for(device, a, b)
+        is_native = recorded == instruction_for(device, a, b)
         if is_sliced and is_native and a == b and plan.products == 1 and seen is not None:
             wanted = seen.split_k_instructions.get(a)
             if wanted is not None:
-                return Instructions(device).like(own, wanted), "library", "of its kernels that leave slices of K"
-        return own, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
+                return Instructions(device).like(recorded, wanted), "library", "of its kernels that leave slices of K"
+        return recorded, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
 
     def _decide(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> _KernelChoice | TileChoice:
         """Choose the kernels and one tile for all of them; one kernel is compared with separate ones where both are
@@ -213,18 +224,18 @@ class TiledDataflow:
         """
         parts = partition.preferred()
         kernels = partition.kernels(parts)
-        found = self._choose(partition, kernels, lengths, request)
+        together = self._choose(partition, kernels, lengths, request)
         if len(kernels) > 1 or len(kernels[0].terms) == 1 or kernels[0].joined:
-            if found.blocking is None:
-                return found
+            if together.blocking is None:
+                return together
             by: By = "scheme" if len(kernels) > 1 or kernels[0].joined else "default"
             why = "the scheme's terms are GEMMs of their own" if len(kernels) > 1 else ""
-            return _KernelChoice(partition, parts, kernels, found.blocking, by, why)
+            return _KernelChoice(partition, parts, kernels, together.blocking, by, why)
         parts_apart = partition.apart()
         kernels_apart = partition.kernels(parts_apart)
         apart = self._choose(partition, kernels_apart, lengths, request)
-        if found.blocking is not None and (apart.blocking is None or found.seconds <= apart.seconds / APART_GAIN):
-            return _KernelChoice(partition, parts, kernels, found.blocking, "estimate", "one kernel is no slower")
+        if together.blocking is not None and (apart.blocking is None or together.seconds <= apart.seconds / APART_GAIN):
+            return _KernelChoice(partition, parts, kernels, together.blocking, "estimate", "one kernel is no slower")
         if apart.blocking is None:
             return apart
         return _KernelChoice(
@@ -259,8 +270,8 @@ class TiledDataflow:
             is_sliced = len(lengths) > 1
             if is_sliced not in partitions:
                 unit, _, _ = self._unit(gemm, device, wanted, is_sliced)
-                made = self._partition(gemm, device, unit, is_sliced)
-                partitions[is_sliced] = replace(made, orders=storage_for(made, options).orders)
+                partition = self._partition(gemm, device, unit, is_sliced)
+                partitions[is_sliced] = replace(partition, orders=storage_for(partition, options).orders)
             return partitions[is_sliced], lengths
 
         def seconds(count: int) -> float:
@@ -276,27 +287,39 @@ class TiledDataflow:
         """Estimated seconds of the GEMM kernels and of the merges of slices; passes that split operands are left
         out.
         """
-        found = self._decide(partition, lengths, request)
-        if isinstance(found, TileChoice):
-            raise InputError(found.reason)
+        chosen = self._decide(partition, lengths, request)
+        if isinstance(chosen, TileChoice):
+            raise InputError(chosen.reason)
         total = 0.0
         extent = _extent(partition, lengths)
-        for kernel in found.kernels:
-            total += self._chooser.seconds(partition.device, kernel, found.blocking, extent)
-        return total + merges_seconds(partition, found.parts, len(lengths))
+        for kernel in chosen.kernels:
+            total += self._chooser.seconds(partition.device, kernel, chosen.blocking, extent)
+        return total + merges_seconds(partition, chosen.parts, len(lengths))
 
     # --- reading -----------------------------------------------------------------------------------------------
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program for a mapped record, unchecked."""
+        return self._writer(gemm, device).program()
+
+    def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
+        """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas."""
+        return self._writer(part, device, areas).program()
+
+    def lower_epilogue(self, gemm: Gemm, device: Device) -> Program:
+        """The program from a sum to the record's result; see AreaDataflow.lower_epilogue."""
+        return self._writer(gemm, device).epilogue()
+
+    def _writer(self, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> ProgramWriter:
+        self._check(gemm)
         first = mapping_of(gemm, self.name).kernels[0]
         family = self.family if is_staged(first) else self.family.without_staging
-        return ProgramWriter(family, gemm, device).program()
+        return ProgramWriter(family, gemm, device, areas)
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as `options` of a result show it."""
         first = mapping_of(gemm, self.name).kernels[0]
-        found: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "swizzle": first.swizzle,
             "tile": first.tile.to_dict(),
             "stages": first.stages,
@@ -306,14 +329,14 @@ class TiledDataflow:
             "kernels": first.setting("launches"),
         }
         if first.cta_group > 1:
-            found["cta_group"] = first.cta_group
+            shown["cta_group"] = first.cta_group
         if not is_staged(first):
             assert first.warp is not None
-            found |= {STAGING.name: "none", WARP.name: list(first.warp)}
+            shown |= {STAGING.name: "none", WARP.name: list(first.warp)}
         if spilled_rows(first):
-            found[SPILLED] = spilled_rows(first)
+            shown[SPILLED] = spilled_rows(first)
         orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
-        return found | {name: order for name, order in orders.items() if order != "rows"}
+        return shown | {name: order for name, order in orders.items() if order != "rows"}
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
         """Initial tiles of a search: powers of two and 1.5 times those, some instructions deep."""
@@ -351,34 +374,3 @@ def single_plan(gemm: Gemm) -> Plan:
     if isinstance(gemm.plan, Mixed):
         raise UnsupportedError(f"scheme {gemm.plan.scheme}: its blocks follow different plans; map each of them")
     return gemm.plan
-
-
-def refuse_schedule(name: str, gemm: Gemm) -> None:
-    """Raise UnsupportedError for a field of the record that no program of this dataflow supports."""
-    problem, schedule, epilogue, plan = gemm.problem, gemm.schedule, gemm.epilogue, single_plan(gemm)
-    lengths = schedule.slice_lengths(problem.k)
-    rounding = schedule.operand_rounding
-    roundings = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
-    is_sliced, has_regions = len(lengths) > 1, bool(schedule.regions)
-    refused = {
-        "k_permutation": schedule.k_permutation is not None,
-        "operand_rounding": rounding is not None and roundings != {rounding},
-        "start='c'": schedule.start == "c",
-        "merge_order": is_sliced and schedule.merge_order not in ("ascending", tuple(range(len(lengths)))),
-        "partial_format": is_sliced and schedule.partial_format is not None,
-        "merge_format": is_sliced and schedule.merge_format is not None,
-        "merge_into='output'": is_sliced and schedule.merge_into == "output",
-        "remainder='first'": schedule.remainder == "first",
-        "sum": schedule.sum is not None,
-        "regions of stacks": has_regions and problem.matrices > 1,
-        "regions of images": has_regions and problem.image is not None,
-        "regions of slices": has_regions and is_sliced,
-        "regions of several products": has_regions and plan.products > 1,
-        "regions with promotion": has_regions and (schedule.promotion_k is not None or plan.k_group is not None),
-        "contraction": epilogue.contraction is not None,
-        "product_format": epilogue.product_format is not None,
-        "output_rounding": epilogue.output_rounding != "RNE",
-    }
-    for what, is_refused in refused.items():
-        if is_refused:
-            raise UnsupportedError(f"the {name} dataflow carries no {what}")

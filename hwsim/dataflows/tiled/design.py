@@ -1,6 +1,7 @@
 """The design of a kernel, derived from its blocking and the device: memories of operands, promotion, step sizes.
 
-It is computed before any buffer or instruction, so that a blocking can be refused without writing a program.
+It is computed before any buffer or instruction, so that the parts of a kernel can refuse a blocking without writing a
+program. It refuses nothing itself.
 """
 
 from __future__ import annotations
@@ -9,17 +10,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import depth, link_engine, vector_of
+from hwsim.dataflows.elementwise import depth, vector_of
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.devices import instruction
-from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import JoinStep, sequential_form
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import Piece, TermValue
-from hwsim.program.ir import LANE_FORMATS
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -35,97 +34,12 @@ SHORT_SUMS = 2  # accumulators of runs of K that are added to sums: one fills wh
 
 @dataclass(frozen=True, eq=False)
 class KernelDesign:
-    """One kernel with one blocking on one device. Raises InputError and UnsupportedError where they do not fit
-    together.
-    """
+    """One kernel with one blocking on one device; `parts.designed` makes it, where the two fit together."""
 
     device: Device
     family: Family
     kernel: GemmKernel
     blocking: Blocking
-
-    def __post_init__(self) -> None:
-        kernel, blocking, unit = self.kernel, self.blocking, self.unit
-        if unit.core_count != blocking.cores:
-            raise InputError(
-                f"cta_group = {blocking.cores}: {self.device.name} has no such instruction like {self.unit_name}"
-            )
-        longs = {
-            run
-            for run, short in zip(kernel.promotion_intervals, self.promotes_in_block, strict=True)
-            if run is not None and not short
-        }
-        if not self.family.staged:
-            self._check_registers()
-        if len(longs) > 1:
-            raise UnsupportedError(
-                f"the {self.family.name} dataflow adds terms up after one length of K, not {sorted(longs)}"
-            )
-        for run, is_short in zip(kernel.promotion_intervals, self.promotes_in_block, strict=True):
-            if is_short and run is not None and blocking.k % run:
-                raise InputError(f"tile k = {blocking.k} is not a multiple of k_group = {run}; allowed: its multiples")
-        if blocking.k % unit.k and not all(self.promotes_in_block):
-            raise InputError(f"tile k = {blocking.k}; allowed: multiples of {unit.k}, as {self.unit_name} takes")
-        scaled = any(stage.scale_exponent for term in kernel.terms for stage in term.stages)
-        if scaled and unit.scale_input_d is None:
-            raise UnsupportedError(
-                f"device {self.device.name}: {self.unit_name} does not scale its accumulator (scale-input-d)"
-            )
-        if blocking.spilled:
-            self._check_spill()
-        if kernel.workspace is not None and not self.in_registers:
-            raise UnsupportedError(
-                f"tiles whose K CTAs share: the accumulators of {self.unit_name} are in {self.c_memory}"
-            )
-        if kernel.workspace is not None and kernel.workspace.format not in LANE_FORMATS["add"]:
-            raise UnsupportedError(
-                f"tiles whose K CTAs share: programs add sums in {', '.join(LANE_FORMATS['add'])}, "
-                f"and {self.unit_name} gives {kernel.workspace.format}"
-            )
-        if kernel.joined and (
-            any(run != kernel.promotion_intervals[0] for run in kernel.promotion_intervals) or self.k_sweeps > 1
-        ):
-            raise UnsupportedError(
-                f"the {self.family.name} dataflow joins terms that all have one run of K and one stage"
-            )
-
-    def _check_spill(self) -> None:
-        """Raise UnsupportedError where accumulators are not what lives in registers for all of K."""
-        if not self.in_registers:
-            raise UnsupportedError(f"spill: the accumulators of {self.unit_name} are in {self.c_memory}")
-        if any(self.promoted):
-            raise UnsupportedError("spill: terms that are added outside the unit; sums in the unit alone are spilled")
-
-    def _check_registers(self) -> None:
-        """Raise InputError where the instruction does not read both operands from registers."""
-        for side, name in enumerate(("A", "B")):
-            allowed = self.unit.places(side)
-            if allowed and self.family.registers not in allowed:
-                raise InputError(
-                    f"staging = 'none': {self.unit_name} reads {name} from {' or '.join(allowed)}; allowed: an "
-                    f"instruction whose operands are in registers"
-                )
-
-    def check_streams(self, longest_k: int) -> None:
-        """Raise UnsupportedError where no order of instructions works; for the final blocking.
-
-        longest_k: K of the longest slice.
-        """
-        kernel, block = self.kernel, min(self.blocking.k, longest_k)
-        for run, short in zip(kernel.promotion_intervals, self.promotes_in_block, strict=True):
-            # The vector engine forms the products of a block of K before it adds them to the sums.
-            if self.on_vector and short and isinstance(run, int) and -(-block // run) > SHORT_SUMS:
-                raise UnsupportedError(
-                    f"{kernel.unit} shares its lanes with the sums: runs of {run} of K are too short for blocks of "
-                    f"{block} (at most {SHORT_SUMS} runs a block)"
-                )
-        if self.on_vector and kernel.splits_operands:
-            raise UnsupportedError(f"{kernel.unit} shares its lanes with a split in the kernel; split in a pass")
-        for term, short in zip(kernel.terms, self.promotes_in_block, strict=True):
-            if not short and any(stage.scale_exponent for stage in term.stages):
-                raise UnsupportedError("an accumulator is scaled between stages within one block of K only")
-        if not self.in_registers:
-            link_engine(self.device, self.c_memory, self.family.registers)
 
     # --- the matrix instruction --------------------------------------------------------------------------------
 
@@ -157,8 +71,8 @@ class KernelDesign:
 
     def instruction_of(self, a: str, b: str, rows: int, cols: int) -> str:
         """The instruction for operands of these formats and rows x cols of C."""
-        own = self.kernel.unit
-        name = own if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(own, a, b)
+        unit_name = self.kernel.unit
+        name = unit_name if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(unit_name, a, b)
         if not self.family.staged:
             rows, cols = min(rows, self.blocking.warp[0]), min(cols, self.blocking.warp[1])
         return self.instructions.fitted(name, rows, cols, self.blocking.cores)
@@ -216,11 +130,11 @@ class KernelDesign:
     @cached_property
     def rounding_on_load(self) -> tuple[Piece | None, Piece | None]:
         """For A and B, the piece to which the load itself converts the operand; None: a plain copy."""
-        found: list[Piece | None] = []
+        rules: list[Piece | None] = []
         for operand in self.kernel.operands:
             rounded = [x for x in operand.pieces if operand.raw is None and x.matrix.format != x.format]
-            found.append(operand.rules[rounded[-1].number] if rounded else None)
-        return found[0], found[1]
+            rules.append(operand.rules[rounded[-1].number] if rounded else None)
+        return rules[0], rules[1]
 
     @cached_property
     def needs_transpose(self) -> bool:
@@ -334,8 +248,10 @@ class KernelDesign:
         if end.placeholder_ops:
             return False
         untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted) and not end.powers
-        return untouched and (
-            end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator)
+        return (
+            not end.product_format
+            and untouched
+            and (end.value is None or (isinstance(end.value, TermValue) and end.target.format == self.accumulator))
         )
 
     @property
@@ -357,14 +273,17 @@ class KernelDesign:
     @cached_property
     def epilogue_scratch(self) -> tuple[str, ...]:
         """The formats of the epilogue's scratch tiles: two in which alpha, C and the bias are applied, two in which
-        terms join where that is another format, and those that the sum of the terms takes.
+        terms join where that is another format, those that the sum of the terms takes, one in which alpha times the sum
+        is rounded.
         """
         end = self.kernel.epilogue
         converts = self.converts and not all(self.promoted)
         needed = 0 if end.value is None or self.kernel.joined else depth(end.value, converts)
         is_apart = end.value is not None and end.join_format != end.format
-        if end.addends or end.alpha != 1 or end.target.format != end.format or needed or end.powers or is_apart:
-            return (end.format,) * 2 + (end.join_format,) * (2 * is_apart + needed)
+        is_changed = end.addends or end.alpha != 1 or end.target.format != end.format or end.product_format
+        if is_changed or needed or end.powers or is_apart:
+            rounded = (end.format,) if end.product_format else ()
+            return (end.format,) * 2 + (end.join_format,) * (2 * is_apart + needed) + rounded
         return ()
 
     @property

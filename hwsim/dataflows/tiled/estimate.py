@@ -118,11 +118,11 @@ def _requested(design: KernelDesign, side: int, request_bytes: int) -> float:
     """Bytes of one block of K of A or B on the link, with at least one request per line of the tile."""
     b = design.blocking
     lines, length = (b.m, b.k) if side == 0 else (b.k, b.n)
-    found = 0.0
+    requested = 0.0
     for matrix in design.kernel.operands[side].matrices:
         count, elements = (lines, length) if matrix.order == "rows" else (length, lines)
-        found += count * max(elements * format_of(matrix.format).bits / 8, request_bytes)
-    return found / design.spread(side)
+        requested += count * max(elements * format_of(matrix.format).bits / 8, request_bytes)
+    return requested / design.spread(side)
 
 
 def _shared_latency(device: Device) -> float:
@@ -173,10 +173,10 @@ def _lane_rate(device: Device) -> float:
 
 def _link(device: Device, source: str, target: str) -> LinkModel:
     # Of two links between the same memories the last one, as a table by ends has it.
-    found = [link for link in device.links.values() if (link.source, link.target) == (source, target)]
-    if not found:
+    links = [link for link in device.links.values() if (link.source, link.target) == (source, target)]
+    if not links:
         raise UnsupportedError(f"device {device.name} has no link from {source} to {target}")
-    return found[-1]
+    return links[-1]
 
 
 def best_split(

@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hwsim.dataflows.elementwise import VectorOps
-from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.tiled.buffers import Allocation, OperandBuffers, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
-from hwsim.dataflows.tiled.loads import Rings, block_loads, emit_load
+from hwsim.dataflows.tiled.design import KernelDesign
+from hwsim.dataflows.tiled.loads import KBlock, Rings, block_loads, emit_load
+from hwsim.dataflows.tiled.model import SIDES
 from hwsim.dataflows.tiled.split import make_pieces
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import Affine, Sync
+from hwsim.program.ir import Sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +32,19 @@ class FragmentLoader:
 
     context: KernelContext
 
-    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
-        for start, step in chunks(size, self.context.design.step_k):
+    def block(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int) -> None:
+        for start, step in chunks(k.size, self.context.design.step_k):
             for side in range(2):
-                self._side(s, place, k + start, step, sweep, side)
+                self._side(s, place, k.part(start, step), sweep, side)
 
-    def _side(self, s: StreamBuilder, place: WorkTile, k: Affine, step: int, sweep: int, side: int) -> None:
+    def _side(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int, side: int) -> None:
         context, operand = self.context, self.context.buffers.operands[side]
         repeat = context.fragment_reads(side, place)
-        loads = [x for x in block_loads(context, place, k, step, sweep, rings=_rings(context)) if x.side == side]
+        loads = [x for x in block_loads(context, place, k, sweep, rings=_rings(context)) if x.side == side]
         ready = operand.raw.barrier if operand.raw is not None else operand.ready
         assert ready is not None
         for at, load in enumerate(loads):
-            parts = list(self._parts(side, load.tile.rows, load.tile.cols, load.format))
+            parts = list(self._parts(side, load.rows, load.cols, load.format))
             for number, (start, extent) in enumerate(parts):
                 waits: list[Sync] = [ready.free] if at == 0 and number == 0 else []
                 is_last = at + 1 == len(loads) and number + 1 == len(parts)
@@ -64,10 +67,10 @@ class FragmentLoader:
 
 def _rings(context: KernelContext) -> Rings:
     """Where fragments of A and B are loaded to: pieces where the unit reads them, unsplit operands before the split."""
-    found: list[dict[int | None, RingBuffer]] = []
+    rings: list[dict[int | None, RingBuffer]] = []
     for operand in context.buffers.operands:
-        found.append(dict(operand.taken.items()) if operand.raw is None else {None: operand.raw})
-    return found[0], found[1]
+        rings.append(dict(operand.taken.items()) if operand.raw is None else {None: operand.raw})
+    return rings[0], rings[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +93,41 @@ class SplitFragments:
                 raw.popped(s)
                 for ring in targets.values():
                     ring.pushed(s)
+
+
+def allocate(space: Allocation, side: int) -> OperandBuffers:
+    """The buffers of A (0) or B (1) in registers: for each CTA of the core a block of K.
+
+    Every warp holds fragments of its own, so that a slot takes as many times the registers as warps share it.
+    """
+    design, blocking, registers = space.design, space.blocking, space.family.registers
+    letter, operand = SIDES[side], space.kernel.operands[side]
+    size = design.extent(side, design.step_k) * design.fragment_copies(side)
+    slots = blocking.stages * -(-blocking.k // design.step_k)
+    raw: RingBuffer | None = None
+    if operand.raw is not None:
+        raw = space.ring(f"{letter}raw.rf", registers, slots, size, operand.raw.format, synced=True)
+    taken = {p: space.ring(f"{letter}{p}.op", registers, slots, size, fmt) for p, fmt in operand.formats.items()}
+    return OperandBuffers(
+        stages={},
+        raw_stage=None,
+        landing={},
+        raw_landing=None,
+        raw=raw,
+        made={},
+        taken=taken,
+        ready=space.barrier(f"{letter}.op", slots),
+    )
+
+
+def check(design: KernelDesign) -> None:
+    """Raise InputError where the instruction does not read both operands from registers."""
+    if design.family.staged:
+        return
+    for side, name in enumerate(SIDES):
+        allowed = design.unit.places(side)
+        if allowed and design.family.registers not in allowed:
+            raise InputError(
+                f"staging = 'none': {design.unit_name} reads {name} from {' or '.join(allowed)}; allowed: an "
+                f"instruction whose operands are in registers"
+            )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from hwsim.dataflows.elementwise import VectorOps
 from hwsim.dataflows.tiled.accumulators import accumulators_of
-from hwsim.dataflows.tiled.buffers import kernel_buffers
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
 from hwsim.dataflows.tiled.mainloop import MainLoop, main_loop
+from hwsim.dataflows.tiled.parts import kernel_buffers
 from hwsim.dataflows.tiled.tile_epilogue import epilogue_of
 from hwsim.dataflows.tiles import CoreWaves, TileScheduler
 from hwsim.program.builder import KernelBuilder, StreamBuilder

@@ -4,35 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.protocol import Features
+from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES, MatrixRef
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import Affine, GlobalTile, Sync
 from hwsim.program.quick import quick
+from hwsim.program.roles import Opcode
 
+FEATURES = Features(images=True)
 Rings = tuple[dict[int | None, RingBuffer], dict[int | None, RingBuffer]]
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class KBlock:
+    """A block of K of `size` elements: the first element and the length of each run that it is made of, in order."""
+
+    runs: tuple[tuple[Affine, int], ...]
+    size: int
+
+    def part(self, start: int, size: int) -> KBlock:
+        """The elements start .. start + size - 1 of the block."""
+        runs, before = [], 0
+        for first, length in self.runs:
+            low, high = max(start, before), min(start + size, before + length)
+            if low < high:
+                runs.append((first + (low - before), high - low))
+            before += length
+        return KBlock(tuple(runs), size)
 
 
 class Loader(Protocol):
     """Interface: how a block of K is loaded from global memory."""
 
-    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
-        """Emit the loads of `size` of K, from element `k` on, of both operands."""
+    def block(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int) -> None:
+        """Emit the loads of a block of K of both operands."""
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class TileLoad:
-    """The load of one tile of A or B into a ring buffer. piece: its number, None: the unsplit operand."""
+    """The load of a rows x cols tile of A or B into a ring buffer, run of K by run.
+
+    piece: its number, None: the unsplit operand. tiles: of the runs, each with its first place in K in the tile.
+    """
 
     side: int
     piece: int | None
     ring: RingBuffer
-    tile: GlobalTile
+    rows: int
+    cols: int
+    tiles: tuple[tuple[int, GlobalTile], ...]
     format: str
 
 
@@ -42,9 +71,9 @@ class SharedLoader:
 
     context: KernelContext
 
-    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
+    def block(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int) -> None:
         stage = self.context.buffers.stage
-        loads = _loads(self.context, place, k, size, sweep, in_registers=False)
+        loads = _loads(self.context, place, k, sweep, in_registers=False)
         for at, load in enumerate(loads):
             waits = [stage.free] if at == 0 else []
             signals = [stage.full] if at + 1 == len(loads) else []
@@ -58,9 +87,9 @@ class RegisterLoader:
 
     context: KernelContext
 
-    def block(self, s: StreamBuilder, place: WorkTile, k: Affine, size: int, sweep: int) -> None:
+    def block(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int) -> None:
         context, stage = self.context, self.context.buffers.stage
-        loads = _loads(context, place, k, size, sweep, in_registers=True)
+        loads = _loads(context, place, k, sweep, in_registers=True)
         for at, load in enumerate(loads):
             waits = [load.ring.free]
             if at == 0 and context.design.is_serial:
@@ -73,7 +102,7 @@ class RegisterLoader:
         for load in loads:
             assert load.piece is not None
             target = context.buffers.operands[load.side].stages[load.piece]
-            moves.append(StageMove(load.side, load.ring, target, load.tile.rows, load.tile.cols))
+            moves.append(StageMove(load.side, load.ring, target, load.rows, load.cols))
         fill_stage(context, s, moves)
 
 
@@ -102,24 +131,20 @@ def fill_stage(context: KernelContext, s: StreamBuilder, moves: Sequence[StageMo
         move.target.pushed(s)
 
 
-def _loads(
-    context: KernelContext, place: WorkTile, k: Affine, size: int, sweep: int, *, in_registers: bool
-) -> list[TileLoad]:
+def _loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, *, in_registers: bool) -> list[TileLoad]:
     """The tiles of a block of K, and their ring buffers in registers or in a stage."""
     rings: list[dict[int | None, RingBuffer]] = []
     for buffers in context.buffers.operands:
         unsplit = buffers.raw_landing if in_registers else buffers.raw_stage
         pieces = buffers.landing if in_registers else buffers.stages
-        found: dict[int | None, RingBuffer] = dict(pieces.items())
-        rings.append(found if unsplit is None else {None: unsplit})
-    return block_loads(context, place, k, size, sweep, rings=(rings[0], rings[1]))
+        of_pieces: dict[int | None, RingBuffer] = dict(pieces.items())
+        rings.append(of_pieces if unsplit is None else {None: unsplit})
+    return block_loads(context, place, k, sweep, rings=(rings[0], rings[1]))
 
 
-def block_loads(
-    context: KernelContext, place: WorkTile, k: Affine, size: int, sweep: int, *, rings: Rings
-) -> list[TileLoad]:
-    """The tiles of `size` of K, from element `k` on. rings: for A and B, by number of the piece."""
-    found = []
+def block_loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, *, rings: Rings) -> list[TileLoad]:
+    """The tiles of a block of K. rings: for A and B, by number of the piece."""
+    loads = []
     for side, operand in enumerate(context.design.kernel.operands):
         row = context.rows_of(place, side)
         if operand.raw is not None:
@@ -128,12 +153,26 @@ def block_loads(
             matrices = {piece.number: piece.matrix for piece in operand.pieces}
             wanted = [(p, matrices[p]) for p in context.used(side, sweep)]
         for piece, matrix in wanted:
-            if side == 0:
-                tile = GlobalTile(matrix.name, row + place.row, k, place.m, size)
-            else:
-                tile = GlobalTile(matrix.name, row + k, place.col, size, place.n)
-            found.append(TileLoad(side, piece, rings[side][piece], tile, matrix.format))
-    return found
+            tiles, at = [], 0
+            for first, length in k.runs:
+                if side == 0:
+                    tiles.append((at, GlobalTile(matrix.name, row + place.row, first, place.m, length)))
+                else:
+                    tiles.append((at, GlobalTile(matrix.name, row + first, place.col, length, place.n)))
+                at += length
+            rows, cols = (place.m, k.size) if side == 0 else (k.size, place.n)
+            loads.append(
+                TileLoad(
+                    side=side,
+                    piece=piece,
+                    ring=rings[side][piece],
+                    rows=rows,
+                    cols=cols,
+                    tiles=tuple(tiles),
+                    format=matrix.format,
+                )
+            )
+    return loads
 
 
 def emit_load(
@@ -147,30 +186,36 @@ def emit_load(
     part: tuple[int, int] | None = None,
     repeat: int = 1,
 ) -> None:
-    """Emit one load, which converts to the ring's format where that is another.
+    """Emit a load, which converts to the ring's format where that is another.
 
     part: the first and the number of the rows of A or columns of B that it loads; None: all. repeat: how often.
     """
     engine = context.engine("GM", context.registers if context.design.family.through_registers else context.shared)
     order = context.design.kernel.operands[load.side].order
-    target, source = load.ring.push(load.tile.rows, load.tile.cols, order), load.tile
-    if part is not None and part != (0, (source.rows, source.cols)[load.side]):
-        start, count = part
-        width = source.cols
-        if load.side == 0:
-            source = replace(source, row=source.row + start, rows=count)
-            target = replace(target, row=start, rows=count, width=width)
-        else:
-            source = replace(source, col=source.col + start, cols=count)
-            target = replace(target, col=start, cols=count, width=width)
+    slot = load.ring.push(load.rows, load.cols, order)
     beside, label = _together(context, load.side, place), SIDES[load.side]
-    rounding = context.design.rounding_on_load[load.side]
+    opcode: Opcode = "copy"
+    modifiers: dict[str, Any] = {"label": label, "repeat": repeat, "multicast": beside}
     if load.format != load.ring.format:
+        rounding = context.design.rounding_on_load[load.side]
         assert rounding is not None
-        given: dict[str, Any] = {"rounding": rounding.rounding, "overflow": rounding.overflow, "multicast": beside}
-        s.emit(engine, "cast", target, [source], waits, signals, label=label, repeat=repeat, **given)
-    else:
-        s.emit(engine, "copy", target, [source], waits, signals, label=label, repeat=repeat, multicast=beside)
+        opcode, modifiers = "cast", {"rounding": rounding.rounding, "overflow": rounding.overflow, **modifiers}
+    for number, (at, source) in enumerate(load.tiles):
+        target = slot
+        if len(load.tiles) > 1:
+            row, col = (0, at) if load.side == 0 else (at, 0)
+            target = replace(slot, row=row, col=col, rows=source.rows, cols=source.cols, width=load.cols)
+        if part is not None and part != (0, (load.rows, load.cols)[load.side]):
+            start, count = part
+            if load.side == 0:
+                source = replace(source, row=source.row + start, rows=count)
+                target = replace(target, row=start, rows=count, width=load.cols)
+            else:
+                source = replace(source, col=source.col + start, cols=count)
+                target = replace(target, col=start, cols=count, width=load.cols)
+        waited = waits if number == 0 else []
+        signalled = signals if number + 1 == len(load.tiles) else []
+        s.emit(engine, opcode, target, [source], waited, signalled, **modifiers)
 
 
 def _together(context: KernelContext, side: int, place: WorkTile) -> int:
@@ -180,3 +225,51 @@ def _together(context: KernelContext, side: int, place: WorkTile) -> int:
         return spread
     sharing, cluster = (place.across, 1) if side == 0 else (place.along, place.cluster)
     return max(cluster, min(sharing, l2.coalesced_reads or 1))
+
+
+class LoadBuffers(NamedTuple):
+    """The buffers of A or B that loads fill, as OperandBuffers has them."""
+
+    stages: dict[int, RingBuffer]
+    raw_stage: RingBuffer | None
+    landing: dict[int, RingBuffer]
+    raw_landing: RingBuffer | None
+
+
+def allocate(space: Allocation, side: int) -> LoadBuffers:
+    """Stages in shared memory of A (0) or B (1), each of a block of K of every piece or of the unsplit operand; where a
+    family loads through registers, as much there for each CTA of a core.
+    """
+    design, family, blocking = space.design, space.family, space.blocking
+    letter, operand, raw = SIDES[side], space.kernel.operands[side], space.kernel.operands[side].raw
+    size, formats = design.extent(side, blocking.k), operand.formats
+    landing: dict[int, RingBuffer] = {}
+    raw_landing: RingBuffer | None = None
+
+    def stage(name: str, format: str, spread: int = 1) -> RingBuffer:
+        return space.ring(name, family.shared, blocking.stages, size, format, spread=spread)
+
+    def registers(name: str, format: str) -> RingBuffer:
+        return space.ring(name, family.registers, blocking.accumulators, size, format, synced=True)
+
+    if family.through_registers:
+        if raw is not None:
+            raw_landing = registers(f"{letter}raw.load", raw.format)
+        else:
+            landing = {p: registers(f"{letter}{p}.load", fmt) for p, fmt in formats.items()}
+        return LoadBuffers({p: stage(f"{letter}{p}", fmt) for p, fmt in formats.items()}, None, landing, raw_landing)
+    spread = design.spread(side)
+    if raw is not None:
+        return LoadBuffers({}, stage(f"{letter}raw", raw.format, spread), {}, None)
+    return LoadBuffers({p: stage(f"{letter}{p}", fmt, spread) for p, fmt in formats.items()}, None, {}, None)
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the loads do not carry: scales along K, metadata of sparsity, another order of K."""
+    problem = gemm.problem
+    return refusals.joined(
+        refusals.of_schedule(gemm.schedule, ("k_permutation",)),
+        refusals.formats(problem),
+        refusals.scales(problem, refusals.ALONG_K),
+        refusals.sparsity(problem),
+    )

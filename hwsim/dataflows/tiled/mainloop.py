@@ -8,19 +8,23 @@ products of this block are promoted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.tiled import loads, operand_feed, products, promotion, split
 from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, TmemAccumulators, acquire, release
-from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.fragments import FragmentLoader, SplitFragments
-from hwsim.dataflows.tiled.loads import Loader, RegisterLoader, SharedLoader
+from hwsim.dataflows.tiled.loads import KBlock, Loader, RegisterLoader, SharedLoader
 from hwsim.dataflows.tiled.operand_feed import FragmentFeed, StageFeed
 from hwsim.dataflows.tiled.products import Products
 from hwsim.dataflows.tiled.promotion import Promotion, Sums, promotion_of
 from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiled.split import SplitOnLoad, SplitStages, Splitter
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import UnsupportedError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import ZERO, Affine
 
@@ -44,25 +48,63 @@ class MainLoop:
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
         """Emit the loads of one tile."""
+        if place.runs:
+            self._load_runs(s, place)
+            return
         for run in self._runs(s, place.k):
             for sweep in range(self.context.design.k_sweeps):
                 if self.spill.is_on:
                     self._load_ahead(s, place, place.start + run.start, run.size, sweep)
                     continue
-                for block in s.blocks("k", run.size, self.context.design.blocking.k):
-                    self.loader.block(s, place, place.start + run.start + block.start, block.size, sweep)
+                for block in self._blocks_of(s, run.size):
+                    self._block(s, place, place.start + run.start + block.start, block.size, sweep)
+
+    def _block(self, s: StreamBuilder, place: WorkTile, start: Affine, size: int, sweep: int) -> None:
+        self.loader.block(s, place, KBlock(((start, size),), size), sweep)
+
+    def _load_runs(self, s: StreamBuilder, place: WorkTile) -> None:
+        """Emit the loads of a tile whose K is several runs: the same blocks of the joined K as `multiply` takes.
+
+        Whole blocks behind one another in one run are a loop.
+        """
+        if self.spill.is_on:
+            raise UnsupportedError("spill: tiles whose K is several runs keep their accumulators in registers")
+        for sweep, blocks in self._blocks_of_runs(place):
+            (first, _), size = blocks[0].runs[0], blocks[0].size
+            if len(blocks) == 1:
+                self.loader.block(s, place, blocks[0], sweep)
+                continue
+            with s.loop("k", len(blocks)) as (_, index):
+                self._block(s, place, first + index * size, size, sweep)
+
+    def _blocks_of_runs(self, place: WorkTile) -> Iterator[tuple[int, list[KBlock]]]:
+        """(sweep, blocks of K in order): several blocks where each begins where the one before ended."""
+        design = self.context.design
+        joined = KBlock(tuple([(Affine(start), length) for start, length in place.runs]), place.k)
+        alike: list[KBlock] = []
+        last = 0
+        for at, extent in chunks(place.k, design.run_across_blocks or place.k):
+            for sweep in range(design.k_sweeps):
+                for start, size in chunks(extent, design.blocking.k):
+                    block = joined.part(at + start, size)
+                    if alike and (sweep != last or not _follows(alike[-1], block)):
+                        yield last, alike
+                        alike = []
+                    alike.append(block)
+                    last = sweep
+        yield last, alike
 
     def _load_ahead(self, s: StreamBuilder, place: WorkTile, start: Affine, k: int, sweep: int) -> None:
         """Emit the loads of K one block ahead of the reloads of spilled accumulators."""
         size = self.context.design.blocking.k
         whole, rest = divmod(k, size)
-        self.loader.block(s, place, start, size if whole else rest, sweep)
+        self._block(s, place, start, size if whole else rest, sweep)
         if whole > 1:
             with s.loop("k", whole - 1) as (_, index):
-                self.loader.block(s, place, start + size + index * size, size, sweep)
+                self._block(s, place, start + size + index * size, size, sweep)
                 self.spill.reload(s, place)
         if whole and rest:
-            self.loader.block(s, place, start + whole * size, rest, sweep)
+            self._block(s, place, start + whole * size, rest, sweep)
             self.spill.reload(s, place)
         self.spill.reload(s, place)
 
@@ -73,7 +115,7 @@ class MainLoop:
         for run in self._runs(s, place.k):
             acquire(context, s, design.terms_across_blocks)
             for sweep in range(design.k_sweeps):
-                for block in s.blocks("k", run.size, design.blocking.k):
+                for block in self._blocks_of(s, run.size):
                     self.products.block(s, place, run, sweep, block)
             release(context, s, design.terms_across_blocks, place)
         self.spill.settle(s)
@@ -104,7 +146,7 @@ class MainLoop:
         if self.splitter is not None and promotes and not self.shares_lanes and not self.context.design.is_serial:
             self._split_ahead(s, ops, place, run, sweep, self.splitter)
             return
-        for block in s.blocks("k", run.size, self.context.design.blocking.k):
+        for block in self._blocks_of(s, run.size):
             if self.splitter is not None:
                 self.splitter.block(s, ops, place, sweep, block.size)
             if self.shares_lanes:
@@ -129,6 +171,18 @@ class MainLoop:
             self.promotion.within_block(s, ops, place, size)
         self.promotion.within_block(s, ops, place, rest or size)
 
+    def _blocks_of(self, s: StreamBuilder, k: int) -> Iterator[Span]:
+        """The blocks of K of a run, in their order."""
+        size, rest_first_of = self.context.design.blocking.k, self.context.design.kernel.rest_first_of
+        rest = k % rest_first_of if rest_first_of is not None else 0
+        if not 0 < rest < k:
+            yield from s.blocks("k", k, size)
+            return
+        for block in s.blocks("k", rest, size):
+            yield replace(block, last=False)
+        for block in s.blocks("k", k - rest, size):
+            yield replace(block, start=block.start + rest, continues=True)
+
     def _runs(self, s: StreamBuilder, k: int) -> Iterator[Span]:
         """The runs of K for terms promoted after several blocks; one run over all of K where there are none."""
         run_across_blocks = self.context.design.run_across_blocks
@@ -136,6 +190,12 @@ class MainLoop:
             yield Span(ZERO, ZERO, k, None, True)
         else:
             yield from s.blocks("run", k, run_across_blocks)
+
+
+def _follows(before: KBlock, other: KBlock) -> bool:
+    """Whether `other` is as long as `before` and begins where that ends, both in one run."""
+    is_single = len(before.runs) == len(other.runs) == 1
+    return is_single and before.size == other.size and before.runs[0][0] + before.size == other.runs[0][0]
 
 
 def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> MainLoop:
@@ -161,3 +221,11 @@ def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemA
         sums=Sums(context),
         spill=spill,
     )
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the main loop and its parts do not carry."""
+    return refusals.of_parts(PARTS, gemm)
+
+
+PARTS = loads.refuses, split.refuses, operand_feed.refuses, products.refuses, promotion.refuses

@@ -5,7 +5,7 @@ Data only, without sizes: hwsim.dataflows.tiled.kernel writes the instructions. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hwsim.gemm.layouts import StorageOrder
@@ -13,6 +13,7 @@ from hwsim.gemm.plan import Expression, Piece, Term
 from hwsim.program.quick import quick
 
 SIDES = ("A", "B")
+AddendRole = Literal["previous", "earlier", "c"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class KernelOperand:
 @quick
 @dataclass(frozen=True, slots=True)
 class TileEpilogue:
-    """The epilogue of a tile: target = cast(alpha * (value + scale * previous) + beta * C + bias).
+    """The epilogue of a tile: target = cast(alpha * (earlier + (value + scale * previous)) + beta * C + bias).
 
     value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K. placeholder_ops:
     elementwise operations per element of `words` 32-bit words in place of exact sums (timing only; value, alpha and
@@ -93,7 +94,10 @@ class TileEpilogue:
     and `previous`. format: in which they compute what follows. previous: the sum that a kernel before this one wrote
     (None: there is none); scale: a power of two; order: which of value and `previous` is the left operand of their sum.
     extra: what the value contains besides terms: arrays of sums of operands, and multiples of K. powers: the arrays of
-    exponents of A's rows and B's columns; the sum is multiplied by 2 to the sum of both (None: it is not).
+    exponents of A's rows and B's columns; the sum is multiplied by 2 to the sum of both (None: it is not). earlier: the
+    sum that kernels of other plans wrote, for tiles that add it (None: for none). fused_shared: `fused` of tiles whose
+    K several CTAs share. product_format: alpha * value is rounded to it first ("": it is not). rounding: of
+    the conversion to the target's format.
     """
 
     value: Expression | None
@@ -112,6 +116,10 @@ class TileEpilogue:
     previous: MatrixRef | None = None
     scale: float = 1.0
     order: Literal["value", "c"] = "value"
+    earlier: MatrixRef | None = None
+    fused_shared: Literal["", "alpha", "beta"] = ""
+    product_format: str = ""
+    rounding: str = "RNE"
     extra: tuple[tuple[Expression, str | float], ...] = ()
     powers: tuple[str, str] | None = None
 
@@ -120,9 +128,24 @@ class TileEpilogue:
         return accumulator != self.join_format
 
     @property
+    def of_shared_tile(self) -> TileEpilogue:
+        """The epilogue of a tile whose K several CTAs share."""
+        return replace(self, fused=self.fused_shared)
+
+    @property
+    def addend_roles(self) -> tuple[tuple[AddendRole, MatrixRef], ...]:
+        """The matrices of C's size that are added, with what they are, in this order."""
+        every: tuple[tuple[AddendRole, MatrixRef | None], ...] = (
+            ("previous", self.previous),
+            ("earlier", self.earlier),
+            ("c", self.c),
+        )
+        return tuple([(role, matrix) for role, matrix in every if matrix is not None])
+
+    @property
     def addends(self) -> tuple[MatrixRef, ...]:
         """The matrices of C's size that are added, in this order."""
-        return tuple([matrix for matrix in (self.previous, self.c) if matrix is not None])
+        return tuple([matrix for _, matrix in self.addend_roles])
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +154,7 @@ class GemmKernel:
 
     unit: the matrix instruction. promotion_intervals: of each term, elements of K (None: never). joined: the terms
     are joined by epilogue.value after every run and added to one sum. workspace: of the sums of CTAs that share the K
-    of tiles (None: none do).
+    of tiles (None: none do). rest_first_of: what K has beyond whole multiples of this length comes first (None: last).
     """
 
     name: str
@@ -143,6 +166,7 @@ class GemmKernel:
     epilogue: TileEpilogue
     joined: bool = False
     workspace: MatrixRef | None = None
+    rest_first_of: int | None = None
 
     @property
     def operands(self) -> tuple[KernelOperand, KernelOperand]:

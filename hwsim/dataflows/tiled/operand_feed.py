@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from hwsim.dataflows.tiled.buffers import Allocation, Barrier, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.gemm import refusals
 from hwsim.gemm.layouts import K_MAJOR
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 from hwsim.program.quick import quick
@@ -101,15 +104,15 @@ class FragmentFeed:
             operand = context.buffers.operands[side]
             begins = at == 0 or wanted[at - 1][0] != side
             is_last = at + 1 == len(wanted) or wanted[at + 1][0] != side
-            source, own = operand.stages[p], operand.taken[p]
+            source, fragments = operand.stages[p], operand.taken[p]
             ready = operand.ready
             assert ready is not None
             if side == 0:
                 part = source.pop(place.m, step.size, col=step.start, width=step.block)
-                target = own.push(place.m, step.size)
+                target = fragments.push(place.m, step.size)
             else:
                 part = source.pop(step.size, place.n, row=step.start, width=place.n)
-                target = own.push(step.size, place.n)
+                target = fragments.push(step.size, place.n)
             waits = [stage.full] if step.is_first and at == 0 else []
             waits += [ready.free] if begins else []
             signals = [ready.full] if is_last else []
@@ -117,7 +120,7 @@ class FragmentFeed:
                 signals.append(stage.free)
             reads = context.fragment_reads(side, place)
             s.emit(engine, "copy", target, [part], waits, signals, repeat=reads, label=SIDES[side])
-            own.pushed(s)
+            fragments.pushed(s)
             if step.is_last:
                 source.popped(s)
 
@@ -125,10 +128,10 @@ class FragmentFeed:
         return [operand.ready.full for operand in self.context.buffers.operands if operand.ready is not None]
 
     def signals(self, step: BlockStep) -> list[Sync]:
-        found = [operand.ready.free for operand in self.context.buffers.operands if operand.ready is not None]
+        signals = [operand.ready.free for operand in self.context.buffers.operands if operand.ready is not None]
         if step.is_last and self.context.design.is_serial and self.context.design.family.staged:
-            found.append(self.context.buffers.stage.free)
-        return found
+            signals.append(self.context.buffers.stage.free)
+        return signals
 
     def tiles(self, pair: tuple[int, int], step: BlockStep, k: int, depth: int, rows: range, n: int) -> list[LocalTile]:
         rings = [operand.taken[p] for operand, p in zip(self.context.buffers.operands, pair, strict=True)]
@@ -143,3 +146,31 @@ class FragmentFeed:
 
     def block_done(self, s: StreamBuilder, sweep: int) -> None:
         pass
+
+
+class FeedBuffers(NamedTuple):
+    """The buffers from which the unit reads A or B, as OperandBuffers has them."""
+
+    taken: dict[int, RingBuffer]
+    ready: Barrier | None
+
+
+def allocate(space: Allocation, side: int) -> FeedBuffers:
+    """Fragments of A (0) or B (1) where the unit reads them; none where it reads the stages."""
+    design, family = space.design, space.family
+    letter, operand = SIDES[side], space.kernel.operands[side]
+    if operand.raw is not None and not family.through_registers:
+        memory = design.places[side]
+        slots = 2 * -(-space.blocking.k // design.step_k) if any(design.promoted) else 2
+    elif design.reads_fragments:
+        memory, slots = family.registers, 2
+    else:
+        return FeedBuffers({}, None)
+    size = design.extent(side, design.step_k)
+    taken = {p: space.ring(f"{letter}{p}.op", memory, slots, size, fmt) for p, fmt in operand.formats.items()}
+    return FeedBuffers(taken, space.barrier(f"{letter}.op", slots))
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the feed does not carry: scales and metadata that the instruction reads beside A and B."""
+    return refusals.joined(refusals.scales(gemm.problem, {"vector"}), refusals.sparsity(gemm.problem))

@@ -54,7 +54,7 @@ class Partition:
     """A record's plan as kernels of the matrix instruction `unit`.
 
     orders: storage of A and B (see hwsim.dataflows.tiled.storage). is_sliced: split-K, so that kernels store partial
-    results and merge kernels apply the epilogue.
+    results and merge kernels apply the epilogue. adds_earlier: some tiles add a sum that another plan has left in C.
     """
 
     gemm: Gemm
@@ -63,6 +63,7 @@ class Partition:
     unit: str
     orders: tuple[StorageOrder, StorageOrder]
     is_sliced: bool
+    adds_earlier: bool = False
 
     @cached_property
     def plan(self) -> Plan:
@@ -86,13 +87,13 @@ class Partition:
         """For each term its promotion interval: None where the unit's chain is the term, WHOLE where terms join after
         all of a slice.
         """
-        found: list[int | None] = []
+        intervals: list[int | None] = []
         for term in self.plan.terms:
             run = self.gemm.schedule.promotion_k if term.k_group is None else term.k_group
             if run is None and self.plan.join == "group":
                 run = WHOLE
-            found.append(self.model.k if run == "instruction" else run)
-        return tuple(found)
+            intervals.append(self.model.k if run == "instruction" else run)
+        return tuple(intervals)
 
     def promotion_interval(self, longest: int) -> int:
         """The K that the unit accumulates from zero; longest: K of the longest slice."""
@@ -130,11 +131,11 @@ class Partition:
             ("a", problem.matrices * problem.m, problem.k),
             ("b", problem.matrices * problem.k, problem.n),
         )
-        found = [
+        of_sides = [
             operand_vectors(self.plan, side, GlobalArray("", rows, cols, self.plan.input_format), problem.matrices)
             for side, rows, cols in sides
         ]
-        return found[0], found[1]
+        return of_sides[0], of_sides[1]
 
     @cached_property
     def is_shared(self) -> bool:
@@ -150,19 +151,6 @@ class Partition:
     def placeholder_ops(self) -> int:
         """Operations per element in place of exact sums, for which the lanes have no instruction; 0: there are none."""
         return max(1, operations(self.plan.combine)) if self.plan.arithmetic == "exact" else 0
-
-    @property
-    def time_alone(self) -> str:
-        """Why the program computes no bits; empty where it computes them."""
-        plan, problem, end = self.plan, self.gemm.problem, self.gemm.epilogue
-        why = {
-            f"{plan.arithmetic} sums": self.placeholder_ops,
-            "beta = 0 with a C": problem.has_c and not end.beta,
-            "C beside tiles whose K CTAs share": problem.has_c and bool(self.gemm.schedule.regions),
-            "a convolution": problem.image is not None,
-            "the exponents and sums of a convolution's rows": problem.image is not None and bool(self.vectors[0]),
-        }
-        return next((reason for reason, is_so in why.items() if is_so), "")
 
     # --- operands ----------------------------------------------------------------------------------------------
 
@@ -275,6 +263,7 @@ class Partition:
             epilogue=epilogue,
             joined=self.plan.join == "group",
             workspace=MatrixRef(f"{name}.workspace", self.model.d) if self.is_shared else None,
+            rest_first_of=self.gemm.schedule.tile_k,
         )
 
     def kernels(self, parts: Sequence[KernelTerms]) -> list[GemmKernel]:
@@ -288,7 +277,7 @@ class Partition:
         if part.target != "C":
             target = MatrixRef(part.target, self._stored(part.terms, is_merged=self.is_sliced))
         # A kernel does its own part of the sum alone.
-        own = max(1, operations(part.value)) if self.placeholder_ops else 0
+        placeholders = max(1, operations(part.value)) if self.placeholder_ops else 0
         value = TermValue(0) if self.placeholder_ops else part.value
         c, beta, alpha, bias, row = None, 0.0, 1.0, False, ""
         previous, scale = None, 1.0
@@ -299,12 +288,13 @@ class Partition:
         if part.final:
             alpha, bias = end.alpha, problem.bias is not None
             row = BIAS if bias else ""
-            if problem.has_c:
+            if problem.has_c and end.beta:
                 if c is not None and end.beta != 1:
                     bias = True  # one more operation in place of the second addend
                 elif c is None:
                     assert end.beta is not None
                     c, beta = MatrixRef("C.in", self.output.format), end.beta
+        is_fusible = c is not None and not placeholders
         return TileEpilogue(
             value,
             target,
@@ -313,14 +303,18 @@ class Partition:
             c=c,
             bias=bias,
             bias_row=row,
-            fused=self._fused(alpha, beta) if c is not None and not own else "",
-            placeholder_ops=own,
+            fused=self._fused(alpha, beta, is_merged=self.is_sliced) if is_fusible else "",
+            fused_shared=self._fused(alpha, beta, is_merged=True) if is_fusible else "",
+            product_format=self.product_format if part.final else "",
+            rounding=end.output_rounding if part.final else "RNE",
+            placeholder_ops=placeholders,
             words=self.words,
             join_format=self.sums,
             format=self.end if part.final else self.sums,
             previous=previous,
             scale=scale,
             order=part.order,
+            earlier=self.output if part.final and self.adds_earlier else None,
             extra=self._extra(value),
             powers=self._powers if part.final else None,
         )
@@ -332,13 +326,13 @@ class Partition:
 
     def _extra(self, value: Expression) -> tuple[tuple[Expression, str | float], ...]:
         """The arrays and numbers in a sum besides its terms."""
-        found: list[tuple[Expression, str | float]] = []
+        extra: list[tuple[Expression, str | float]] = []
         for part in parts_of(value):
             if isinstance(part, OperandSum):
-                found.append((part, self.vectors[part.side == "b"]["sum"].name))
+                extra.append((part, self.vectors[part.side == "b"]["sum"].name))
             elif isinstance(part, Depth):
-                found.append((part, float(part.factor * self.gemm.problem.k)))
-        return tuple(found)
+                extra.append((part, float(part.factor * self.gemm.problem.k)))
+        return tuple(extra)
 
     @property
     def _powers(self) -> tuple[str, str] | None:
@@ -349,15 +343,28 @@ class Partition:
 
     @property
     def sum_between(self) -> MatrixRef:
-        """The matrix by which a kernel hands its sum to the next one: that of C, where it has the sums' format."""
+        """The matrix by which a kernel hands its sum to the next one: C, where it has the sums' format and is free."""
         is_like = self.output.format == self.sums or bool(self.placeholder_ops)
-        return self.output if is_like else MatrixRef("C.sum", self.sums)
+        return self.output if is_like and not self.adds_earlier else MatrixRef("C.sum", self.sums)
 
-    def _fused(self, alpha: float, beta: float) -> Literal["", "alpha", "beta"]:
-        """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says)."""
-        if self.is_sliced:
-            return "beta" if beta != 1 else ""
-        return "alpha" if alpha != 1 else ""
+    @property
+    def product_format(self) -> str:
+        """The format to which alpha times the sum is rounded, where that is narrower than the sums."""
+        wanted = self.gemm.epilogue.product_format
+        return wanted if wanted is not None and format_of(wanted).bits < format_of(self.sums).bits else ""
+
+    def _fused(self, alpha: float, beta: float, *, is_merged: bool) -> Literal["", "alpha", "beta"]:
+        """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says).
+
+        is_merged: the sum is one of several parts of K.
+        """
+        end = self.gemm.epilogue
+        if end.product_format is not None:
+            return ""
+        contraction = end.contraction or ("beta" if is_merged else "alpha")
+        if contraction == "alpha":
+            return "alpha" if alpha != 1 else ""
+        return "beta" if contraction == "beta" and beta != 1 else ""
 
     def _partial(self, part: KernelTerms, name: str) -> TileEpilogue:
         """The matrix of partial results of slices, for a merge kernel."""

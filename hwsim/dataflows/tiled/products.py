@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.operand_feed import BlockStep, OperandFeed
 from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 
@@ -46,10 +50,10 @@ class Products:
             begins = sweep == 0 and step.is_first
             # Of chains over all of K, and of those over a run.
             zero = (zero_at((run, block)), zero_at((block,))) if begins else (None, None)
-            made = [*self._promoted_in_block(place, sweep, step), *self._across_blocks(place, sweep, step, zero)]
-            made[0].waits.extend(self.feed.waits(step) + self.spill.waits(step))
-            made[-1].signals.extend(self.feed.signals(step) + self.spill.signals(step))
-            for product in made:
+            products = [*self._promoted_in_block(place, sweep, step), *self._across_blocks(place, sweep, step, zero)]
+            products[0].waits.extend(self.feed.waits(step) + self.spill.waits(step))
+            products[-1].signals.extend(self.feed.signals(step) + self.spill.signals(step))
+            for product in products:
                 self._emit(s, product)
             self.feed.step_done(s, sweep)
         self.feed.block_done(s, sweep)
@@ -77,35 +81,35 @@ class Products:
         shorts = [] if sweep else [t for t, short in enumerate(design.promotes_in_block) if short]
         if design.sequential_joins and shorts:
             shorts = [turn.term for turn in design.sequential_joins]
-        made: list[_Product] = []
+        products: list[_Product] = []
         for group in [shorts] if kernel.joined and shorts else [[t] for t in shorts]:
             run = kernel.promotion_intervals[group[0]]
             assert run is not None
             for at, length in chunks(step.size, run):
                 for row, rows in chunks(place.m, design.part_rows):
                     for t in group:
-                        made += self._run(t, place, step, (at, length), range(row, row + rows))
-        return made
+                        products += self._run(t, place, step, (at, length), range(row, row + rows))
+        return products
 
     def _run(self, t: int, place: WorkTile, step: BlockStep, span: tuple[int, int], rows: range) -> list[_Product]:
         """Products of one run of one term; span: its first element of K within the step, and its length."""
         ring = self._accumulator(t)
-        made: list[_Product] = []
+        products: list[_Product] = []
         for index, stage in enumerate(self.context.design.kernel.terms[t].stages):
             for which, (pair, k, depth) in enumerate(self._units(stage.products, span[1])):
                 scale = stage.scale_exponent if index and not which else 0
                 operands = self.feed.tiles(pair, step, span[0] + k, depth, rows, place.n)
-                made.append(_Product(ring.push(len(rows), place.n), operands, None if made else (), scale))
-        made[0].waits.append(ring.free)
-        made[-1].signals.append(ring.full)
-        made[-1].pushed = ring
-        return made
+                products.append(_Product(ring.push(len(rows), place.n), operands, None if products else (), scale))
+        products[0].waits.append(ring.free)
+        products[-1].signals.append(ring.full)
+        products[-1].pushed = ring
+        return products
 
     def _across_blocks(
         self, place: WorkTile, sweep: int, step: BlockStep, zero: tuple[ZeroAt, ZeroAt]
     ) -> list[_Product]:
         """Products of the other terms, whose accumulators continue through blocks of K."""
-        design, made = self.context.design, []
+        design, products = self.context.design, []
         for t, term in enumerate(design.kernel.terms):
             if design.promotes_in_block[t]:
                 continue
@@ -113,8 +117,8 @@ class Products:
                 for which, (pair, k, depth) in enumerate(self._units(stage.products, step.size)):
                     operands = self.feed.tiles(pair, step, k, depth, range(place.m), place.n)
                     target = self._accumulator(t).push(place.m, place.n)
-                    made.append(_Product(target, operands, None if which else zero[design.promoted[t]], 0))
-        return made
+                    products.append(_Product(target, operands, None if which else zero[design.promoted[t]], 0))
+        return products
 
     def _accumulator(self, t: int) -> RingBuffer:
         """The ring buffer of the accumulator of term t."""
@@ -134,8 +138,45 @@ def zero_at(levels: tuple[Span, ...]) -> ZeroAt:
     """The loops at whose first iteration a product starts its chain from zero (None: never); see ir.Instr."""
     loops = []
     for span in levels:
+        if span.continues:
+            return None
         if span.loop is not None:
             loops.append(span.loop)
         elif span.index.constant:
             return None
     return tuple(loops)
+
+
+def check(design: KernelDesign) -> None:
+    """Raise InputError or UnsupportedError where the instruction does not fit the blocking or the terms."""
+    unit, blocking = design.unit, design.blocking
+    if unit.core_count != blocking.cores:
+        raise InputError(
+            f"cta_group = {blocking.cores}: {design.device.name} has no such instruction like {design.unit_name}"
+        )
+    if blocking.k % unit.k and not all(design.promotes_in_block):
+        raise InputError(f"tile k = {blocking.k}; allowed: multiples of {unit.k}, as {design.unit_name} takes")
+    scaled = any(stage.scale_exponent for term in design.kernel.terms for stage in term.stages)
+    if scaled and unit.scale_input_d is None:
+        raise UnsupportedError(
+            f"device {design.device.name}: {design.unit_name} does not scale its accumulator (scale-input-d)"
+        )
+
+
+def check_streams(design: KernelDesign, longest_k: int) -> None:
+    """Raise UnsupportedError for an accumulator that is scaled between blocks of K."""
+    for term, short in zip(design.kernel.terms, design.promotes_in_block, strict=True):
+        if not short and any(stage.scale_exponent for stage in term.stages):
+            raise UnsupportedError("an accumulator is scaled between stages within one block of K only")
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the products do not carry: a sum that starts at C or is written out, scales and sparsity inside
+    the instruction.
+    """
+    schedule = gemm.schedule
+    return refusals.joined(
+        refusals.named({"start='c'": schedule.start == "c", "sum": schedule.sum is not None}),
+        refusals.scales(gemm.problem, {"vector"}),
+        refusals.sparsity(gemm.problem),
+    )

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows import records
 from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
-from hwsim.dataflows.reductions import Reduction
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
-from hwsim.dataflows.tiled.buffers import kernel_buffers
+from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import BIAS, KernelTerms, Partition, piece_name
+from hwsim.dataflows.tiled.parts import designed, kernel_buffers
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.dataflows.tiled.storage import recorded_orders
@@ -29,12 +30,14 @@ from hwsim.dataflows.tiled.stream_k import StreamKScheduler, stream_k
 from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid, slices_of, tile_grids
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.plan import TermValue
 from hwsim.libraries.model import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim.program.rename import renamed
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
     from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile
     from hwsim.gemm.plan import Side
@@ -43,22 +46,31 @@ if TYPE_CHECKING:
 
 
 SPILLED = SPILLED_ROWS.name  # the setting of a mapping that spills
-Scheduler = StaticTileScheduler | StreamKScheduler
+Scheduler = StaticTileScheduler | StreamKScheduler | AreaScheduler
 STRIPS = 8  # of columns, at most: each is a loop of its own
 
 
 class ProgramWriter:
-    """Writes the program of one record."""
+    """Writes the program of one record. areas: the parts of C and K that it computes; none: all."""
 
-    def __init__(self, family: Family, gemm: Gemm, device: Device) -> None:
-        self.family, self.gemm, self.device = family, gemm, device
+    def __init__(self, family: Family, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> None:
+        self.family, self.gemm, self.device, self.areas = family, gemm, device, tuple(areas)
         self.mapping = mapping_of(gemm, family.name)
         self.m, self.n, self.k = gemm.problem.sizes
         self.matrices = gemm.problem.matrices
         self.lengths = gemm.schedule.slice_lengths(self.k)
         unit = self.mapping.kernels[0].instruction
         orders = recorded_orders(gemm)
-        self.partition = Partition(gemm, device, family, unit, orders, len(self.lengths) > 1)
+        adds_earlier = any(area.adds for area in areas)
+        self.partition = Partition(
+            gemm=gemm,
+            device=device,
+            family=family,
+            unit=unit,
+            orders=orders,
+            is_sliced=len(self.lengths) > 1,
+            adds_earlier=adds_earlier,
+        )
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
         self.schedulers: dict[tuple[Tile, int, tuple[int, int]], Scheduler] = {}
@@ -68,12 +80,7 @@ class ProgramWriter:
         """The complete program."""
         partition = self.partition
         self._declare(partition.output)
-        inputs = [self._operand(side) for side in range(2)]
-        if self.gemm.problem.has_c:
-            inputs.append(self._declare(MatrixRef("C.in", partition.output.format)).name)
-        if self.gemm.problem.bias is not None:
-            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, partition.end)
-            inputs.append(BIAS)
+        inputs = [self._operand(side) for side in range(2)] + self._addend_inputs()
         terms = [kernel.terms for kernel in self.mapping.kernels]
         parts = partition.of(terms)
         if [part.terms for part in parts] != terms:
@@ -85,8 +92,28 @@ class ProgramWriter:
         if parts[0].target != "C":
             self._combine()
         arrays, kernels = tuple(self.arrays.values()), tuple(self.kernels)
-        why = partition.time_alone
-        return Program(arrays, kernels, tuple(inputs), "C", computes=not why, time_alone=why)
+        return Program(arrays, kernels, tuple(inputs), "C")
+
+    def epilogue(self) -> Program:
+        """The program that applies the record's epilogue to a sum that is there, its first input."""
+        partition = self.partition
+        total = self._declare(MatrixRef("sum", partition.sums))
+        inputs = [total.name, *self._addend_inputs()]
+        epilogue = partition.epilogue(KernelTerms(partition.everything, TermValue(0)))
+        addends = [self._declare(matrix) for matrix in epilogue.addends]
+        target = self._declare(epilogue.target)
+        self._pass(reduction_pass("epilogue", [total], addends, target, epilogue, 1, vectors=self.arrays))
+        return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(inputs), "C")
+
+    def _addend_inputs(self) -> list[str]:
+        """Declare C and the bias, where the record reads them; returns their names."""
+        inputs = []
+        if self.gemm.problem.has_c:
+            inputs.append(self._declare(MatrixRef("C.in", self.partition.output.format)).name)
+        if self.gemm.problem.bias is not None:
+            self.arrays[BIAS] = GlobalArray(BIAS, 1, self.n, self.partition.end)
+            inputs.append(BIAS)
+        return inputs
 
     def _local(self, parts: Sequence[KernelTerms]) -> None:
         """Declare the local memory of kernels that spill."""
@@ -118,18 +145,22 @@ class ProgramWriter:
         if not self.partition.is_made(side):
             return self._in_memory(GlobalArray(name, rows, cols, plan.input_format, order), image).name
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
-        used = self.partition.used(side, self.partition.everything)
+        given, vectors = source, self.partition.vectors[side]
+        if image is not None and vectors:  # numbers of a row are of a window: the pieces are made of all windows
+            given = self._in_memory(source, image)
+            source, image = self.arrays[source.name], None
+            rows, cols = source.rows, source.cols
         self.arrays[source.name] = source
+        used = self.partition.used(side, self.partition.everything)
         made = {
             p: self._in_memory(GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order), image)
             for p in used
         }
         letter: Side = "a" if side == 0 else "b"
-        vectors = self.partition.vectors[side] if image is None else None
-        self.arrays.update({array.name: array for array in (vectors or {}).values()})
+        self.arrays.update({array.name: array for array in vectors.values()})
         for work in operand_passes(plan, letter, source, made, vectors, self.matrices):
             self._pass(work)
-        return source.name
+        return given.name
 
     def _in_memory(self, array: GlobalArray, image: Image | None) -> GlobalArray:
         """Declare an operand as it lies in memory; returns it. Of a convolution that is the image, and its name is that
@@ -140,19 +171,24 @@ class ProgramWriter:
             return array
         stored = replace(array, name=f"{array.name}.image")
         seen = replace(
-            array, rows=self.matrices * self.m, cols=self.k, of=stored.name, reads=self.matrices * image.read
+            array,
+            rows=self.matrices * self.m,
+            cols=self.k,
+            of=stored.name,
+            reads=self.matrices * image.read,
+            windows=image.windows,
         )
         self.arrays.update({stored.name: stored, seen.name: seen})
         return stored
 
-    def _pass(self, work: Pass | Reduction) -> None:
+    def _pass(self, work: Pass | LineReduction) -> None:
         self.kernels.append(lower_pass(work, self.device))
 
     # --- kernels -----------------------------------------------------------------------------------------------
 
     def _gemm(self, part: KernelTerms, kernel: GemmKernel, mapping: KernelMapping) -> None:
         """One GEMM kernel, and the merge of its slices."""
-        design = KernelDesign(self.device, self.family, kernel, blocking_of(mapping))
+        design = designed(self.device, self.family, kernel, blocking_of(mapping))
         scheduler = self.scheduler(mapping)
         self._declare(kernel.epilogue.target, len(self.lengths) if kernel.epilogue.partial else 1)
         for matrix in kernel.epilogue.partial:
@@ -168,22 +204,22 @@ class ProgramWriter:
 
     def _lowered(self, design: KernelDesign, scheduler: Scheduler, mapping: KernelMapping) -> Kernel:
         """The GEMM kernel; a renamed copy if one that differs only in its pieces has been written (see `alike`)."""
-        own = replace(mapping, name="", terms=())
+        nameless = replace(mapping, name="", terms=())
         for known, like, kernel in self.written:
-            if known == own and numbers_between(like, design.kernel) is not None:
+            if known == nameless and numbers_between(like, design.kernel) is not None:
                 buffers = buffers_between(kernel, kernel_buffers(design))
                 if buffers is not None:
                     return renamed(kernel, design.kernel.name, arrays_between(like, design.kernel), buffers)
-        made = gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices)
-        self.written.append((own, design.kernel, made))
-        return made
+        kernel_written = gemm_kernel(design, scheduler, self.gemm.problem.sizes, self.matrices)
+        self.written.append((nameless, design.kernel, kernel_written))
+        return kernel_written
 
     def scheduler(self, mapping: KernelMapping) -> Scheduler:
         """The tile scheduler of a kernel; kernels with equal tiles share one."""
         key = mapping.tile, mapping.swizzle, mapping.cluster
         known = self.schedulers.get(key)
         if known is None:
-            known = self.schedulers[key] = tile_scheduler(self.gemm, self.device, mapping)
+            known = self.schedulers[key] = tile_scheduler(self.gemm, self.device, mapping, self.areas)
         return known
 
     @cached_property
@@ -235,8 +271,8 @@ class ProgramWriter:
         )
 
 
-def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Scheduler:
-    """The tile scheduler of a kernel; mapping.swizzle 0: a band width that suits L2.
+def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[PlanArea] = ()) -> Scheduler:
+    """The tile scheduler of a kernel, over `areas` where there are any; mapping.swizzle 0: a band width that suits L2.
 
     Where L2 does not hold B, the columns are in strips (`tile_grids`), as bands of all rows are on the chip. Raises
     UnsupportedError for regions of the schedule that no program carries.
@@ -251,6 +287,11 @@ def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping) -> Schedu
     def grids(rows: int, cols: int) -> list[TileGrid]:
         return tile_grids(rows, cols, slices, matrices, tile, mapping.swizzle, device.cores, cluster, strips)
 
+    def grids_of_area(rows: int, cols: int, depth: int) -> list[TileGrid]:
+        return tile_grids(rows, cols, slices_of([depth]), 1, tile, mapping.swizzle, device.cores, cluster, strips)
+
+    if areas:
+        return area_tiles(areas, grids_of_area, device.cores)
     if gemm.schedule.regions:
         return stream_k(gemm.schedule, (m, n, k), tile, grids, device.cores)
     return StaticTileScheduler(tuple(grids(m, n)), device.cores, matrices)
@@ -271,12 +312,14 @@ def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
 
 def is_staged(mapping: KernelMapping) -> bool:
     """Whether a kernel's operands wait in shared memory."""
-    return not any(one.name == STAGING.name and one.value == "none" for one in mapping.settings)
+    return not any(setting.name == STAGING.name and setting.value == "none" for setting in mapping.settings)
 
 
 def spilled_rows(mapping: KernelMapping) -> int:
     """Rows of each accumulator that lie in local memory between blocks of K."""
-    return next((one.value for one in mapping.settings if one.name == SPILLED and isinstance(one.value, int)), 0)
+    return next(
+        (setting.value for setting in mapping.settings if setting.name == SPILLED and isinstance(setting.value, int)), 0
+    )
 
 
 def blocking_of(mapping: KernelMapping) -> Blocking:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from hwsim.dataflows.elementwise import VectorOps, evaluate
+from hwsim.dataflows.elementwise import VectorOps, depth, evaluate
 from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, TmemAccumulators
+from hwsim.dataflows.tiled.buffers import Allocation, Barrier, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile
 
@@ -200,3 +205,76 @@ def promotion_of(context: KernelContext, accumulators: RegisterAccumulators | Tm
     if context.design.kernel.joined:
         return JoinedSum(context, accumulators, sums)
     return SeparateSums(context, accumulators, sums)
+
+
+class PromotionBuffers(NamedTuple):
+    """The buffers of promotion, as KernelBuffers has them."""
+
+    sums: dict[int, RingBuffer]
+    joins: tuple[RingBuffer, ...]
+    join_barrier: Barrier | None
+    converted: RingBuffer | None
+
+
+def allocate(space: Allocation) -> PromotionBuffers:
+    """In registers: sums of whole tiles, by term (one for joined terms); scratch for joined and converted values."""
+    design, kernel = space.design, space.kernel
+    summed = [0] if kernel.joined else [t for t, promoted in enumerate(design.promoted) if promoted]
+    size = space.blocking.m * space.blocking.n
+    registers = space.family.registers
+    sums = {t: space.ring(f"sum{t}", registers, 1, size, design.sum_format) for t in summed}
+    joins = _allocate_joins(space)
+    straight = bool(design.sequential_joins) and not design.in_registers and not design.sequential_joins[0].own
+    barrier = space.barrier("join0", 1) if straight else None
+    converted: RingBuffer | None = None
+    if design.converts and any(design.promoted) and not kernel.joined:
+        size = design.chunk_rows * space.blocking.n
+        converted = space.ring("converted", registers, 1, size, design.sum_format)
+    return PromotionBuffers(sums, joins, barrier, converted)
+
+
+def _allocate_joins(space: Allocation) -> tuple[RingBuffer, ...]:
+    design, value, form = space.design, space.kernel.epilogue.value, space.kernel.epilogue.join_format
+    registers, n = space.family.registers, space.blocking.n
+    if design.sequential_joins:
+        return (space.ring("join0", registers, 1, space.blocking.m * n, form),)
+    if not space.kernel.joined or value is None:
+        return ()
+    chunk = design.chunk_rows * n
+    return tuple(space.ring(f"join{i}", registers, 1, chunk, form) for i in range(depth(value, design.converts) + 1))
+
+
+def check(design: KernelDesign) -> None:
+    """Raise InputError or UnsupportedError for promotion intervals that do not fit together or into blocks of K."""
+    intervals, family, block = design.kernel.promotion_intervals, design.family.name, design.blocking.k
+    pairs = list(zip(intervals, design.promotes_in_block, strict=True))
+    longs = {run for run, short in pairs if run is not None and not short}
+    if len(longs) > 1:
+        raise UnsupportedError(f"the {family} dataflow adds terms up after one length of K, not {sorted(longs)}")
+    for run, short in pairs:
+        if short and run is not None and block % run:
+            raise InputError(f"tile k = {block} is not a multiple of k_group = {run}; allowed: its multiples")
+    if design.kernel.joined and (any(run != intervals[0] for run in intervals) or design.k_sweeps > 1):
+        raise UnsupportedError(f"the {family} dataflow joins terms that all have one run of K and one stage")
+
+
+def check_streams(design: KernelDesign, longest_k: int) -> None:
+    """Raise UnsupportedError where the lanes multiply, and would form too many sums before they add them."""
+    kernel, block = design.kernel, min(design.blocking.k, longest_k)
+    for run, short in zip(kernel.promotion_intervals, design.promotes_in_block, strict=True):
+        # The vector engine forms the products of a block of K before it adds them to the sums.
+        if design.on_vector and short and isinstance(run, int) and -(-block // run) > SHORT_SUMS:
+            raise UnsupportedError(
+                f"{kernel.unit} shares its lanes with the sums: runs of {run} of K are too short for blocks of "
+                f"{block} (at most {SHORT_SUMS} runs a block)"
+            )
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the promotion does not carry: runs behind a rest of K, scales of the sums of runs."""
+    plan, is_first = gemm.single, gemm.schedule.remainder == "first"
+    is_promoted = bool(refusals.runs(gemm)) or plan.k_group is not None or plan.join == "group"
+    return refusals.joined(
+        refusals.named({"remainder='first' with promotion": is_first and is_promoted}),
+        refusals.scales(gemm.problem, {"block"}),
+    )

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from hwsim.dataflows.elementwise import VectorOps
 from hwsim.dataflows.tiled.accumulators import accumulator_rows, is_complete, row_chunks
-from hwsim.dataflows.tiled.buffers import SharedSums
+from hwsim.dataflows.tiled.buffers import Allocation, SharedSums
 from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
 from hwsim.dataflows.tiles import Stored, WorkTile
+from hwsim.errors import UnsupportedError
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import ZERO, GlobalTile
+from hwsim.program.ir import LANE_FORMATS, ZERO, GlobalTile, one_of
 
 TERM = 0  # of the only one, as is checked before (hwsim.dataflows.tiled.dataflow)
 
@@ -61,8 +63,8 @@ class SharedEpilogue:
                 if number == 0 and rows.is_first:
                     ops.wait(self.sums.own)
                 ops.wait(ring.full)
-                own = accumulator_rows(context, TERM, place, rows)
-                ops.op("add", own, own, ring.pop(rows.count, place.n), label="C")
+                accumulated = accumulator_rows(context, TERM, place, rows)
+                ops.op("add", accumulated, accumulated, ring.pop(rows.count, place.n), label="C")
                 is_end = number + 1 == others and rows.is_last
                 ops.signal(ring.free, *([self.sums.whole] if is_copied and is_end else []))
                 ring.popped(s)
@@ -84,3 +86,29 @@ class SharedEpilogue:
         matrix = self.context.design.kernel.workspace
         assert matrix is not None
         return GlobalTile(matrix.name, at.row + start, ZERO, rows, place.n)
+
+
+def allocate(space: Allocation) -> SharedSums | None:
+    """In registers: some rows of another CTA's sum; None where no CTAs share tiles."""
+    workspace = space.kernel.workspace
+    if workspace is None:
+        return None
+    size = space.design.chunk_rows * space.blocking.n
+    part = space.ring("part", space.family.registers, 2, size, workspace.format, synced=True)
+    return SharedSums(part, one_of("own.full"), one_of("whole.full"))
+
+
+def check(design: KernelDesign) -> None:
+    """Raise UnsupportedError where the lanes cannot add sums of others to the accumulator."""
+    workspace = design.kernel.workspace
+    if workspace is None:
+        return
+    if not design.in_registers:
+        raise UnsupportedError(
+            f"tiles whose K CTAs share: the accumulators of {design.unit_name} are in {design.c_memory}"
+        )
+    if workspace.format not in LANE_FORMATS["add"]:
+        raise UnsupportedError(
+            f"tiles whose K CTAs share: programs add sums in {', '.join(LANE_FORMATS['add'])}, "
+            f"and {design.unit_name} gives {workspace.format}"
+        )

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hwsim.dataflows.tiled.buffers import Allocation, SpillBarriers
 from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.operand_feed import BlockStep
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import UnsupportedError
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import CORE, ZERO, GlobalTile, LocalTile, Sync, variable
 
@@ -53,10 +56,10 @@ class Spill:
             return
         engine = self.context.engine(self.context.registers, "GM")
         parts = self._parts(place)
-        for at, (own, local) in enumerate(parts):
+        for at, (rows, local) in enumerate(parts):
             waits = [spill.registers.full, spill.memory.free] if at == 0 else []
             signals = [spill.memory.full] if at + 1 == len(parts) else []
-            s.emit(engine, "copy", local, [own], waits, signals, label="spill")
+            s.emit(engine, "copy", local, [rows], waits, signals, label="spill")
 
     def reload(self, s: StreamBuilder, place: WorkTile) -> None:
         """Emit the loads that bring the rows back."""
@@ -65,17 +68,36 @@ class Spill:
             return
         engine = self.context.engine("GM", self.context.registers)
         parts = self._parts(place)
-        for at, (own, local) in enumerate(parts):
+        for at, (rows, local) in enumerate(parts):
             waits = [spill.memory.full] if at == 0 else []
             signals = [spill.memory.free, spill.registers.free] if at + 1 == len(parts) else []
-            s.emit(engine, "copy", own, [local], waits, signals, label="spill")
+            s.emit(engine, "copy", rows, [local], waits, signals, label="spill")
 
     def _parts(self, place: WorkTile) -> list[tuple[LocalTile, GlobalTile]]:
         """For each accumulator its spilled rows, the tile's last ones, and their place in local memory."""
         accumulators, most = self.context.buffers.accumulators, self.context.design.blocking.spilled
         first, rows = variable(CORE) * (len(accumulators) * most), min(most, place.m)
-        found = []
-        for t, one in enumerate(accumulators):
-            own = one.ring.whole(place.m, place.n).part(place.m - rows, rows)
-            found.append((own, GlobalTile(LOCAL, first + t * most, ZERO, rows, place.n)))
-        return found
+        parts = []
+        for t, accumulator in enumerate(accumulators):
+            spilled = accumulator.ring.whole(place.m, place.n).part(place.m - rows, rows)
+            parts.append((spilled, GlobalTile(LOCAL, first + t * most, ZERO, rows, place.n)))
+        return parts
+
+
+def allocate(space: Allocation) -> SpillBarriers | None:
+    """Barriers alone: the rows are the accumulators' own, in registers and in local memory (see `LOCAL`)."""
+    if not space.blocking.spilled:
+        return None
+    return SpillBarriers(space.barrier("spill", 1), space.barrier("local", 1))
+
+
+def check(design: KernelDesign) -> None:
+    """Raise UnsupportedError where accumulators that spill are not what lives in registers for all of K."""
+    if not design.blocking.spilled:
+        return
+    if not design.in_registers:
+        raise UnsupportedError(f"spill: the accumulators of {design.unit_name} are in {design.c_memory}")
+    if design.kernel.rest_first_of is not None:
+        raise UnsupportedError("spill: the rest of K first; kernels that spill take K in order")
+    if any(design.promoted):
+        raise UnsupportedError("spill: terms that are added outside the unit; sums in the unit alone are spilled")

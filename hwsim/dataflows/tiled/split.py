@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from hwsim.dataflows.elementwise import VectorOps, split_ops
-from hwsim.dataflows.tiled.buffers import RingBuffer
+from hwsim.dataflows.elementwise import VectorOps, residual_format, split_ops
+from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.loads import StageMove, fill_stage
 from hwsim.dataflows.tiled.model import SIDES
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import UnsupportedError
+from hwsim.gemm import refusals
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 
 
@@ -111,12 +115,12 @@ class SplitStages:
         engine, ready = context.engine(context.registers, context.design.places[side]), operand.ready
         assert ready is not None
         for at, p in enumerate(used):
-            made, taken = operand.made[p], operand.taken[p]
-            waits = [made.full, *([ready.free] if at == 0 else [])]
-            signals = [made.free, *([ready.full] if at + 1 == len(used) else [])]
-            target, source = taken.push(rows, cols), made.pop(rows, cols)
+            pieces_made, taken = operand.made[p], operand.taken[p]
+            waits = [pieces_made.full, *([ready.free] if at == 0 else [])]
+            signals = [pieces_made.free, *([ready.full] if at + 1 == len(used) else [])]
+            target, source = taken.push(rows, cols), pieces_made.pop(rows, cols)
             s.emit(engine, "copy", target, [source], waits, signals, label=SIDES[side])
-            made.popped(s)
+            pieces_made.popped(s)
             taken.pushed(s)
 
 
@@ -134,3 +138,57 @@ def make_pieces(
     pushed = {p: ring.push(rows, cols) for p, ring in targets.items()}
     scratch = [ring.whole(rows, cols) for ring in context.buffers.split_scratch]
     split_ops(ops, raw.pop(rows, cols), context.design.kernel.operands[side].rules, pushed, scratch, repeat)
+
+
+class SplitBuffers(NamedTuple):
+    """The buffers of A or B that the split reads and fills, as OperandBuffers has them."""
+
+    raw: RingBuffer | None
+    made: dict[int, RingBuffer]
+
+
+def allocate(space: Allocation, side: int) -> SplitBuffers:
+    """In registers: A (0) or B (1) unsplit, and its new pieces where the unit does not read them there."""
+    design, family, blocking = space.design, space.family, space.blocking
+    letter, operand = SIDES[side], space.kernel.operands[side]
+    if operand.raw is None:
+        return SplitBuffers(None, {})
+    raw, size = None, design.extent(side, blocking.k)
+    if not family.through_registers:
+        size = design.extent(side, design.step_k)
+        raw = space.ring(f"{letter}raw.rf", family.registers, 2, size, operand.raw.format, synced=True)
+    stays = not family.through_registers and design.places[side] == family.registers
+    made = {} if stays else operand.formats
+    return SplitBuffers(
+        raw, {p: space.ring(f"{letter}{p}.new", family.registers, 1, size, fmt, synced=True) for p, fmt in made.items()}
+    )
+
+
+def allocate_scratch(space: Allocation) -> tuple[RingBuffer, ...]:
+    """Scratch tiles in registers as split_ops needs them; fragments shared by warps are split by each of them."""
+    design, kernel = space.design, space.kernel
+    if not kernel.splits_operands:
+        return ()
+    whole = space.family.through_registers and space.family.staged
+    k = space.blocking.k if whole else design.step_k
+    size = max(design.extent(side, k) for side in range(2))
+    dropped = any(
+        [piece.number for piece in operand.pieces] != list(range(len(operand.pieces))) for operand in kernel.operands
+    )
+    count = 4 if design.repeats_fragments else 3 if dropped or design.k_sweeps > 1 else 2
+    source = next(operand.raw.format for operand in kernel.operands if operand.raw is not None)
+    form = residual_format(source)
+    return tuple(space.ring(f"split{i}", space.family.registers, 1, size, form) for i in range(count))
+
+
+def check_streams(design: KernelDesign, longest_k: int) -> None:
+    """Raise UnsupportedError where the lanes that split also multiply."""
+    if design.on_vector and design.kernel.splits_operands:
+        raise UnsupportedError(f"{design.kernel.unit} shares its lanes with a split in the kernel; split in a pass")
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the splits do not carry: another rounding than that of the plan's pieces."""
+    rounding, plan = gemm.schedule.operand_rounding, gemm.single
+    roundings = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
+    return refusals.named({"operand_rounding": rounding is not None and roundings != {rounding}})

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
 from hwsim.formats import format_of
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import OperandSum, TermValue
 
 if TYPE_CHECKING:
     from hwsim.dataflows.elementwise import VectorOps
     from hwsim.dataflows.tiled.model import TileEpilogue
     from hwsim.gemm.plan import Expression
+    from hwsim.gemm.record import Gemm
     from hwsim.program.ir import GlobalArray, LocalTile
     from hwsim.program.roles import Opcode
 
@@ -142,16 +144,16 @@ def reduction_pass(
             ops.op("add", exponents, *(tiles[array] for array in epilogue.powers))
             ops.op("ldexp", value, value, exponents, scalar=1.0)
         if is_apart:
-            ends = scratch[needed + bool(epilogue.powers) :]
-            ops.op("cast", ends[0], value)
-            value, spare = ends[:2]
+            outer = scratch[needed + bool(epilogue.powers) :]
+            ops.op("cast", outer[0], value)
+            value, spare = outer[:2]
         if epilogue.alpha != 1 and epilogue.fused != "alpha":
             ops.op("scale", value, value, scalar=epilogue.alpha)
         if epilogue.c is not None:
             add_c(ops, epilogue, value, value, addend[-1], spare)
         if epilogue.bias:
             ops.op("add_row", value, value, ins[-1])
-        ops.op(conversion(value.format, outs[0].format), outs[0], value)
+        ops.op(conversion(value.format, outs[0].format), outs[0], value, rounding=epilogue.rounding)
 
     temporaries = (
         *(form,) * (count + 2 + needed),
@@ -170,4 +172,16 @@ def reduction_pass(
         of_rows=tuple([vectors[array] for array in of_rows]),
         of_columns=tuple([vectors[array] for array in of_columns]),
         matrices=matrices if of_columns else 1,
+    )
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the reduction does not carry: orders and formats other than its own, sums rounded into C."""
+    schedule, count = gemm.schedule, len(gemm.schedule.slice_lengths(gemm.problem.k))
+    if count == 1:
+        return ""
+    return refusals.joined(
+        refusals.named({"merge_order": schedule.merge_order not in ("ascending", tuple(range(count)))}),
+        refusals.of_schedule(schedule, ("partial_format", "merge_format")),
+        refusals.named({"merge_into='output'": schedule.merge_into == "output"}),
     )

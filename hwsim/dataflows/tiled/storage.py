@@ -70,6 +70,6 @@ def storage_for(partition: Partition, options: Mapping[str, Any]) -> OperandStor
 def recorded_orders(gemm: Gemm) -> tuple[StorageOrder, StorageOrder]:
     """The storage orders of A and B in a mapped record."""
     assert gemm.mapping is not None
-    given = {one.name: one.value for one in gemm.mapping.kernels[0].settings}
-    a, b = (given.get(name, getattr(gemm.problem, name)) for name in LAYOUT_OPTIONS)
+    settings = {setting.name: setting.value for setting in gemm.mapping.kernels[0].settings}
+    a, b = (settings.get(name, getattr(gemm.problem, name)) for name in LAYOUT_OPTIONS)
     return ("columns" if a == "columns" else "rows"), ("columns" if b == "columns" else "rows")

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hwsim.dataflows.protocol import Features
+from hwsim.dataflows.rectangles import rectangles
 from hwsim.dataflows.tiles import (
     CoreWaves,
     Slices,
@@ -26,27 +28,21 @@ from hwsim.dataflows.tiles import (
     tile_grids_at,
 )
 from hwsim.errors import UnsupportedError
+from hwsim.gemm import refusals
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.program.ir import CORE, Affine, one_of, variable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hwsim.gemm.record import Gemm
     from hwsim.gemm.schedule import Schedule
     from hwsim.gemm.summation import Region
     from hwsim.program.builder import StreamBuilder
 
+FEATURES = Features(stacks=True)
 KPart = tuple[int, int]
 SumTree = Chain | Reduction
-
-
-class Rectangle(NamedTuple):
-    """Neighbouring tiles: the first row and column of them, and how many of each."""
-
-    row: int
-    rows: int
-    col: int
-    cols: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +102,15 @@ def _count(total: SumTree) -> int:
 
 def _tiles_of(region: Region, sizes: KPart, tile: KPart) -> tuple[KPart, KPart]:
     """The first tile of a region and that after the last, along m and n."""
-    found = []
+    spans = []
     for part, size, step in zip((region.rows, region.cols), sizes, tile, strict=True):
         is_whole = part.step == part.block and not part.start % step and (not part.stop % step or part.stop == size)
         if not is_whole or part.stop > size:
             raise UnsupportedError(
                 f"a region of {part} of C: programs carry regions of whole tiles, here of {tile[0]} x {tile[1]}"
             )
-        found.append((part.start // step, -(-part.stop // step)))
-    return found[0], found[1]
+        spans.append((part.start // step, -(-part.stop // step)))
+    return spans[0], spans[1]
 
 
 def _spans(total: SumTree) -> tuple[KPart, ...]:
@@ -135,30 +131,6 @@ def _spans(total: SumTree) -> tuple[KPart, ...]:
 
 def _is_run(part: Range) -> bool:
     return part.step == part.block and part.start < part.stop
-
-
-def rectangles(mask: NDArray[np.bool_]) -> list[Rectangle]:
-    """Few rectangles that cover the marked places, each once: rows with equal runs of columns, or the reverse."""
-    across = [Rectangle(col, cols, row, rows) for row, rows, col, cols in _by_rows(mask.T)]
-    return min(_by_rows(mask), across, key=len)
-
-
-def _by_rows(mask: NDArray[np.bool_]) -> list[Rectangle]:
-    open_runs: dict[KPart, int] = {}
-    found = []
-    for row in range(len(mask) + 1):
-        runs = _runs(mask[row]) if row < len(mask) else []
-        for run in [run for run in open_runs if run not in runs]:
-            first = open_runs.pop(run)
-            found.append(Rectangle(first, row - first, run[0], run[1] - run[0]))
-        for run in runs:
-            open_runs.setdefault(run, row)
-    return found
-
-
-def _runs(marked: NDArray[np.bool_]) -> list[KPart]:
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]]))).tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +181,8 @@ class StreamKScheduler:
     @property
     def flags(self) -> tuple[str, ...]:
         """Names of the semaphores of peers that say that a sum is stored."""
-        found = [group.share.stored.flag.semaphore for group in self._groups if group.share and group.share.stored]
-        return tuple(dict.fromkeys(found))
+        names = [group.share.stored.flag.semaphore for group in self._groups if group.share and group.share.stored]
+        return tuple(dict.fromkeys(names))
 
     def cores(self) -> list[CoreWaves]:
         """Groups of cores with equal work."""
@@ -219,10 +191,10 @@ class StreamKScheduler:
     def tiles(self, stream: StreamBuilder, cores: CoreWaves) -> Iterator[WorkTile]:
         """The tiles of a group: whole ones first."""
         yield from self.whole.tiles(stream, cores)
-        group = next(one for one in self._groups if one.whole.first == cores.first)
+        group = next(candidate for candidate in self._groups if candidate.whole.first == cores.first)
         if group.grid is not None:
-            one = CoreWaves(cores.first, cores.count, (1,))
-            for place in places(stream, (group.grid,), one, self.whole.device_cores, 1):
+            candidate = CoreWaves(cores.first, cores.count, (1,))
+            for place in places(stream, (group.grid,), candidate, self.whole.device_cores, 1):
                 yield replace(place, share=group.share)
 
     @cached_property
@@ -231,9 +203,9 @@ class StreamKScheduler:
         count, grids = self.whole.device_cores, self.whole.grids
         nothing = (0,) * len(grids)
         waves = [nothing] * count
-        for one in self.whole.cores():
-            waves[one.first : one.first + one.count] = [one.waves] * one.count
-        found: list[_Group] = []
+        for span in self.whole.cores():
+            waves[span.first : span.first + span.count] = [span.waves] * span.count
+        groups: list[_Group] = []
         is_taken = [False] * count
         number, row = self.whole.tile_count, 0
         for which, grid in enumerate(self.shared):
@@ -242,14 +214,14 @@ class StreamKScheduler:
                 for part, first in enumerate(firsts):
                     core = (first + start) % count
                     is_taken[core : core + stop - start] = [True] * (stop - start)
-                    own = replace(grid, first=first, slices=Slices(part, 1, *self.parts[part]))
+                    of_part = replace(grid, first=first, slices=Slices(part, 1, *self.parts[part]))
                     tile = variable(CORE) + (start - core)
                     share = self._share(part, f"part{which}.{cut}", row, grid, tile)
-                    found.append(_Group(CoreWaves(core, stop - start, waves[core]), own, share))
+                    groups.append(_Group(CoreWaves(core, stop - start, waves[core]), of_part, share))
             number += len(self.parts) * grid.tiles
             row += (len(self.parts) - 1) * grid.tiles * grid.m
-        found += [_Group(one) for one in _alike(waves, is_taken) if any(one.waves)]
-        return tuple(sorted(found, key=lambda group: group.whole.first))
+        groups += [_Group(span) for span in _alike(waves, is_taken) if any(span.waves)]
+        return tuple(sorted(groups, key=lambda group: group.whole.first))
 
     def _intervals(self, firsts: Sequence[int], tiles: int, waves: Sequence[tuple[int, ...]]) -> list[KPart]:
         """Runs of a grid's tiles whose CTAs of each part are neighbouring cores with equally many whole tiles."""
@@ -286,31 +258,47 @@ def stream_k(
 
     Raises UnsupportedError for regions that no program carries.
     """
-    found = shared_tiles(schedule, sizes, tile)
-    if not found.parts:
+    shared = shared_tiles(schedule, sizes, tile)
+    if not shared.parts:
         return StaticTileScheduler(tuple(grids(*sizes[:2])), cores, 1)
 
     def over(marked: NDArray[np.bool_]) -> tuple[TileGrid, ...]:
-        made: list[TileGrid] = []
-        for one in rectangles(marked):
-            row, col = one.row * tile[0], one.col * tile[1]
-            extent = min(one.rows * tile[0], sizes[0] - row), min(one.cols * tile[1], sizes[1] - col)
-            made += tile_grids_at(grids(*extent), row, col, sum(grid.tiles for grid in made))
-        return tuple(made)
+        grids_over: list[TileGrid] = []
+        for rectangle in rectangles(marked):
+            row, col = rectangle.row * tile[0], rectangle.col * tile[1]
+            extent = min(rectangle.rows * tile[0], sizes[0] - row), min(rectangle.cols * tile[1], sizes[1] - col)
+            grids_over += tile_grids_at(grids(*extent), row, col, sum(grid.tiles for grid in grids_over))
+        return tuple(grids_over)
 
-    whole = StaticTileScheduler(over(~found.is_shared), cores, 1)
-    return StreamKScheduler(whole, over(found.is_shared), found.parts)
+    whole = StaticTileScheduler(over(~shared.is_shared), cores, 1)
+    return StreamKScheduler(whole, over(shared.is_shared), shared.parts)
 
 
 def _alike(waves: Sequence[tuple[int, ...]], is_taken: Sequence[bool]) -> list[CoreWaves]:
     """Runs of cores that take no part of a shared tile, with equally many whole tiles."""
-    found: list[CoreWaves] = []
-    for core, own in enumerate(waves):
+    runs: list[CoreWaves] = []
+    for core, counts in enumerate(waves):
         if is_taken[core]:
             continue
-        last = found[-1] if found else None
-        if last is not None and last.first + last.count == core and last.waves == own:
-            found[-1] = CoreWaves(last.first, last.count + 1, own)
+        last = runs[-1] if runs else None
+        if last is not None and last.first + last.count == core and last.waves == counts:
+            runs[-1] = CoreWaves(last.first, last.count + 1, counts)
         else:
-            found.append(CoreWaves(core, 1, own))
-    return found
+            runs.append(CoreWaves(core, 1, counts))
+    return runs
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record tiles whose K CTAs share do not carry: they are of one product, in one chain a part."""
+    problem, schedule, plan = gemm.problem, gemm.schedule, gemm.single
+    if not schedule.regions:
+        return ""
+    return refusals.named(
+        {
+            "regions of stacks": problem.matrices > 1,
+            "regions of images": problem.image is not None,
+            "regions of slices": len(schedule.slice_lengths(problem.k)) > 1,
+            "regions of several products": plan.products > 1,
+            "regions with promotion": schedule.promotion_k is not None or plan.k_group is not None,
+        }
+    )

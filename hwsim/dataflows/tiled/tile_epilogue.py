@@ -4,10 +4,12 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hwsim.dataflows.elementwise import VectorOps, evaluate
+from hwsim.dataflows.protocol import Features
 from hwsim.dataflows.tiled.accumulators import (
     RegisterAccumulators,
     RowChunk,
@@ -17,16 +19,21 @@ from hwsim.dataflows.tiled.accumulators import (
     is_complete,
     row_chunks,
 )
+from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
-from hwsim.dataflows.tiled.model import MatrixRef
+from hwsim.dataflows.tiled.model import AddendRole, MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
 from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue
 from hwsim.dataflows.tiled.split_k_reduction import add_c, add_previous, conversion
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.gemm import refusals
 from hwsim.gemm.plan import Expression, OperandSum, TermValue
+from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import Affine, AnyTile, GlobalTile, LocalTile, Sync
+
+FEATURES = Features(epilogue=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +118,22 @@ class ElementwiseEpilogue:
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
         """Emit the loads of C and of a previous sum, from global memory to registers."""
-        context, rings = self.context, self.context.buffers.addends
-        if not rings:
+        context, addends = self.context, self._addends(place)
+        if not addends:
             return
         engine = context.engine("GM", context.registers)
         for start, rows in chunks(place.m, context.design.chunk_rows):
-            for ring, matrix in zip(rings, context.design.kernel.epilogue.addends, strict=True):
+            for _, matrix, ring in addends:
                 row = context.rows_of(place, 0) + place.row + start
                 tile = GlobalTile(matrix.name, row, place.col, rows, place.n)
                 s.emit(engine, "copy", ring.push(rows, place.n), [tile], [ring.free], [ring.full], label="C")
                 ring.pushed(s)
+
+    def _addends(self, place: WorkTile) -> list[tuple[AddendRole, MatrixRef, RingBuffer]]:
+        """What is added to a tile's value: its role, matrix and ring."""
+        roles, rings = self.context.design.kernel.epilogue.addend_roles, self.context.buffers.addends
+        every = zip(roles, rings, strict=True)
+        return [(role, matrix, ring) for (role, matrix), ring in every if role != "earlier" or place.adds]
 
     def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         design, out, in_registers = self.context.design, self.context.buffers.out, self.context.design.in_registers
@@ -157,10 +170,11 @@ class ElementwiseEpilogue:
     ) -> None:
         """Emit the elementwise operations from the terms' values to some rows of the result."""
         epilogue, buffers = self.context.design.kernel.epilogue, self.context.buffers
-        rings, out = buffers.addends, buffers.out
+        present, out = self._addends(place), buffers.out
         assert out is not None
         target = out.push(rows.count, place.n)
-        addends = [ring.pop(rows.count, place.n) for ring in rings]
+        rings = [ring for _, _, ring in present]
+        addends = {role: ring.pop(rows.count, place.n) for role, _, ring in present}
         ops.wait(*(ring.full for ring in rings))
         if epilogue.placeholder_ops:
             wide = replace(target, cols=place.n * epilogue.words)
@@ -178,13 +192,14 @@ class ElementwiseEpilogue:
         ops: VectorOps,
         values: dict[int, LocalTile],
         target: LocalTile,
-        addends: Sequence[LocalTile],
+        addends: Mapping[AddendRole, LocalTile],
         term: int,
         rows: RowChunk,
         place: WorkTile,
     ) -> None:
-        """Emit target = cast(alpha * (value + scale * previous) * powers + beta * C + bias)."""
+        """Emit target = cast(alpha * (earlier + (value + scale * previous) * powers) + beta * C + bias)."""
         epilogue = self.context.design.kernel.epilogue
+        epilogue = epilogue if place.share is None else epilogue.of_shared_tile
         scratch = [ring.whole(rows.count, place.n) for ring in self.context.buffers.scratch]
         is_scaled = epilogue.alpha != 1 and epilogue.fused != "alpha"
         is_apart = epilogue.value is not None and epilogue.join_format != epilogue.format
@@ -192,11 +207,13 @@ class ElementwiseEpilogue:
         steps = [
             name
             for name, is_needed in (
-                ("previous", epilogue.previous is not None),
+                ("previous", "previous" in addends),
                 ("power", epilogue.powers is not None),
                 ("convert", is_apart),
+                ("earlier", "earlier" in addends),
                 ("alpha", is_scaled),
-                ("c", epilogue.c is not None),
+                ("round", bool(epilogue.product_format)),
+                ("c", "c" in addends),
                 ("bias", epilogue.bias),
             )
             if is_needed
@@ -215,22 +232,29 @@ class ElementwiseEpilogue:
             into = end if at + 1 == len(steps) else scratch[0]
             if step == "alpha":
                 ops.op("scale", into, value, scalar=epilogue.alpha, label="C")
+            elif step == "round":
+                narrow = replace(scratch[-1], format=epilogue.product_format)
+                ops.op("cast", narrow, value, label="C")
+                ops.op("cast", into, narrow, label="C")
             elif step == "previous":
                 into = joins[0] if is_apart else into
-                add_previous(ops, epilogue, into, value, addends[0], joins[1], label="C")
+                add_previous(ops, epilogue, into, value, addends["previous"], joins[1], label="C")
             elif step == "power":
                 into = joins[0] if is_apart else into
                 self._multiply(ops, into, value, place, rows)
             elif step == "convert":
                 ops.op("cast", into, value, label="C")
+            elif step == "earlier":
+                ops.op("add", into, addends["earlier"], value, label="C")
             elif step == "c":
-                add_c(ops, epilogue, into, value, addends[-1], scratch[1], label="C")
+                add_c(ops, epilogue, into, value, addends["c"], scratch[1], label="C")
             else:
                 row = GlobalTile(epilogue.bias_row, Affine(), place.col, 1, place.n)
                 ops.op("add_row", into, value, row, label="C")
             value = into
         if value is not target:
-            ops.op(conversion(value.format, target.format), target, value, label="C")
+            opcode = conversion(value.format, target.format)
+            ops.op(opcode, target, value, rounding=epilogue.rounding, label="C")
 
     def _is_joined(self, values: dict[int, LocalTile], value: TermValue) -> bool:
         """Whether a term's value is in the format of sums already."""
@@ -288,3 +312,48 @@ def _target(context: KernelContext, place: WorkTile, matrix: MatrixRef, rows: Ro
     if context.design.kernel.epilogue.partial:
         row = row + place.slice * (context.matrices * context.sizes[0])
     return GlobalTile(matrix.name, row, place.col, rows.count, place.n)
+
+
+class EpilogueBuffers(NamedTuple):
+    """The buffers of the epilogue, as KernelBuffers has them."""
+
+    out: RingBuffer | None
+    scratch: tuple[RingBuffer, ...]
+    addends: tuple[RingBuffer, ...]
+    powers: RingBuffer | None
+    staging: RingBuffer | None
+
+
+def allocate(space: Allocation) -> EpilogueBuffers:
+    """Some rows of C: in registers the result, scratch and addends; in shared memory where results go through it."""
+    design, end, registers = space.design, space.kernel.epilogue, space.family.registers
+    size = design.chunk_rows * space.blocking.n
+    out: RingBuffer | None = None
+    scratch: tuple[RingBuffer, ...] = ()
+    addends: tuple[RingBuffer, ...] = ()
+    powers: RingBuffer | None = None
+    staging: RingBuffer | None = None
+    if not design.stores_accumulators:
+        wide = size * (end.words if end.placeholder_ops else 1)
+        out = space.ring("out", registers, 2, wide, design.out_format, synced=True)
+        formats = () if end.placeholder_ops else design.epilogue_scratch
+        scratch = tuple(space.ring(f"end{i}", registers, 1, size, fmt) for i, fmt in enumerate(formats))
+        if end.powers is not None:
+            powers = space.ring("power", registers, 1, size, "int32")
+        addends = tuple(
+            space.ring(name, registers, 2, size, matrix.format, synced=True)
+            for name, matrix in zip(("c", "c.in", "c.in2"), end.addends, strict=False)
+        )
+    if space.family.store_shared:
+        staged = design.accumulator if design.stores_accumulators else end.target.format
+        staging = space.ring("out.sh", space.family.shared, 2, size, staged, synced=True)
+    return EpilogueBuffers(out, scratch, addends, powers, staging)
+
+
+def refuses(gemm: Gemm) -> str:
+    """What of a record the epilogue does not carry: scales of whole sums, and a rounding that merges do not know."""
+    is_of_slices = gemm.epilogue.product_format is not None and len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1
+    return refusals.joined(
+        refusals.named({"product_format of slices": is_of_slices}),
+        refusals.scales(gemm.problem, refusals.SUMS),
+    )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
-from hwsim.datafiles.base import Name, Provenance, StrictRecord
+from hwsim.datafiles.base import Name, SourcedFile, StrictRecord
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.model.engines import EngineModel, FlagsModel, VectorModel
 from hwsim.devices.model.instruction import InstructionModel
@@ -42,7 +42,7 @@ class LibraryModel(StrictRecord):
     observations: Name | None = None
 
 
-class DeviceModel(StrictRecord):
+class DeviceModel(SourcedFile):
     """The validated data of one chip (hwsim.devices.device.Device adds its arithmetic)."""
 
     schema_version: Literal[1]
@@ -69,25 +69,7 @@ class DeviceModel(StrictRecord):
     flags: FlagsModel | None = None
     fractal: dict[Literal["rows", "row_bytes"], SmallBytes] = {}  # tiles are padded to whole fractals
 
-    _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
-    _citations: dict[str, str] = PrivateAttr(default_factory=dict)
-    _sha256: str = PrivateAttr(default="")
     _asked_mhz: float | None = PrivateAttr(default=None)
-
-    @property
-    def evidence(self) -> dict[str, Provenance]:
-        """Provenance of every number, by dotted path ("links.GM_L1.bytes_per_cycle")."""
-        return self._evidence
-
-    @property
-    def citations(self) -> dict[str, str]:
-        """The file's `sources:` table: short key -> full citation."""
-        return self._citations
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of the canonical JSON of the expanded, validated model."""
-        return self._sha256
 
     @property
     def asked_mhz(self) -> float | None:

@@ -96,12 +96,17 @@ class Multiplier:
     def dot_general(
         self, lhs: JaxArray, rhs: JaxArray, dimension_numbers: Any, precision: Any, out: Any
     ) -> JaxArray | None:
-        """jax.lax.dot_general on the device, with a result of dtype `out`; None for dtypes that hwsim lacks."""
+        """jax.lax.dot_general on the device, with a result of dtype `out`; None for dtypes that hwsim lacks.
+
+        Without a contracted dimension it multiplies elements, as XLA does.
+        """
         ((left_k, right_k), (left_batch, right_batch)) = dimension_numbers
         if not all(_is_taken(x.dtype) for x in (lhs, rhs)):
             return None
         a, lead, rows = _as_stack(lhs, left_batch, left_k, k_last=True)
         b, _, columns = _as_stack(rhs, right_batch, right_k, k_last=False)
+        if not left_k:
+            return (a.astype(out) * b.astype(out)).reshape((*lead, *rows, *columns))
         settings = self.settings(precision, lhs.dtype, rhs.dtype)
         return _product(self, settings, out, a, b).reshape((*lead, *rows, *columns))
 

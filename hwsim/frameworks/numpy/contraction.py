@@ -93,7 +93,10 @@ def einsum(terms: Sequence[str], output: str, operands: Sequence[AnyArray], mult
 def _pair(
     x: str, left: AnyArray, y: str, right: AnyArray, needed: set[str], multiply: Multiply, plain: Any
 ) -> tuple[str, AnyArray]:
-    """Contract two operands: their shared letters that are needed later are batch dimensions, the others are summed."""
+    """Contract two operands: their shared letters that are needed later are batch dimensions, the others are summed.
+
+    Without a letter to sum over this is no matrix product: NumPy, PyTorch and JAX multiply elements.
+    """
     only_x = "".join(c for c in dict.fromkeys(x) if c in needed or c in y)
     only_y = "".join(c for c in dict.fromkeys(y) if c in needed or c in x)
     left, right = plain(f"{x}->{only_x}", left), plain(f"{y}->{only_y}", right)
@@ -102,6 +105,14 @@ def _pair(
     rows, columns = [c for c in only_x if c not in only_y], [c for c in only_y if c not in only_x]
     size = dict(zip(only_x + only_y, left.shape + right.shape, strict=True))
     shape = {name: [size[c] for c in group] for name, group in (("batch", batch), ("m", rows), ("n", columns))}
+    if not inner:
+        a = plain(f"{only_x}->{''.join(batch + rows)}", left).reshape(
+            *shape["batch"], *shape["m"], *(1 for _ in columns)
+        )
+        b = plain(f"{only_y}->{''.join(batch + columns)}", right).reshape(
+            *shape["batch"], *(1 for _ in rows), *shape["n"]
+        )
+        return "".join(batch + rows + columns), a * b
     depth = prod([size[c] for c in inner])
     a = plain(f"{only_x}->{''.join(batch + rows + inner)}", left).reshape(*shape["batch"], prod(shape["m"]), depth)
     b = plain(f"{only_y}->{''.join(batch + inner + columns)}", right).reshape(*shape["batch"], depth, prod(shape["n"]))

@@ -70,7 +70,7 @@ def conv2d(
     only (`hwsim.run(conv=...)` has the time).
 
     Each group is one matrix product, as in an implicit GEMM: K runs over c, then r, then s, and padding counts as
-    zeros.
+    zeros. With functional=True its program runs, which reads the images.
 
     Args:
         x: (N, C, H, W).
@@ -95,6 +95,7 @@ def conv2d(
     shift = None if bias is None else given_array("bias", bias)
     if shift is not None and shift.shape != (shape.filters,):
         raise InputError(f"bias has shape {shift.shape}; allowed: ({shape.filters},)")
+    program: dict[str, Any] = {"conv": _of_one_group(shape)} if arguments.get("functional") else {}
     parts = []
     for group in range(shape.groups):
         filters_of_group = slice(group * n, (group + 1) * n)
@@ -103,8 +104,16 @@ def conv2d(
             filters[filters_of_group].reshape(n, k).T,
             None if start is None else np.moveaxis(start[:, filters_of_group], 1, -1).reshape(-1, n),
             bias=None if shift is None else shift[filters_of_group],
+            **program,
             **arguments,
         )
         parts.append(part)
     product = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
     return np.moveaxis(product.reshape(out[0], out[2], out[3], out[1]), -1, 1)
+
+
+def _of_one_group(shape: ConvShape) -> dict[str, Any]:
+    """The sizes of a group's convolution, as the option `conv` takes them."""
+    own = {"channels": shape.channels // shape.groups, "filters": shape.filters // shape.groups, "groups": 1}
+    names = ("batch", "height", "width", "r", "s", "stride", "padding", "dilation")
+    return {name: getattr(shape, name) for name in names} | own

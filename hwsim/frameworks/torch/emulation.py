@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 from torch._ops import HigherOrderOperator
+from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -62,6 +63,10 @@ def _unasked(function: FunctionType) -> FunctionType:
     return rebuilt
 
 
+#: {a function that multiplies inside, while PyTorch has taken the mode away: the same, which asks nobody}
+_WHOLE = {function: _unasked(function) for function in (torch.nn.functional.multi_head_attention_forward,)}
+
+
 class Emulation:
     """What `emulate` yields: the settings in use, and the record of the products."""
 
@@ -94,13 +99,20 @@ class _Functions(TorchFunctionMode):
     ) -> Any:
         keywords = kwargs or {}
         backward = _backward_of(func)
-        if backward is not None and all(kind in PLAIN_TENSORS for kind in types):  # a subclass may override it
+        whole: Any = None
+        if backward is not None:
+            whole = _unasked(backward)
+        elif (
+            not torch.compiler.is_compiling()
+        ):  # torch.compile takes the mode away in what it traces; attention is then caught below autograd
+            whole = _WHOLE.get(func)
+        if whole is not None and _are_plain(types):  # a subclass may override it
             with self:
-                return _unasked(backward)(*args, **keywords)
+                return whole(*args, **keywords)
         if func is torch.utils.checkpoint.checkpoint:  # called by torch.compile only
             torch._dynamo.graph_break(msg=CHECKPOINT)
         function = FUNCTIONS.get(func)
-        if function is None:
+        if function is None or not _are_plain(map(type, _tensors((*args, *keywords.values())))):
             return func(*args, **keywords)
         result = self._replaced(func, function, args, keywords)
         return func(*args, **keywords) if result is None else result
@@ -120,6 +132,20 @@ class _Functions(TorchFunctionMode):
         if torch.compiler.is_compiling() or torch._C._current_autograd_node() is None:
             return "forward", ""
         return ("forward", "") if self.names.stack or torch.is_grad_enabled() else ("backward_input", "")
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors among arguments, also in lists of them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _are_plain(types: Any) -> bool:
+    """Whether no operand is a tensor of a subclass, which may compute the function otherwise."""
+    return all(kind in PLAIN_TENSORS or issubclass(kind, FakeTensor) for kind in types)
 
 
 class _Kind:
@@ -154,6 +180,8 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if any(kind not in PLAIN_TENSORS and not issubclass(kind, FakeTensor) for kind in types):
+            return NotImplemented  # a tensor of another kind knows what its operators do; its products are seen below
         kind = _KINDS.get(id(func))
         if kind is None:
             kind = _KINDS[id(func)] = _Kind(func)
@@ -168,7 +196,7 @@ class _Operators(TorchDispatchMode):
             result = kind.function(Caller(self.key, self.names.current, *_stage(func, args)), *args, **keywords)
         if result is not None:
             return result
-        if kind.multiplies and not (args and isinstance(args[0], torch._subclasses.FakeTensor)):
+        if kind.multiplies and not (args and isinstance(args[0], FakeTensor)):
             space = "" if func.namespace == "aten" else f"{func.namespace}::"
             self.record.not_caught[f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"] += 1
         return func(*args, **keywords)
@@ -225,6 +253,19 @@ def _dtypes(args: tuple[Any, ...]) -> str:
 
 
 @contextlib.contextmanager
+def _step_by_step() -> Iterator[None]:
+    """Inside, layers of transformers in eval mode call their products one by one, compiled as eager: PyTorch's own
+    operator for a whole layer shows nobody its products.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
 def emulate(
     *,
     modules: Mapping[str, Given] | None = None,
@@ -259,6 +300,7 @@ def emulate(
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", HOOK_WARNING, UserWarning)
         names = stack.enter_context(naming())
+        stack.enter_context(_step_by_step())
         stack.enter_context(_Operators(settings.key, names, record))
         stack.enter_context(_Functions(settings.key, names))
         yield Emulation(settings, record)

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
@@ -22,6 +22,7 @@ from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.tensors import is_known
 
 MATRIX, STACK = 2, 3  # dimensions
+_ATEN = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def bmm(
 
 
 def matmul(caller: Caller, input: Tensor, other: Tensor, *, out: Any = None) -> Tensor | None:
-    """torch.matmul: a stack by one matrix is one product, as in PyTorch."""
+    """torch.matmul: a stack by one matrix is one product or a stack of products, as in PyTorch."""
     if out is not None or not takes(input, other):
         return None
     return _matmul(caller, input, other, "matmul")
@@ -117,6 +118,17 @@ def _stack(x: Tensor) -> Tensor:
     return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
+def _folds(stack: Tensor, other: Tensor) -> bool:
+    """Whether PyTorch multiplies a stack by a matrix or a vector as one matrix, not matrix by matrix (should_fold of
+    ATen's LinearAlgebra.cpp): its rows lie one after the other, or the other operand's gradient would need as many
+    copies as there are matrices.
+    """
+    if other.requires_grad or not stack.numel():
+        return True
+    shape, strides = stack.shape, stack.stride()
+    return all(strides[i] == strides[i + 1] * shape[i + 1] for i in range(stack.dim() - MATRIX))
+
+
 def _matmul(caller: Caller, a: Tensor, b: Tensor, operation: str) -> Tensor | None:
     if a.dim() == 0 or b.dim() == 0:
         return None
@@ -126,8 +138,11 @@ def _matmul(caller: Caller, a: Tensor, b: Tensor, operation: str) -> Tensor | No
         return None  # PyTorch says what is wrong
     if left.dim() == right.dim() == MATRIX:
         result = caller.product(left, right, None, operation)
-    elif right.dim() == MATRIX:
+    elif right.dim() == MATRIX and _folds(left, b):
         result = caller.product(_rows(left), right, None, operation).reshape(*left.shape[:-1], right.shape[-1])
+    elif left.dim() == MATRIX and (a.dim() == 1 or a.requires_grad) and _folds(right.mT, a):
+        flat = caller.product(_rows(right.mT), left.t(), None, operation)
+        result = flat.reshape(*right.shape[:-2], right.shape[-1], left.shape[0]).mT
     else:
         lead = left.shape[:-2]
         if right.shape[:-2] != lead:
@@ -293,8 +308,11 @@ def linear(caller: Caller, input: Tensor, weight: Tensor, bias: Tensor | None = 
     if weight.dim() == 1:
         result = _matmul(caller, input, weight, "linear")
         return result if bias is None or result is None else result + bias
-    result = caller.product(_rows(input), weight.t(), bias, "linear")
-    return result.reshape(*input.shape[:-1], weight.shape[0])
+    if input.dim() <= MATRIX or (bias is not None and input.is_contiguous()):
+        result = caller.product(_rows(input), weight.t(), bias, "linear")
+        return result.reshape(*input.shape[:-1], weight.shape[0])
+    stack = _matmul(caller, input, weight.t(), "linear")
+    return stack if bias is None or stack is None else stack + bias
 
 
 def attention(
@@ -344,6 +362,38 @@ def attention(
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
     return _matmul(caller, weights, value, "attention values")
+
+
+def fused_attention(
+    caller: Caller,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    """aten::_scaled_dot_product_flash_attention_for_cpu: `attention`, and the logarithms that PyTorch's gradient of
+    the operator reads.
+    """
+    result = attention(caller, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    if result is None:
+        return None
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query.float(), key.float().mT) * factor
+    if is_causal:
+        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -math.inf)
+    elif attn_mask is not None:
+        is_bool = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(~attn_mask, -math.inf) if is_bool else scores + attn_mask
+    operator = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
+    shapes = operator(
+        *(x.to("meta") for x in (query, key, value)), dropout_p, is_causal
+    )  # compiled graphs rely on these strides
+    values = zip(shapes, (result, torch.logsumexp(scores, -1)), strict=True)
+    return tuple(torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).copy_(x) for like, x in values)
 
 
 def _shared_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any] | None:
@@ -438,6 +488,27 @@ def _is_window(steps: list[int], around: list[int], gaps: list[int], groups: int
     return min(steps) > 0 and min(around) >= 0 and min(gaps) > 0 and groups > 0
 
 
+class _Images(NamedTuple):
+    """The image of a convolution as a batch; is_single: it was given without one."""
+
+    batch: Tensor
+    is_single: bool
+
+    def like_given(self, result: Tensor) -> Tensor:
+        """A result for the batch as one for the image that was given."""
+        return result.squeeze(0) if self.is_single else result
+
+
+def _images(count: int, input: Tensor, weight: Tensor, bias: Tensor | None) -> _Images | None:
+    """The image of a convolution of `count` spatial dimensions; None where hwsim does not take the operands."""
+    if not takes(input, weight, *(() if bias is None else (bias,))):
+        return None
+    if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
+        return None  # PyTorch says what is wrong, here and in what follows
+    is_single = input.dim() == count + 1
+    return _Images(input.unsqueeze(0) if is_single else input, is_single)
+
+
 def convolution(count: int) -> Callable[..., Tensor | None]:
     """torch.nn.functional.conv1d, conv2d or conv3d: `count` spatial dimensions."""
 
@@ -451,13 +522,10 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor | None:
-        if not takes(input, weight, *(() if bias is None else (bias,))):
+        images = _images(count, input, weight, bias)
+        if images is None:
             return None
-        if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
-            return None  # here and below PyTorch says what is wrong
-        is_single = input.dim() == count + 1
-        image = input.unsqueeze(0) if is_single else input
-        steps, gaps = _tuple(stride, count), _tuple(dilation, count)
+        image, steps, gaps = images.batch, _tuple(stride, count), _tuple(dilation, count)
         if padding == "valid":
             around = [0] * count
         elif padding == "same":
@@ -481,7 +549,7 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
         image_out: Tensor = operators.call(
             "convolution", image, weight, bias, steps, around, gaps, groups, caller.key, caller.layer, "forward"
         )
-        return image_out.squeeze(0) if is_single else image_out
+        return images.like_given(image_out)
 
     return conv
 
@@ -500,12 +568,10 @@ def conv_transpose(count: int) -> Callable[..., Tensor | None]:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Tensor | None:
-        if not takes(input, weight, *(() if bias is None else (bias,))):
+        images = _images(count, input, weight, bias)
+        if images is None:
             return None
-        if weight.dim() != count + 2 or input.dim() not in (count + 1, count + 2):
-            return None  # here and below PyTorch says what is wrong
-        is_single = input.dim() == count + 1
-        image = input.unsqueeze(0) if is_single else input
+        image = images.batch
         steps, around, more, gaps = (_tuple(v, count) for v in (stride, padding, output_padding, dilation))
         if not _is_window(steps, around, gaps, groups) or image.shape[1] != weight.shape[0]:
             return None
@@ -523,7 +589,7 @@ def conv_transpose(count: int) -> Callable[..., Tensor | None]:
         )
         if bias is not None:
             image_out = image_out + bias.reshape(-1, *(1 for _ in out))
-        return image_out.squeeze(0) if is_single else image_out
+        return images.like_given(image_out)
 
     return conv
 
@@ -611,7 +677,6 @@ FUNCTIONS = {original: _with_pytorch_s_arguments(function) for original, functio
 #: Functions whose operands autocast leaves alone.
 UNCAST = frozenset({torch.mv, Tensor.mv, torch.dot, Tensor.dot, torch._scaled_mm, torch._int_mm})
 
-_ATEN = torch.ops.aten
 #: {aten's operator: what stands in for it}: products that PyTorch's own C++ functions call.
 OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN.mm.default: mm,
@@ -623,6 +688,7 @@ OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN.convolution.default: general_convolution,
     _ATEN._scaled_mm.default: scaled_mm,
     _ATEN._int_mm.default: int_mm,
+    _ATEN._scaled_dot_product_flash_attention_for_cpu.default: fused_attention,
     # of PyTorch 2.10 and later
     **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},
 }

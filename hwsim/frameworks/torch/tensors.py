@@ -55,10 +55,14 @@ def array_of(tensor: torch.Tensor) -> AnyArray:
     plain = tensor.detach().cpu().resolve_neg()
     _, dtype = FORMATS[plain.dtype]
     if plain.dtype in _PLAIN:
-        values: AnyArray = plain.numpy()
-        return values
-    codes: AnyArray = plain.view(_AS_INTEGERS[plain.element_size()]).numpy()
-    return codes.view(dtype)
+        return _shared(plain)
+    return _shared(plain.view(_AS_INTEGERS[plain.element_size()])).view(dtype)
+
+
+def _shared(tensor: torch.Tensor) -> AnyArray:
+    """The tensor's memory by DLPack: `Tensor.numpy` would keep its storage from being resized ever after."""
+    array: AnyArray = np.from_dlpack(tensor)
+    return array
 
 
 def tensor_of(array: AnyArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

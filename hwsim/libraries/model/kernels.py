@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, PrivateAttr, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from hwsim.datafiles.base import Name, NameList, Provenance, StrictRecord
+from hwsim.datafiles.base import Name, NameList, SourcedFile, StrictRecord
 from hwsim.datafiles.provenance import Level
 
 Extent = tuple[PositiveInt, PositiveInt]
@@ -163,7 +163,7 @@ class CallsModel(StrictRecord):
     published: str = ""
 
 
-class Library(StrictRecord):
+class Library(SourcedFile):
     """One GEMM library: its kernels, rules and observations. Raises ConfigError (from the loader) for invalid data.
 
     families: dataflow families (hwsim.dataflows) that its kernels are written for. devices: where they were seen to run
@@ -182,25 +182,6 @@ class Library(StrictRecord):
     split_k: SplitKModel
     calls: CallsModel | None = None
     observations: dict[Name, ObservationModel] = {}
-
-    _evidence: dict[str, Provenance] = PrivateAttr(default_factory=dict)
-    _citations: dict[str, str] = PrivateAttr(default_factory=dict)
-    _sha256: str = PrivateAttr(default="")
-
-    @property
-    def evidence(self) -> dict[str, Provenance]:
-        """Provenance of every number, by dotted path ("kernels.wgmma.rows.256x128.tile")."""
-        return self._evidence
-
-    @property
-    def citations(self) -> dict[str, str]:
-        """The file's `sources:` table: short key -> full citation."""
-        return self._citations
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of the canonical JSON of the validated model."""
-        return self._sha256
 
     @cached_property
     def _levels(self) -> dict[str, Level]:

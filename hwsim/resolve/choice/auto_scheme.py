@@ -149,7 +149,7 @@ def _foresee(
     options = dict(draft.options)
     try:
         planned = plan_for(
-            chip, draft.scheme, Problem(input_format, *sizes), options.pop("format", None), options, operands
+            chip, draft.scheme, Problem.of(input_format, *sizes), options.pop("format", None), options, operands
         )
         draft.plan = planned.plan
         draft.error = predicted_error(planned.plan, chip, sample)

@@ -62,7 +62,7 @@ def plan_record(
 
     Raises UnsupportedError and InputError as the dataflow does.
     """
-    return mapped(record_of(plan, chip, Problem(plan_input(plan), *sizes), schedule), chip, options)
+    return mapped(record_of(plan, chip, Problem.of(plan_input(plan), *sizes), schedule), chip, options)
 
 
 def cost_of(gemm: Gemm, chip: Device, *, warm: int = 1) -> PlanCost:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.mixed import DECIDE, ProgramSequence, add_block_counting
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.mixed import count_block_products, types_of_operands
-from hwsim.gemm.mixed_plan import HYBRID, BlockCounts, block_counts_of, short_name
+from hwsim.evaluate.mixed import count_block_products, types_of_operands, with_equal_stacks, written_types
+from hwsim.gemm.mixed_plan import HYBRID, BlockCounts, block_counts_of, one_for_all, short_name
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
 from hwsim.program.ir import GlobalArray
@@ -38,8 +38,10 @@ def surveyed(
     `predicted_us` (microseconds). Without operands, `wide_percent` gives the percentage of products with the second
     plan.
     """
+    types = None
     if operands is not None:
-        blocks = count_block_products(*types_of_operands(mixed, *operands), len(mixed.plans))
+        types = types_of_operands(mixed, *operands)
+        blocks = count_block_products(*types, len(mixed.plans))
     else:
         blocks = _assumed(mixed.wide_percent or 0, mixed, sizes)
     surveyed_plan = dataclasses.replace(mixed, blocks=blocks.counts)
@@ -48,6 +50,9 @@ def surveyed(
         predicted = predict(chip, surveyed_plan, *sizes, {})
         surveyed_plan = dataclasses.replace(surveyed_plan, decided=min(predicted, key=lambda name: predicted[name]))
         facts |= {"predicted_us": predicted, "decided": surveyed_plan.decided}
+    if types is not None and one_for_all(surveyed_plan) is None and sum(map(bool, blocks.counts)) > 1:
+        a, b = map(written_types, with_equal_stacks(*types))
+        surveyed_plan = dataclasses.replace(surveyed_plan, a_types=a, b_types=b)
     return surveyed_plan, facts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,18 @@ class SchemeRow:
     wanted_times: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    """Benchmark of a scheme's program on a device, beside the evaluator of the same product.
+
+    wanted: target for the time of the program, in times of the evaluator.
+    """
+
+    device: str
+    scheme: str
+    wanted: float = 4.0
+
+
 FP32_CHAIN = DotSpec(FmaChainUnit(), "fp32", "fp32", "fp32", "fp32")
 UNITS = (
     UnitRow("h200", "fp16", 1 / 6),
@@ -89,7 +102,15 @@ PROGRAMS = (
     ("mi210", "le-gemm", None),
     ("mi300x", "native", "fp16"),
 )
+# Programs whose bits are computed: these devices, with each scheme that has one there.
+EXECUTED_ON = ("v100", "a100", "h200", "b200", "mi210", "mi300x", "tf64", "ascend910a", "ascend910b3")
 ENGINE_WANTED = 5e6  # simulated instructions per second, one core
+
+
+def executions(devices: Iterable[str], names: Iterable[str]) -> list[ExecutionRow]:
+    """The benchmarks of the programs of these schemes on these devices."""
+    listed = list(names)
+    return [ExecutionRow(device, scheme) for device in devices for scheme in listed]
 
 
 def rows_of(device: str, formats: list[str]) -> list[UnitRow]:

@@ -20,6 +20,7 @@ def text(found: Mapping[str, Any]) -> str:
         ("conversions", _conversions),
         ("timing", _timing),
         ("schemes", _schemes),
+        ("execution", _executions),
     ):
         if found[name]:
             parts.append(lines(found[name]))
@@ -117,4 +118,25 @@ def _schemes(rows: Sequence[Row]) -> list[str]:
     return [
         f"Schemes, {rows[0]['size']}^3, time beside NumPy's float32 matmul with as many threads",
         *table(body, head, right=(2, 3, 4, 6)),
+    ]
+
+
+def _executions(rows: Sequence[Row]) -> list[str]:
+    head = ("scheme", "device", "threads", "evaluator", "program", "of evaluator", "first", "")
+    body = [
+        (
+            row["scheme"],
+            row["device"],
+            str(row["threads"]),
+            duration(row["evaluator_seconds"]),
+            duration(row["seconds"]),
+            f"{row['ratio']:.2f}",
+            duration(row["first_seconds"]),
+            f"wanted {row['wanted']:g}",
+        )
+        for row in rows
+    ]
+    return [
+        f"Bits by programs, {rows[0]['size']}^3, beside the evaluator (one thread: CPU time); first: its first run",
+        *table(body, head, right=(2, 3, 4, 5, 6)),
     ]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from hwsim._kernels import engine, gemm, variant
 from hwsim._kernels.convert import encode
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, load
+from hwsim.errors import MismatchError
 from hwsim.formats import Format, array_dtype, format_of
 from hwsim.machines import timing
-from hwsim_lab.bench.rows import ENGINE_WANTED, ConversionRow, Exponents, SchemeRow, UnitRow
+from hwsim.schemes import scheme_of
+from hwsim_lab.bench.rows import ENGINE_WANTED, ConversionRow, ExecutionRow, Exponents, SchemeRow, UnitRow
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -132,6 +135,31 @@ class SchemeRate:
         return asdict(self) | {"outside": self.outside, "times": self.seconds / self.numpy_seconds}
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutionRate:
+    """Time of one GEMM's bits by the evaluator and by the functional machine, at size^3. first_seconds: of the
+    first execution of the program, in which what its kernels compute is found.
+    """
+
+    scheme: str
+    device: str
+    threads: int
+    size: int
+    seconds: float
+    first_seconds: float
+    evaluator_seconds: float
+    wanted: float
+
+    @property
+    def ratio(self) -> float:
+        """The program's time relative to the evaluator's."""
+        return self.seconds / self.evaluator_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields and the ratio, as plain data."""
+        return asdict(self) | {"ratio": self.ratio}
+
+
 def unit_rates(rows: list[UnitRow], *, size: int = 1024, threads: int = 1, seconds: float = 1.0) -> Iterator[UnitRate]:
     """Time the native unit of each row on size^3, `seconds` for each row and NumPy together."""
     for row in rows:
@@ -225,15 +253,39 @@ def scheme_rate(
     return SchemeRate(row.scheme, row.device, threads, size, best, of_dot, plain, row.wanted_outside, row.wanted_times)
 
 
-def race(work: Mapping[str, Work], seconds: float) -> dict[str, float]:
-    """The shortest time of each function, in seconds; they run alternately for `seconds`, at least twice."""
+def execution_rate(
+    row: ExecutionRow, multiply: Callable[..., Any], *, size: int = 512, threads: int = 1, seconds: float = 0.5
+) -> ExecutionRate:
+    """Time `multiply`, which takes A, B and functional=, by the evaluator and by the program: one thread in CPU time,
+    more threads in elapsed time. Raises UnsupportedError where there is no program, MismatchError where the two have
+    different bits.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
+    taken = array_dtype(format_of(scheme_of(row.scheme).input_formats[0]))
+    is_wide = taken in (np.float64, np.int16)  # others are rounded from float32
+    a, b = (np.random.default_rng(0).standard_normal((2, size, size)) * (1000 if taken == np.int16 else 1)).astype(
+        taken if is_wide else np.float32
+    )
+    evaluated = multiply(a, b, functional=False)
+    start = clock()
+    executed = multiply(a, b, functional=True)
+    first = clock() - start
+    if executed.result_sha256 != evaluated.result_sha256:
+        raise MismatchError(f"bench: the program of {row.scheme} on {row.device} has other bits than the evaluator")
+    work = {name: partial(multiply, a, b, functional=name == "program") for name in ("evaluator", "program")}
+    best = race(work, seconds, clock)
+    return ExecutionRate(row.scheme, row.device, threads, size, best["program"], first, best["evaluator"], row.wanted)
+
+
+def race(work: Mapping[str, Work], seconds: float, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
+    """The shortest time of each function by `clock`, in seconds; they run alternately for `seconds`, at least twice."""
     best = dict.fromkeys(work, float("inf"))
     end, turns = time.perf_counter() + seconds, 0
     while turns < 2 or time.perf_counter() < end:
         for name, call in work.items():
-            start = time.perf_counter()
+            start = clock()
             call()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], clock() - start)
         turns += 1
     return best
 

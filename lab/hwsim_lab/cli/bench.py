@@ -1,4 +1,4 @@
-"""`hwsim bench`: speed of the kernels compared with NumPy, ml_dtypes and torch, and of the timing engine."""
+"""`hwsim bench`: speed of the kernels beside NumPy, ml_dtypes and torch, of the timing engine and of programs."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ import os
 import platform
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import hwsim
 from hwsim import _kernels
-from hwsim.api import matmul, program
+from hwsim.api import matmul, program, run
 from hwsim.devices import load
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.threads import MOST
-from hwsim.schemes import scheme_of
+from hwsim.schemes import scheme_of, schemes
 from hwsim_lab.bench import rows as bench_rows
 from hwsim_lab.bench import units as bench
 from hwsim_lab.bench.text import text
 
-SECTIONS = ("units", "conversions", "timing", "schemes")
+SECTIONS = ("units", "conversions", "timing", "schemes", "execution")
 # A library's BLAS reads these when it is imported: each number of threads gets a process of its own.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-FULL = {"size": 1024, "scheme_size": 2048, "program_size": 8192, "seconds": 1.0}
-QUICK = {"size": 64, "scheme_size": 64, "program_size": 256, "seconds": 0.0}
+FULL = {"size": 1024, "scheme_size": 2048, "execution_size": 512, "program_size": 8192, "seconds": 1.0}
+QUICK = {"size": 64, "scheme_size": 64, "execution_size": 64, "program_size": 256, "seconds": 0.0}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +44,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         action="append",
-        help="device whose native units are timed (repeatable; default: the units with a wanted speed)",
+        help="device whose native units and programs are timed (repeatable; default: the units with a wanted speed, "
+        f"and programs on {', '.join(bench_rows.EXECUTED_ON)})",
     )
     parser.add_argument(
-        "--scheme", action="append", help=f"scheme whose time is divided (repeatable; default: {listed})"
+        "--scheme", action="append", help=f"scheme that is timed (repeatable; default: {listed}; all for programs)"
     )
     parser.add_argument("--size", type=int, help=f"m = n = k of the units (default {FULL['size']})")
     parser.add_argument("--scheme-size", type=int, help=f"m = n = k of the schemes (default {FULL['scheme_size']})")
+    parser.add_argument(
+        "--execution-size", type=int, help=f"m = n = k of executed programs (default {FULL['execution_size']})"
+    )
     parser.add_argument(
         "--threads", type=int, action="append", help="host threads, of NumPy too (repeatable; default: 1 and all)"
     )
@@ -59,13 +66,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and print; returns the exit code."""
     defaults = QUICK if arguments.quick else FULL
-    for name in ("size", "scheme_size", "seconds"):
+    for name in ("size", "scheme_size", "execution_size", "seconds"):
         if getattr(arguments, name) is None:
             setattr(arguments, name, defaults[name])
     arguments.threads = sorted(set(arguments.threads or [1, _all_threads()]))
     for name, values in (
         ("size", [arguments.size]),
         ("scheme-size", [arguments.scheme_size]),
+        ("execution-size", [arguments.execution_size]),
         ("threads", arguments.threads),
     ):
         if min(values) < 1:
@@ -116,6 +124,7 @@ def _other_process(arguments: argparse.Namespace, threads: int) -> dict[str, Any
     error).
     """
     words = ["--threads", threads, "--size", arguments.size, "--scheme-size", arguments.scheme_size]
+    words += ["--execution-size", arguments.execution_size]
     words += ["--seconds", arguments.seconds, "--json", *(["--quick"] if arguments.quick else [])]
     for name in ("section", "device", "scheme"):
         words += [word for value in getattr(arguments, name) or [] for word in (f"--{name}", value)]
@@ -133,13 +142,14 @@ def _measure(arguments: argparse.Namespace, threads: int, program_size: int) -> 
     """All requested sections with this number of threads; single-threaded ones only where that is one."""
     sections, seconds = arguments.section or SECTIONS, arguments.seconds
     found: dict[str, Any] = {
-        "schema": "hwsim.bench/2",
+        "schema": "hwsim.bench/3",
         "kernel": _kernels.variant,
         "machine": _machine(),
         "units": [],
         "conversions": [],
         "timing": [],
         "schemes": [],
+        "execution": [],
     }
     if "units" in sections:
         rows = list(bench_rows.UNITS)
@@ -170,4 +180,18 @@ def _measure(arguments: argparse.Namespace, threads: int, program_size: int) -> 
                     seconds=seconds,
                 ).to_dict()
             )
+    if "execution" in sections:
+        found["execution"] = list(_executions(arguments, threads))
     return found
+
+
+def _executions(arguments: argparse.Namespace, threads: int) -> Iterator[dict[str, Any]]:
+    """The times of the programs that are asked for, of those that there are."""
+    names = arguments.scheme or (["native"] if arguments.quick else list(schemes()))
+    for row in bench_rows.executions(arguments.device or bench_rows.EXECUTED_ON, names):
+        options: dict[str, Any] = {"device": row.device, "scheme": row.scheme, "threads": threads, "timing": False}
+        with suppress(UnsupportedError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of schemes, about accuracy
+            yield bench.execution_rate(
+                row, partial(run, **options), size=arguments.execution_size, threads=threads, seconds=arguments.seconds
+            ).to_dict()

@@ -253,7 +253,7 @@ class Trial:
         ready = prepare(
             self.chip,
             scheme_of("native"),
-            Problem("fp32", self.a[part].shape[0], self.b.shape[1], self.a.shape[1], has_c=self.c is not None),
+            Problem.of("fp32", self.a[part].shape[0], self.b.shape[1], self.a.shape[1], has_c=self.c is not None),
             format=entry.format,
             schedule=schedule,
             output=entry.output,

@@ -100,7 +100,7 @@ def methods(device: Any) -> list[Method]:
     for name, scheme in schemes().items():
         if name != "native" and not scheme.input_formats[0].startswith("int"):
             takes = scheme.input_formats[0]
-            plan = scheme.plan(scheme.complete({}), Problem(takes, 1, 1, 1))
+            plan = scheme.plan(scheme.complete({}), Problem.of(takes, 1, 1, 1))
             found.append(Method(name, {"scheme": scheme}, takes, isinstance(plan, Mixed)))
     return found
 

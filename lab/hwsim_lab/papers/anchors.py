@@ -78,7 +78,7 @@ def simulate(run: MeasuredRun) -> Outcome:
     chip = _device(run)
     scheme = scheme_of(run.scheme)
     operand = run.format if run.scheme == "native" and run.format is not None else "fp32"
-    planned = plan_for(chip, scheme, Problem(operand, run.m, run.n, run.k), run.format, run.options)
+    planned = plan_for(chip, scheme, Problem.of(operand, run.m, run.n, run.k), run.format, run.options)
     options = {name: getattr(run, name) for name in LOWERING if getattr(run, name, None) is not None}
     if run.tile is not None:
         options["tile"] = tuple(run.tile)

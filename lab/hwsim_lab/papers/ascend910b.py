@@ -118,7 +118,7 @@ def gemm(
     """
     scheme = scheme_of(NATIVE)
     wide = "fp32" if format in ("fp32", "hf32") else format
-    problem = Problem(wide, m, n, k)
+    problem = Problem.of(wide, m, n, k)
     plan = scheme.plan(scheme.complete({"format": format}), problem)
     gemm = plan_record(plan, device, (m, n, k), options, with_epilogue(Schedule(), output=output))
     program = program_of(gemm, device)
@@ -244,7 +244,7 @@ def fig11(sweeps: Mapping[str, Sequence[tuple[int, int, int]]] = FIG11) -> Itera
     for sweep, sizes in sweeps.items():
         for m, n, k in sizes:
             work = 2 * m * n * k / 1e6
-            plan = scheme.plan(scheme.complete({}), Problem("fp32", m, n, k))
+            plan = scheme.plan(scheme.complete({}), Problem.of("fp32", m, n, k))
             assert isinstance(plan, Plan)
             timed = timing.run(program_of(plan_record(plan, old, (m, n, k), {}), old), old)
             cycles = next(kernel.cycles for kernel in timed.kernels if kernel.name == "gemm")

@@ -60,7 +60,7 @@ class SchemeSplit:
     def plan(self) -> Plan:
         """The scheme's plan. Raises InputError for one that has several."""
         scheme = scheme_of(self.scheme)
-        plan = scheme.plan(scheme.complete(dict(self.options)), Problem("fp32", 1, 1, 1))
+        plan = scheme.plan(scheme.complete(dict(self.options)), Problem.of("fp32", 1, 1, 1))
         if not isinstance(plan, Plan):
             raise InputError(f"scheme {self.scheme} has several plans; its split depends on the operands")
         return plan

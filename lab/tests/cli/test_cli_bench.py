@@ -12,7 +12,7 @@ def test_quick_measures_everything_once_per_number_of_threads(cli):
     done = cli("bench", "--quick", "--threads", "1", "--threads", "2", "--json")
     assert (done.code, done.err) == (0, "")
     found = done.json
-    assert found["schema"] == "hwsim.bench/2"
+    assert found["schema"] == "hwsim.bench/3"
     units = [(row["device"], row["format"], row["exponents"], row["threads"]) for row in found["units"]]
     assert units == [(row.device, row.format, row.exponents, t) for t in (1, 2) for row in bench_rows.UNITS]
     for row in found["units"]:
@@ -30,6 +30,19 @@ def test_quick_measures_everything_once_per_number_of_threads(cli):
     schemes = [(row["scheme"], row["threads"]) for row in found["schemes"]]
     assert schemes == [(row.scheme, t) for t in (1, 2) for row in bench_rows.SCHEMES]
     assert all(0 < row["dot_seconds"] < row["seconds"] and 0 < row["outside"] < 1 for row in found["schemes"])
+    executions = {(row["scheme"], row["device"], row["threads"]) for row in found["execution"]}
+    assert executions == {("native", device, t) for t in (1, 2) for device in bench_rows.EXECUTED_ON}
+    for row in found["execution"]:
+        assert row["ratio"] == row["seconds"] / row["evaluator_seconds"] > 0 < row["first_seconds"]
+
+
+def test_programs_of_ones_own_choice(cli):
+    """Schemes without a program on a device are left out."""
+    words = ("--device", "v100", "--device", "b200", "--scheme", "tf32x3", "--scheme", "sgemm-cube")
+    done = cli("bench", "--quick", "--threads", "1", "--section", "execution", *words)
+    assert (done.code, done.err) == (0, "")
+    lines = [line.split()[:3] for line in done.out.splitlines() if line.endswith("wanted 4")]
+    assert lines == [["sgemm-cube", "v100", "1"], ["tf32x3", "b200", "1"], ["sgemm-cube", "b200", "1"]]
 
 
 def test_text_has_the_wishes_beside_the_ratios(cli):

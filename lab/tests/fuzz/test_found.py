@@ -20,6 +20,7 @@ from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.golden.format import GoldenSet, Meta, read_meta, read_sets, write_sets
 from hwsim.host import memory
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FusedUnit, Specials
 
 
@@ -291,7 +292,7 @@ def test_an_infinity_saturates_in_the_narrow_result_format(sign):
     spec = DotSpec(unit, "fp16", "fp16", "fp32", "fp32")
     a, b = np.full((1, 4), 0x3C00, np.uint16), np.full((4, 1), 0x3C00, np.uint16)
     c = np.array([[0x7F800000 | sign << 31]], np.uint32)
-    expected = reference.gemm(spec, a, b, c)
+    expected = reference.gemm(spec, DotOperands(a, b, c))
     assert expected[0, 0] == 0x7F7FFC00 | sign << 31
     for variant in (*_kernels.variants, "scalar"):
         assert _kernels.gemm(spec, a, b, c, _variant=variant)[0, 0] == expected[0, 0], variant

@@ -12,6 +12,7 @@ import pytest
 from hwsim._kernels import gemm
 from hwsim.formats import FORMATS, decode
 from hwsim.golden.format import read_meta, read_sets
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.reference import dot
 from hwsim.numerics.units import Specials
 from hwsim_lab.golden.questions import QUESTIONS, tiles, write_questions
@@ -32,7 +33,7 @@ def test_every_two_answers_differ(name: str) -> None:
         for index in range(0, len(dots), 97):
             row, column, start = dots[index]
             padding = [0] * (question.instruction.k - len(row))
-            assert answers[key][index] == dot(spec, [*row, *padding], [*column, *padding], start)
+            assert answers[key][index] == dot(spec, DotOperands([*row, *padding], [*column, *padding], start))
     same = [pair for pair in combinations(answers, 2) if answers[pair[0]] == answers[pair[1]]]
     assert same == []
 
@@ -43,7 +44,7 @@ def test_saturation_shows_on_the_910a() -> None:
     spec = question.candidates["exact16"]
     saturating = replace(spec, unit=replace(spec.unit, specials=Specials(operands="saturate", overflow="saturate")))
     dots = question.sets["overflow"]
-    assert any(dot(spec, a, b, c) != dot(saturating, a, b, c) for a, b, c in dots)
+    assert any(dot(spec, DotOperands(a, b, c)) != dot(saturating, DotOperands(a, b, c)) for a, b, c in dots)
 
 
 def test_pair_positions_show_the_order() -> None:
@@ -52,7 +53,7 @@ def test_pair_positions_show_the_order() -> None:
     every = sum(1 << 10 + k for k in range(16))  # products 2^(k - 14), in units of 2^-24
     for pair, (a, b, c) in zip(combinations(range(16), 2), question.sets["pair_positions"][::2], strict=True):
         whole, chain = (
-            decode(FORMATS["fp32"], dot(question.candidates[name], a, b, c)).fraction * 2**24
+            decode(FORMATS["fp32"], dot(question.candidates[name], DotOperands(a, b, c))).fraction * 2**24
             for name in ("exact16", "fma_chain")
         )
         assert whole == every - sum(1 << 10 + k for k in pair)

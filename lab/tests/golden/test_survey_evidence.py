@@ -26,7 +26,7 @@ def test_no_gemm_of_the_survey_contradicts_it():
         ready = prepare(
             chip,
             scheme_of("native"),
-            Problem(entry.format, *sizes, has_c=bool(entry.beta)),
+            Problem.of(entry.format, *sizes, has_c=bool(entry.beta)),
             format=entry.format,
             scheme_options=options,
             **epilogue,

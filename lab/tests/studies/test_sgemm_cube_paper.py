@@ -55,7 +55,7 @@ def gemm(m, n, k, tile, fused, buffering="double"):
     from hwsim.schemes import scheme_of
 
     chip, scheme = load("ascend910a"), scheme_of("sgemm-cube")
-    plan = scheme.plan(scheme.complete({}), Problem("fp32", 1, 1, 1))
+    plan = scheme.plan(scheme.complete({}), Problem.of("fp32", 1, 1, 1))
     options = {"tile": dict(zip("mkn", tile, strict=True)), "n_fused": fused, "buffering": buffering}
     timed = timing.run(lower(plan, chip, m, n, k, options), chip)
     return next(kernel for kernel in timed.kernels if kernel.name == "gemm")

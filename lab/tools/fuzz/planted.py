@@ -62,10 +62,12 @@ def of_bytes(whole):
 def of_gemm(whole):
     """The elements of K backwards."""
 
-    def faulty(spec, a, b, c=None, **given):
-        if given.get("divide") is not None or a.shape[-1] < 2:
-            return whole(spec, a, b, c, **given)
-        return whole(spec, np.ascontiguousarray(a[..., ::-1]), np.ascontiguousarray(b[..., ::-1, :]), c, **given)
+    def faulty(spec, operands, **given):
+        a, b = operands.a, operands.b
+        if not isinstance(operands.scale_d, int) or a.shape[-1] < 2:
+            return whole(spec, operands, **given)
+        backwards = np.ascontiguousarray(a[..., ::-1]), np.ascontiguousarray(b[..., ::-1, :])
+        return whole(spec, operands._replace(a=backwards[0], b=backwards[1]), **given)
 
     return faulty
 
@@ -188,7 +190,7 @@ def of_permutation(whole):
 
 def of_division(whole):
     """The accumulator not divided between stages."""
-    return lambda spec, a, b, c, exponent, rule, **given: whole(spec, a, b, c, 0, rule, **given)
+    return lambda spec, operands, rule, **given: whole(spec, operands._replace(scale_d=0), rule, **given)
 
 
 def of_places(whole):

@@ -3,31 +3,36 @@
 python lab/tools/fuzz/programs.py [--count 2000] [--first 0] [--log FILE]
 
 A program is made for a device whose numbers of cores and sizes of memories are drawn; in some, from number 20,000 on,
-CTAs share the K of tiles; in some, from number 40,000 on, there are alpha, beta, C, a bias, another output format. It
-must fit its memories, end, and give by the functional machine the bits of the direct evaluator; the machine that
-executes one instruction at a time must give them in 10 random orders (each hundredth case: in 100). Then the program is
-damaged: a wait removed, a signal given to another semaphore, a count changed, a slot or bytes taken from a buffer. The
-checker refuses it, or all that holds for a program holds for it too.
+CTAs share the K of tiles; in some, from number 40,000 on, there are alpha, beta, C, a bias, another output format. From
+number 60,000 on all families and all schemes are as frequent, and sizes are small. A program must fit its memories,
+end, and give by the functional machine the bits of the direct evaluator; the machine that executes one instruction at a
+time must give them in 10 random orders (each hundredth case: in 100). Then the program is damaged: a wait removed, a
+signal given to another semaphore, a count changed, a slot or bytes taken from a buffer. The checker refuses it, or all
+that holds for a program holds for it too.
 """
 
 import itertools
 import random
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
+from unittest.mock import patch
 
 import campaign
 import numpy as np
 from devices import full
 
 import hwsim
-from hwsim._kernels import gemm
 from hwsim.api import program as make_program
+from hwsim.backend.cpu import CPU
 from hwsim.devices.registry import shipped
 from hwsim.errors import HwsimError, ProgramError, UnsupportedError
+from hwsim.formats import format_of
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
+from hwsim.gemm.time_alone import time_alone
 from hwsim.machines import functional, reference, timing
-from hwsim.operands.operand import operand
 from hwsim.program.check import check
 from hwsim.program.ir import Instr, Loop
 from hwsim.schemes import schemes
@@ -37,13 +42,23 @@ ORDERS, MANY_ORDERS = 10, 100
 DAMAGES = 3
 FIRST_SHARED = 20_000  # numbers below it were campaigns' before tiles were shared, and mean the same as then
 FIRST_EPILOGUE = 40_000  # the same, of epilogues
+FIRST_SMALL = 60_000  # the same, of small sizes
 LARGEST_STEPS, LARGEST_MACS = 1_000, 3_000_000  # of a program that is executed one instruction at a time
 SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3.4e38, 65504.0, 2.0**-24)
 
 
-def drawn_device(rng):
-    """A shipped device with a few cores, its memories up to four times smaller or twice as large."""
-    tree = full(rng.choice(NAMES))
+@cache
+def families():
+    """The shipped devices of each family that has programs."""
+    found = {}
+    for name in NAMES:
+        found.setdefault(hwsim.device(name).family, []).append(name)
+    return [found[family] for family in sorted(filter(None, found))]
+
+
+def drawn_device(rng, names):
+    """One of these devices with a few cores, its memories up to four times smaller or twice as large."""
+    tree = full(rng.choice(names))
     tree["sources"]["DRAWN"] = "at random"
     told = {"source": "DRAWN", "evidence": "assumption"}
     tree["cores"] = {"value": rng.choice((1, 2, 3, 4)), **told}
@@ -72,6 +87,27 @@ def request(rng, device):
         ("a_layout", ("rows", "columns")),
     ):
         if rng.random() < 0.25:
+            given[name] = rng.choice(values)
+    return (m, n, k), given
+
+
+def small_request(rng, device):
+    """Small sizes, and options; each scheme as frequent as the others."""
+    given = {"scheme": rng.choice(sorted(schemes()))}
+    if given["scheme"] == "native" and device.native:
+        given["format"] = rng.choice(sorted(device.native))
+    m, n = (rng.choice((1, 3, 9, 16, 17, 24)) for _ in "mn")
+    k = rng.choice((1, 3, 16, 20, 33, 48))
+    if rng.random() < 0.5:
+        given["tile"] = {name: rng.choice((8, 16, 32)) for name in "mnk"}
+    for name, values in (
+        ("split_k", (2, 3)),
+        ("stages", (1, 2)),
+        ("buffering", ("single", "double")),
+        ("a_layout", ("rows", "columns")),
+        ("b_layout", ("rows", "columns")),
+    ):
+        if rng.random() < 0.2:
             given[name] = rng.choice(values)
     return (m, n, k), given
 
@@ -154,8 +190,23 @@ def holds(program, device, inputs, expected, orders):
     got = functional.run(program, device, inputs)
     assert got.tobytes() == expected.tobytes(), "the functional machine has other bits"
     for order in orders:
-        got = reference.run(program, device, inputs, order=order, dots=gemm)
+        got = reference.run(program, device, inputs, order=order, dots=CPU.gemm)
         assert got.tobytes() == expected.tobytes(), f"other bits in the order {order}"
+
+
+@contextmanager
+def recorded_executions():
+    """The programs that the functional machine executes meanwhile, with their inputs and outputs."""
+    execute, found = functional.run, []
+
+    def recording(program, device, inputs, **given):
+        copies = {name: np.array(codes) for name, codes in inputs.items()}
+        output = execute(program, device, inputs, **given)
+        found.append((program, copies, np.array(output)))
+        return output
+
+    with patch.object(functional, "run", recording):
+        yield found
 
 
 def changed(rng, program):
@@ -219,14 +270,21 @@ def operands(number, sizes):
     return [with_specials(data, shape, number) for shape in (sizes[::2], sizes[:0:-1])]
 
 
+def integers(number, sizes, fmt):
+    """Operands of an integer format, of all its bits."""
+    data, low, high = np.random.default_rng(number), -(1 << (fmt.bits - 1)) * fmt.signed, 1 << (fmt.bits - fmt.signed)
+    return [data.integers(low, high, shape).astype(fmt.dtype_name) for shape in (sizes[::2], sizes[:0:-1])]
+
+
 def case(number):
     """One program."""
     rng = random.Random(number)
+    is_small = number >= FIRST_SMALL
     try:
-        device = drawn_device(rng)
+        device = drawn_device(rng, rng.choice(families()) if is_small else NAMES)
     except HwsimError:
         return "no device"
-    sizes, given = request(rng, device)
+    sizes, given = small_request(rng, device) if is_small else request(rng, device)
     m, n, k = sizes
     a, b = operands(number, sizes)
     if number >= FIRST_EPILOGUE:
@@ -252,30 +310,27 @@ def case(number):
         return "refused"
     steps, macs = work(program)
     assert_fits(program, device)
-    if not program.computes:
+    if program.gemm is not None and time_alone(program.gemm):
         return "of time alone"
     if steps > LARGEST_STEPS or macs > LARGEST_MACS:
         return "large"
+    fmt = format_of(program.gemm.single.input_format)
+    if fmt.is_integer:
+        a, b = integers(number, sizes, fmt)
     try:
         direct = hwsim.run(a, b, threads=1, timing=False, **given)
     except HwsimError:
         return "operands refused"
     try:
-        both = hwsim.run(a, b, threads=1, timing=False, functional=True, **given)
+        with recorded_executions() as executions:
+            both = hwsim.run(a, b, threads=1, timing=False, functional=True, **given)
     except UnsupportedError as error:
-        assert "infinity or a NaN" in str(error), error
-        return "special values refused"
+        assert "infinity or a NaN" in str(error) or "need other plans" in str(error), error
+        return "operands refused by the program"
     assert direct.c.tobytes() == both.c.tobytes(), "bits differ between program and evaluator"
-    taken = program.gemm.single.input_format
-    codes = [np.ascontiguousarray(operand("A or B", x).converted(taken).codes) for x in (a, b)]
-    formats = {array.name: array.format for array in program.arrays}
-    for name, x in (("C.in", given.get("c")), ("bias", given.get("bias"))):
-        if x is not None:
-            rows = x.reshape(-1, x.shape[-1])
-            codes.append(np.ascontiguousarray(operand(name, rows).converted(formats[name]).codes))
-    inputs = dict(zip(program.inputs, codes, strict=True))
-    expected = functional.run(program, device, inputs)
-    holds(program, device, inputs, expected, range(MANY_ORDERS if number % 100 == 0 else ORDERS))
+    ((program, inputs, expected),) = executions
+    orders = MANY_ORDERS if number % 100 == 0 else ORDERS
+    holds(program, device, inputs, expected, range(orders))
     words = set()
     for _ in range(DAMAGES):
         damaged = changed(rng, program)
@@ -290,7 +345,12 @@ def case(number):
         holds(other, device, inputs, expected, range(ORDERS))
         words.add("harmless")
     kind = "equal, tiles shared" if "schedule" in given else "equal"
-    return f"{kind}, damage {' and '.join(sorted(words))}" if words else kind
+    word = f"{kind}, damage {' and '.join(sorted(words))}" if words else kind
+    if not is_small:
+        return word
+    reached = [("families", device.family, 1), ("schemes", given["scheme"], 1), ("orders", "executed", orders)]
+    reached += [("options", name, 1) for name in ("c", "bias", "alpha", "output", "split_k") if name in given]
+    return word, reached
 
 
 if __name__ == "__main__":

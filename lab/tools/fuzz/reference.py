@@ -27,6 +27,7 @@ from hwsim.formats import FORMATS, array_of, codes_of, decode, format_of
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.schemes import schemes
 
 LARGEST = 20_000  # products of one element
@@ -310,7 +311,7 @@ def single(rng, data, number):
         if scale_d and model.scale_input_d_rule != "exact":
             start, by = divided(start, format_of(spec.c), scale_d, model.scale_input_d_rule), 0
         own = {side: codes[at].tolist() for side, codes in scales.items()}
-        expected = reference.dot(spec, left, right, start, scale_d=by, **own)
+        expected = reference.dot(spec, DotOperands(left, right, start, scale_d=by, **own))
         said = f"{device.name} {changed} {name} {spec}: {int(got[at]):#x}, expected {expected:#x}"
         assert int(got[at]) == expected, said
     found = [("instruction", spec.unit.model, 1), ("instruction values", kind, 1), ("elements", "all", cases)]

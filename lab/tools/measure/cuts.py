@@ -32,7 +32,7 @@ def main() -> None:
     flow = dataflow(chip)
     shapes = {(row.format, (row.m, row.n, row.k), row.b_layout, is_cut(row)) for row in gemm_times() if row.kernels}
     for format, sizes, layout, library in sorted(shapes):
-        problem = Problem(format, *sizes, b_layout=layout)
+        problem = Problem.of(format, *sizes, b_layout=layout)
         plan = plan_for(chip, scheme_of("native"), problem, format, {}).plan
         best = flow.split_k(record_of(plan, chip, problem), chip, {})
         ours = best is not None and best.slices > 1

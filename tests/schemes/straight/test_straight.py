@@ -21,6 +21,7 @@ from hwsim._kernels.convert import decode
 from hwsim.devices import dot_spec
 from hwsim.formats import format_of
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.schemes import scheme_of
 
 SMALL, MIDDLE, LARGE = SHAPES
@@ -223,7 +224,7 @@ def test_native_with_another_format_of_b(first, second):
     spec = dot_spec(chip, f"wgmma.m64n256k32.f32.{first}.{second}")
     filled = [np.zeros(shape, np.uint8) for shape in ((9, 96), (96, 8))]
     filled[0][:, :67], filled[1][:67] = a, b
-    want = reference.gemm(spec, *filled, np.zeros((9, 8), np.uint32))
+    want = reference.gemm(spec, DotOperands(*filled, np.zeros((9, 8), np.uint32)))
     got = hwsim.matmul(*values, device=chip, format=first, format_b=second)
     assert np.array_equal(got.view(np.uint32), want)
 

@@ -59,7 +59,7 @@ def mask_of(block: Array) -> int:
 def masks_of(blocks: Sequence[Array]) -> list[int]:
     """The index of the simulator's type for each of many blocks."""
     scheme = scheme_of("ape")
-    plan = scheme.plan(scheme.complete({}), Problem("fp32", BLOCK, BLOCK, BLOCK))
+    plan = scheme.plan(scheme.complete({}), Problem.of("fp32", BLOCK, BLOCK, BLOCK))
     assert isinstance(plan, Mixed)
     return [int(one) for one in types_of(np.concatenate(blocks), (BLOCK, BLOCK), plan.ranges, plan.zeros_fit)[:, 0]]
 

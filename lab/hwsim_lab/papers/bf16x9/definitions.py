@@ -31,7 +31,7 @@ Pair = tuple[int, int]
 def plan_of(name: str, **options: Any) -> Plan:
     """A scheme's plan for FP32 operands."""
     scheme = scheme_of(name)
-    plan = scheme.plan(scheme.complete(options), Problem("fp32", 1, 1, 1))
+    plan = scheme.plan(scheme.complete(options), Problem.of("fp32", 1, 1, 1))
     assert isinstance(plan, Plan)
     return plan
 

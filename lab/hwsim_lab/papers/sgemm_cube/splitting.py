@@ -68,7 +68,7 @@ def tails(exponent: int) -> Float64:
 def parts(values: Float64, scheme: str = SCHEME, device: str = DEVICE, **options: Any) -> SplitParts:
     """Splits as the scheme does; conversions overflow to infinity, as the paper's formulas have it."""
     chosen = scheme_of(scheme)
-    plan = chosen.plan(chosen.complete(options), Problem("fp32", 1, 1, 1))
+    plan = chosen.plan(chosen.complete(options), Problem.of("fp32", 1, 1, 1))
     assert isinstance(plan, Plan)
     pieces: tuple[Piece, ...] = tuple(replace(piece, overflow="ieee") for piece in plan.a_pieces)
     given = Operand(values.astype(np.float32).view(np.uint32)[None], "fp32")

@@ -35,7 +35,7 @@ CLAIMS = (
 def plan_of(name: str) -> Plan:
     """The plan of one of the schemes."""
     scheme = scheme_of(name)
-    plan = scheme.plan(scheme.complete({}), Problem("fp64" if name.startswith("tf64") else "fp32", 1, 1, 1))
+    plan = scheme.plan(scheme.complete({}), Problem.of("fp64" if name.startswith("tf64") else "fp32", 1, 1, 1))
     assert isinstance(plan, Plan)
     return plan
 

@@ -10,6 +10,7 @@ from hwsim.formats import decode, format_of
 from hwsim.gemm.plan import Mixed, OperandSum, Scaled, Sum
 from hwsim.gemm.schedule import Schedule
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec, FmaChainUnit, Specials
 from reading.numbers import Conversions, Exactly, Floats, finite, wrapped
 from reading.pieces import byte_pieces, converted, integer, rounded_pieces, slice_pieces
@@ -159,7 +160,7 @@ class Reading:
         unit = FmaChainUnit(specials=Specials(zero="ieee", nan_code=(1 << format_of(name).bits - 1) - 1))
         spec = DotSpec(unit, name, name, name, name)
         a, b = ([converted(x, plan.input_format, name) for x in self.given(*side)] for side in (("a", i), ("b", j)))
-        return name, reference.dot(spec, a, b, 0)
+        return name, reference.dot(spec, DotOperands(a, b, 0))
 
     # --- mixtures --------------------------------------------------------------------------------------------------
 

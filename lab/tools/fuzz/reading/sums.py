@@ -12,6 +12,7 @@ from hwsim.formats import decode, format_of, round_to
 from hwsim.gemm.plan import Depth, OperandSum, Scaled, Sum, TermValue
 from hwsim.gemm.summation import Chain
 from hwsim.numerics import reference
+from hwsim.numerics.dot_operands import DotOperands
 from reading.numbers import Exactly, Floats, Integers, plus, raised
 
 
@@ -91,7 +92,7 @@ class Element:
             scaled = scale
         elif scale:
             code = divided(code, format_of(spec.c), scale, model.scale_input_d_rule)
-        return reference.dot(spec, x, y, code, scale_d=scaled)
+        return reference.dot(spec, DotOperands(x, y, code, scale_d=scaled))
 
     def loaded(self, code, term):
         """The value of a unit's result in the plan's arithmetic."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.instruction_order import in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.errors import UnsupportedError
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.roles import K_AXES
 
 if TYPE_CHECKING:
@@ -60,9 +61,17 @@ def _axis(role: str) -> int:
     return 1 if K_AXES[role] == "columns" else 0
 
 
-def product(spec: DotSpec, operands: RoleCodes, c: Codes | None, *, scale_d: int, rule: str, backend: Backend) -> Codes:
-    """Codes of c * 2^-scale_d + a b by a backend, c None: +0. rule: the instruction's scale_input_d_rule."""
-    a, b = operands["a"], operands["b"]
-    if scale_d and c is not None:
-        return scaled_gemm(spec, a, b, c, scale_d, rule, backend=backend)
-    return backend.gemm(spec, a, b, c, scale_a=operands.get("scale_a"), scale_b=operands.get("scale_b"))
+def product(
+    spec: DotSpec,
+    operands: RoleCodes,
+    c: Codes | None,
+    *,
+    scale_d: int | Codes,
+    rule: str,
+    backend: Backend,
+    out: Codes | None = None,
+    threads: int = 1,
+) -> Codes:
+    """Codes of c + a b by a backend, c None: +0. scale_d, rule, out, threads: as of hwsim.arithmetic.scaled."""
+    given = DotOperands(c=c, scale_d=scale_d, **operands)
+    return scaled_gemm(spec, given, rule, backend=backend, out=out, threads=threads)
