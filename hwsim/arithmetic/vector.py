@@ -4,7 +4,7 @@ Lanes of fp32 and fp64: add, sub, mul, scale, ldexp, fma, add_row round to neare
 (hwsim.arithmetic.integer_lanes). A saturating unit (Ascend 910A) reads
 an infinity as the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere
 a NaN gets one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default
-one.
+one. So do fp64 lanes, whose NaN is the default one everywhere, in conversions too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class VectorUnit:
         self.saturates = saturates(model)
         self.overflow = "saturate" if self.saturates else "ieee"
         is_zero = model is not None and model.specials.operands == "saturate"
-        #: Of conversions, in the words of `encode`.
+        #: Of conversions from fp32, in the words of `encode`.
         self.nan: Literal["zero", "all-ones", "quiet"] = "zero" if is_zero else "all-ones" if all_ones else "quiet"
 
     def execute(
@@ -138,16 +138,15 @@ class VectorUnit:
         """The code of a number, as an array (1,) or an integer."""
         if fmt.is_integer:
             return integer_lanes.code_of(scalar, fmt)
-        value = self.backend.empty((1,), np.float32)
+        value = self.backend.empty((1,), np.float64)
         value[...] = scalar
-        return self.backend.encode(value, fmt)
+        return self._store(value, fmt, "RNE")
 
     def _nan_of(self, dtype: np.dtype[Any]) -> Any:
-        """The NaN that results have, in a float dtype."""
-        width = dtype.itemsize * 8
-        return (
-            np.array((1 << (width - 1)) - 1, f"u{dtype.itemsize}").view(dtype) if self.all_ones else dtype.type(np.nan)
-        )
+        """The NaN that results have, in a float dtype; in fp64 the default one."""
+        if self.all_ones and dtype == np.float32:
+            return np.array((1 << 31) - 1, np.uint32).view(dtype)
+        return dtype.type(np.nan)
 
     def _one_nan(self, values: AnyArray) -> AnyArray:
         """Replace every NaN by the device's; the host's would have its own sign and payload."""
@@ -166,7 +165,8 @@ class VectorUnit:
             return in_c_order(values).view(f"u{values.dtype.itemsize}")
         if fmt.name == "fp64":
             return widened(values)
-        return self.backend.encode(values, fmt, rounding, overflow or self.overflow, nan=self.nan)
+        nan = "quiet" if self.nan == "all-ones" and values.dtype == np.float64 else self.nan
+        return self.backend.encode(values, fmt, rounding, overflow or self.overflow, nan=nan)
 
     def _values(self, codes: Codes, fmt: Format, dtype: np.dtype[Any]) -> AnyArray:
         """The values in a dtype; a NaN of fp16 keeps its sign and payload and is quiet, as those of operands do."""

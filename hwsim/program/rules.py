@@ -143,7 +143,7 @@ class Rules:
             raise self._fail(f"no buffer '{tile.buffer}'{nearest(tile.buffer, list(self.scope.buffers))}")
         if tile.row < 0 or tile.col < 0:
             raise self._fail(f"tile at ({tile.row}, {tile.col}) of a slot of '{tile.buffer}'; neither may be negative")
-        width = tile.width or tile.col + tile.cols
+        width = tile.width or tile.cols
         if tile.col + tile.cols > width:
             raise self._fail(
                 f"columns {tile.col} to {tile.col + tile.cols - 1} of a slot of '{tile.buffer}', "
@@ -292,6 +292,9 @@ class Rules:
         """The formats of what an elementwise instruction writes and reads."""
         instr = self.instr
         forms = [self.scope.format(tile) for tile in (*instr.writes, *instr.reads)]
+        if "scalar" in ROLES[instr.opcode].immediates.values() and not float(instr.scalar).is_integer():
+            if format_of(forms[0]).is_integer or instr.opcode == "ldexp":
+                raise self._fail(f"the scalar is {instr.scalar}; {instr.opcode} takes a whole number here")
         if instr.opcode in MIXED_FORMATS:
             for form, allowed in zip(forms, MIXED_FORMATS[instr.opcode], strict=True):
                 if form not in allowed:
@@ -303,12 +306,14 @@ class Rules:
                     raise self._fail(
                         f"a tile is {form}; {instr.opcode} takes {_any_of(allowed)}, and all its tiles one"
                     )
-        elif (
-            instr.opcode == "cast"
-            and forms[1] == "int64"
-            and not (forms[0] in ("fp32", "fp64") or format_of(forms[0]).is_integer)
-        ):
-            raise self._fail(f"casts int64 to {forms[0]}; allowed: fp32, fp64 and integers, from which another goes on")
+        elif instr.opcode == "cast" and "int64" in forms:
+            target, source = forms
+            if source == "int64" and not (target in ("fp32", "fp64") or format_of(target).is_integer):
+                raise self._fail(
+                    f"casts int64 to {target}; allowed: fp32, fp64 and integers, from which another goes on"
+                )
+            if target == "int64" and not format_of(source).is_integer:
+                raise self._fail(f"casts {source} to int64; allowed: from integers, and int32 before from a float")
 
 
 def _any_of(names: Sequence[str]) -> str:

@@ -284,3 +284,12 @@ def test_what_no_program_computes_is_refused_by_name(options, said):
     a, b = rng.standard_normal((209, 1430)).astype(np.float32), rng.standard_normal((1430, 491)).astype(np.float32)
     with pytest.raises(UnsupportedError, match=said):
         hwsim.run(a, b, device="h200", functional=True, **options)
+
+
+@pytest.mark.parametrize("device", ["h200", "a2", "mi300x"])
+@pytest.mark.parametrize("output", ["fp64", "fp32", "fp16", "bf16"])
+def test_nans_of_fp64_lanes_have_the_evaluators_code(device, output):
+    a, b = np.random.default_rng(0).standard_normal((2, 5, 5), np.float32)
+    given = {"device": device, "scheme": "ozaki-fp16", "output": output, "alpha": float("nan")}
+    program = hwsim.run(a, b, functional=True, **given)
+    assert program.result_sha256 == hwsim.run(a, b, **given).result_sha256

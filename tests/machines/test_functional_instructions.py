@@ -106,6 +106,12 @@ def test_a_fill_with_negative_zero_keeps_the_sign():
     assert np.all(got == 1 << 31)
 
 
+def test_a_fill_of_fp64_is_rounded_to_fp64_alone():
+    tile = local(8, 8, "fp64")
+    prog = program(executed("fill", tile, scalar=0.1), executed("copy", part("Y", 0, 0, 8, 8), [tile]), fmt="fp64")
+    assert np.all(functional.run(prog, CHIP, {}).view(np.float64) == 0.1)
+
+
 def test_an_input_that_the_program_writes_stays_as_the_caller_has_it():
     prog = program(
         executed("copy", local(4, 8), [part("X", 0, 0, 4, 8)]),

@@ -347,6 +347,12 @@ def test_elementwise_rules():
     check(out("fma", [{}, {}], scalar=2.0), DEVICE)
     refused(out("fma", [{}, {"format": "fp16"}]), "a tile is fp16", "fma takes fp32, fp64, int32 or int64, and all")
     refused(out("fma", [{}]), "reads 1 tiles")
+    refused(out("cast", [{}], writes=(replace(whole, rows=32, format="int64"),)), "tiles of 64 x 64 and 32 x 64")
+    small = replace(whole, rows=16)
+    refused(out("cast", [{"rows": 16}], writes=(replace(small, format="int64"),)), "casts fp32 to int64")
+    for scalar in (0.5, float("nan")):
+        refused(out("fill", [], writes=(whole,), scalar=scalar), f"the scalar is {scalar}", "a whole number")
+    refused(out("add", [{}, {"cols": 32, "col": 32}]), "columns 32 to 63 of a slot of 'CU', whose rows have 32")
     check(out("add_row", [{}, {"rows": 1}]), DEVICE)
     refused(out("add_row", [{}, {}]), "tiles of 64 x 64 and 64 x 64")
     refused(out("add_row", [{"rows": 1}, {"rows": 1}]), "tiles of 1 x 64 and 64 x 64")
