@@ -292,9 +292,9 @@ class Rules:
         """The formats of what an elementwise instruction writes and reads."""
         instr = self.instr
         forms = [self.scope.format(tile) for tile in (*instr.writes, *instr.reads)]
-        if "scalar" in ROLES[instr.opcode].immediates.values() and not float(instr.scalar).is_integer():
-            if format_of(forms[0]).is_integer or instr.opcode == "ldexp":
-                raise self._fail(f"the scalar is {instr.scalar}; {instr.opcode} takes a whole number here")
+        is_whole = format_of(forms[0]).is_integer or instr.opcode == "ldexp"
+        if is_whole and "scalar" in ROLES[instr.opcode].immediates.values() and not float(instr.scalar).is_integer():
+            raise self._fail(f"the scalar is {instr.scalar}; {instr.opcode} takes a whole number here")
         if instr.opcode in MIXED_FORMATS:
             for form, allowed in zip(forms, MIXED_FORMATS[instr.opcode], strict=True):
                 if form not in allowed:

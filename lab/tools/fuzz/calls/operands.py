@@ -61,7 +61,8 @@ def contraction(equation, sizes, a, b, multiply):
     size = lambda names: int(np.prod([sizes[x] for x in names]))  # noqa: E731
     one = a.transpose([left.index(x) for x in stack + rows + along]).reshape(size(stack), size(rows), size(along))
     two = b.transpose([right.index(x) for x in stack + along + columns]).reshape(size(stack), size(along), -1)
-    found = multiply(one, two).reshape([sizes[x] for x in stack + rows + columns])
+    made = multiply(one, two) if along else one * two  # what sums over nothing is no product
+    found = made.reshape([sizes[x] for x in stack + rows + columns])
     return found.transpose([(stack + rows + columns).index(x) for x in out])
 
 

@@ -103,11 +103,19 @@ def vectors(x):
     return torch.dot(b, c), lambda: x.product(b[None], c[:, None])[0, 0]
 
 
+def is_one_matrix(stack):
+    """Whether PyTorch multiplies the rows of a stack by a matrix in one product: they follow one another in memory."""
+    shape, strides = stack.shape, stack.stride()
+    return all(strides[i] == strides[i + 1] * shape[i + 1] for i in range(stack.dim() - 2))
+
+
 def matmul(x):
     leads = x.rng.choice((((2,), (2,)), ((3, 1), (2,)), ((2, 3), (1, 3)), ((), (3,)), ((2, 2), ())))
     a, b = x.tensor(*leads[0], x.m, x.k), x.tensor(*leads[1], x.k, x.n)
 
     def expected():
+        if not leads[1] and is_one_matrix(a):
+            return x.product(a.reshape(-1, x.k), b).reshape(*leads[0], x.m, x.n)
         lead = torch.broadcast_shapes(*leads)
         one, two = (y.expand(*lead, *y.shape[-2:]).reshape(-1, *y.shape[-2:]) for y in (a, b))
         return x.product(one, two).reshape(*lead, x.m, x.n)
@@ -137,8 +145,16 @@ def linear(x):
     lead = x.rng.choice(((), (2,), (2, 3)))
     a, w = x.tensor(*lead, x.m, x.k), x.tensor(x.n, x.k)
     bias = x.tensor(x.n) if x.rng.random() < 0.6 else None
-    more = {} if bias is None else {"bias": array(bias)}
-    return functional.linear(a, w, bias), lambda: x.product(a.reshape(-1, x.k), w.T, **more).reshape(*lead, x.m, x.n)
+
+    def expected():
+        if not lead or (bias is not None and a.is_contiguous()):
+            more = {} if bias is None else {"bias": array(bias)}
+            return x.product(a.reshape(-1, x.k), w.T, **more).reshape(*lead, x.m, x.n)
+        parts = [a.reshape(-1, x.k)] if is_one_matrix(a) else a.reshape(-1, x.m, x.k)
+        made = torch.cat([x.product(part, w.T) for part in parts]).reshape(*lead, x.m, x.n)
+        return made if bias is None else made + bias
+
+    return functional.linear(a, w, bias), expected
 
 
 def einsum(x):
