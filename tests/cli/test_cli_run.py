@@ -275,8 +275,12 @@ def test_quiet_says_nothing_on_stderr(cli):
 @pytest.mark.parametrize(
     ("sizes", "cycles", "time"),
     [
-        ((64, 64, 64), r"[\d,]+ cycles of the program", r"[\d.]+ ns with recorded times .*without launches and host"),
-        ((2, 2, 16), r"[\d,]+ cycles of the program", r"[\d.]+ [pn]s with recorded times"),  # hardly more than a launch
+        (
+            (64, 64, 64),
+            r"[\d,]+ cycles of the program",
+            r"[\d.]+ [nu]s with recorded times .*without launches and host",
+        ),
+        ((2, 2, 16), r"[\d,]+ cycles of the program", r"[\d.]+ [nu]s with recorded times"),  # hardly more than a launch
         ((1, 256, 256), r"none: the sm90 dataflow carries no sum", r"[\d.]+ [un]s with recorded times"),  # no tile
     ],
 )

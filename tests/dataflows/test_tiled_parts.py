@@ -140,7 +140,8 @@ def test_the_bytes_that_parts_state_are_those_that_a_program_declares(device: st
         orders, sliced = recorded_orders(gemm), False
         partition = Partition(gemm, chip, family, mapping.instruction, orders, sliced)
         [part] = [x for x in partition.of([k.terms for k in gemm.mapping.kernels]) if x.terms == mapping.terms]
-        stated = parts.footprint(parts.designed(chip, family, partition.kernel(part), blocking_of(mapping)))
+        shallow = replace(blocking_of(mapping), stages=1)  # what grows with the stages is stated for each
+        stated = parts.footprint(parts.designed(chip, family, partition.kernel(part), shallow))
         assert {name: fixed + mapping.stages * stage for name, fixed, stage in stated.memories} == declared
 
 

@@ -213,9 +213,8 @@ def predicted(gemm: Recorded, sums: Sums, forest: Forest) -> float:
 
 def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray) -> Forest:
     """Trees for logarithms of factors, by gradient boosting."""
-    model = HistGradientBoostingRegressor(random_state=1, early_stopping=False, **TREES).fit(
-        points, factors, sample_weight=weights
-    )
+    model = HistGradientBoostingRegressor(random_state=1, early_stopping=False, **TREES)
+    model.fit(points, factors, sample_weight=weights)
     features, thresholds, values, sizes = [], [], [], []
     for (tree,) in model._predictors:  # scikit-learn has no public form of its trees
         order = [0]

@@ -106,7 +106,7 @@ TILE_N, TILE_M = 64, 64  # of kernels without a tile
 def quantities(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime) -> tuple[float, ...]:
     """The values of QUANTITIES."""
     m, n, k = call.sizes
-    shape = _Shape(choice, call, cores, least)
+    shape = _KernelShape(choice, call, cores, least)
     item = ELEMENT_BYTES[choice.operand]
     loaded, written = (shape.rows + shape.columns) * shape.step * item / 1e3, shape.rows * shape.columns / 1e3
     return (
@@ -137,7 +137,7 @@ def quantities(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTim
 def facts(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime, sum_us: float) -> tuple[float, ...]:
     """The values of FACTS. sum_us: of the row, without a launch."""
     m, n, k = call.sizes
-    shape, item = _Shape(choice, call, cores, least), ELEMENT_BYTES[choice.operand]
+    shape, item = _KernelShape(choice, call, cores, least), ELEMENT_BYTES[choice.operand]
     moved = call.batch * ((m * k + k * n) * item + m * n * format_of(call.result).bits / 8)
     high, wide = choice.cluster or (0, 0)
     with_launch = least.us + ABOUT_A_LAUNCH_US
@@ -166,7 +166,7 @@ def facts(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime, su
     return tuple([float(number) for number in numbers])
 
 
-class _Shape:
+class _KernelShape:
     """Tiles, waves and steps of a kernel; zeros where the choice has no tile. tiles, unaligned_tiles: per SM."""
 
     def __init__(self, choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime) -> None:
