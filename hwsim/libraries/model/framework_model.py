@@ -72,7 +72,8 @@ class OutputsModel(StrictRecord):
 
 class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
-    outputs: by format of the operands.
+    tf32_families: where the switches of fp32 products count. promoting_families: where products of 8-bit floats are
+    promoted unless fast accumulation is asked for. outputs: by format of the operands.
     """
 
     schema_version: Literal[1]
@@ -83,6 +84,8 @@ class Framework(StrictRecord):
     reductions: ReductionsModel
     routes: Annotated[dict[Name, RouteModel], Field(min_length=1)]
     backward: dict[Name, InsteadModel] = Field(default_factory=dict)
+    tf32_families: NameList
+    promoting_families: NameList
     outputs: Annotated[dict[Name, OutputsModel], Field(min_length=1)]
 
     @model_validator(mode="after")

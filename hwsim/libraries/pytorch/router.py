@@ -17,12 +17,10 @@ from hwsim.libraries.cublas.provider import CUBLAS
 from hwsim.libraries.cublas.pytorch import FRAMEWORK
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice, SummationOrder
-from hwsim.libraries.model.facts import framework_of
 from hwsim.libraries.protocol import ChoicesByM, LibraryProvider, LibraryRequest, LibraryRules, gemm_of
-from hwsim.libraries.pytorch.routes import route_of
+from hwsim.libraries.pytorch.routes import GEMM, pytorch, route_of
 
 LIBRARIES: dict[str, LibraryProvider] = {CUBLAS.name: CUBLAS}  # by the names in the routes
-GEMM = "mm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +99,7 @@ class PytorchRules(LibraryRules):
 
     def _as_called(self, gemm: GemmCall) -> GemmCall:
         """The call with what PyTorch's switches say by default, where it says nothing itself."""
-        framework = framework_of(PYTORCH, self.version)
+        framework = pytorch(self.version)
         reductions = gemm.reductions
         if reductions is None and gemm.format in framework.reductions.narrow:
             reductions = framework.reductions.default

@@ -12,7 +12,14 @@ from hwsim.libraries.cublas.pytorch import FRAMEWORK
 from hwsim.libraries.model.facts import framework_of
 
 if TYPE_CHECKING:
-    from hwsim.libraries.model.framework_model import RouteModel
+    from hwsim.libraries.model.framework_model import Framework, RouteModel
+
+GEMM = "mm"  # an operator that no route names
+
+
+def pytorch(version: str = FRAMEWORK[1]) -> Framework:
+    """The facts of a version. Raises InputError where there is no file of it."""
+    return framework_of(FRAMEWORK[0], version)
 
 
 @lru_cache(maxsize=256)
@@ -21,7 +28,7 @@ def route_of(operator: str, format: str, chip: str, family: str, version: str = 
 
     chip, family: of the device, by name. Raises InputError for a version that there is no file of.
     """
-    routes = framework_of(FRAMEWORK[0], version).routes.values()
+    routes = pytorch(version).routes.values()
     return next(
         route
         for route in routes
@@ -30,3 +37,8 @@ def route_of(operator: str, format: str, chip: str, family: str, version: str = 
         and (not route.families or family in route.families)
         and (not route.chips or chip in route.chips)
     )
+
+
+def is_of_gemms(operator: str, format: str, chip: str, family: str) -> bool:
+    """Whether an operator is a call of the library that runs plain products on the chip."""
+    return route_of(operator, format, chip, family).library == route_of(GEMM, format, chip, family).library
