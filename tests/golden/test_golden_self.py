@@ -41,9 +41,7 @@ def test_every_instruction_of_every_device_gives_what_it_gave() -> None:
 @pytest.mark.parametrize("name", DEVICES)
 def test_no_instruction_is_missing(name: str) -> None:
     device = load(name)
-    assert (SELF / f"{name}.npz").exists(), (
-        "a new device: run hwsim golden self, or see AS_THEIR_BASE"
-    )
+    assert (SELF / f"{name}.npz").exists(), "a new device: run hwsim golden self, or see AS_THEIR_BASE"
     kept = {key.partition("/")[0] for key in keys(SELF / f"{name}.npz")}
     assert kept == set(self_made.names(device)), "instructions came or went: run hwsim golden self --replace"
     meta = read_meta(SELF / f"{name}.npz")
