@@ -132,11 +132,10 @@ class VectorUnit:
         return self.backend.encode(value, fmt)
 
     def _nan_of(self, dtype: np.dtype[Any]) -> Any:
-        """The NaN that results have, in a float dtype."""
-        width = dtype.itemsize * 8
-        return (
-            np.array((1 << (width - 1)) - 1, f"u{dtype.itemsize}").view(dtype) if self.all_ones else dtype.type(np.nan)
-        )
+        """The NaN that results have, in a float dtype: all ones of half and single precision alone, as PTX says."""
+        if not self.all_ones or dtype == np.float64:
+            return dtype.type(np.nan)
+        return np.array((1 << (8 * dtype.itemsize - 1)) - 1, f"u{dtype.itemsize}").view(dtype)
 
     def _one_nan(self, values: AnyArray) -> AnyArray:
         """Replace every NaN by the device's; the host's would have its own sign and payload."""
