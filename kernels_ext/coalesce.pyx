@@ -359,7 +359,7 @@ cdef class Coalescer:
         if self.length[engine] == QUEUE:
             return False
         cdef Dyn* dyn = &self.queues[engine * QUEUE + (self.head[engine] + self.length[engine]) % QUEUE]
-        cdef i64 first = self.instr[index, 3], count = self.instr[index, 4] + self.instr[index, 5], t, i
+        cdef i64 first = self.instr[index, 3], count = self.instr[index, 4] + self.instr[index, 5], t, i, slots
         dyn.instr = index
         for t in range(count):
             if self.tile[first + t, 0] == TILE_GLOBAL:
@@ -367,8 +367,10 @@ cdef class Coalescer:
                 dyn.col[t] = walker.value(self.tile[first + t, 5])
                 dyn.slot[t] = 0
             else:
-                dyn.slot[t] = walker.value(self.tile[first + t, 6])
-                dyn.slot[t] %= self.buffer_slots[self.tile[first + t, 1]]
+                slots = self.buffer_slots[self.tile[first + t, 1]]
+                dyn.slot[t] = walker.value(self.tile[first + t, 6]) % slots
+                if dyn.slot[t] < 0:  # C's remainder has the sign of what is divided
+                    dyn.slot[t] += slots
                 dyn.row[t], dyn.col[t] = self.tile[first + t, 7], self.tile[first + t, 8]
         cdef i64 zero = self.instr[index, 10]
         dyn.zero = zero >= 0
@@ -592,13 +594,14 @@ cdef class Coalescer:
         cdef Held held, last
         if opcode == OP_SYNC:
             return 0
-        if opcode == OP_COPY:
-            return self._write(dyn, 0, self._read(dyn, 1))
         cdef i64 turns = self.instr[dyn.instr, 2]
         last.value = -1
         while turns > 0:
             turns -= 1
-            held = self._result(dyn, opcode == OP_MMA and not dyn.zero)
+            if opcode == OP_COPY:
+                held = self._read(dyn, 1)
+            else:
+                held = self._result(dyn, opcode == OP_MMA and not dyn.zero)
             if held.value == last.value and held.row == last.row and held.col == last.col:
                 break  # further repetitions leave the same
             self._write(dyn, 0, held)

@@ -36,10 +36,10 @@ def is_of_integers(target: Source, sources: Sequence[Source]) -> bool:
     return target[1].is_integer and all(fmt.is_integer for _, fmt in sources)
 
 
-def execute(instr: Instr, target: Source, sources: Sequence[Source]) -> None:
-    """Execute an instruction of integers and write its result to the codes of `target`."""
+def execute(instr: Instr, target: Source, sources: Sequence[Source], reduced: tuple[int, ...] | None = None) -> None:
+    """Execute an instruction of integers and write its result to the codes of `target`. reduced: as of VectorUnit."""
     codes, fmt = target
-    codes[...] = _narrowed(_result(instr, fmt, sources), fmt)
+    codes[...] = _narrowed(_result(instr, fmt, sources, reduced), fmt)
 
 
 def code_of(number: float, fmt: Format) -> int:
@@ -47,7 +47,7 @@ def code_of(number: float, fmt: Format) -> int:
     return int(number) & ((1 << fmt.bits) - 1)
 
 
-def _result(instr: Instr, fmt: Format, sources: Sequence[Source]) -> Codes:
+def _result(instr: Instr, fmt: Format, sources: Sequence[Source], reduced: tuple[int, ...] | None) -> Codes:
     """The result as integers of at least the target's width, of which the low bits count."""
     if instr.opcode == "cast":
         return _held(integers(*sources[0]), fmt)
@@ -67,16 +67,16 @@ def _result(instr: Instr, fmt: Format, sources: Sequence[Source]) -> Codes:
         case "sub":
             total = values[0] - values[1]
         case "reduce_add":
-            axis = reduced_axis(values[0], values[1])
-            total = values[1] + values[0].sum(axis=axis, keepdims=True, dtype=values[0].dtype)
+            axes = differing_axes(*values) if reduced is None else reduced
+            total = values[1] + values[0].sum(axis=axes, keepdims=True, dtype=values[0].dtype)
         case _:
             total = values[0] + values[1]
     return total
 
 
-def reduced_axis(source: Codes, total: Codes) -> int:
-    """The axis along which a reduction goes: 1 where one column stays, else 0."""
-    return 1 if total.shape == (source.shape[0], 1) else 0
+def differing_axes(source: Codes, total: Codes) -> tuple[int, ...]:
+    """The axes along which a reduction goes: those in which both differ in size."""
+    return tuple([axis for axis in range(source.ndim) if source.shape[axis] != total.shape[axis]])
 
 
 def _held(values: Codes, fmt: Format) -> Codes:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic import integer_lanes
-from hwsim.arithmetic.integer_lanes import integers, reduced_axis
+from hwsim.arithmetic.integer_lanes import differing_axes, integers
 from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, format_of
 from hwsim.numerics.units import IntegerUnit
@@ -63,17 +63,27 @@ class VectorUnit:
         #: Of conversions, in the words of `encode`.
         self.nan: Literal["zero", "all-ones", "quiet"] = "zero" if is_zero else "all-ones" if all_ones else "quiet"
 
-    def execute(self, instr: Instr, target: tuple[Codes, Format], sources: list[tuple[Codes, Format]]) -> None:
-        """Execute `instr` and write its result to the codes of `target`."""
+    def execute(
+        self,
+        instr: Instr,
+        target: tuple[Codes, Format],
+        sources: list[tuple[Codes, Format]],
+        reduced: tuple[int, ...] | None = None,
+    ) -> None:
+        """Execute `instr` and write its result to the codes of `target`.
+
+        reduced: the axes along which a reduction goes, () where its tiles have one element along them (None: those in
+        which source and target differ in size).
+        """
         codes, fmt = target
         if instr.opcode == "copy":
             codes[...] = sources[0][0]
             return
         if instr.opcode == "fill":
-            codes[...] = self._code(instr.scalar, fmt) if instr.scalar else 0
+            codes[...] = self._code(instr.scalar, fmt) if instr.scalar or np.signbit(instr.scalar) else 0
             return
         if integer_lanes.is_of_integers(target, sources):
-            integer_lanes.execute(instr, target, sources)
+            integer_lanes.execute(instr, target, sources, reduced)
             return
         dtype = np.dtype(np.float64 if "fp64" in (fmt.name, *(source.name for _, source in sources)) else np.float32)
         if instr.opcode == "cast":
@@ -96,7 +106,8 @@ class VectorUnit:
             return
         if instr.opcode == "reduce_max":
             finite = np.where(np.isfinite(values[0]), np.abs(values[0]), dtype.type(0))
-            largest = finite.max(axis=reduced_axis(values[0], values[1]), keepdims=True)
+            axes = differing_axes(*values) if reduced is None else reduced
+            largest = finite.max(axis=axes, keepdims=True)
             codes[...] = self._store(np.maximum(values[1], largest), fmt, "RNE")
             return
         if instr.opcode == "add" and instr.scale_exponent:

@@ -21,12 +21,12 @@ from hwsim.devices import dot_spec, instruction
 from hwsim.formats import Format, code_dtype, format_of
 from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
-from hwsim.machines.kernel_values import ARRAY, ZERO
+from hwsim.machines.kernel_values import ARRAY, COLS_FIXED, ROWS_FIXED, ZERO
 from hwsim.machines.matrix_regions import MatrixRegion
 from hwsim.machines.mma_product import check_products
 from hwsim.machines.views import fill_views
 from hwsim.machines.words import as_read
-from hwsim.program.ir import Program
+from hwsim.program.ir import REDUCING, Program
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -59,10 +59,9 @@ def run(
     arrays: dict[str, Codes] = {}
     for array in program.arrays:
         codes = inputs.get(array.name)
-        if codes is not None:
-            arrays[array.name] = codes
-        else:
-            arrays[array.name] = backend.empty((array.rows, array.cols), code_dtype(format_of(array.format)))
+        if codes is None:
+            codes = backend.zeros((array.rows, array.cols), code_dtype(format_of(array.format)))
+        arrays[array.name] = codes
     all_ones = any(gives_all_ones(dot_spec(device, unit)) for unit in program.units)
     vector = VectorUnit(device.vector, backend, all_ones)
     for number, kernel in enumerate(program.kernels):
@@ -70,14 +69,17 @@ def run(
         if before_kernel is not None:
             before_kernel(number, arrays)
         plan = plan_of(kernel, program.arrays, device)
-        _KernelRun(plan, program, device, arrays, vector, backend).run(threads)
+        untouched = frozenset([name for name, codes in inputs.items() if arrays.get(name) is codes])
+        _KernelRun(plan, program, device, arrays, vector, backend, untouched=untouched).run(threads)
         if progress is not None:
             progress((number + 1) / len(program.kernels))
     return arrays[program.output]
 
 
 class _KernelRun:
-    """The execution of one kernel. arrays: global memory by name; what the kernel writes is put there."""
+    """The execution of one kernel. arrays: global memory by name; what the kernel writes is put there. untouched: the
+    arrays that are still the caller's inputs, which stay as they are.
+    """
 
     def __init__(
         self,
@@ -87,7 +89,10 @@ class _KernelRun:
         arrays: dict[str, Codes],
         vector: VectorUnit,
         backend: Backend,
+        *,
+        untouched: frozenset[str],
     ) -> None:
+        self.untouched = untouched
         self.plan, self.device, self.backend, self.vector, self.memory = plan, device, backend, vector, arrays
         self.names = [array.name for array in program.arrays]
         self.formats = {array.name: array.format for array in program.arrays}
@@ -114,10 +119,11 @@ class _KernelRun:
             self.memory[self.names[array]] = codes
 
     def _target(self, array: int) -> Codes:
-        """A global array to write; a copy where the kernel reads it as it is at its begin."""
+        """A global array to write; a copy where the kernel reads it as it is at its begin, and of the caller's array."""
         if array not in self.written:
             codes = self.read_arrays[array]
-            self.written[array] = codes.copy() if array in self.plan.read else codes
+            is_kept = array in self.plan.read or self.names[array] in self.untouched
+            self.written[array] = codes.copy() if is_kept else codes
         return self.written[array]
 
     def _group(self, group: Group, threads: int) -> None:
@@ -219,7 +225,8 @@ class _KernelRun:
             )
         sources = [(read(x, fmt), fmt) for x, fmt in zip(step.operands[0], formats[1:], strict=True)]
         out = self.backend.empty((panel.rows, panel.cols), code_dtype(formats[0]))
-        self.vector.execute(self.instrs[form], (out, formats[0]), sources)
+        reduced = _fixed_axes(step.operands[0][0]) if self.instrs[form].opcode in REDUCING else None
+        self.vector.execute(self.instrs[form], (out, formats[0]), sources, reduced)
         return out
 
     def _chain(self, step: ValueStep) -> ChainedProducts:
@@ -283,6 +290,11 @@ def _in_slot(memory: Codes, part: MatrixRegion, width: int, dtype: np.dtype[Any]
     rows = part.row + part.rows
     flat = memory[: rows * width * dtype.itemsize].view(dtype).reshape(rows, width)
     return flat[part.row :, part.col : part.col + part.cols]
+
+
+def _fixed_axes(source: PanelSource) -> tuple[int, ...]:
+    """The axes along which all elements of a panel take the same of a source."""
+    return tuple([axis for axis, bit in enumerate((ROWS_FIXED, COLS_FIXED)) if source.axes & bit])
 
 
 def _slices(region: MatrixRegion) -> tuple[slice, slice]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
+from math import copysign
 from operator import attrgetter
 
 import numpy as np
@@ -107,7 +108,7 @@ class _Tiles:
         """Add an instruction and its tiles."""
         tiles = (*instr.writes, *instr.reads)
         formats = tuple([self._format(tile) for tile in tiles])
-        key = (_OF_FORM(instr), formats)
+        key = (_OF_FORM(instr), copysign(1.0, instr.scalar), formats)  # 0.0 == -0.0
         form = self._forms.setdefault(key, len(self.forms))
         if form == len(self.forms):
             self.forms.append(instr)

@@ -93,9 +93,9 @@ def test_an_interrupt_ends_with_130():
     code = (
         "import os, signal, sys; from hwsim.cli import main; import hwsim.machines.functional as functional\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
-        "core = functional._KernelRun._core\n"
-        "def interrupted(self, *where): os.kill(os.getpid(), signal.SIGINT); return core(self, *where)\n"
-        "functional._KernelRun._core = interrupted\n"
+        "panel = functional._KernelRun._panel\n"
+        "def interrupted(self, *of): os.kill(os.getpid(), signal.SIGINT); return panel(self, *of)\n"
+        "functional._KernelRun._panel = interrupted\n"
         f"sys.exit(main({list(RUN[3:])} + ['--threads', '2', '--functional']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -171,9 +171,9 @@ def test_an_fma_rounds_once(monkeypatch):
     more = {"device": "a100", "scheme": "native", "alpha": 0.3, "beta": -1.25}
     plain, execute = hwsim.run(a, b, c, **more), VectorUnit.execute
 
-    def twice(self, instr, target, sources):
+    def twice(self, instr, target, sources, *reduced):
         if instr.opcode != "fma":
-            return execute(self, instr, target, sources)
+            return execute(self, instr, target, sources, *reduced)
         scaled = np.empty_like(sources[0][0])
         execute(self, replace(instr, opcode="scale"), (scaled, sources[0][1]), sources[:1])
         return execute(self, replace(instr, opcode="add"), target, [(scaled, sources[0][1]), sources[1]])

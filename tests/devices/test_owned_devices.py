@@ -1,4 +1,4 @@
-"""The chips that people own, as variants: their bits are their base's, their peaks their datasheets'; their spellings."""
+"""Variants for the chips that people own: bits as of their bases, peaks as in datasheets, spellings of their names."""
 
 import pytest
 

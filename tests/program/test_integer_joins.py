@@ -276,8 +276,10 @@ def other(opcode, change):
     """The execution with each instruction of an opcode changed."""
 
     def planted(execute):
-        def faulty(self, instr, target, sources):
-            execute(self, *(change(instr, target, sources) if instr.opcode == opcode else (instr, target, sources)))
+        def faulty(self, instr, target, sources, reduced=None):
+            if instr.opcode == opcode:
+                instr, target, sources = change(instr, target, sources)
+            execute(self, instr, target, sources, reduced)
 
         return faulty
 
