@@ -119,7 +119,7 @@ class _KernelRun:
             self.memory[self.names[array]] = codes
 
     def _target(self, array: int) -> Codes:
-        """A global array to write; a copy where the kernel reads it as it is at its begin, and of the caller's array."""
+        """A global array to write; a copy where the kernel reads it as at its begin, and of the caller's array."""
         if array not in self.written:
             codes = self.read_arrays[array]
             is_kept = array in self.plan.read or self.names[array] in self.untouched
