@@ -122,8 +122,8 @@ class _KernelRun:
         """A global array to write; a copy where the kernel reads it as at its begin, and of the caller's array."""
         if array not in self.written:
             codes = self.read_arrays[array]
-            is_kept = array in self.plan.read or self.names[array] in self.untouched
-            self.written[array] = codes.copy() if is_kept else codes
+            is_copied = array in self.plan.read or self.names[array] in self.untouched
+            self.written[array] = codes.copy() if is_copied else codes
         return self.written[array]
 
     def _group(self, group: Group, threads: int) -> None:
