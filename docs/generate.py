@@ -7,7 +7,7 @@ lab/docs/generate.py does the same for the laboratory's pages.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import hwsim
@@ -76,7 +76,33 @@ def schemes() -> str:
             shown = f"{needed} unit" if needed and len(few) > 1 else listed
             yield f"`{scheme.name}`", scheme.title, scheme.source, ", ".join(scheme.input_formats), shown
 
-    return table(("scheme", "what", "source", "operands", "devices, or the unit that they need"), rows())
+    return table(("scheme", "what", "source", "operands", "devices, or the unit that they need"), alike(rows()))
+
+
+def alike(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Rows of (scheme, title, the rest), with neighbours joined whose titles differ in one word and in nothing else."""
+    group: list[tuple[str, ...]] = []
+    for row in rows:
+        if group and (row[2:] != group[0][2:] or len(_different([*group, row])) != 1):
+            yield _joined(group)
+            group = []
+        group.append(row)
+    yield _joined(group)
+
+
+def _different(group: list[tuple[str, ...]]) -> list[int]:
+    """Places of the words in which titles of one length differ; none where their lengths do."""
+    words = [row[1].split() for row in group]
+    is_one_length = len({len(title) for title in words}) == 1
+    return [i for i, same in enumerate(zip(*words, strict=True)) if len({*same}) > 1] if is_one_length else []
+
+
+def _joined(group: list[tuple[str, ...]]) -> tuple[str, ...]:
+    title = group[0][1].split()
+    for place in _different(group):
+        *others, last = [row[1].split()[place] for row in group]
+        title[place] = f"{', '.join(others)} or {last}"
+    return ", ".join(row[0] for row in group), " ".join(title), *group[0][2:]
 
 
 def gemm_options() -> str:

@@ -4,7 +4,7 @@ Lanes of fp32 and fp64: add, sub, mul, scale, ldexp, fma, add_row round to neare
 (hwsim.arithmetic.integer_lanes). A saturating unit (Ascend 910A) reads
 an infinity as the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere
 a NaN gets one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default
-one. So do fp64 lanes, whose NaN is the default one everywhere, in conversions too.
+one. fp64 lanes give the default NaN everywhere, and conversions from fp64 do too.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class VectorUnit:
             return
         dtype = np.dtype(np.float64 if "fp64" in (fmt.name, *(source.name for _, source in sources)) else np.float32)
         if instr.opcode == "cast":
-            given = sources[0][1]
-            if given.is_integer:  # rounded once: fp64 holds what is not for fp32
+            source_format = sources[0][1]
+            if source_format.is_integer:  # rounded once: fp64 holds what is not for fp32
                 value = integers(*sources[0]).astype(np.float32 if fmt.name == "fp32" else np.float64)
                 codes[...] = self._store(value, fmt, instr.rounding, instr.overflow)
                 return
-            is_exact = given.name != "fp64"  # in fp32, from which fp64 is made as it is
+            is_exact = source_format.name != "fp64"  # in fp32, from which fp64 is made as it is
             value = self._values(*sources[0], np.dtype(np.float32) if is_exact else dtype)
             codes[...] = self._store(self.settled(value), fmt, instr.rounding, instr.overflow)
             return
@@ -143,10 +143,10 @@ class VectorUnit:
         return self._store(value, fmt, "RNE")
 
     def _nan_of(self, dtype: np.dtype[Any]) -> Any:
-        """The NaN that results have, in a float dtype; in fp64 the default one."""
-        if self.all_ones and dtype == np.float32:
-            return np.array((1 << 31) - 1, np.uint32).view(dtype)
-        return dtype.type(np.nan)
+        """The NaN that results have, in a float dtype: all ones of half and single precision alone, as PTX says."""
+        if not self.all_ones or dtype == np.float64:
+            return dtype.type(np.nan)
+        return np.array((1 << (8 * dtype.itemsize - 1)) - 1, f"u{dtype.itemsize}").view(dtype)
 
     def _one_nan(self, values: AnyArray) -> AnyArray:
         """Replace every NaN by the device's; the host's would have its own sign and payload."""

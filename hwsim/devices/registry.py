@@ -15,7 +15,8 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.devices import spelling
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.host import places
 from hwsim.host.plugins import entry_points
 
@@ -72,7 +73,7 @@ def _are_from_package(wanted: tuple[str, ...], _state: tuple[object, ...]) -> bo
 
 
 def read(device: str | Path) -> tuple[Content, str]:
-    """The text (or a plug-in's mapping) of a device, and where it was found.
+    """The text (or a plug-in's mapping) of a device, and where it was found. A name may be a vendor's spelling of it.
 
     Raises UnsupportedError for an unknown name, InputError for a file that cannot be read.
     """
@@ -80,10 +81,12 @@ def read(device: str | Path) -> tuple[Content, str]:
         return _text(Path(device)), str(device)
     entries = _first(device)
     if device not in entries:
-        device_names = sorted(_first())
-        raise UnsupportedError(
-            f"no device '{device}'; known: {', '.join(device_names) or 'none'}{nearest(device, device_names)}"
-        )
+        device_names = sorted(entries)
+        spelt = spelling.device_of(device, device_names)
+        if spelt is None:
+            near = spelling.suggestion(device, device_names)
+            raise UnsupportedError(f"no device '{device}'; known: {', '.join(device_names) or 'none'}{near}")
+        return read(spelt)
     entry = entries[device]
     return entry.read(), entry.where
 

@@ -145,7 +145,8 @@ def _check(evaluation: PlanEvaluation) -> None:
     if schedule.merge_into == "output" and (
         not evaluation.is_float
         or (evaluation.patch is not None and evaluation.calls is None)
-        or evaluation.output != evaluation.spec.d
+        or format_of(evaluation.output).is_integer
+        or (evaluation.output != evaluation.spec.d and evaluation.calls is not None)
     ):
         raise UnsupportedError(
             f"schedule: merge_into='output' is known for fp32 and fp64 results without rounding or patches; the "

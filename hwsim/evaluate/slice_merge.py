@@ -42,18 +42,22 @@ def merged(job: PlanEvaluation, parts: Sequence[UnitResult | Value]) -> Value:
 def into_output(
     job: PlanEvaluation, slices: Sequence[AnyArray], c: Codes | None, bias: AnyArray | None, threads: int
 ) -> Codes:
-    """Codes of D from the first slice, then alpha times each later slice added to it (merge_into = "output")."""
+    """Codes of D from the first slice, then alpha times each later slice added to it (merge_into = "output").
+
+    D is of the output's format after each slice. A bias behind a product_format is added to the last D.
+    """
     value: AnyArray | None = None
-    lanes = job.join.lanes
+    lanes, is_last = job.join.lanes, job.epilogue.epilogue.product_format is not None
     for slice_sum in ordered(slices, job.schedule.merge_order):
         if value is None:
             value = job.epilogue.scaled_sum(slice_sum, c, len(slices))
-            if bias is not None:  # it is part of the first slice's epilogue
+            if bias is not None and not is_last:  # it is part of the first slice's epilogue
                 value = lanes.add(value, np.broadcast_to(bias.astype(lanes.dtype), value.shape))
         else:
             value = lanes.add(value, lanes.multiply(job.schedule.epilogue.alpha, slice_sum))
+        value = narrowed(lanes, value, job.output)
     assert value is not None
-    return job.epilogue.biased_codes(value, lanes, None, threads)
+    return job.epilogue.biased_codes(value, lanes, bias if is_last else None, threads)
 
 
 def calls_into_output(job: PlanEvaluation, slices: Sequence[Sequence[UnitResult | Value]]) -> Value:
@@ -63,7 +67,7 @@ def calls_into_output(job: PlanEvaluation, slices: Sequence[Sequence[UnitResult 
     for call in job.calls:
         in_order = ordered([job.value(values[call.term]) for values in slices], job.schedule.merge_order)
         for index, value in enumerate(in_order):
-            added = join.scaled(value, call.own) if call.own else value
+            added = join.scaled(value, call.term_exponent) if call.term_exponent else value
             if total is None:
                 total = added
                 continue

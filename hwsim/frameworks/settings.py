@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from hwsim.devices import load
 from hwsim.devices.device import Device
@@ -34,6 +34,20 @@ TAKEN = (
 )
 OWN = ("gradient_format", "scale")
 Given = Mapping[str, Any] | str | None
+
+
+class FrameworkSwitches(Protocol):
+    """A framework's own switches, at one moment."""
+
+    @property
+    def text(self) -> str:
+        """All of them in one line."""
+
+    def arguments(self, chosen: PassSettings, place: Any, operand: str) -> Mapping[str, Any]:
+        """What they make of a product's arguments. operand: format of the operands."""
+
+    def left_out(self, chosen: PassSettings, place: Any, operand: str) -> str:
+        """Which kernel of a product is not known, in words; "": none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,17 +81,20 @@ class PassSettings:
 class Settings:
     """The settings of all layers: the first pattern that a layer's name matches, else `base`.
 
-    base: by pass. patterns: (pattern as of fnmatch, settings by pass). key: equal for settings that compute the same.
+    base: by pass. patterns: (pattern as of fnmatch, settings by pass). switches: of the framework, as they stood when
+    the settings were made. key: equal for settings that compute the same.
     """
 
     base: Mapping[PassName, PassSettings]
     patterns: tuple[tuple[str, Mapping[PassName, PassSettings]], ...] = ()
+    switches: FrameworkSwitches | None = None
     key: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         parts = [self.base[stage].text for stage in STAGES]
         for pattern, passes in self.patterns:
             parts += [pattern, *(passes[stage].text for stage in STAGES)]
+        parts += [] if self.switches is None else [self.switches.text]
         object.__setattr__(self, "key", hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16])
 
     def of(self, layer: str, stage: PassName) -> PassSettings:
@@ -90,11 +107,16 @@ def _passes(settings: Settings, layer: str) -> Mapping[PassName, PassSettings]:
     return next((passes for pattern, passes in settings.patterns if fnmatchcase(layer, pattern)), settings.base)
 
 
-def settings_of(arguments: Mapping[str, Any], modules: Mapping[str, Given] | None = None) -> Settings:
+def settings_of(
+    arguments: Mapping[str, Any],
+    modules: Mapping[str, Given] | None = None,
+    switches: FrameworkSwitches | None = None,
+) -> Settings:
     """Settings from the arguments of a framework's `emulate`.
 
     arguments: those of `hwsim.run`, gradient_format and scale, for all passes, and by the name of a pass what differs
     in it: a mapping, or "plain". modules: {name pattern: the arguments of such layers instead, or "plain"}.
+    switches: of the framework.
     Raises InputError for names that are no arguments, and what loading a device or scheme raises.
     """
     base = _by_stage(arguments, "")
@@ -106,7 +128,7 @@ def settings_of(arguments: Mapping[str, Any], modules: Mapping[str, Given] | Non
         else:
             by_stage = _by_stage(_mapping(module_options, where), where)
         patterns.append((pattern, by_stage))
-    return Settings(base, tuple(patterns))
+    return Settings(base, tuple(patterns), switches)
 
 
 def _mapping(value: Given, where: str) -> Mapping[str, Any]:
@@ -160,7 +182,9 @@ def _of_pass(arguments: Mapping[str, Any], where: str) -> PassSettings:
 def describe(settings: Settings) -> str:
     """The settings of the three passes in words."""
     lines = [f"{stage}: {settings.base[stage].text}" for stage in STAGES]
-    return "\n".join(lines if len({line.partition(": ")[2] for line in lines}) > 1 else [settings.base["forward"].text])
+    if len({line.partition(": ")[2] for line in lines}) == 1:
+        lines = [settings.base["forward"].text]
+    return "\n".join([*lines, *([] if settings.switches is None else [settings.switches.text])])
 
 
 __all__ = ["PLAIN", "STAGES", "Device", "PassSettings", "Settings", "PassName", "describe", "settings_of"]

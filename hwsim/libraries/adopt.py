@@ -67,6 +67,9 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         has_c=options.epilogue.c is not None or calls.adds,
         is_scaled=epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
         is_c_whole=epilogue.beta in (None, 1.0),
+        reductions=options.library.reductions,
+        workspace_bytes=options.library.workspace_bytes,
+        lt_workspace_bytes=options.library.lt_workspace_bytes,
         caller=PYTORCH,
     )
     call = library_call(

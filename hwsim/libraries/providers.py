@@ -14,9 +14,10 @@ from hwsim.errors import ConfigError, UnsupportedError, nearest
 from hwsim.host.plugins import entry_points
 from hwsim.libraries.cublas.provider import CUBLAS
 from hwsim.libraries.protocol import LibraryProvider, LibraryRequest, LibraryRules
+from hwsim.libraries.pytorch.router import ROUTER
 
 GROUP = "hwsim.libraries"
-OWN: tuple[LibraryProvider, ...] = (CUBLAS,)
+OWN: tuple[LibraryProvider, ...] = (CUBLAS, ROUTER)
 
 
 def known_libraries() -> list[str]:
@@ -33,7 +34,7 @@ def rules_of(name: str | Path, request: LibraryRequest) -> LibraryRules:
     """The rules of a library, or of a file of its answers, on a device. Raises UnsupportedError for an unknown name."""
     text = str(name)
     for library in OWN:
-        if text.endswith(library.files):
+        if library.files and text.endswith(library.files):
             return library.from_file(Path(name), request)
     return provider(text).on(request)
 

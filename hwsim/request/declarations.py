@@ -139,6 +139,33 @@ LIBRARY = (
         "that `hwsim library record` wrote, or what hwsim.library gave for this device",
         default_text="none: the device's own order",
     ),
+    Option(
+        "reductions",
+        TEXT,
+        None,
+        "in which type `library` may add slices of K: compute (the accumulator's) or any (of 16 bits too), as PyTorch's "
+        "allow_bf16_reduced_precision_reduction and fp16's let it",
+        choices=("any", "compute"),
+        default_text="as `library` is called: cublas compute for 16-bit results, pytorch any",
+    ),
+    Option(
+        "workspace_bytes",
+        WHOLE,
+        None,
+        "bytes of workspace that `library` may use, by cublasGemmEx",
+        least=0,
+        unit="bytes",
+        default_text="as PyTorch gives it",
+    ),
+    Option(
+        "lt_workspace_bytes",
+        WHOLE,
+        None,
+        "the same by cublasLtMatmul (products with a bias, 8-bit operands)",
+        least=0,
+        unit="bytes",
+        default_text="as PyTorch gives it",
+    ),
 )
 REGION = (
     Option("rows", INDICES, None, "only these rows of the result, with the bits they have in the whole"),
@@ -223,7 +250,7 @@ class Declared:
         return f"{self.option.help}{default}{owners}"
 
 
-def own() -> dict[str, Option]:
+def own_options() -> dict[str, Option]:
     """The options declared in this module, by name."""
     return {option.name: option for options in OWN.values() for option in options}
 

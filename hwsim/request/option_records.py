@@ -59,6 +59,9 @@ class LibraryOptions:
     """Options of the owner "library"."""
 
     library: str | Path | LibraryOnDevice | None = None
+    reductions: str | None = None
+    workspace_bytes: int | None = None
+    lt_workspace_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

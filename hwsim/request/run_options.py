@@ -68,6 +68,17 @@ class RunOptions(TypedDict, total=False):
     #: `hwsim library record` wrote, or what hwsim.library gave for this device (default: none: the device's own order)
     library: str | Path | LibraryOnDevice | None
 
+    #: in which type `library` may add slices of K: compute (the accumulator's) or any (of 16 bits too), as PyTorch's
+    #: allow_bf16_reduced_precision_reduction and fp16's let it (default: as `library` is called: cublas compute for
+    #: 16-bit results, pytorch any)
+    reductions: str | None
+
+    #: bytes of workspace that `library` may use, by cublasGemmEx (default: as PyTorch gives it)
+    workspace_bytes: int | None
+
+    #: the same by cublasLtMatmul (products with a bias, 8-bit operands) (default: as PyTorch gives it)
+    lt_workspace_bytes: int | None
+
     #: only these rows of the result, with the bits they have in the whole
     rows: slice | ArrayLike | None
 

@@ -39,7 +39,7 @@ def in_bash(tmp_path_factory):
 def test_bash_completes_verbs_options_and_names(in_bash):
     assert in_bash("hwsim", "sens") == ["sensitivity"]
     assert in_bash("hwsim", "run", "--dev") == ["--device"]
-    assert in_bash("hwsim", "run", "--device", "h2") == ["h200"]
+    assert in_bash("hwsim", "run", "--device", "h2") == ["h20", "h200"]
     assert in_bash("hwsim", "run", "--scheme", "sgemm") == ["sgemm-cube"]
     assert in_bash("hwsim", "which", "--bits", "e4m") == ["e4m3", "e4m3fnuz"]
     assert in_bash("hwsim", "devices", "show", "mi3") == ["mi300x"]

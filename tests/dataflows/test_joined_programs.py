@@ -230,5 +230,5 @@ def test_exact_sums_are_timed_alone():
     a = np.ones((5, 3))
     more = {"device": "h200", "scheme": "ozaki-fp16", "sum": "exact"}
     assert hwsim.run(a, a.T, **more).cycles > 0
-    with pytest.raises(hwsim.errors.UnsupportedError, match="no instructions for exact sums"):
+    with pytest.raises(hwsim.errors.UnsupportedError, match="sums that are rounded once"):
         hwsim.run(a, a.T, functional=True, **more)

@@ -89,7 +89,7 @@ def test_silicon_is_said_of_units_whose_results_were_compared(name):
             assert RESULTS_OF_OTHERS.get(name) in keys, path
 
 
-@pytest.mark.parametrize("name", ["t4", "rtx2080ti", "mi100", "mi210", "rtxpro6000"])
+@pytest.mark.parametrize("name", ["t4", "rtx2080ti", "mi100", "mi210", "rtxpro6000", "rtx4090", "a40", "h20", "b300"])
 def test_chips_without_recorded_results_have_no_silicon(name):
     device = devices.load(name)
     assert not [path for path, about in device.evidence.items() if about.evidence.startswith("silicon")]

@@ -143,26 +143,25 @@ def test_a_tile_is_its_dot_products(device, key):
 
 # Products per step, fraction bits, lowest exponent: the tables of the numerics reference, written down once more.
 V, T, H = (23, -131, -19), (24, -132, -20), (25, -133, -21)
+AMPERE, ADA = ("a100", "a100pcie", "a800", "a2", "a40", "a10", "rtx3090"), ("ada", "l40s", "l40", "l4", "rtx4090")
+HOPPER = ("h100", "h200", "h20", "h800", "h100pcie", "h100nvl")
+TCGEN05, SM120 = ("b200", "gb200", "b300"), ("rtxpro6000", "rtx5090", "gb10")
 FUSED = {
     "v100 mma.m8n8k4": (4, V),
     "v100 wmma.m16n16k16": (4, V),
     "t4 mma.m16n8k8": (8, T),
     "t4 mma.m8n8k4": (4, V),
     "t4 wmma.m16n16k16": (8, T),
-    **{
-        f"{chip} mma.m16n8k{k}": (8, T)
-        for chip in ("a100", "a100pcie", "a800", "a2", "ada", "l40s", "tf64")
-        for k in (8, 16)
-    },
-    **{f"{chip} mma.m16n8k{k}": (k, H) for chip in ("h100", "h200", "b200", "gb200", "rtxpro6000") for k in (8, 16)},
-    **{f"{chip} wgmma.m64nNk16": (16, H) for chip in ("h100", "h200")},
-    **{f"{chip} tcgen05.mma.m{m}nNk16.f16": (16, H) for chip in ("b200", "gb200") for m in (64, 128, 256)},
+    **{f"{chip} mma.m16n8k{k}": (8, T) for chip in (*AMPERE, *ADA, "tf64") for k in (8, 16)},
+    **{f"{chip} mma.m16n8k{k}": (k, H) for chip in (*HOPPER, *TCGEN05, *SM120) for k in (8, 16)},
+    **{f"{chip} wgmma.m64nNk16": (16, H) for chip in HOPPER},
+    **{f"{chip} tcgen05.mma.m{m}nNk16.f16": (16, H) for chip in TCGEN05 for m in (64, 128, 256)},
 }
 TF32 = {
-    **{f"{chip} mma.m16n8k{k}": (4, T) for chip in ("a100", "a100pcie", "a800", "a2", "ada", "l40s") for k in (4, 8)},
-    **{f"{chip} mma.m16n8k{k}": (k, H) for chip in ("h100", "h200", "b200", "gb200", "rtxpro6000") for k in (4, 8)},
-    **{f"{chip} wgmma.m64nNk8": (8, H) for chip in ("h100", "h200")},
-    **{f"{chip} tcgen05.mma.m{m}nNk8.tf32": (8, H) for chip in ("b200", "gb200") for m in (64, 128, 256)},
+    **{f"{chip} mma.m16n8k{k}": (4, T) for chip in (*AMPERE, *ADA) for k in (4, 8)},
+    **{f"{chip} mma.m16n8k{k}": (k, H) for chip in (*HOPPER, *TCGEN05, *SM120) for k in (4, 8)},
+    **{f"{chip} wgmma.m64nNk8": (8, H) for chip in HOPPER},
+    **{f"{chip} tcgen05.mma.m{m}nNk8.tf32": (8, H) for chip in TCGEN05 for m in (64, 128, 256)},
 }
 
 
@@ -199,10 +198,10 @@ def test_tf32_has_the_tables_numbers(start):
 @pytest.mark.parametrize(
     ("chip", "key", "terms", "bits", "result"),
     [
-        *((chip, f"mma.m16n8k{k}.f32.A.B.f32", 16, 13, "e8m13") for chip in ("ada", "l40s") for k in (32, 16)),
-        *((chip, "mma.m16n8k32.f16.A.B.f16", 16, 13, None) for chip in ("ada", "l40s")),
-        *((chip, "wgmma.m64nNk32.f32.A.B", 32, 13, "e8m13") for chip in ("h100", "h200")),
-        *((chip, "wgmma.m64nNk32.f16.A.B", 32, 13, None) for chip in ("h100", "h200")),
+        *((chip, f"mma.m16n8k{k}.f32.A.B.f32", 16, 13, "e8m13") for chip in ADA for k in (32, 16)),
+        *((chip, "mma.m16n8k32.f16.A.B.f16", 16, 13, None) for chip in ADA),
+        *((chip, "wgmma.m64nNk32.f32.A.B", 32, 13, "e8m13") for chip in HOPPER),
+        *((chip, "wgmma.m64nNk32.f16.A.B", 32, 13, None) for chip in HOPPER),
         *(
             ("b200", f"tcgen05.mma.m{m}nNk32.f8f6f4.{d}.A.B", 32, 25, None)
             for m in (64, 128, 256)

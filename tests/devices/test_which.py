@@ -22,7 +22,7 @@ def test_every_condition_holds_for_what_is_found():
     assert kept["exact"] is None and kept["two_level"] == 24 and kept["fma_chain"] == kept["pairwise"] == 23
     assert {one.model for one in hwsim.which(least_fraction_bits=60)} <= {"exact", "integer", "block_scaled"}
     devices = {one.device for one in hwsim.which(scale_input_d=True)}
-    assert devices == {"b200", "gb200"}
+    assert devices == {"b200", "b300", "gb200"}
 
 
 def test_formats_of_a_pattern_are_each_found():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,15 +37,15 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def commands(block: Block) -> Iterator[tuple[list[str], list[str]]]:
-    """(arguments of hwsim, lines of output shown) for each `$ hwsim` line."""
+def commands(block: Block, program: str = "hwsim") -> Iterator[tuple[list[str], list[str]]]:
+    """(arguments of the program, lines of output shown) for each line that calls it, as `$ hwsim`."""
     found: list[tuple[list[str], list[str]]] = []
     shown: list[str] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):
             shown = []
             words = shlex.split(line[2:])
-            if words[:1] == ["hwsim"]:
+            if words[:1] == [program]:
                 found.append((words[1:], shown))
         elif line.strip() not in ("", "..."):
             shown.append(line)
@@ -81,7 +82,8 @@ def missing_paths(page: Path, root: Path) -> list[str]:
 
 
 def run_blocks(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], *, same_output: bool) -> None:
-    """In order, in one namespace: python is executed, titled files are written into a folder, hwsim is run.
+    """In order, in one namespace: python is executed, titled files are written into a folder, `$ hwsim` and `$ python
+    FILE` are run.
 
     same_output: the lines that a page shows are among those that are printed.
     """
@@ -93,13 +95,24 @@ def run_blocks(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], *, 
             code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
             exec(code, names)
         elif block.language == "console":
+            for (script, *_), shown in commands(block, "python"):
+                capsys.readouterr()
+                runpy.run_path(str(folder / script))
+                if same_output:
+                    check_shown(shown, capsys.readouterr().out, f"{page.name}:{block.line}: python {script}")
             for arguments, shown in commands(block):
                 capsys.readouterr()
                 code = main(arguments)
                 output = capsys.readouterr()
                 assert code == 0, f"{page.name}:{block.line}: hwsim {shlex.join(arguments)}: {output.err}"
                 if same_output:
-                    assert [line for line in shown if line not in output.out.splitlines()] == []
+                    check_shown(shown, output.out, f"{page.name}:{block.line}: hwsim {shlex.join(arguments)}")
+
+
+def check_shown(shown: list[str], printed: str, command: str) -> None:
+    """Every line that a page shows below a command is one that the command prints."""
+    missing = [line for line in shown if line not in printed.splitlines()]
+    assert missing == [], f"{command} does not print what the page shows"
 
 
 def generator(path: Path) -> ModuleType:

@@ -30,6 +30,7 @@ from hwsim.frameworks.torch.multiplication import activated
 from hwsim.frameworks.torch.names import Names, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
+from hwsim.frameworks.torch.switches import current
 from hwsim.frameworks.torch.uncaught import multiplies, runs_products
 
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
@@ -294,7 +295,7 @@ def emulate(
     Raises:
         InputError: arguments that do not fit, at once; UnsupportedError and ConfigError too.
     """
-    settings, record = settings_of(arguments, modules), Record(measure_every, timing)
+    settings, record = settings_of(arguments, modules, current()), Record(measure_every, timing)
     with contextlib.ExitStack() as stack:
         stack.enter_context(activated(settings, record))
         stack.enter_context(warnings.catch_warnings())

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 from hwsim.errors import UnsupportedError
 from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.torch import operators
+from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST
 from hwsim.frameworks.torch.tensors import is_known
 
 MATRIX, STACK = 2, 3  # dimensions
@@ -428,7 +430,8 @@ def scaled_mm(
     if not is_known(input) or not is_known(mat2) or not _multiplies(input, mat2):
         return None
     dtype = out_dtype or input.dtype
-    product = caller.product(input, mat2, None, "_scaled_mm", dtype=torch.float32)
+    operation = SCALED_FAST if use_fast_accum else SCALED
+    product = caller.product(input, mat2, None, operation, dtype=torch.float32)
     scaled = product * (scale_a * scale_b)
     if bias is not None:
         scaled = scaled + bias.float()
@@ -459,6 +462,43 @@ def scaled_mm_v2(
             "tensor (by rows and by blocks: not yet)"
         )
     return scaled_mm(caller, a, b, scale_a[0], scale_b[0], bias, None, out_dtype, use_fast_accum)
+
+
+def grouped_mm(
+    caller: Caller,
+    self: Tensor,
+    mat2: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor | None:
+    """aten::_grouped_mm: a product for each group, which is a matrix of a stack, or a part of the rows of A, of the
+    columns of B, or of K; offs: (groups,), where the parts end.
+    """
+    if not takes(self, mat2) or bias is not None or out_dtype not in (None, self.dtype):
+        return None
+    dims = self.dim(), mat2.dim()
+    if dims == (STACK, STACK) and offs is None:
+        return torch.stack([caller.product(a, b, None, GROUPED) for a, b in zip(self, mat2, strict=True)])
+    if offs is None or isinstance(offs, FakeTensor) or torch.compiler.is_compiling():
+        return None  # where groups end is not known yet: what is compiled is caught when it runs
+    group_ends = offs.tolist()
+    parts = list(zip([0, *group_ends[:-1]], group_ends, strict=True))
+    if dims == (MATRIX, STACK):  # rows of A
+        result = self.new_zeros(self.shape[0], mat2.shape[2])
+        for (start, stop), b in zip(parts, mat2, strict=True):
+            result[start:stop] = caller.product(self[start:stop], b, None, GROUPED)
+        return result
+    if dims == (STACK, MATRIX):  # columns of B
+        result = self.new_zeros(self.shape[1], mat2.shape[1])
+        for (start, stop), a in zip(parts, self, strict=True):
+            result[:, start:stop] = caller.product(a, mat2[:, start:stop], None, GROUPED)
+        return result
+    if dims == (MATRIX, MATRIX):  # K
+        return torch.stack(
+            [caller.product(self[:, start:stop], mat2[start:stop], None, GROUPED) for start, stop in parts]
+        )
+    return None
 
 
 def int_mm(caller: Caller, input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor | None:
@@ -663,6 +703,7 @@ _STANDING_IN: dict[Any, Callable[..., Tensor | None]] = {
     F.scaled_dot_product_attention: attention,
     torch._scaled_mm: scaled_mm,
     torch._int_mm: int_mm,
+    torch._grouped_mm: grouped_mm,
     torch.convolution: general_convolution,
     **{original: convolution(1) for original in (F.conv1d, torch.conv1d)},
     **{original: convolution(2) for original in (F.conv2d, torch.conv2d)},
@@ -688,6 +729,7 @@ OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN.convolution.default: general_convolution,
     _ATEN._scaled_mm.default: scaled_mm,
     _ATEN._int_mm.default: int_mm,
+    _ATEN._grouped_mm.default: grouped_mm,
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default: fused_attention,
     # of PyTorch 2.10 and later
     **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},

@@ -88,7 +88,12 @@ def multiply(
         output = format_name(dtype)
         if output in NARROW:
             more["output"] = output
-        if chosen.arguments.get("library") is not None:
+        if settings.switches is not None:
+            operand = format_name(a.dtype)
+            more |= settings.switches.arguments(chosen, place, operand)
+            if left_out := settings.switches.left_out(chosen, place, operand):
+                record.not_caught[left_out] += 1
+        if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
         if chosen.scale is not None and c is not None:  # the scaled product comes first

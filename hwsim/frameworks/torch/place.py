@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from hwsim.frameworks.settings import PassName
 
+CONVOLUTION, GROUPED = "convolution", "_grouped_mm"
+SCALED, SCALED_FAST = "_scaled_mm", "_scaled_mm, fast accumulation"
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -18,3 +21,13 @@ class Place:
     stage: PassName
     operation: str
     gradient: str = ""
+
+    @property
+    def operator(self) -> str:
+        """The operator of PyTorch, by which a route is found."""
+        return SCALED if self.operation == SCALED_FAST else self.operation
+
+    @property
+    def accumulate(self) -> str | None:
+        """How an operator says that 8-bit floats are accumulated: "fast", "promoted"; None: it does not."""
+        return {SCALED: "promoted", SCALED_FAST: "fast"}.get(self.operation)

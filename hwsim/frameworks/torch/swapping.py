@@ -18,6 +18,7 @@ from hwsim.frameworks.torch.emulation import Emulation
 from hwsim.frameworks.torch.functions import Caller, conv_transpose, convolution, linear
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import activate
+from hwsim.frameworks.torch.switches import current
 
 
 def _linear(module: Any, caller: Caller, input: torch.Tensor) -> torch.Tensor | None:
@@ -84,7 +85,7 @@ def swap(
         timing: as of `emulate`.
         arguments: as of `emulate`.
     """
-    settings, record = settings_of(arguments, modules), Record(measure_every, timing)
+    settings, record = settings_of(arguments, modules, current()), Record(measure_every, timing)
     activate(settings, record)
     for name, module in model.named_modules():
         if type(module) in MODULES:

@@ -165,7 +165,8 @@ class CublasRules(LibraryRules):
         if not isinstance(gemm.bias, bool):
             raise InputError(f"bias = {gemm.bias!r}; allowed: True, False")
         operand = operand_of(self.version.taken, gemm.format, gemm.format_b)
-        usual = self._by_caller(gemm, operand).told if gemm.caller == PYTORCH else USUAL
+        of_caller = self._by_caller(gemm, operand) if gemm.caller == PYTORCH else None
+        usual = USUAL if of_caller is None else of_caller.told
         call = checked_call(self.version.taken, replace(gemm, format=operand, format_b=None))
         if gemm.reductions is not None and (
             not isinstance(gemm.reductions, str) or gemm.reductions not in REDUCTION_MASKS
@@ -173,8 +174,11 @@ class CublasRules(LibraryRules):
             raise InputError(f"reductions = {gemm.reductions!r}; allowed: {', '.join(REDUCTION_MASKS)}, None")
         if self.answers is not None:
             usual = pytorch_call((call.n, call.k), format=operand, output=call.output, has_bias=gemm.bias).told
+        is_lt = of_caller.is_lt if of_caller is not None else gemm.bias
+        asked_bytes = gemm.lt_workspace_bytes if is_lt else gemm.workspace_bytes
+        sizes = (asked_bytes, self.workspace_bytes, usual.workspace_bytes)
         told = Preference(
-            usual.workspace_bytes if self.workspace_bytes is None else self.workspace_bytes,
+            next(size for size in sizes if size is not None),
             usual.reductions if gemm.reductions is None else gemm.reductions,
         )
         return operand, HeuristicQuery(call, told, is_fast(call, gemm.accumulate), gemm.bias, gemm.batch)

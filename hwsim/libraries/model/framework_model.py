@@ -31,11 +31,36 @@ class FrameworkCallModel(StrictRecord):
 
 
 class ReductionsModel(StrictRecord):
-    """In which type slices of K may be reduced. narrow: formats of operands and result of which the accumulator's alone
-    is allowed; of all others any.
+    """In which type slices of K may be reduced. narrow: formats of operands and result of which a switch says it; of
+    all others any is allowed. default: what the switch says unless it is set.
     """
 
     narrow: NameList
+    default: Literal["any", "compute"]
+
+
+class RouteModel(StrictRecord):
+    """What runs operators (none: any) of operands in these formats on chips of these families, or of these names.
+
+    library: whose kernel it is ("": not known). order: "library": that library's; "unit": one chain in order of K by
+    the unit's own instruction, as such kernels add; "": not known.
+    """
+
+    operators: tuple[Name, ...] = ()
+    operands: tuple[Name, ...] = ()
+    families: tuple[Name, ...] = ()
+    chips: tuple[Name, ...] = ()
+    library: str = ""
+    kernel: str = ""
+    order: Literal["library", "unit", ""] = ""
+
+
+class InsteadModel(StrictRecord):
+    """A format in which operands are multiplied instead of their own, in the backward pass, on these chips."""
+
+    chips: NameList
+    operand: Name
+    format: Name
 
 
 class OutputsModel(StrictRecord):
@@ -46,7 +71,10 @@ class OutputsModel(StrictRecord):
 
 
 class Framework(StrictRecord):
-    """A framework's calls: the first that fits holds. outputs: by format of the operands."""
+    """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
+    tf32_families: where the switches of fp32 products count. promoting_families: where products of 8-bit floats are
+    promoted unless fast accumulation is asked for. outputs: by format of the operands.
+    """
 
     schema_version: Literal[1]
     framework: Name
@@ -54,11 +82,18 @@ class Framework(StrictRecord):
     title: str
     calls: Annotated[dict[Name, FrameworkCallModel], Field(min_length=1)]
     reductions: ReductionsModel
+    routes: Annotated[dict[Name, RouteModel], Field(min_length=1)]
+    backward: dict[Name, InsteadModel] = Field(default_factory=dict)
+    tf32_families: NameList
+    promoting_families: NameList
     outputs: Annotated[dict[Name, OutputsModel], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _last_fits_all(self) -> Framework:
         last = list(self.calls.values())[-1]
+        route = list(self.routes.values())[-1]
+        if route.operators or route.operands or route.families or route.chips:
+            raise PydanticCustomError("rule", "the last of routes has a condition; allowed: none, so that it fits all")
         if last.operands or last.bias is not None or (last.least_n, last.least_k) != (1, 1):
             raise PydanticCustomError("rule", "the last of calls has a condition; allowed: none, so that it fits all")
         return self

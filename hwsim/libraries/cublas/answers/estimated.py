@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from hwsim.devices import find
 from hwsim.errors import UnsupportedError
 from hwsim.libraries.cublas.answer import HOPPER, Answer, Generation
-from hwsim.libraries.cublas.calls import LINE_BYTES, VECTOR_BYTES, CublasGemm
+from hwsim.libraries.cublas.calls import LINE_BYTES, REDUCTION_COMPUTE_TYPE, VECTOR_BYTES, CublasGemm
 from hwsim.libraries.cublas.orders.families import tables_in
-from hwsim.libraries.cublas.orders.tensor_core import REDUCTION_COMPUTE_TYPE
 from hwsim.libraries.cublas.tables import records
 from hwsim.libraries.cublas.versions import Version, chips_text
 from hwsim.libraries.gemm_call import GemmCall

@@ -5,6 +5,7 @@ It knows which model is for which call, and how sure it is; not what an answer m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,15 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import UnsupportedError
+from hwsim.formats import format_of
 from hwsim.libraries.cublas.answers.features import batch_features, features
 from hwsim.libraries.cublas.answers.store import Entry, Store, store
 from hwsim.libraries.cublas.answers.vectors import facts
-from hwsim.libraries.cublas.calls import VECTOR_BYTES, CublasGemm, Extrapolation, HeuristicQuery
+from hwsim.libraries.cublas.calls import (
+    REDUCTION_IN_PLACE,
+    REDUCTION_OUTPUT_TYPE,
+    VECTOR_BYTES,
+    CublasGemm,
+    Extrapolation,
+    HeuristicQuery,
+    Preference,
+)
 from hwsim.libraries.cublas.pytorch import biased_outputs, pytorch_call
 from hwsim.libraries.cublas.versions import Version
 
 #: Parts of a call in words.
 BIAS, COLUMNS, BATCHES = "a bias", "A by columns", "batches"
+ACCUMULATOR_BYTES = 4  # of a sum in fp32
 REDUCTIONS, PREFERENCE = "these reductions", "this workspace and these reductions"
 
 
@@ -70,11 +81,31 @@ class FittedChoices:
         return self.entries(call._replace(a_layout="rows"), fast, False, like=call)
 
     def answers(self, query: HeuristicQuery, sizes_m: NDArray[np.int64]) -> list[FittedAnswer]:
-        """What the trees give for sizes m of one alignment: the choice of one product with A by rows, then what another
-        layout or a batch makes of it. Raises UnsupportedError where there is no model.
+        """What the trees give for sizes m of one alignment.
+
+        Where no model has the preference, the answers to the nearest ones stand in, the first that what is allowed
+        admits; of none that does the kernel without slices. Raises UnsupportedError where there is no model.
+        """
+        models = _models_for(self._models(query), query.told)
+        if not models:
+            told, known = query.told, sorted({entry.workspace_bytes for entry in self._models(query)})
+            raise UnsupportedError(
+                f"no choices for {query.call.operand} with {told.workspace_bytes} bytes of workspace; known: "
+                f"{', '.join(map(str, known)) or 'none'}"
+            )
+        if len(models) == 1:
+            return self._of_model(models[0], query, sizes_m)
+        each = [self._of_model(model, query, sizes_m) for model in models]
+        return [
+            _admitted(answers, query._replace(call=query.call._replace(m=int(m))))
+            for m, answers in zip(sizes_m, zip(*each, strict=True), strict=True)
+        ]
+
+    def _of_model(self, entry: Entry, query: HeuristicQuery, sizes_m: NDArray[np.int64]) -> list[FittedAnswer]:
+        """What one model gives: the choice of one product with A by rows, then what another layout or a batch makes of
+        it.
         """
         trees, call = self.trees, query.call._replace(m=int(sizes_m[0]))
-        entry = self._simple(query._replace(call=call))
         sizes = sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k)
         values = features(*sizes)
         labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
@@ -117,23 +148,9 @@ class FittedChoices:
         values: NDArray[Any] = np.append(features(call.m, call.n, call.k)[:, 0], [number, slices])
         return tuple(model.tile[self.trees.tree(f"{model.name}.tile").leaf(values)[0]])
 
-    def _simple(self, query: HeuristicQuery) -> Entry:
-        """The model for one product of a call, A by rows. Raises UnsupportedError where there is none."""
-        call, told = query.call, query.told
-        fits = [entry for entry in self.simple_entries(call, query.fast) if query.bias or not entry.biased]
-        exact = [
-            entry for entry in fits if (entry.workspace_bytes, entry.reductions) == (told.workspace_bytes, told.mask)
-        ]
-        # A narrower set of reductions was fitted only where it changes the choice.
-        other = [entry for entry in fits if entry.workspace_bytes == told.workspace_bytes]
-        best = exact or other
-        if not best:
-            sizes = ", ".join(str(size) for size in sorted({entry.workspace_bytes for entry in fits}))
-            raise UnsupportedError(
-                f"no choices for {call.operand} with {told.workspace_bytes} bytes of workspace; known: "
-                f"{sizes or 'none'}"
-            )
-        return best[0]
+    def _models(self, query: HeuristicQuery) -> list[Entry]:
+        """The models for one product of a call, A by rows, whatever the preference."""
+        return [entry for entry in self.simple_entries(query.call, query.fast) if query.bias or not entry.biased]
 
     def _further(self, call: CublasGemm, fast: bool | None, batched: bool) -> list[Entry]:
         """The models that start from the choice of one product with A by rows: that of such calls, or where there is
@@ -152,6 +169,7 @@ class FittedChoices:
         call, told = query.call, query.told
         # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
         parts = [] if told.mask | entry.reductions == entry.reductions else [REDUCTIONS]
+        parts = parts if told.workspace_bytes == entry.workspace_bytes else [PREFERENCE]
         # where a bias changes the choice, models of products without one say nothing of those with one
         is_changed = any(model.biased for model in self.trees.entries if model.operand == call.operand)
         if query.bias and (entry.biased != is_changed or not biased_outputs(call.operand)):
@@ -164,3 +182,41 @@ class FittedChoices:
         if entry.batched and entry.a_layout == "columns":
             chips = chips or self.version.chips_instead(self.device, "batched_columns")
         return Extrapolation(tuple(parts), chips)
+
+
+def _models_for(fits: list[Entry], told: Preference) -> list[Entry]:
+    """The model of a preference; where there is none, those of the nearest ones, the nearest first.
+
+    A narrower set of reductions was fitted only where it changes the choice.
+    """
+    of_size = [entry for entry in fits if entry.workspace_bytes == told.workspace_bytes]
+    of_mask = [entry for entry in of_size if entry.reductions == told.mask]
+    changes = len({entry.reductions for entry in fits}) > 1 and any(entry.reductions == told.mask for entry in fits)
+    wider = [entry for entry in of_size if told.mask | entry.reductions == entry.reductions]
+    if of_mask or wider or (of_size and not changes):
+        return [(of_mask or wider or of_size)[0]]
+    more = [entry for entry in fits if entry.workspace_bytes >= told.workspace_bytes]
+    same = [entry for entry in more if entry.reductions == told.mask]
+    return sorted(same, key=lambda entry: entry.workspace_bytes) + sorted(
+        (entry for entry in more if entry.reductions != told.mask), key=lambda entry: entry.workspace_bytes
+    )
+
+
+def _admitted(answers: Sequence[FittedAnswer], query: HeuristicQuery) -> FittedAnswer:
+    """The first answer within the workspace and the reductions of a call; of none the first kernel without slices."""
+    fits = [answer for answer in answers if _is_allowed(answer.order, query)]
+    if fits:
+        return fits[0]
+    number, stages, _, _, custom = answers[0].order
+    return answers[0]._replace(order=(number, stages, 1, 0, custom))
+
+
+def _is_allowed(order: tuple[int, ...], query: HeuristicQuery) -> bool:
+    """Whether slices of an answer are reduced as a call allows, in the workspace that it has."""
+    _, _, slices, reduction, _ = order
+    if slices < 2 or not reduction:
+        return True
+    elements = query.call.m * query.call.n * query.batch
+    width = format_of(query.call.output).bits // 8 if reduction == REDUCTION_OUTPUT_TYPE else ACCUMULATOR_BYTES
+    needed = 0 if reduction == REDUCTION_IN_PLACE else elements * slices * width
+    return bool(reduction & query.told.mask) and needed <= query.told.workspace_bytes

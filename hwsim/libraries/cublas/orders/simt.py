@@ -10,9 +10,9 @@ import math
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.libraries.cublas.answer import Answer
-from hwsim.libraries.cublas.calls import CublasGemm
+from hwsim.libraries.cublas.calls import REDUCTION_IN_PLACE, CublasGemm
 from hwsim.libraries.cublas.orders.sum_parts import SumTree, ascending, closed_parts, lanes, slice_lengths
-from hwsim.libraries.cublas.orders.tensor_core import REDUCTION_IN_PLACE, cutlass_slice
+from hwsim.libraries.cublas.orders.tensor_core import cutlass_slice
 from hwsim.libraries.kernel_choice import SummationOrder
 
 

@@ -10,12 +10,11 @@ import math
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range
 from hwsim.libraries.cublas.answer import UNKNOWN, Answer
-from hwsim.libraries.cublas.calls import LINE_BYTES, CublasGemm
+from hwsim.libraries.cublas.calls import LINE_BYTES, REDUCTION_IN_PLACE, REDUCTION_OUTPUT_TYPE, CublasGemm
 from hwsim.libraries.cublas.orders.sum_parts import SumTree, ascending, cut, slice_lengths, span
 from hwsim.libraries.kernel_choice import SummationOrder
 
 NARROW_TYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
-REDUCTION_IN_PLACE, REDUCTION_COMPUTE_TYPE, REDUCTION_OUTPUT_TYPE = 1, 2, 4
 
 
 def whole_tiles(call: CublasGemm, answer: Answer) -> SummationOrder:
@@ -46,7 +45,7 @@ def rest_first(call: CublasGemm, answer: Answer) -> SummationOrder:
     lengths = slice_lengths(call.k, cutlass_slice(call, max(answer.slices, 1)))
     is_whole = all(length % tile_k == 0 for length in lengths or (call.k,))
     narrow = call.output if lengths and call.output in ("fp16", "bf16") else None
-    is_serial = lengths is not None and answer.reduction == REDUCTION_IN_PLACE and narrow is None
+    is_serial = lengths is not None and answer.reduction == REDUCTION_IN_PLACE
     return SummationOrder(
         Schedule(
             instruction=f"mma.m16n8k{step}.f32.{kind}.{kind}.f32",
@@ -55,8 +54,7 @@ def rest_first(call: CublasGemm, answer: Answer) -> SummationOrder:
             tile_k=None if is_whole else tile_k,
             partial_format=narrow if answer.reduction == REDUCTION_OUTPUT_TYPE else None,
             merge_into="output" if is_serial else "sum",
-        ),
-        known=narrow is None or answer.reduction != REDUCTION_IN_PLACE,
+        )
     )
 
 

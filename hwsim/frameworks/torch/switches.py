@@ -1,0 +1,150 @@
+"""PyTorch's switches, as they stand: which formats products of fp32 and fp16 tensors take, and what cuBLAS is told.
+
+The module knows PyTorch's settings and the environment, and what they make of a product's arguments; it knows no
+tensor and no kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from hwsim.devices.device import Device
+from hwsim.errors import InputError
+from hwsim.frameworks.settings import PassSettings
+from hwsim.frameworks.torch.place import CONVOLUTION, Place
+from hwsim.libraries.pytorch.routes import is_of_gemms, pytorch, route_of
+
+KIB = 1024
+NATIVE = "native"
+#: {a precision of fp32 products, by PyTorch's name: the arguments of hwsim.run that compute so}
+PRECISIONS: Mapping[str, Mapping[str, Any]] = {"tf32": {"format": "tf32"}, "bfx9": {"scheme": "bf16x9"}}
+#: Options with which a caller says himself what a switch would.
+OF_FORMATS = ("format", "format_b", "schedule")
+OF_SUMS = ("accumulate", "k_group", "schedule")
+OF_LIBRARY = ("reductions", "workspace_bytes", "lt_workspace_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """PyTorch's switches at one moment.
+
+    reductions: by format of the operands, in which type slices of K may be added: "any", "compute". products,
+    convolutions: PyTorch's precision of fp32 ones ("ieee", "tf32", "bfx9"). workspace_bytes: {"workspace_bytes": of
+    cublasGemmEx, "lt_workspace_bytes": of cublasLtMatmul}, those that the environment says. alternative_fp16: rocBLAS's
+    for fp16 products: "backward" (its default), "always", "never".
+    """
+
+    reductions: Mapping[str, str]
+    products: str
+    convolutions: str
+    workspace_bytes: Mapping[str, int] = field(default_factory=dict)
+    alternative_fp16: str = "backward"
+
+    @property
+    def text(self) -> str:
+        """All of them in one line."""
+        words = [f"reductions of {fmt} {value}" for fmt, value in self.reductions.items()]
+        words += [f"fp32 products {self.products}", f"fp32 convolutions {self.convolutions}"]
+        words += [f"{name} {value}" for name, value in self.workspace_bytes.items()]
+        words += [f"alternative fp16 {self.alternative_fp16}"] if self.alternative_fp16 != "backward" else []
+        return "PyTorch's switches: " + ", ".join(words)
+
+    def arguments(self, chosen: PassSettings, place: Place, operand: str) -> dict[str, Any]:
+        """What the switches make of a product's arguments, where these do not say otherwise.
+
+        chosen: of the product's pass. operand: format of the tensors.
+        """
+        arguments = chosen.arguments
+        assert arguments is not None
+        more: dict[str, Any] = {}
+        device: Device = arguments["device"]
+        if arguments["scheme"].name == NATIVE:
+            if all(arguments.get(name) is None for name in OF_FORMATS):
+                more |= self._precision(device, place, operand)
+            if all(arguments.get(name) is None for name in OF_SUMS) and place.accumulate is not None:
+                more |= {"accumulate": place.accumulate if device.family in pytorch().promoting_families else "fast"}
+        if arguments.get("library") is None:
+            return more
+        if not is_of_gemms(place.operator, operand, device.name, device.family):
+            return more | dict.fromkeys(("library", *OF_LIBRARY))
+        told: dict[str, Any] = dict(self.workspace_bytes)
+        if operand in self.reductions:
+            told["reductions"] = self.reductions[operand]
+        return more | {name: value for name, value in told.items() if arguments.get(name) is None}
+
+    def left_out(self, chosen: PassSettings, place: Place, operand: str) -> str:
+        """Of a product whose kernel PyTorch takes from a library that hwsim does not have, although a library was asked
+        for: the operator and that library, in words; "": there is no such.
+        """
+        arguments = chosen.arguments
+        assert arguments is not None
+        if arguments.get("library") is None:
+            return ""
+        device: Device = arguments["device"]
+        if is_of_gemms(place.operator, operand, device.name, device.family):
+            return ""
+        route = route_of(place.operator, operand, device.name, device.family)
+        return "" if route.order else f"{place.operator} of {operand} by {route.library}, in the unit's own order"
+
+    def _precision(self, device: Device, place: Place, operand: str) -> Mapping[str, Any]:
+        """Another format than the operands', by a switch."""
+        framework = pytorch()
+        if operand == "fp32" and device.family in framework.tf32_families:
+            return PRECISIONS.get(self.convolutions if place.operation == CONVOLUTION else self.products, {})
+        is_backward = place.stage != "forward"
+        if self.alternative_fp16 == "always" or (is_backward and self.alternative_fp16 == "backward"):
+            for instead in framework.backward.values():
+                if device.name in instead.chips and operand == instead.operand:
+                    return {"format": instead.format}
+        return {}
+
+
+def current() -> Switches:
+    """The switches as they stand now. Raises InputError for an environment that PyTorch would not take."""
+    matmul = torch.backends.cuda.matmul
+    narrow = {
+        "fp16": matmul.allow_fp16_reduced_precision_reduction,
+        "bf16": matmul.allow_bf16_reduced_precision_reduction,
+    }
+    size = _workspace(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
+    lt_size = _kib("CUBLASLT_WORKSPACE_SIZE", os.environ.get("CUBLASLT_WORKSPACE_SIZE"))
+    sizes = {"workspace_bytes": size, "lt_workspace_bytes": lt_size}
+    alternative = {"0": "never", "1": "always"}.get(os.environ.get("ROCBLAS_INTERNAL_FP16_ALT_IMPL", ""), "backward")
+    return Switches(
+        reductions={fmt: "any" if is_on else "compute" for fmt, is_on in narrow.items()},
+        products=_precision_of("matmul"),
+        convolutions=_precision_of("conv"),
+        workspace_bytes={name: value for name, value in sizes.items() if value is not None},
+        alternative_fp16=alternative,
+    )
+
+
+def _precision_of(operation: str) -> str:
+    """PyTorch's precision of fp32 operands of CUDA's "matmul" or "conv"."""
+    precision = str(torch._C._get_fp32_precision_getter("cuda", operation))
+    return "ieee" if precision == "none" else precision
+
+
+def _workspace(config: str | None) -> int | None:
+    """Bytes that CUBLAS_WORKSPACE_CONFIG=:KIB:COUNT[:KIB:COUNT...] asks for; None: it is not set."""
+    if not config:
+        return None
+    sizes = config.removeprefix(":").split(":")
+    if not config.startswith(":") or len(sizes) % 2 or not all(size.isdecimal() for size in sizes):
+        raise InputError(f"CUBLAS_WORKSPACE_CONFIG = {config!r}; allowed: :KIB:COUNT, as :4096:8 or :16:8")
+    numbers = [int(size) for size in sizes]
+    return KIB * sum(size * count for size, count in zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _kib(name: str, text: str | None) -> int | None:
+    """Bytes of a number of KiB in the environment; None: it is not set."""
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise InputError(f"{name} = {text!r}; allowed: a number of KiB, as 1024")
+    return int(text) * KIB

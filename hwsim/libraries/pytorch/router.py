@@ -1,0 +1,134 @@
+"""`library="pytorch"`: the library that PyTorch calls for a product on a device, by PyTorch's switches as they are set.
+
+It knows which library a chip has and what PyTorch tells it by default; no kernel and no order of summation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hwsim.devices import load
+from hwsim.errors import UnsupportedError
+from hwsim.gemm.record import LibraryId
+from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.cublas.provider import CUBLAS
+from hwsim.libraries.cublas.pytorch import FRAMEWORK
+from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
+from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice, SummationOrder
+from hwsim.libraries.protocol import ChoicesByM, LibraryProvider, LibraryRequest, LibraryRules, gemm_of
+from hwsim.libraries.pytorch.routes import GEMM, pytorch, route_of
+
+LIBRARIES: dict[str, LibraryProvider] = {CUBLAS.name: CUBLAS}  # by the names in the routes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownKernel(LibraryChoice):
+    """Of a library that hwsim does not have: the unit's own order stands for its kernel's. chip: its name."""
+
+    chip: str = ""
+
+    @property
+    def why(self) -> str:
+        """What is not known."""
+        return f"which kernel PyTorch's library runs on {self.chip} is not known; the unit's own order stands for it"
+
+
+@dataclass(frozen=True, slots=True)
+class PytorchRules(LibraryRules):
+    """What one version of PyTorch runs on one chip. library: that which it calls there; None: hwsim has no rules of
+    it.
+    """
+
+    version: str
+    chip: str
+    chip_cores: int
+    library: LibraryRules | None
+
+    @property
+    def id(self) -> LibraryId:
+        """PyTorch and its version."""
+        return LibraryId(PYTORCH, self.version)
+
+    @property
+    def device(self) -> str:
+        """The chip's name."""
+        return self.chip if self.library is None else self.library.device
+
+    @property
+    def cores(self) -> int:
+        """The chip's SMs or cores."""
+        return self.chip_cores
+
+    def choose(self, call: OperationCall) -> LibraryChoice:
+        """What the library runs, called as PyTorch calls it with its switches at their defaults, unless the call says
+        otherwise; errors as of that library.
+        """
+        gemm = self._as_called(gemm_of(call, self.id))
+        if self.library is not None:
+            return self.library.choose(gemm)
+        name = "kernel of a library that is not known"
+        return UnknownKernel(
+            family=name, kernel=name, operand=gemm.format, confidence=0.0, accumulate=gemm.accumulate, chip=self.chip
+        )
+
+    def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:
+        """The order of summation of that kernel; the unit's own where it is not known."""
+        if self.library is None:
+            return SummationOrder(Schedule(), known=False)
+        return self.library.order(self._as_called(gemm_of(call, self.id)), choice)
+
+    def times(self, call: OperationCall, choice: LibraryChoice) -> KernelTimes | None:
+        """What that kernel takes; None: what its program takes."""
+        if self.library is None:
+            return None
+        return self.library.times(self._as_called(gemm_of(call, self.id)), choice)
+
+    def choose_each(
+        self, call: GemmCall, sizes_m: Sequence[int], progress: Callable[[float], None] | None = None
+    ) -> ChoicesByM:
+        """The choices for a call with each m."""
+        if self.library is None:
+            return LibraryRules.choose_each(self, call, sizes_m, progress)
+        return self.library.choose_each(self._as_called(call), sizes_m, progress)
+
+    def layouts(self, format: str, layouts: tuple[str, str]) -> tuple[str, str]:
+        """The storage orders in which A and B of a format can be given."""
+        return layouts if self.library is None else self.library.layouts(format, layouts)
+
+    def _as_called(self, gemm: GemmCall) -> GemmCall:
+        """The call with what PyTorch's switches say by default, where it says nothing itself."""
+        framework = pytorch(self.version)
+        reductions = gemm.reductions
+        if reductions is None and gemm.format in framework.reductions.narrow:
+            reductions = framework.reductions.default
+        return replace(gemm, caller=PYTORCH, reductions=reductions)
+
+
+class Pytorch(LibraryProvider):
+    """PyTorch, one of hwsim.libraries.providers."""
+
+    name = PYTORCH
+
+    def on(self, request: LibraryRequest) -> PytorchRules:
+        """What a version of PyTorch runs on a device. Raises UnsupportedError for a version that is not known."""
+        version = FRAMEWORK[1] if request.version is None else request.version
+        if version != FRAMEWORK[1]:
+            raise UnsupportedError(f"{self.name}: no version {version!r}; there is {FRAMEWORK[1]!r}")
+        chip = load(request.device)
+        route = route_of(GEMM, "", chip.name, chip.family, version)
+        library: LibraryRules | None = None
+        if route.library in LIBRARIES:
+            try:
+                library = LIBRARIES[route.library].on(replace(request, device=chip, version=None))
+            except UnsupportedError:  # a chip that its version does not know
+                library = None
+        return PytorchRules(version, chip.name, chip.cores, library)
+
+    def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
+        """Raises UnsupportedError: answers in files are a library's."""
+        raise UnsupportedError(f"{path}: {self.name} reads no file of answers; a library's file is given as library=")
+
+
+ROUTER = Pytorch()
