@@ -142,7 +142,7 @@ def library_call(
     """
     choice = chosen.choose(call)
     times = chosen.times(call, choice) if is_at_own_clock else None
-    decisions = _decisions(choice)
+    decisions = [*_decisions(choice), *_told(call)]
     if times is not None:
         text = "shares of what the chip could do at most"
         decisions.append(Decision("times", text, "library", times.evidence, times.why))
@@ -185,6 +185,12 @@ def _mapping(choice: LibraryChoice) -> dict[str, Any]:
         return {}
     m, n = choice.tile
     return {"tile": {"m": m, "n": n, "k": choice.tile_k or STEP}}
+
+
+def _told(call: GemmCall) -> list[Decision]:
+    """What the library was told beside the problem, where that was said."""
+    values = {name: getattr(call, name) for name in ("reductions", "workspace_bytes", "lt_workspace_bytes")}
+    return [Decision(name, str(value), "user") for name, value in values.items() if value is not None]
 
 
 def _decisions(choice: LibraryChoice) -> list[Decision]:
