@@ -50,7 +50,7 @@ def test_convolutions_have_a_switch_of_their_own():
 
 def test_reductions_follow_the_switch():
     torch.manual_seed(0)
-    x, w = torch.randn(100, 6886).bfloat16(), torch.randn(132, 6886).bfloat16().t()
+    x, w = torch.randn(500, 6886).bfloat16(), torch.randn(132, 6886).bfloat16().t()
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     by_switch, _ = _product(x, w, library="pytorch")
     by_option, _ = _product(x, w, library="pytorch", reductions="compute")

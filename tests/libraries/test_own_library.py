@@ -83,7 +83,7 @@ def straight_sum(a: np.ndarray, b: np.ndarray, lengths: list[int]) -> np.ndarray
 
 def test_hwsim_does_not_know_of_it() -> None:
     assert providers.known_libraries() == ["cublas", "pytorch"]
-    with pytest.raises(UnsupportedError, match=rf"no library '{NAME}'; there is cublas, and files of answers"):
+    with pytest.raises(UnsupportedError, match=rf"no library '{NAME}'; there is cublas, pytorch, and files of answers"):
         hwsim.library(NAME, device="h200")
     texts = [path.read_text(encoding="utf-8").lower() for path in (ROOT / "hwsim").rglob("*.py")]
     assert len(texts) > 100 and not any(NAME in text for text in texts)

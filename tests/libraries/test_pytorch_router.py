@@ -41,7 +41,7 @@ def test_slices_fit_in_the_workspace():
 
 
 def test_switches_without_a_library_are_refused():
-    with pytest.raises(hwsim.InputError, match="reductions: .* library"):
+    with pytest.raises(hwsim.InputError, match=r"reductions: .* library"):
         hwsim.run(m=16, n=16, k=16, device="h100", format="bf16", reductions="any", exact=False)
 
 
