@@ -101,8 +101,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name, or a submodule, on first access (PEP 562)."""
     module = next((module for module, names in _NAMES.items() if name in names), None)
     if module is not None:
-        globals()[name] = found = getattr(import_module(f"hwsim.{module}"), name)
-        return found
+        globals()[name] = value = getattr(import_module(f"hwsim.{module}"), name)
+        return value
     if name in _MODULES:
         return import_module(f"hwsim.{name}")
     raise AttributeError(f"module 'hwsim' has no attribute {name!r}")

@@ -39,15 +39,15 @@ def decode(codes: Any, format: str, *, out: AnyArray | None = None, dtype: DType
         InputError: another dtype, or one that does not hold every value.
     """
     fmt = format_of(format)
-    given = np.asarray(codes_of(_native(codes), fmt))  # of 0-d codes, a scalar
+    array = np.asarray(codes_of(_native(codes), fmt))  # of 0-d codes, a scalar
     if fmt.name == "int64":
         wanted = np.dtype(np.int64 if dtype is None else dtype)
         if wanted != np.int64:
             raise InputError(f"dtype {wanted}: no float dtype holds every int64; allowed: int64")
-        return _into(out, given.view(np.int64).copy(), "out")
+        return _into(out, array.view(np.int64).copy(), "out")
     default = np.float64 if fmt.name in ("fp64", "int32") else np.float32
     wanted = np.dtype(default if dtype is None else dtype)
-    return _into(out, CPU.decode(given, fmt, wanted), "out")
+    return _into(out, CPU.decode(array, fmt, wanted), "out")
 
 
 @in_default_environment  # roundings that only this module has are NumPy's arithmetic
@@ -130,14 +130,14 @@ def describe(format: str) -> dict[str, Any]:
     }
 
 
-def _native(given: Any) -> AnyArray:
-    x = given_array("the array", given)
+def _native(array: Any) -> AnyArray:
+    x = given_array("the array", array)
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
-def _floats(given: Any) -> AnyArray:
+def _floats(array: Any) -> AnyArray:
     """The values as float32 or float64, exactly."""
-    x = _native(given)
+    x = _native(array)
     if x.dtype in (np.float32, np.float64):
         return x
     if x.dtype.kind in "iu":
@@ -151,9 +151,9 @@ def _floats(given: Any) -> AnyArray:
     raise InputError(f"values has dtype {x.dtype}; allowed: float16, float32, float64, an ml_dtypes float, or integers")
 
 
-def _on_grid(given: AnyArray, fmt: Format, rounding: str, seed: int | None) -> AnyArray:
+def _on_grid(array: AnyArray, fmt: Format, rounding: str, seed: int | None) -> AnyArray:
     """Each finite value moved to a neighbour in the format, in float64; every step is exact."""
-    x = given.astype(np.float64)
+    x = array.astype(np.float64)
     if fmt.name == "fp64":
         return x
     is_finite = np.isfinite(x)
@@ -178,13 +178,13 @@ def _on_grid(given: AnyArray, fmt: Format, rounding: str, seed: int | None) -> A
     return np.asarray(np.where(is_left, x, moved))
 
 
-def _into(out: AnyArray | None, found: AnyArray, name: str) -> AnyArray:
+def _into(out: AnyArray | None, result: AnyArray, name: str) -> AnyArray:
     if out is None:
-        return found
-    if not isinstance(out, np.ndarray) or out.shape != found.shape or out.dtype != found.dtype:
+        return result
+    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
         got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise InputError(f"{name} is {got}; allowed: an array of {found.dtype}, shape {found.shape}")
+        raise InputError(f"{name} is {got}; allowed: an array of {result.dtype}, shape {result.shape}")
     if not out.flags.writeable:
         raise InputError(f"{name} is read-only; give an array that can be written")
-    out[...] = found
+    out[...] = result
     return out

@@ -602,3 +602,46 @@ def test_a_long_constructor_is_seen() -> None:
 
 def test_constructors_take_few_arguments_by_place() -> None:
     assert long_constructors({module: path.read_text(encoding="utf-8") for module, path in modules()}) == []
+
+
+#: Words that say how a thing came about or whose it is, and not what it is: no names of variables, arguments, fields
+#: and functions.
+NO_NOUNS = frozenset({"found", "given", "made", "one", "own"})
+
+#: Names that stay, by module, with the reason.
+NO_NOUNS_ALLOWED = {
+    ("hwsim.libraries.model.version_model", "one"): "a key of the libraries' data files",
+    ("hwsim.report.plots.rates", "found"): "an argument of the public hwsim.plots.tile_landscape",
+}
+
+
+def named(tree: ast.AST) -> Iterator[str]:
+    """Names that a module gives to variables, arguments, fields, functions and classes."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "one = 1",
+        "class A:\n    made: int",
+        "self.own = 1",
+        "def f(x, *, given): ...",
+        "[one for one in x]",
+        "def one(): ...",
+    ],
+)
+def test_a_name_that_is_no_noun_is_seen(source: str) -> None:
+    assert NO_NOUNS & set(named(parsed(source)))
+
+
+def test_names_are_nouns() -> None:
+    sources = {module: path.read_text(encoding="utf-8") for module, path in modules()}
+    others = {(module, name) for module, source in sources.items() for name in NO_NOUNS & set(named(parsed(source)))}
+    assert others == NO_NOUNS_ALLOWED.keys()

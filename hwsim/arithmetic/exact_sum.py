@@ -174,5 +174,5 @@ def _magnitude(window: AnyArray, below: AnyArray, exponent: AnyArray, fmt: Forma
     is_up = (rest > half) | ((rest == half) & (below | (shifted & U64(1) == U64(1))))
     shifted = shifted + (is_up & (drop <= 64)).astype(U64)
     raised = np.minimum(np.maximum(exponent, fmt.min_exponent) - fmt.min_exponent, 1 << 20).astype(U64)
-    found: AnyArray = np.where(window == 0, U64(0), (raised << U64(fmt.fraction_bits)) + shifted)
-    return found
+    magnitude: AnyArray = np.where(window == 0, U64(0), (raised << U64(fmt.fraction_bits)) + shifted)
+    return magnitude

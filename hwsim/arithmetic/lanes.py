@@ -53,20 +53,20 @@ class Lanes:
         self.result = format_of(spec.d)
         self.dtype = np.dtype({"fp64": "float64", "int32": "int32"}.get(spec.d, "float32"))
         # Whether the unit's own infinities and NaNs are these lanes' already, so that loading changes none.
-        own = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials
+        specials = None if isinstance(spec.unit, IntegerUnit) else spec.unit.specials
         self._is_alike = (
-            own is not None
+            specials is not None
             and not self.saturates
             and getattr(spec.unit, "nan_order", None) is None
             and self.dtype.kind == "f"
-            and own.nan_code == self.nan_code(self.dtype)
+            and specials.nan_code == self.nan_code(self.dtype)
         )
 
-    def load(self, codes: AnyArray, threads: int = 1, *, own: bool = False) -> AnyArray:
-        """The values of codes in the unit's result format, in the working type (exact). own: the unit gave them."""
+    def load(self, codes: AnyArray, threads: int = 1, *, from_unit: bool = False) -> AnyArray:
+        """The values of codes in the unit's result format, in the working type (exact). from_unit: it gave them."""
         if codes.dtype.itemsize == self.dtype.itemsize:
             values = codes.view(self.dtype)
-            return values if own and self._is_alike else self._settle(values, threads)
+            return values if from_unit and self._is_alike else self._settle(values, threads)
         return self._settle(self.backend.decode(codes, self.result, np.float32), threads)
 
     def values(self, codes: AnyArray, fmt: Format) -> AnyArray:

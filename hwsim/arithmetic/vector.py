@@ -87,12 +87,12 @@ class VectorUnit:
             return
         dtype = np.dtype(np.float64 if "fp64" in (fmt.name, *(source.name for _, source in sources)) else np.float32)
         if instr.opcode == "cast":
-            given = sources[0][1]
-            if given.is_integer:  # rounded once: fp64 holds what is not for fp32
+            source_format = sources[0][1]
+            if source_format.is_integer:  # rounded once: fp64 holds what is not for fp32
                 value = integers(*sources[0]).astype(np.float32 if fmt.name == "fp32" else np.float64)
                 codes[...] = self._store(value, fmt, instr.rounding, instr.overflow)
                 return
-            is_exact = given.name != "fp64"  # in fp32, from which fp64 is made as it is
+            is_exact = source_format.name != "fp64"  # in fp32, from which fp64 is made as it is
             value = self._values(*sources[0], np.dtype(np.float32) if is_exact else dtype)
             codes[...] = self._store(self.settled(value), fmt, instr.rounding, instr.overflow)
             return

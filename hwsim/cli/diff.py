@@ -18,7 +18,7 @@ from hwsim.errors import InputError
 from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST, worker_count
 from hwsim.report.page.diff_page import diff_page
-from hwsim.request.declarations import DEFAULT_SCHEME, own
+from hwsim.request.declarations import DEFAULT_SCHEME, own_options
 from hwsim.studies.diff import Variant
 from hwsim.studies.questions import diff
 
@@ -117,7 +117,7 @@ def _both(name: str, values: list[str] | None) -> tuple[str | None, str | None]:
 
 def schedule(text: str | None) -> dict[str, Any] | None:
     """Parse the mapping form of a schedule, None for the default. Raises InputError for invalid text."""
-    entries: dict[str, Any] = own()["schedule"].read(text) if text is not None else {}
+    entries: dict[str, Any] = own_options()["schedule"].read(text) if text is not None else {}
     return entries or None
 
 

@@ -147,8 +147,8 @@ def compute(
     part = _part(arrays, codes_c, bias, places)
     if arrays.is_partial and (by_program or not evaluator.by_rows):  # a program, or blocks that would choose otherwise
         all_of_it = replace(arrays, rows=None, cols=None)
-        own: dict[str, Any] = {"by_program": by_program, "threads": threads, "progress": progress}
-        whole, _ = compute(resolved, all_of_it, elements=elements, **own)
+        options: dict[str, Any] = {"by_program": by_program, "threads": threads, "progress": progress}
+        whole, _ = compute(resolved, all_of_it, elements=elements, **options)
         product = whole if arrays.rows is None else whole[..., selected_indices("rows", arrays.rows, shape[0]), :]
         product = product if arrays.cols is None else product[..., selected_indices("cols", arrays.cols, shape[1])]
     else:
@@ -204,18 +204,18 @@ def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress 
     at_once = 1 if is_tall or not lead else evaluator.at_once(math.prod(lead), sizes)
     _check_memory(resolved, (a, b), c, bias, lead, 0 if is_tall else at_once, threads)
 
-    def one(x: Operand, y: Operand, start: AnyArray | None, report: Progress | None) -> AnyArray:
+    def product_of(x: Operand, y: Operand, start: AnyArray | None, report: Progress | None) -> AnyArray:
         codes = evaluator.product(x, y, c=start, bias=bias, at=part.places, threads=threads, progress=report)
         return evaluator.typed(backend.to_host(codes))
 
     if is_tall:
         tall = replace(a, codes=a.codes.reshape(-1, a.shape[1]))
         start = None if c is None else c.reshape(-1, b.shape[1])
-        return one(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
+        return product_of(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
     if at_once > 1:
         codes = _as_stack(evaluator, a, b, c, bias, lead, threads, progress)
         return evaluator.typed(backend.to_host(codes))
-    return _stacked(a, b, c, lead, one, progress)
+    return _stacked(a, b, c, lead, product_of, progress)
 
 
 def _check_memory(
@@ -331,7 +331,7 @@ def _by_program(
 
     parts = iter(()) if elements is None else elements.of_runs(lead, m, in_one=resolved.has_stack_program)
 
-    def one(x: Operand, y: Operand, start: AnyArray | None, report: Progress | None) -> AnyArray:
+    def product_of(x: Operand, y: Operand, start: AnyArray | None, report: Progress | None) -> AnyArray:
         backend = resolved.backend
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         codes[0] = _in_memory(codes[0], record.problem.image, backend)
@@ -354,9 +354,9 @@ def _by_program(
         tall = [np.broadcast_to(x.codes, (*lead, *x.shape)).reshape(-1, x.shape[1]) for x in (arrays.a, arrays.b)]
         sides = Operand(tall[0], arrays.a.format), Operand(tall[1], arrays.b.format)
         start = None if codes_c is None else codes_c.reshape(-1, n)
-        product = one(*sides, start, progress).reshape(*lead, m, n)
+        product = product_of(*sides, start, progress).reshape(*lead, m, n)
     else:
-        product = _stacked(arrays.a, arrays.b, codes_c, lead, one, progress)
+        product = _stacked(arrays.a, arrays.b, codes_c, lead, product_of, progress)
     epilogue = record.epilogue
     added = None if codes_c is None else Operand(codes_c.copy(), record.output)
     return product, Errors(
@@ -368,13 +368,15 @@ def _check_program_memory(resolved: Resolved, program: Program, arrays: Arrays, 
     """Raise InputError where the program and its inputs need more memory than there is."""
     (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
     matrices = math.prod(lead) if resolved.has_stack_program else 1
-    taken, made = (code_dtype(format_of(x)).itemsize for x in (resolved.gemm.single.input_format, resolved.gemm.output))
+    taken, result = (
+        code_dtype(format_of(x)).itemsize for x in (resolved.gemm.single.input_format, resolved.gemm.output)
+    )
     converted = sum(
         matrices * count * (VALUE_BYTES + taken)
         for count, side in ((m * k, arrays.a), (k * n, arrays.b))
         if side.format != resolved.gemm.single.input_format or matrices > 1
     )
-    results = math.prod(lead) * m * n * made * (bool(lead) + 2 * (arrays.c is not None))
+    results = math.prod(lead) * m * n * result * (bool(lead) + 2 * (arrays.c is not None))
     asked = f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}"
     instead = "leave functional out, or compute cycles alone (exact=False)"
     check_memory(converted + results + bytes_of_arrays(program, resolved.device), asked, instead)

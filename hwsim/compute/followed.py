@@ -49,9 +49,9 @@ class Followed:
             named = by_matrix.get(number, [])
             yield FollowedPart(tuple([name for name, _ in named]), tuple([place for _, place in named]))
 
-    def add(self, part: FollowedPart, found: Sequence[tuple[ElementStep, ...]]) -> None:
+    def add(self, part: FollowedPart, steps: Sequence[tuple[ElementStep, ...]]) -> None:
         """Take the instructions of a part's elements."""
-        self.steps.update(zip(part.names, found, strict=True))
+        self.steps.update(zip(part.names, steps, strict=True))
 
     @property
     def result(self) -> dict[ElementIndex, tuple[ElementStep, ...]]:
@@ -69,7 +69,7 @@ def followed(asked: Sequence[Sequence[int]] | None, shape: ElementIndex) -> Foll
     indices: dict[ElementIndex, ElementIndex] = {}
     for name in map(tuple, asked):
         index = (*(0,) * (len(shape) - MATRIX), *name) if len(name) == MATRIX else name  # of the first matrix
-        if len(index) != len(shape) or any(one >= extent for one, extent in zip(index, shape, strict=True)):
+        if len(index) != len(shape) or any(number >= extent for number, extent in zip(index, shape, strict=True)):
             stack = "" if len(shape) == MATRIX else ", or a row and a column alone for the first matrix"
             raise InputError(f"values: {name}; allowed: indices below {shape}, the shape of C{stack}")
         indices[name] = index

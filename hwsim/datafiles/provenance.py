@@ -49,7 +49,7 @@ LEVELS = tuple(level.value for level in Level)
 class Attribution:
     """Source and evidence of a value or, for a block, of all values below it (None: not given).
 
-    own: given at this value itself, in the form {value, ...}; then text is a fact with an evidence level, too.
+    is_leaf: given at this value itself, in the form {value, ...}; then text is a fact with an evidence level, too.
     """
 
     source: str | None = None
@@ -57,7 +57,7 @@ class Attribution:
     fitted_to: str | None = None
     span: tuple[float, float] | None = None
     note: str = ""
-    own: bool = False
+    is_leaf: bool = False
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ def record_of(
     evidence = {}
     for path, value in leaves(plain(annotated.tree)):
         attribution = annotated.attributions.get(path)
-        if attribution is not None and (is_fact(value, path) or attribution.own):
+        if attribution is not None and (is_fact(value, path) or attribution.is_leaf):
             evidence[".".join(path)] = provenance_of(attribution)
     return FileRecord(result, evidence, sources)
 

@@ -287,7 +287,7 @@ def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tu
         across=min(grid.band, together),
         along=min(grid.rows, max(1, together // grid.band)),
     )
-    return tile, tuple(stream.made)
+    return tile, tuple(stream.derived)
 
 
 class TileScheduler(Protocol):

@@ -192,7 +192,7 @@ def _evidence(device: Device, about: dict[provenance.Path, Attribution]) -> dict
     result = {}
     for path, value in leaves(device.model_dump(mode="json", by_alias=True)):
         attribution = about.get(path)
-        if not provenance.is_fact(value, path) and (value is None or attribution is None or not attribution.own):
+        if not provenance.is_fact(value, path) and (value is None or attribution is None or not attribution.is_leaf):
             continue
         attribution_here = attribution or (
             _block_attribution(about, path[:-1]) if path[0] == provenance.FACTS else DEFAULT

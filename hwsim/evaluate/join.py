@@ -90,7 +90,7 @@ class _Base:
     def _unit_values(self, codes: AnyArray, spec: DotSpec, threads: int = 1) -> AnyArray:
         """The values of the unit's results in the unit's own type."""
         if spec.d == self.format.name:
-            return self.lanes.load(codes, threads, own=True)
+            return self.lanes.load(codes, threads, from_unit=True)
         if spec.d not in self._sources:
             self._sources[spec.d] = Lanes(self.device, spec, self.backend)
         return self._sources[spec.d].load(codes, threads)

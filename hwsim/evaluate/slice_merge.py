@@ -67,7 +67,7 @@ def calls_into_output(job: PlanEvaluation, slices: Sequence[Sequence[UnitResult 
     for call in job.calls:
         in_order = ordered([job.value(values[call.term]) for values in slices], job.schedule.merge_order)
         for index, value in enumerate(in_order):
-            added = join.scaled(value, call.own) if call.own else value
+            added = join.scaled(value, call.term_exponent) if call.term_exponent else value
             if total is None:
                 total = added
                 continue

@@ -12,10 +12,10 @@ from hwsim.gemm.plan import Depth, Expression, OperandSum, Scaled, Sum, TermValu
 
 @dataclass(frozen=True, slots=True)
 class JoinStep:
-    """One sequential addition: C = term * 2^own + C * 2^exponent; order: which of the two is the left operand."""
+    """One sequential addition: C = term * 2^term_exponent + C * 2^exponent; order: the left operand of the two."""
 
     term: int
-    own: int
+    term_exponent: int
     exponent: int
     order: str
 

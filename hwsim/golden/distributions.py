@@ -97,7 +97,7 @@ def _each(
 def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
     """N(0, 1) rounded to the format (nearest even); integers: N(0, 40^2) rounded, C N(0, 4000^2)."""
 
-    def one(rng: np.random.Generator, fmt: Format, shape: ArrayShape) -> UnsignedCodes:
+    def codes_of(rng: np.random.Generator, fmt: Format, shape: ArrayShape) -> UnsignedCodes:
         if fmt.is_integer:
             scale = 40.0 if fmt.bits == 8 else 4000.0
             codes: UnsignedCodes = encode(rng.standard_normal(shape) * scale, fmt.name)
@@ -107,7 +107,7 @@ def normal(rng: np.random.Generator, instruction: Instruction, cases: int) -> Co
             codes = encode(rng.standard_normal(shape, np.float32), fmt.name)
         return codes
 
-    return _each(rng, instruction, cases, one)
+    return _each(rng, instruction, cases, codes_of)
 
 
 def anybits(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:
@@ -124,13 +124,13 @@ def narrow(rng: np.random.Generator, instruction: Instruction, cases: int) -> Co
     """Exponents within 3 of 0 (C: within 4); integers up to 7 in magnitude."""
     fa, fb, fc = _formats(instruction)
 
-    def one(fmt: Format, operand: str, width: int) -> UnsignedCodes:
+    def operand_codes(fmt: Format, operand: str, width: int) -> UnsignedCodes:
         shape = instruction.shape(operand, cases)
         if fmt.is_integer:
             return integers(rng, fmt, shape, -7, 7)
         return fields(rng, fmt, shape, max(fmt.bias - width, 1), fmt.bias + width)
 
-    return one(fa, "a", 3), one(fb, "b", 3), one(fc, "c", 4)
+    return operand_codes(fa, "a", 3), operand_codes(fb, "b", 3), operand_codes(fc, "c", 4)
 
 
 def spread(rng: np.random.Generator, instruction: Instruction, cases: int) -> CodeTriple:

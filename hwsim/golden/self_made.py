@@ -115,9 +115,9 @@ def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], sh
 
 def _scales(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> UnsignedCodes:
     """Scales within some binades of one, and a few from the whole format."""
-    one = encode(fmt, Exact("finite", 0, 1, 0))
+    code = encode(fmt, Exact("finite", 0, 1, 0))
     reach = 6 << fmt.fraction_bits
-    near = rng.integers(one - reach, one + reach, shape, endpoint=True).astype(code_dtype(fmt))
+    near = rng.integers(code - reach, code + reach, shape, endpoint=True).astype(code_dtype(fmt))
     anything = rng.integers(0, (1 << fmt.bits) - 1, shape, endpoint=True).astype(code_dtype(fmt))
     allowed = anything & np.uint8((1 << fmt.magnitude_bits) - 1) if not fmt.signed else anything
     return np.where(rng.random(shape) < 0.1, allowed, near)

@@ -71,11 +71,11 @@ class ChainedProducts:
     def __init__(self, spec: DotSpec, model: InstructionModel, products: Sequence[ChainedProduct]) -> None:
         self.spec, self.model = spec, model
         joined: list[ChainedProduct] = []
-        for one in products:
-            if joined and one.follows(joined[-1], model.k):
-                joined[-1] = joined[-1].with_next(one)
+        for member in products:
+            if joined and member.follows(joined[-1], model.k):
+                joined[-1] = joined[-1].with_next(member)
             else:
-                joined.append(one)
+                joined.append(member)
         self.products = joined
         self.divides = (
             isinstance(spec.unit, FusedUnit)
@@ -91,14 +91,14 @@ class ChainedProducts:
         value, at, is_own = start, 0, False
         while at < len(self.products):
             operands = [read(self.products[at])]
-            operands += [read(one) for one in self._beside(at, operands[0])]
+            operands += [read(member) for member in self._beside(at, operands[0])]
             products = self.products[at : at + len(operands)]
             at += len(operands)
             scale: int | Codes = products[0].scale if value is not None else 0
             if len(operands) > 1:
-                depths = [-(-one.k // self.model.k) * self.model.k for one in products]
+                depths = [-(-member.k // self.model.k) * self.model.k for member in products]
                 parts: list[RoleCodes] = [_concatenated(operands, depths)]
-                scale = self._scales(depths, [int(scale), *(one.scale for one in products[1:])])
+                scale = self._scales(depths, [int(scale), *(member.scale for member in products[1:])])
             else:
                 parts = in_steps(operands[0], self.model.k, self.spec.scale_block)
             for part in parts:
@@ -124,9 +124,9 @@ class ChainedProducts:
             return ()
         most, end = CONCATENATED_BYTES // ((len(a) + b.shape[1]) * a.itemsize), at + 1
         while end < len(self.products):
-            one = self.products[end]
-            k += one.k
-            if one.k > SHORT or k > most or (one.scale and not self.divides):
+            following = self.products[end]
+            k += following.k
+            if following.k > SHORT or k > most or (following.scale and not self.divides):
                 break
             end += 1
         return self.products[at + 1 : end]
@@ -151,10 +151,10 @@ def _concatenated(operands: Sequence[RoleCodes], depths: Sequence[int]) -> RoleC
     left = np.empty_like(a, order="C", shape=(a.shape[0], k))
     right = np.empty_like(b, order="C", shape=(k, b.shape[1]))
     at = 0
-    for one, depth in zip(operands, depths, strict=True):
-        end = at + one["a"].shape[1]
-        left[:, at:end] = one["a"]
-        right[at:end] = one["b"]
+    for operand, depth in zip(operands, depths, strict=True):
+        end = at + operand["a"].shape[1]
+        left[:, at:end] = operand["a"]
+        right[at:end] = operand["b"]
         at += depth
         left[:, end:at] = 0
         right[end:at] = 0

@@ -150,12 +150,12 @@ def costs(scope: Scope, flat: FlatKernel, free: Free | None = None) -> Costs:
     forms = _KNOWN.of(scope.device)
     known: list[Known] = []  # by kind
     for i, instr, form in zip(flat.firsts, flat.examples, flat.forms, strict=True):
-        found = forms.get(form)
-        if found is None:
+        entry = forms.get(form)
+        if entry is None:
             link = scope.link(instr) if instr.opcode in ("copy", "cast") else None
             cost = _cost(scope, i, instr, link, limits)
-            found = forms[form] = cost, link[0] if link else None, _padded_macs(scope, instr)
-        known.append(found)
+            entry = forms[form] = cost, link[0] if link else None, _padded_macs(scope, instr)
+        known.append(entry)
     kinds = np.array(flat.kinds, np.int64)
     table = packed([x for cost, _, _ in known for x in cost], len(COST_COLUMNS))[kinds]
     far = table[:, _GM_TILE] >= 0
@@ -242,14 +242,14 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, window: int) 
     l2 = scope.device.l2 if write else None
     slower, than = _slower_write(l2.bytes_per_second, l2.write_bytes_per_second) if l2 is not None else (1, 1)
     spread = scope.buffers[target.buffer].spread if isinstance(target, LocalTile) else 1
-    given = (link.bytes_per_cycle, link.conflict_factor or 1)
+    link_rate = (link.bytes_per_cycle, link.conflict_factor or 1)
     factor = 1 if write else link.miss_factor or 1
     if link.row_cycles:
         rows = instr.repeat * scope.stored(tile)[0] * exact(link.row_cycles)
-        drains = (max(moved * exact(times) / _link_rate(*given), rows) for times in (1, factor))
+        drains = (max(moved * exact(times) / _link_rate(*link_rate), rows) for times in (1, factor))
         hit, miss = (rate_per_tick(moved * Fraction(slower, than) / drain) for drain in drains)
     else:
-        hit, miss = _flow_rate(*given, 1, slower, than), _flow_rate(*given, factor, slower, than)
+        hit, miss = _flow_rate(*link_rate, 1, slower, than), _flow_rate(*link_rate, factor, slower, than)
     return Cost(
         occupancy=overhead,
         tail=tail,

@@ -183,14 +183,14 @@ class _CoreRun:
     ) -> dict[str, CodedValue | tuple[CodedValue, ...]]:
         """What an elementwise instruction reads for the element (row, col) of its target, by role."""
         opcode = placed.instr.opcode
-        found: dict[str, CodedValue | tuple[CodedValue, ...]] = {}
+        values: dict[str, CodedValue | tuple[CodedValue, ...]] = {}
         for role, (codes, place) in zip(placed.instr.roles, sources, strict=True):
             if opcode in REDUCING and role == "source":
                 cells = reduced_cells(place, placed.target, row, col)
-                found[role] = self._coded(place.format, [codes[cell] for cell in cells])
+                values[role] = self._coded(place.format, [codes[cell] for cell in cells])
             else:
-                found[role] = self._coded(place.format, codes[place.nearest(row, col)])[0]
-        return found
+                values[role] = self._coded(place.format, codes[place.nearest(row, col)])[0]
+        return values
 
     def _coded(self, fmt: str, codes: Any) -> tuple[CodedValue, ...]:
         return tuple([CodedValue(fmt, code) for code in np.ravel(self.backend.to_host(codes)).tolist()])

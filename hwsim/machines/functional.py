@@ -119,11 +119,11 @@ class _KernelRun:
             self.memory[self.names[array]] = codes
 
     def _target(self, array: int) -> Codes:
-        """A global array to write; a copy where the kernel reads it as it is at its begin, and of the caller's array."""
+        """A global array to write; a copy where the kernel reads it as at its begin, and of the caller's array."""
         if array not in self.written:
             codes = self.read_arrays[array]
-            is_kept = array in self.plan.read or self.names[array] in self.untouched
-            self.written[array] = codes.copy() if is_kept else codes
+            is_copied = array in self.plan.read or self.names[array] in self.untouched
+            self.written[array] = codes.copy() if is_copied else codes
         return self.written[array]
 
     def _group(self, group: Group, threads: int) -> None:
@@ -175,18 +175,18 @@ class _KernelRun:
                 raise
 
     def _panel(self, group: Group, panel: MatrixRegion, chains: Mapping[int, ChainedProducts], threads: int) -> None:
-        made: dict[int, Codes] = {}
+        values: dict[int, Codes] = {}
         with np.errstate(all="ignore"):  # of this thread
             for number, step in enumerate(group.steps):
-                made[number] = self._computed(step, panel, made, chains.get(number), threads)
+                values[number] = self._computed(step, panel, values, chains.get(number), threads)
                 for other in step.finished:
-                    del made[other]
+                    del values[other]
         for value, number in group.results.items():
-            self._deliver(group, value, panel, made[number])
+            self._deliver(group, value, panel, values[number])
             if value in group.materialized:
                 for region, codes in self.materialized[value]:
                     if region.covers(panel):
-                        codes[_slices(panel.moved(-region.row, -region.col))] = made[number]
+                        codes[_slices(panel.moved(-region.row, -region.col))] = values[number]
 
     def _deliver(self, group: Group, value: int, panel: MatrixRegion, codes: Codes) -> None:
         """Write a panel's part of a value to the arrays that hold it."""
@@ -200,7 +200,7 @@ class _KernelRun:
         self,
         step: ValueStep,
         panel: MatrixRegion,
-        made: Mapping[int, Codes],
+        values: Mapping[int, Codes],
         chain: ChainedProducts | None,
         threads: int,
     ) -> Codes:
@@ -210,7 +210,7 @@ class _KernelRun:
 
         def read(source: PanelSource, fmt: Format) -> Codes:
             if source.step is not None:
-                return made[source.step]
+                return values[source.step]
             return self._codes_of(source.value, source.of(panel), code_dtype(fmt))
 
         if self.instrs[form].opcode == "mma":
@@ -218,7 +218,7 @@ class _KernelRun:
             of_role = dict(zip(self.instrs[form].roles, formats[1:], strict=True))
             chain = chain or self._chain(step)
             return chain.run(
-                lambda one: {role: read(source, of_role[role]) for role, source in one.operands.items()},
+                lambda chained: {role: read(source, of_role[role]) for role, source in chained.operands.items()},
                 start,
                 self.backend,
                 threads,
@@ -244,18 +244,18 @@ class _KernelRun:
             stored: Codes = self.read_arrays[self.forms[value]][_slices(region)]
             return stored
         if self.kinds[value] == ZERO or value in self.constants:
-            one = self.constants[value] if value in self.constants else self.backend.zeros((1, 1), dtype)
-            same: Codes = np.broadcast_to(one, (region.rows, region.cols))
+            cell = self.constants[value] if value in self.constants else self.backend.zeros((1, 1), dtype)
+            same: Codes = np.broadcast_to(cell, (region.rows, region.cols))
             return same
-        for own, codes in self.materialized[value]:
-            if own.covers(region):
-                inner: Codes = codes[_slices(region.moved(-own.row, -own.col))]
+        for held, codes in self.materialized[value]:
+            if held.covers(region):
+                inner: Codes = codes[_slices(region.moved(-held.row, -held.col))]
                 return inner
         out = np.empty_like(self.materialized[value][0][1], shape=(region.rows, region.cols))
-        for own, codes in self.materialized[value]:
-            part = own.meet(region)
+        for held, codes in self.materialized[value]:
+            part = held.meet(region)
             if part is not None:
-                out[_slices(part.moved(-region.row, -region.col))] = codes[_slices(part.moved(-own.row, -own.col))]
+                out[_slices(part.moved(-region.row, -region.col))] = codes[_slices(part.moved(-held.row, -held.col))]
         return out
 
     def _overlay(self, value: int) -> Codes:
@@ -275,13 +275,13 @@ class _KernelRun:
             return out
         layouts = [self.plan.values.layouts[layer[0]] for layer in layers]
         size = max(
-            (layer[1] + layer[3]) * own * code_dtype(format_of(fmt)).itemsize
-            for layer, (fmt, own) in zip(layers, layouts, strict=True)
+            (layer[1] + layer[3]) * row_width * code_dtype(format_of(fmt)).itemsize
+            for layer, (fmt, row_width) in zip(layers, layouts, strict=True)
         )
         memory = self.backend.zeros((size,), np.uint8)
-        for (_, *place, source, row, col), (fmt, own) in zip(layers, layouts, strict=True):
+        for (_, *place, source, row, col), (fmt, row_width) in zip(layers, layouts, strict=True):
             part, dtype = MatrixRegion(*place), code_dtype(format_of(fmt))
-            _in_slot(memory, part, own, dtype)[...] = self._codes_of(source, part.moved(row, col), dtype)
+            _in_slot(memory, part, row_width, dtype)[...] = self._codes_of(source, part.moved(row, col), dtype)
         return _in_slot(memory, wanted, width, code_dtype(format_of(name))).copy()
 
 

@@ -77,8 +77,8 @@ class ValueStep:
     @property
     def sources(self) -> list[PanelSource]:
         """Everything that it reads."""
-        found = [source for sources in self.operands for source in sources]
-        return found if self.start is None else [self.start, *found]
+        operands = [source for sources in self.operands for source in sources]
+        return operands if self.start is None else [self.start, *operands]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ def plan_of(kernel: Kernel, arrays: tuple[GlobalArray, ...], device: Device) -> 
     Raises ProgramError when the streams of a core deadlock.
     """
     of = kernel, arrays, *parts_of(device)
-    found = _PLANS.get(*of)
-    if found is None:
-        found = kernel_plan(kernel_values(kernel, arrays, tuple(device.engines)))
-        _PLANS.put(found, len(found.values.values) + len(found.values.stores), *of)
-    return found
+    plan = _PLANS.get(*of)
+    if plan is None:
+        plan = kernel_plan(kernel_values(kernel, arrays, tuple(device.engines)))
+        _PLANS.put(plan, len(plan.values.values) + len(plan.values.stores), *of)
+    return plan
 
 
 _PLANS: IdentityCache[KernelPlan] = IdentityCache(KERNELS, VALUES)
@@ -156,7 +156,7 @@ class _Graph:
         self.operands = [_operands(row) if row[0] == RESULT else () for row in rows]
         self.free: list[bool] = []
         for kind, operands in zip(self.kinds, self.operands, strict=True):
-            is_free = kind == ZERO or (kind == RESULT and all(self.free[one.value] for one in operands))
+            is_free = kind == ZERO or (kind == RESULT and all(self.free[operand.value] for operand in operands))
             self.free.append(is_free)
 
     def is_computed(self, value: int) -> bool:
@@ -166,17 +166,17 @@ class _Graph:
     def layers(self, value: int) -> list[list[int]]:
         """The layers of a overlay; the first is the region that it covers."""
         first, count = self.forms[value], int(self.values.values[value, HEAD.index("count")])
-        found: list[list[int]] = self.values.layers[first : first + count].tolist()
-        return found
+        layers: list[list[int]] = self.values.layers[first : first + count].tolist()
+        return layers
 
 
 def _operands(row: Sequence[int]) -> tuple[PanelSource, ...]:
     axes, count, width = row[HEAD.index("axes")], row[HEAD.index("count")], len(OPERAND)
-    found = []
+    operands = []
     for i in range(count):
         value, first_row, first_col, length = row[len(HEAD) + width * i : len(HEAD) + width * (i + 1)]
-        found.append(PanelSource(value, first_row, first_col, axes >> 2 * i & 3, length))
-    return tuple(found)
+        operands.append(PanelSource(value, first_row, first_col, axes >> 2 * i & 3, length))
+    return tuple(operands)
 
 
 class _Needs:
@@ -222,15 +222,15 @@ def _targets(values: KernelValues) -> dict[int, list[Target]]:
     by_array: dict[int, list[list[int]]] = defaultdict(list)
     for row in values.stores.tolist():
         by_array[row[0]].append(row)
-    found: dict[int, list[Target]] = defaultdict(list)
+    targets: dict[int, list[Target]] = defaultdict(list)
     for array, rows in by_array.items():
         different = {key: i for i, key in enumerate(dict.fromkeys(tuple(row[5:8]) for row in rows))}
         parts = visible([MatrixRegion(*row[1:5]) for row in rows], [different[tuple(row[5:8])] for row in rows])
         keys = list(different)
         for owner, regions in parts.items():
             value, value_row, value_col = keys[owner]
-            found[value] += [Target(array, region, value_row, value_col) for region in regions]
-    return found
+            targets[value] += [Target(array, region, value_row, value_col) for region in regions]
+    return targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def _homes(graph: _Graph, needs: _Needs) -> dict[int, _Home]:
             below = [source.value for source in graph.operands[value]]
             if graph.kinds[value] == OVERLAY:
                 below = [layer[5] for layer in graph.layers(value)]
-            levels[value] = max((levels[one] + (one in needs.materialized) for one in below), default=0)
+            levels[value] = max((levels[source] + (source in needs.materialized) for source in below), default=0)
     homes: dict[int, _Home] = {}
     users: dict[int, set[_Home]] = defaultdict(set)
     for value in range(len(graph.kinds) - 1, -1, -1):
@@ -352,8 +352,8 @@ def _group(graph: _Graph, needs: _Needs, homes: Mapping[int, _Home], members: Se
 
 def _continues(graph: _Graph, before: ValueStep, form: int) -> bool:
     """Whether an instruction of this form goes on with the chain of a step."""
-    last, instr = (graph.values.forms[one] for one in (before.forms[-1], form))
-    of = [(one.opcode, one.unit, one.roles) for one in (last, instr)]
+    last, instr = (graph.values.forms[number] for number in (before.forms[-1], form))
+    of = [(example.opcode, example.unit, example.roles) for example in (last, instr)]
     return instr.opcode == "mma" and of[0] == of[1]
 
 

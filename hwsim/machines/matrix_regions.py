@@ -68,13 +68,13 @@ def visible(regions: Sequence[MatrixRegion], owners: Sequence[int]) -> dict[int,
     """What each owner, 0 or a larger number, has in the end where later regions lie over earlier ones: as few regions
     as their rows allow, which do not overlap.
     """
-    rows = sorted({edge for one in regions for edge in (one.row, one.row + one.rows)})
-    cols = sorted({edge for one in regions for edge in (one.col, one.col + one.cols)})
+    rows = sorted({edge for rect in regions for edge in (rect.row, rect.row + rect.rows)})
+    cols = sorted({edge for rect in regions for edge in (rect.col, rect.col + rect.cols)})
     row_of, col_of = ({edge: i for i, edge in enumerate(edges)} for edges in (rows, cols))
     grid = np.full((len(rows), len(cols)), -1, np.int64)  # the last row and column lie outside
-    for one, owner in zip(regions, owners, strict=True):
-        grid[row_of[one.row] : row_of[one.row + one.rows], col_of[one.col] : col_of[one.col + one.cols]] = owner
-    found: dict[int, list[MatrixRegion]] = {}
+    for rect, owner in zip(regions, owners, strict=True):
+        grid[row_of[rect.row] : row_of[rect.row + rect.rows], col_of[rect.col] : col_of[rect.col + rect.cols]] = owner
+    parts_of: dict[int, list[MatrixRegion]] = {}
     open_at: dict[tuple[int, int, int], int] = {}  # by owner, first and last column: the first row
     is_new_row = np.ones(len(rows), bool)
     is_new_row[1:] = (grid[1:] != grid[:-1]).any(1)
@@ -83,10 +83,10 @@ def visible(regions: Sequence[MatrixRegion], owners: Sequence[int]) -> dict[int,
         for run in [run for run in open_at if run not in runs]:
             owner, first, last = run
             begin = open_at.pop(run)
-            found.setdefault(owner, []).append(MatrixRegion(begin, first, rows[i] - begin, last - first))
+            parts_of.setdefault(owner, []).append(MatrixRegion(begin, first, rows[i] - begin, last - first))
         for run in sorted(runs - open_at.keys()):
             open_at[run] = rows[i]
-    return {owner: sorted(parts) for owner, parts in sorted(found.items())}
+    return {owner: sorted(parts) for owner, parts in sorted(parts_of.items())}
 
 
 def _runs(owners: np.ndarray) -> Iterator[tuple[int, int, int]]:

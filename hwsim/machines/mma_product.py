@@ -50,11 +50,11 @@ def in_steps(operands: RoleCodes, depth: int, scale_block: int | None) -> list[R
 
 def whole_steps(operands: RoleCodes, depth: int, scale_block: int | None) -> RoleCodes:
     """The same as one set. Scales of elements that are padded have the code 0."""
-    found = {}
+    steps = {}
     for role, codes in operands.items():
         axis, length = _axis(role), depth // (scale_block or 1) if role in SCALES else depth
-        found[role] = whole(codes, (0, codes.shape[axis]), length, None, axis)
-    return found
+        steps[role] = whole(codes, (0, codes.shape[axis]), length, None, axis)
+    return steps
 
 
 def _axis(role: str) -> int:
@@ -73,5 +73,5 @@ def product(
     threads: int = 1,
 ) -> Codes:
     """Codes of c + a b by a backend, c None: +0. scale_d, rule, out, threads: as of hwsim.arithmetic.scaled."""
-    given = DotOperands(c=c, scale_d=scale_d, **operands)
-    return scaled_gemm(spec, given, rule, backend=backend, out=out, threads=threads)
+    dot_operands = DotOperands(c=c, scale_d=scale_d, **operands)
+    return scaled_gemm(spec, dot_operands, rule, backend=backend, out=out, threads=threads)

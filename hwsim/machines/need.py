@@ -27,7 +27,7 @@ def bytes_of_arrays(program: Program, device: Device) -> int:
     """Bytes of the arrays that are no inputs, of copies of inputs whose words are rounded, and of the largest kernel's
     plan, where each core's tiles are the same values. Nothing is planned for it.
     """
-    rounded = {fmt for fmt, own in roundings(program, device).items() if own != {None}}
+    rounded = {fmt for fmt, modes in roundings(program, device).items() if modes != {None}}
     arrays = sum(_bytes_of(x) for x in program.arrays if x.name not in program.inputs or x.format in rounded)
     return arrays + max((_bytes_of_text(kernel) for kernel in program.kernels), default=0)
 

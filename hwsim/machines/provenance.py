@@ -40,7 +40,7 @@ def provenance(program: Program, elements: Sequence[tuple[int, int]]) -> dict[in
     """By kernel's number, the cores' parts in a legal order. elements: rows and columns of the output array."""
     arrays = {array.name: array for array in program.arrays}
     output = whole_array(arrays[program.output])
-    found: dict[int, list[CorePart]] = {}
+    parts_of_kernel: dict[int, list[CorePart]] = {}
     needs: Needs = {}
     for number, (row, col) in enumerate(elements):
         _add(needs, output, row, col, frozenset([number]))
@@ -54,9 +54,9 @@ def provenance(program: Program, elements: Sequence[tuple[int, int]]) -> dict[in
                 for core in reversed(_cores(text, group, needs)):
                     parts.append(CorePart(core, _of_core(text.sequence(group, core), needs)))
         if parts:
-            found[number] = parts[::-1]
+            parts_of_kernel[number] = parts[::-1]
         needs = _of_elements(needs)
-    return found
+    return parts_of_kernel
 
 
 def _cores(text: CoreText, group: CoreGroup, needs: Needs) -> list[int]:
@@ -70,7 +70,7 @@ def _cores(text: CoreText, group: CoreGroup, needs: Needs) -> list[int]:
 
 def _of_core(sequence: Sequence[PlacedInstr], needs: Needs) -> tuple[NeededInstr, ...]:
     """The needed instructions of a core. needs: before the core's end; afterwards before its begin."""
-    found = []
+    needed = []
     for placed in reversed(sequence):
         target = placed.target
         covered = list(_covered(target, needs))
@@ -95,10 +95,10 @@ def _of_core(sequence: Sequence[PlacedInstr], needs: Needs) -> tuple[NeededInstr
                         _add(needs, reduced, *place, OPERAND)
                 for source in sources:
                     _add(needs, source, *source.nearest(row, col), elements)
-        found.append(NeededInstr(placed, tuple(cells)))
+        needed.append(NeededInstr(placed, tuple(cells)))
     for store in [store for store in needs if store[1] != ARRAY]:
         del needs[store]
-    return tuple(found[::-1])
+    return tuple(needed[::-1])
 
 
 def reduced_cells(source: PlacedTile, target: PlacedTile, row: int, col: int) -> list[tuple[int, int]]:

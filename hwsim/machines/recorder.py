@@ -52,11 +52,11 @@ class TraceRecorder:
             most = max((group.first + group.count for kernel in program.kernels for group in kernel.groups), default=0)
             raise InputError(f"trace of core {core}: allowed: 0 to {most - 1}, the cores that the program runs on")
 
-    def begin(self, one: KernelTables, cost: NDArray[np.int64], late: int) -> tuple[int, _Take, int, int, int]:
+    def begin(self, tables: KernelTables, cost: NDArray[np.int64], late: int) -> tuple[int, _Take, int, int, int]:
         """The next kernel, whose ticks count from `late` on: arguments of engine.Machine.run from `trace` on."""
         self.index += 1
         self.late = late
-        kernel, flat = one.kernel, one.flat
+        kernel, flat = tables.kernel, tables.flat
         self.core = np.array([group.first for group in kernel.groups])
         self.cores = np.array([group.count for group in kernel.groups])
         self.opcode = flat.instr[:, INSTR_COLUMNS.index("opcode")]
@@ -65,11 +65,11 @@ class TraceRecorder:
         self.array = np.full(len(tile), -1)
         self.array[tile >= 0] = flat.tile[tile[tile >= 0], TILE_COLUMNS.index("object")]
         order = list(self.device.engines)
-        self.engine = np.array([order.index(name) for name in one.engines])
+        self.engine = np.array([order.index(name) for name in tables.engines])
         self.moved = {name: cost[:, COST_COLUMNS.index(name)] for name in ("bytes", "macs")}
         semaphores = [self.causes.setdefault(f"semaphore:{s.name}", len(self.causes)) for s in kernel.semaphores]
         self.cause = np.array([*semaphores, *(self.causes[c] for c in ("in-flight", "queue-full", "empty", ""))])
-        self._note_fills(one)
+        self._note_fills(tables)
         group = -1 if self.window.core is None else _group(kernel, self.window.core)
         first, last = (_ticks(x) - self.base - late for x in (self.window.first, self.window.last))
         return min(BLOCK, max(self.room, 1)), self._take, group, first, last
@@ -124,19 +124,19 @@ class TraceRecorder:
         rows["signaller"] = np.where(column["signaller"] >= 0, column["signaller"] + self.numbers, -1)
         return rows
 
-    def _note_fills(self, one: KernelTables) -> None:
+    def _note_fills(self, tables: KernelTables) -> None:
         buffers = {
             number: semaphore.name.removesuffix(".free")
-            for number, semaphore in enumerate(one.kernel.semaphores)
+            for number, semaphore in enumerate(tables.kernel.semaphores)
             if semaphore.name.endswith(".free")
         }
         places = [INSTR_COLUMNS.index(name) for name in ("first_wait", "waits", "first_signal", "signals")]
-        for instr, row in enumerate(one.flat.instr.tolist() if buffers else ()):
+        for instr, row in enumerate(tables.flat.instr.tolist() if buffers else ()):
             first_wait, waits, first_signal, signals = (row[i] for i in places)
-            sync = one.tables["sync"]
-            taken = sync[first_wait : first_wait + waits].tolist()
-            given = (sync[first_signal : first_signal + signals] * (1, -1)).tolist()
-            if fills := tuple((buffers[s], n) for s, n in [*taken, *given] if s in buffers):
+            sync = tables.tables["sync"]
+            awaited = sync[first_wait : first_wait + waits].tolist()
+            signalled = (sync[first_signal : first_signal + signals] * (1, -1)).tolist()
+            if fills := tuple((buffers[s], n) for s, n in [*awaited, *signalled] if s in buffers):
                 self.fills[self.index, instr] = fills
 
 

@@ -79,7 +79,7 @@ def run(
     for kernel in program.kernels:
         fill_views(program, kernel, arrays, backend)
         peers: list[dict[str, int]] = [
-            {one.name: one.initial for one in kernel.semaphores if one.peers}
+            {semaphore.name: semaphore.initial for semaphore in kernel.semaphores if semaphore.peers}
             for _ in range(max(group.count for group in kernel.groups))
         ]
         cores = [
@@ -132,7 +132,7 @@ class _Core:
         self.vector, self.dots = vector, dots
         self.streams = [issued(stream.body, stream.derived, {CORE: core}) for stream in streams]
         self.queues: dict[str, deque[tuple[Instr, Variables]]] = {name: deque() for name in device.engines}
-        self.own = {s.name: s.initial for s in kernel.semaphores if not s.peers}
+        self.counts = {s.name: s.initial for s in kernel.semaphores if not s.peers}
         self.peers = peers
         room = bytes_per_slot_byte(kernel.instrs())
         self.slots = {b.name: [np.zeros(b.slot_bytes * room, np.uint8) for _ in range(b.slots)] for b in kernel.buffers}
@@ -171,7 +171,7 @@ class _Core:
 
     def _counts(self, semaphore: str) -> dict[str, int]:
         """Where a semaphore is counted."""
-        return self.peers if semaphore in self.peers else self.own
+        return self.peers if semaphore in self.peers else self.counts
 
     def _view(self, tile: AnyTile, values: Variables) -> tuple[Codes, str]:
         if isinstance(tile, GlobalTile):
@@ -192,8 +192,8 @@ class _Core:
             zero = instr.zero_at is not None and all(values[name] == 0 for name in instr.zero_at)
             start = np.zeros_like(target[0]) if zero else target[0].copy()
             spec, model = self.dot_spec(self.device, instr.unit), instruction(self.device, instr.unit)
-            given = {role: codes for role, (codes, _) in zip(instr.roles, sources, strict=True)}
-            steps = whole_steps(given, model.k, spec.scale_block)
+            codes_of = {role: codes for role, (codes, _) in zip(instr.roles, sources, strict=True)}
+            steps = whole_steps(codes_of, model.k, spec.scale_block)
             operands = DotOperands(c=start, scale_d=0 if zero else instr.scale_exponent, **steps)
             if operands.scale_d:
                 target[0][...] = scaled_reference(spec, operands, model.scale_input_d_rule)

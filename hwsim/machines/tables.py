@@ -75,34 +75,37 @@ def tables_of(program: Program, device: Device, free: Free | None = None) -> Pro
     Raises ProgramError for an instruction that the device has no engine, link or timing for.
     """
     of = (program.kernels, program.arrays, *parts_of(device))
-    found = _CACHE.get(*of)
-    if found is None:
+    tables = _CACHE.get(*of)
+    if tables is None:
         arrays = np.array([_array_row(a, program.arrays) for a in program.arrays], np.int64)
-        made: dict[int, KernelTables] = {}  # by id() of the kernel
+        by_kernel: dict[int, KernelTables] = {}  # by id() of the kernel
         for kernel in program.kernels:
-            made[id(kernel)] = _tables(kernel, program, device, made.get(id(kernel.original)))
-        found = ProgramTables(tuple(made[id(kernel)] for kernel in program.kernels), arrays)
-        _CACHE.put(found, sum(len(one.flat.instr) for one in found.kernels), *of)
+            by_kernel[id(kernel)] = _tables(kernel, program, device, by_kernel.get(id(kernel.original)))
+        tables = ProgramTables(tuple(by_kernel[id(kernel)] for kernel in program.kernels), arrays)
+        _CACHE.put(tables, sum(len(kernel_tables.flat.instr) for kernel_tables in tables.kernels), *of)
     if free is None:
-        return found
-    kernels = tuple(replace(one, costs=costs(one.scope, one.flat, free)) for one in found.kernels)
-    return replace(found, kernels=kernels)
+        return tables
+    kernels = tuple(
+        replace(kernel_tables, costs=costs(kernel_tables.scope, kernel_tables.flat, free))
+        for kernel_tables in tables.kernels
+    )
+    return replace(tables, kernels=kernels)
 
 
-def with_arrays(one: KernelTables, places: Sequence[int], first: int) -> KernelTables:
+def with_arrays(kernel: KernelTables, places: Sequence[int], first: int) -> KernelTables:
     """A kernel's tables with other arrays: number first + i in the place of places[i]."""
-    tile = one.flat.tile.copy()
-    is_global, old = tile[:, 0] == TILE_GLOBAL, one.flat.tile[:, 1]
+    tile = kernel.flat.tile.copy()
+    is_global, old = tile[:, 0] == TILE_GLOBAL, kernel.flat.tile[:, 1]
     for i, place in enumerate(places):
         tile[is_global & (old == place), 1] = first + i
-    return replace(one, tables={**one.tables, "tile": tile})
+    return replace(kernel, tables={**kernel.tables, "tile": tile})
 
 
 def _array_row(array: GlobalArray, arrays: Sequence[GlobalArray]) -> tuple[int, int, int, int, int]:
     bits = format_of(array.format).bits
     if not array.of:
         return (*array.stored, bits, -1, 0)
-    shown = next(i for i, one in enumerate(arrays) if one.name == array.of)
+    shown = next(i for i, other in enumerate(arrays) if other.name == array.of)
     lines = arrays[shown].stored[0]
     return (*array.stored, bits, shown, max(1, -(-array.reads * bits // (8 * lines))))
 
@@ -118,9 +121,9 @@ def _tables(kernel: Kernel, program: Program, device: Device, original: KernelTa
         tables = {**original.tables, "tile": flat.tile}
         return replace(original, kernel=kernel, scope=scope, causes=causes, flat=flat, tables=tables)
     counts = np.array([group.count for group in kernel.groups], np.int64)
-    found = costs(scope, flat)
-    links = tuple(dict.fromkeys(name for name in found.links if name is not None))
-    sums = _sums(found, links) * np.repeat(counts, flat.sizes)
+    all_costs = costs(scope, flat)
+    links = tuple(dict.fromkeys(name for name in all_costs.links if name is not None))
+    sums = _sums(all_costs, links) * np.repeat(counts, flat.sizes)
     tables = _engine_tables(kernel, flat, device, engines)
     return KernelTables(
         kernel=kernel,
@@ -128,7 +131,7 @@ def _tables(kernel: Kernel, program: Program, device: Device, original: KernelTa
         engines=engines,
         causes=causes,
         flat=flat,
-        costs=found,
+        costs=all_costs,
         tables=tables,
         counts=counts,
         links=links,
@@ -136,12 +139,12 @@ def _tables(kernel: Kernel, program: Program, device: Device, original: KernelTa
     )
 
 
-def _sums(found: Costs, links: tuple[str, ...]) -> NDArray[np.int64]:
-    moved, macs = (found.table[:, COST_COLUMNS.index(name)] for name in ("bytes", "macs"))
+def _sums(all_costs: Costs, links: tuple[str, ...]) -> NDArray[np.int64]:
+    moved, macs = (all_costs.table[:, COST_COLUMNS.index(name)] for name in ("bytes", "macs"))
     number = {name: i for i, name in enumerate(links)}
-    taken = np.array([-1 if name is None else number[name] for name in found.links], np.int64)
+    taken = np.array([-1 if name is None else number[name] for name in all_costs.links], np.int64)
     by_link = (moved * (taken == i) for i in range(len(links)))
-    return np.array([*by_link, macs, found.padded_macs, np.ones_like(macs)])
+    return np.array([*by_link, macs, all_costs.padded_macs, np.ones_like(macs)])
 
 
 def _engine_tables(

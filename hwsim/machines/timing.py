@@ -142,19 +142,19 @@ def run(
     that the device has no link, operation or time for (see `missing`); MemoryError; ValueError beyond the
     engine's widths (kernels_ext/include/hw_engine.h).
     """
-    made = tables_of(program, device, free)
+    tables = tables_of(program, device, free)
     places = [i for i, array in enumerate(program.arrays) if array.name in other] if warm else []
-    machine = _machine(np.vstack([made.arrays, made.arrays[places]]) if places else made.arrays, device)
-    ready = [(one, one.cost_at(device)) for one in made.kernels]
-    before = [(with_arrays(one, places, len(made.arrays)) if places else one, cost) for one, cost in ready]
+    machine = _machine(np.vstack([tables.arrays, tables.arrays[places]]) if places else tables.arrays, device)
+    ready = [(kernel, kernel.cost_at(device)) for kernel in tables.kernels]
+    before = [(with_arrays(kernel, places, len(tables.arrays)) if places else kernel, cost) for kernel, cost in ready]
     for _ in range(warm):
-        for one, cost in before:
-            _executed(one, cost, device, machine)
+        for kernel, cost in before:
+            _executed(kernel, cost, device, machine)
     recorder = TraceRecorder(program, device, trace, window or TraceWindow()) if trace else None
     kernels = []
-    for one, cost in ready:
-        outcome = _executed(one, cost, device, machine, recorder)
-        kernels.append(_kernel_time(one, device, outcome))
+    for kernel, cost in ready:
+        outcome = _executed(kernel, cost, device, machine, recorder)
+        kernels.append(_kernel_time(kernel, device, outcome))
     dirty, waiting = (machine.flush(), machine.waiting) if write_back else (0, 0)
     if dirty or waiting:
         kernels.append(_write_back(dirty, waiting, device))
@@ -176,14 +176,14 @@ def busy(program: Program, device: Device, engine_name: str) -> tuple[int, float
 
     Both as in `run`, without the rest of a Timing. Raises as `run`.
     """
-    made = tables_of(program, device)
-    machine = _machine(made.arrays, device)
+    tables = tables_of(program, device)
+    machine = _machine(tables.arrays, device)
     cycles, busy_cycles = 0, 0.0
-    for one in made.kernels:
-        outcome = _executed(one, one.cost_at(device), device, machine)
+    for kernel in tables.kernels:
+        outcome = _executed(kernel, kernel.cost_at(device), device, machine)
         cycles += outcome["end"] // TICKS_PER_CYCLE
-        if engine_name in one.engines:
-            busy_ticks = int(outcome["account"][:, one.engines.index(engine_name), 0] @ one.counts)
+        if engine_name in kernel.engines:
+            busy_ticks = int(outcome["account"][:, kernel.engines.index(engine_name), 0] @ kernel.counts)
             busy_cycles += busy_ticks / TICKS_PER_CYCLE
     return cycles, busy_cycles
 
@@ -236,7 +236,7 @@ def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:
 
 
 def _executed(
-    one: KernelTables,
+    tables: KernelTables,
     cost: NDArray[np.int64],
     device: Device,
     machine: engine.Machine,
@@ -244,29 +244,29 @@ def _executed(
 ) -> engine.Outcome:
     """Time one kernel, recorded by `recorder`; updates the state of L2."""
     late = round((device.core_start_us or 0.0) * device.clock_mhz) * TICKS_PER_CYCLE
-    tables = one.tables | {"cost": cost}
+    with_costs = tables.tables | {"cost": cost}
     if recorder is None:
-        outcome = machine.run(tables, 0)
+        outcome = machine.run(with_costs, 0)
     else:
-        outcome = machine.run(tables, *recorder.begin(one, cost, late))
+        outcome = machine.run(with_costs, *recorder.begin(tables, cost, late))
     if outcome["status"] == engine.TOO_LONG:
         raise ProgramError(
-            f"kernel '{one.kernel.name}': takes longer than the timing machine can count (some 2^46 cycles)"
+            f"kernel '{tables.kernel.name}': takes longer than the timing machine can count (some 2^46 cycles)"
         )
     _start_late(outcome, late)
     if recorder is not None:
         recorder.end(outcome)
     if outcome["status"] == engine.DEADLOCK:
-        raise ProgramError(_deadlock(one.scope, one.flat, outcome))
+        raise ProgramError(_deadlock(tables.scope, tables.flat, outcome))
     if outcome["status"] == engine.LEAK:
-        raise ProgramError(_leak(one.kernel, outcome))
+        raise ProgramError(_leak(tables.kernel, outcome))
     return outcome
 
 
-def _kernel_time(one: KernelTables, device: Device, outcome: engine.Outcome) -> KernelTime:
-    kernel, counts = one.kernel, one.counts
-    *moved, macs, padded_macs, instructions = (one.sums @ outcome["executed"]).tolist()
-    traffic = dict(zip(one.links, moved, strict=True))
+def _kernel_time(tables: KernelTables, device: Device, outcome: engine.Outcome) -> KernelTime:
+    kernel, counts = tables.kernel, tables.counts
+    *moved, macs, padded_macs, instructions = (tables.sums @ outcome["executed"]).tolist()
+    traffic = dict(zip(tables.links, moved, strict=True))
     for name, count in zip(_COUNTERS, outcome["counters"], strict=True):
         if count:
             traffic[name] = traffic.get(name, 0) + count
@@ -275,9 +275,9 @@ def _kernel_time(one: KernelTables, device: Device, outcome: engine.Outcome) -> 
         name=kernel.name,
         cycles=outcome["end"] // TICKS_PER_CYCLE,
         cores=int(counts.sum()),
-        engines=_engine_times(one, device, (account * counts[:, None, None]).sum(axis=0)),
-        critical=_engine_times(one, device, account[int(outcome["group_end"].argmax())]),
-        streams=_stream_times(kernel, one.engines, outcome["stalled"]),
+        engines=_engine_times(tables, device, (account * counts[:, None, None]).sum(axis=0)),
+        critical=_engine_times(tables, device, account[int(outcome["group_end"].argmax())]),
+        streams=_stream_times(kernel, tables.engines, outcome["stalled"]),
         traffic_bytes=traffic,
         macs=macs,
         padded_macs=padded_macs,
@@ -294,10 +294,10 @@ def _start_late(outcome: engine.Outcome, start: int) -> None:
     outcome["account"][:, :, CAUSES.index("empty") + 1] += start
 
 
-def _engine_times(one: KernelTables, device: Device, account: NDArray[np.int64]) -> dict[str, EngineTime]:
+def _engine_times(tables: KernelTables, device: Device, account: NDArray[np.int64]) -> dict[str, EngineTime]:
     """Times of all engines of the device; `account` has the rows of those with work, and all rows have the same sum."""
     rows: list[list[int]] = account.tolist()
-    times = {name: _engine_time(one.causes, row) for name, row in zip(one.engines, rows, strict=True)}
+    times = {name: _engine_time(tables.causes, row) for name, row in zip(tables.engines, rows, strict=True)}
     idle = EngineTime(0.0, {"done": total / TICKS_PER_CYCLE} if (total := sum(rows[0])) else {})
     return {name: times.get(name, idle) for name in device.engines}
 

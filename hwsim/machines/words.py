@@ -47,12 +47,12 @@ def roundings(program: Program, device: Device) -> dict[str, set[str | None]]:
     return said
 
 
-def _rounded(codes: Codes, fmt: str, own: Collection[str | None], backend: Backend) -> Codes:
-    if len(own) > 1:
-        known = ", ".join(sorted("none" if rounding is None else rounding for rounding in own))
+def _rounded(codes: Codes, fmt: str, modes: Collection[str | None], backend: Backend) -> Codes:
+    if len(modes) > 1:
+        known = ", ".join(sorted("none" if rounding is None else rounding for rounding in modes))
         raise UnsupportedError(
             f"operand_rounding: the program's instructions for {fmt} have {known}; allowed: one for all instructions "
             "of a program with the same input format"
         )
-    (rounding,) = own
+    (rounding,) = modes
     return codes if rounding is None else backend.encode(codes.view(np.float32), format_of(fmt), rounding)

@@ -53,9 +53,9 @@ def scattered(matrix: Codes, windows: Windows, channels: int) -> Codes:
     """
     number = pixels(windows)
     is_inside = number != OUTSIDE
-    found = []
+    images = []
     for part in np.split(matrix, len(matrix) // len(number)):
         image = np.zeros((windows.batch * windows.height * windows.width, channels), matrix.dtype)
         image[number[is_inside]] = part.reshape(len(number), channels, -1).swapaxes(1, 2)[is_inside]
-        found.append(image)
-    return np.concatenate(found)
+        images.append(image)
+    return np.concatenate(images)

@@ -44,7 +44,7 @@ def check_apart(
         return
     accesses: list[_Access] = []
     left = ROWS
-    found: dict[str, list[Ints]] = {}
+    rows_of_array: dict[str, list[Ints]] = {}
     known: dict[tuple[int, int, str, bool], set[bytes]] = {}
     of = Accesses(scope, numbers, counts, arrays, has_buffers=False)
     for group, instr, number, (name, rect, written) in _of_all_cores(of, stream_instrs):
@@ -55,8 +55,8 @@ def check_apart(
                 break
             seen.add(key)
             accesses.append(_Access(group, instr, number, written))
-            found.setdefault(name, []).append(rows)
-    for name, parts in found.items():
+            rows_of_array.setdefault(name, []).append(rows)
+    for name, parts in rows_of_array.items():
         if (pair := _meeting(np.concatenate(parts))) is not None:
             raise ProgramError(_text(scope, name, *[(accesses[access], int(place)) for place, access in pair]))
 
@@ -94,26 +94,26 @@ def _meeting(rows: Ints) -> list[tuple[int, int]] | None:
     rows = rows[np.argsort(rows[:, low], kind="stable")]
     compared = 0
     for distance in range(1, len(rows)):
-        one, other = rows[:-distance], rows[distance:]
-        is_beside = other[:, low] < one[:, low + 1]
-        compared += len(one)
+        first, other = rows[:-distance], rows[distance:]
+        is_beside = other[:, low] < first[:, low + 1]
+        compared += len(first)
         if compared > PAIRS or not is_beside.any():
             return None
         meets = is_beside.copy()
         for start, end in ((0, 1), (2, 3)):
-            meets &= (one[:, start] < other[:, end]) & (other[:, start] < one[:, end])
-        meets &= (one[:, _PLACE] != other[:, _PLACE]) & (one[:, _WRITTEN] | other[:, _WRITTEN]).astype(bool)
+            meets &= (first[:, start] < other[:, end]) & (other[:, start] < first[:, end])
+        meets &= (first[:, _PLACE] != other[:, _PLACE]) & (first[:, _WRITTEN] | other[:, _WRITTEN]).astype(bool)
         if meets.any():
             at = int(np.argmax(meets))
-            return [(int(x[at, _PLACE]), int(x[at, _ACCESS])) for x in (one, other)]
+            return [(int(x[at, _PLACE]), int(x[at, _ACCESS])) for x in (first, other)]
     return None
 
 
-def _text(scope: Scope, name: str, one: tuple[_Access, int], other: tuple[_Access, int]) -> str:
+def _text(scope: Scope, name: str, first: tuple[_Access, int], second: tuple[_Access, int]) -> str:
     said = [
         f"{scope.place(access.number, access.instr)} of core {access.group.first + place} "
         f"{'writes' if access.written else 'reads'}"
-        for access, place in (one, other)
+        for access, place in (first, second)
     ]
     return (
         f"array '{name}': {said[0]} and {said[1]} an element; cores at different places of their groups are no peers, "

@@ -47,10 +47,10 @@ class Bounds:
         """An interval that contains every value; None if the expression depends on a counter."""
         low = high = affine.constant
         for name, coefficient in affine.terms:
-            found = self._of(name)
-            if found is None:
+            interval = self._of(name)
+            if interval is None:
                 return None
-            first, last = coefficient * found[0], coefficient * found[1]
+            first, last = coefficient * interval[0], coefficient * interval[1]
             low += min(first, last)
             high += max(first, last)
         return low, high
@@ -68,43 +68,45 @@ class Bounds:
             return None
         axes = np.meshgrid(*(np.arange(first, last + 1) for first, last in known), indexing="ij", sparse=True)
         values: dict[str, NDArray[np.int64]] = dict(zip(base, axes, strict=True))
-        for name, one in self.derived.items():
-            if self._base(one.of) <= set(base):
-                values[name] = _part(one, _sum(one.of, values))
+        for name, variable in self.derived.items():
+            if self._base(variable.of) <= set(base):
+                values[name] = _part(variable, _sum(variable.of, values))
         sums = _sum(Affine(0, tuple(t for t in affine.terms if t[0] in values)), values)
         return int(sums.min()) + rest[0], int(sums.max()) + rest[1]
 
     def _is_inside(self, name: str) -> bool:
-        one = self.derived.get(name)
-        if one is None:
+        variable = self.derived.get(name)
+        if variable is None:
             return self.ranges.get(name) != OUTSIDE
         if name not in self.inside:
-            self.inside[name] = all(self._is_inside(other) for other, _ in one.of.terms)
+            self.inside[name] = all(self._is_inside(other) for other, _ in variable.of.terms)
         return self.inside[name]
 
     def _of(self, name: str) -> Interval | None:
-        one = self.derived.get(name)
-        if one is None:
+        variable = self.derived.get(name)
+        if variable is None:
             return self.ranges.get(name)
         if name not in self.known:
-            self.known[name] = self._of_derived(one)
+            self.known[name] = self._of_derived(variable)
         return self.known[name]
 
-    def _of_derived(self, one: Derived) -> Interval | None:
-        found = self.extremes(one.of)
-        if one.part == "remainder" and (found is None or found[0] // one.divisor != found[1] // one.divisor):
-            return 0, one.divisor - 1
-        if found is None:
+    def _of_derived(self, variable: Derived) -> Interval | None:
+        interval = self.extremes(variable.of)
+        if variable.part == "remainder" and (
+            interval is None or interval[0] // variable.divisor != interval[1] // variable.divisor
+        ):
+            return 0, variable.divisor - 1
+        if interval is None:
             return None
-        low, high = (divmod(end, one.divisor)[one.part == "remainder"] for end in found)
+        low, high = (divmod(end, variable.divisor)[variable.part == "remainder"] for end in interval)
         return low, high
 
     def _base(self, affine: Affine) -> set[str]:
         """The loops, counters and CORE that an expression depends on."""
-        found: set[str] = set()
+        base: set[str] = set()
         for name, _ in affine.terms:
-            found |= self._base(self.derived[name].of) if name in self.derived else {name}
-        return found
+            base |= self._base(self.derived[name].of) if name in self.derived else {name}
+        return base
 
 
 def _sum(affine: Affine, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -114,5 +116,5 @@ def _sum(affine: Affine, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.
     return total
 
 
-def _part(one: Derived, of: NDArray[np.int64]) -> NDArray[np.int64]:
-    return of // one.divisor if one.part == "quotient" else of % one.divisor
+def _part(variable: Derived, of: NDArray[np.int64]) -> NDArray[np.int64]:
+    return of // variable.divisor if variable.part == "quotient" else of % variable.divisor

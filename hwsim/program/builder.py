@@ -62,7 +62,7 @@ class Ring:
         return LocalTile(self.name, rows, cols, format, variable(f"{self.name}.{side}"), order=order)
 
 
-_FIELDS = [one.name for one in fields(Instr)]
+_FIELDS = [field.name for field in fields(Instr)]
 _SIGNALS, _VALUES = _FIELDS.index("signals"), attrgetter(*_FIELDS)
 _advance = lru_cache(maxsize=4096)(Advance)
 
@@ -72,13 +72,13 @@ class Derivations:
 
     def __init__(self, before: int = 0) -> None:
         self.before = before
-        self.made: list[Derived] = []
+        self.derived: list[Derived] = []
 
     def derive(self, name: str, of: Affine, divisor: int) -> tuple[Affine, Affine]:
         """See StreamBuilder.derive."""
-        number = self.before + len(self.made)
+        number = self.before + len(self.derived)
         quotient, remainder = f"{name}.quotient#{number}", f"{name}.remainder#{number}"
-        self.made += (Derived(quotient, of, divisor, "quotient"), Derived(remainder, of, divisor, "remainder"))
+        self.derived += (Derived(quotient, of, divisor, "quotient"), Derived(remainder, of, divisor, "remainder"))
         return variable(quotient), variable(remainder)
 
 
@@ -137,11 +137,11 @@ class StreamBuilder:
     @property
     def derived(self) -> int:
         """The number of derived variables."""
-        return len(self._derivations.made)
+        return len(self._derivations.derived)
 
-    def adopt(self, made: Iterable[Derived]) -> None:
+    def adopt(self, derived: Iterable[Derived]) -> None:
         """Append derived variables made by a Derivations with `before` equal to `derived`."""
-        self._derivations.made.extend(made)
+        self._derivations.derived.extend(derived)
 
     def emit(
         self,
@@ -217,7 +217,7 @@ class StreamBuilder:
 
     def finish(self) -> Stream:
         """The stream as built so far."""
-        return Stream(self.name, tuple(self._stack[0]), tuple(self._derivations.made))
+        return Stream(self.name, tuple(self._stack[0]), tuple(self._derivations.derived))
 
 
 @quick

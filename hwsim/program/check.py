@@ -101,9 +101,9 @@ class _Checker:
                     Rules(self.scope, self.semaphores, i, instr, ANYWHERE).check()
                     known[form] = True
             places = Places(self.kernel, flat, self.arrays)
-            found = [places.group(number, few.period) for number, few in enumerate(fews)]
-            leaks = any(self._own_leaks(balance) for balance, _ in found)
-            return None if leaks else found
+            balances = [places.group(number, few.period) for number, few in enumerate(fews)]
+            leaks = any(self._own_leaks(balance) for balance, _ in balances)
+            return None if leaks else balances
         except (KeyError, ProgramError, UnsureError):
             return None
 
@@ -183,9 +183,9 @@ class _Checker:
         return {name: both for name, both in balance.items() if both[0] != both[1] and name not in self.peers}
 
     def _leak(self, group: CoreGroup, balance: Balance) -> None:
-        for name, (given, taken) in self._own_leaks(balance).items():
+        for name, (signalled, awaited) in self._own_leaks(balance).items():
             raise self._fail(
-                f"semaphore '{name}' leaks on core {group.first}: {given} signalled, {taken} awaited; "
+                f"semaphore '{name}' leaks on core {group.first}: {signalled} signalled, {awaited} awaited; "
                 "every wait needs its signal"
             )
 

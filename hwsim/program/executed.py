@@ -20,41 +20,41 @@ class Executed:
 def executed(program: Program) -> Executed:
     """What a run of the program executes."""
     kernels = [_of_kernel(kernel) for kernel in program.kernels]
-    return Executed(sum(one.total for one in kernels), sum(one.longest for one in kernels))
+    return Executed(sum(count.total for count in kernels), sum(count.longest for count in kernels))
 
 
 def _of_kernel(kernel: Kernel) -> Executed:
     total = longest = 0
     for group in kernel.groups:
-        own = sum(_count(stream.body) for stream in group.streams)
-        total += group.count * own
-        longest = max(longest, own)
+        of_core = sum(_count(stream.body) for stream in group.streams)
+        total += group.count * of_core
+        longest = max(longest, of_core)
     return Executed(total, longest)
 
 
 def _count(body: Iterable[StreamItem]) -> int:
-    found = 0
+    count = 0
     for node in body:
         if isinstance(node, Instr):
-            found += 1
+            count += 1
         elif isinstance(node, Loop):
-            found += node.count * _count(node.body)
-    return found
+            count += node.count * _count(node.body)
+    return count
 
 
 def by_opcode(program: Program) -> dict[str, int]:
     """Instructions of all cores in all kernels by opcode; one that is repeated counts each time."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for kernel in program.kernels:
         for group in kernel.groups:
             for stream in group.streams:
-                _count_opcodes(stream.body, group.count, found)
-    return dict(sorted(found.items()))
+                _count_opcodes(stream.body, group.count, counts)
+    return dict(sorted(counts.items()))
 
 
-def _count_opcodes(body: Iterable[StreamItem], times: int, found: Counter[str]) -> None:
+def _count_opcodes(body: Iterable[StreamItem], times: int, counts: Counter[str]) -> None:
     for node in body:
         if isinstance(node, Instr):
-            found[node.opcode] += times * node.repeat
+            counts[node.opcode] += times * node.repeat
         elif isinstance(node, Loop) and node.count:
-            _count_opcodes(node.body, times * node.count, found)
+            _count_opcodes(node.body, times * node.count, counts)

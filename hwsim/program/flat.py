@@ -121,19 +121,19 @@ class FlatKernel:
     @property
     def instrs(self) -> tuple[Instr, ...]:
         """The instructions of the rows of `instr`; collected anew at every call."""
-        found: list[Instr] = []
+        instrs: list[Instr] = []
         for group in self.kernel.groups:
             for stream in group.streams:
-                _collect(stream.body, found)
-        return tuple(found)
+                _collect(stream.body, instrs)
+        return tuple(instrs)
 
 
-def _collect(body: tuple[StreamItem, ...], found: list[Instr]) -> None:
+def _collect(body: tuple[StreamItem, ...], instrs: list[Instr]) -> None:
     for node in body:
         if type(node) is Instr:
-            found.append(node)
+            instrs.append(node)
         elif type(node) is Loop and node.count:
-            _collect(node.body, found)
+            _collect(node.body, instrs)
 
 
 def flatten(
@@ -148,7 +148,7 @@ def flatten(
 
     Raises KeyError for a name that the checker refuses.
     """
-    made = Flattener(
+    flattener = Flattener(
         (Instr, Loop, LocalTile),
         _OPCODE,
         engines,
@@ -161,13 +161,13 @@ def flatten(
     sizes: list[int] = []
     try:
         for group in kernel.groups:
-            before = made.count
+            before = flattener.count
             for stream in group.streams:
-                made.stream(stream.body, stream.derived, CORE)
-            sizes.append(made.count - before)
+                flattener.stream(stream.body, stream.derived, CORE)
+            sizes.append(flattener.count - before)
     except OverflowError as error:
         raise OverflowError(f"an integer of a program is beyond 64 bits ({error})") from error
-    tables = made.tables()
+    tables = flattener.tables()
     tables["semaphore_initial"] = np.array([s.initial for s in kernel.semaphores], np.int64)
     tables["semaphore_pieces"] = np.array([s.pieces for s in kernel.semaphores], np.int64)
     tables["semaphore_peers"] = np.array([s.peers for s in kernel.semaphores], np.int64)
@@ -185,12 +185,12 @@ def flatten(
         semaphore_pieces=tables["semaphore_pieces"],
         semaphore_peers=tables["semaphore_peers"],
         sizes=tuple(sizes),
-        skipped=made.skipped,
+        skipped=flattener.skipped,
         walked=tables,
-        kinds=tuple(made.kinds),
-        firsts=tuple(made.firsts),
-        examples=tuple(made.examples),
-        forms=tuple(made.forms),
+        kinds=tuple(flattener.kinds),
+        firsts=tuple(flattener.firsts),
+        examples=tuple(flattener.examples),
+        forms=tuple(flattener.forms),
     )
 
 
@@ -201,19 +201,19 @@ def flattened(
 
     Tiles of column-major arrays have rows and columns exchanged. Raises KeyError for a name that the checker refuses.
     """
-    found = _CACHE.get(kernel, arrays, engines)
-    if found is None and kernel.original is not None and has_like_arrays(kernel, arrays):
+    tables = _CACHE.get(kernel, arrays, engines)
+    if tables is None and kernel.original is not None and has_like_arrays(kernel, arrays):
         used, flat = flattened(kernel.original, arrays, engines)
-        found = used, _copied(flat, kernel, arrays)
-        _CACHE.put(found, len(flat.instr), kernel, arrays, engines)
-    elif found is None:
-        column_major = [one.name for one in arrays if one.order == "columns"]
-        by_name = {one.name: i for i, one in enumerate(arrays)}
+        tables = used, _copied(flat, kernel, arrays)
+        _CACHE.put(tables, len(flat.instr), kernel, arrays, engines)
+    elif tables is None:
+        column_major = [array.name for array in arrays if array.order == "columns"]
+        by_name = {array.name: i for i, array in enumerate(arrays)}
         numbers, reader = {name: i for i, name in enumerate(engines)}, FormReader(arrays, kernel.buffers)
         flat = flatten(kernel, numbers, by_name, column_major, reader)
-        found = _with_engines_in_use(flat, tuple(engines))
-        _CACHE.put(found, len(flat.instr), kernel, arrays, engines)
-    return found
+        tables = _with_engines_in_use(flat, tuple(engines))
+        _CACHE.put(tables, len(flat.instr), kernel, arrays, engines)
+    return tables
 
 
 def _with_engines_in_use(flat: FlatKernel, engines: tuple[str, ...]) -> tuple[tuple[str, ...], FlatKernel]:
@@ -228,8 +228,8 @@ def _with_engines_in_use(flat: FlatKernel, engines: tuple[str, ...]) -> tuple[tu
 
 def _copied(flat: FlatKernel, kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> FlatKernel:
     """The tables of `kernel`, a renamed copy of the kernel with the tables `flat`."""
-    number = {one.name: i for i, one in enumerate(arrays)}
-    places = np.array([number[kernel.names.get(one.name, one.name)] for one in arrays], np.int64)
+    number = {array.name: i for i, array in enumerate(arrays)}
+    places = np.array([number[kernel.names.get(array.name, array.name)] for array in arrays], np.int64)
     tile = flat.tile.copy()
     is_global = tile[:, 0] == TILE_GLOBAL
     tile[is_global, 1] = places[tile[is_global, 1]]

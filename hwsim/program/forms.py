@@ -42,8 +42,8 @@ class FormReader:
     key = staticmethod(_INSTR_KEY)
 
     def __init__(self, arrays: Iterable[GlobalArray], buffers: Iterable[Buffer]) -> None:
-        self.arrays = {one.name: (one.format, one.order, one.stored[1]) for one in arrays}
-        self.buffers = {one.name: _BUFFER_KEY(one) for one in buffers}
+        self.arrays = {array.name: (array.format, array.order, array.stored[1]) for array in arrays}
+        self.buffers = {buffer.name: _BUFFER_KEY(buffer) for buffer in buffers}
 
     def tile_form(self, tile: AnyTile) -> Hashable:
         """The form of a tile. Raises KeyError where its array or buffer is missing."""
@@ -68,10 +68,10 @@ class FormCache(Generic[_Value]):
     def of(self, device: Device) -> dict[Hashable, _Value]:
         """The cached values of a device by form, to which the caller adds."""
         parts = parts_of(device)
-        found = self.devices.get(*parts)
-        if found is None:
-            found = {}
-            self.devices.put(found, 1, *parts)
-        elif len(found) > FORMS:
-            found.clear()
-        return found
+        values = self.devices.get(*parts)
+        if values is None:
+            values = {}
+            self.devices.put(values, 1, *parts)
+        elif len(values) > FORMS:
+            values.clear()
+        return values

@@ -16,25 +16,25 @@ class IdentityCache(Generic[_Value]):
 
     def __init__(self, most: int, weight: int) -> None:
         self.most, self.limit, self.weight, self.lock = most, weight, 0, Lock()
-        self.found: OrderedDict[tuple[int, ...], tuple[tuple[object, ...], _Value, int]] = OrderedDict()
+        self.entries: OrderedDict[tuple[int, ...], tuple[tuple[object, ...], _Value, int]] = OrderedDict()
 
     def get(self, *of: object) -> _Value | None:
         """The value stored for these very objects, or None."""
-        key = tuple([id(one) for one in of])
+        key = tuple([id(part) for part in of])
         with self.lock:
-            entry = self.found.get(key)
+            entry = self.entries.get(key)
             if entry is None:
                 return None
-            self.found.move_to_end(key)
+            self.entries.move_to_end(key)
         return entry[1]
 
     def put(self, value: _Value, weight: int, *of: object) -> None:
         """Store `value`; also keeps the objects alive, so that their identities are not reused."""
-        key = tuple([id(one) for one in of])
+        key = tuple([id(part) for part in of])
         with self.lock:
-            if key in self.found:
+            if key in self.entries:
                 return
-            self.found[key] = of, value, weight
+            self.entries[key] = of, value, weight
             self.weight += weight
-            while len(self.found) > 1 and (len(self.found) > self.most or self.weight > self.limit):
-                self.weight -= self.found.popitem(last=False)[1][2]
+            while len(self.entries) > 1 and (len(self.entries) > self.most or self.weight > self.limit):
+                self.weight -= self.entries.popitem(last=False)[1][2]

@@ -372,19 +372,19 @@ class Kernel:
 
     def instrs(self) -> Iterator[Instr]:
         """Every instruction as written (loop bodies once), in the order of groups and streams."""
-        found: list[Instr] = []
+        instrs: list[Instr] = []
         for group in self.groups:
             for stream in group.streams:
-                _collect(stream.body, found)
-        return iter(found)
+                _collect(stream.body, instrs)
+        return iter(instrs)
 
 
-def _collect(body: tuple[StreamItem, ...], found: list[Instr]) -> None:
+def _collect(body: tuple[StreamItem, ...], instrs: list[Instr]) -> None:
     for node in body:
         if type(node) is Instr:
-            found.append(node)
+            instrs.append(node)
         elif type(node) is Loop:
-            _collect(node.body, found)
+            _collect(node.body, instrs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,8 +403,8 @@ class Program:
     @property
     def units(self) -> set[str]:
         """The names of its matrix instructions."""
-        own = {id(kernel) for kernel in self.kernels}
-        kernels = [kernel for kernel in self.kernels if id(kernel.original) not in own]
+        kernel_ids = {id(kernel) for kernel in self.kernels}
+        kernels = [kernel for kernel in self.kernels if id(kernel.original) not in kernel_ids]
         return {instr.unit for kernel in kernels for instr in kernel.instrs() if instr.unit is not None}
 
 
@@ -418,6 +418,6 @@ def evaluate(affine: Affine, values: Mapping[str, int]) -> int:
 
 def derive(derived: Iterable[Derived], values: dict[str, int]) -> None:
     """Set the derived variables from the loops, counters and CORE in `values`; quotients are rounded down."""
-    for one in derived:
-        quotient, remainder = divmod(evaluate(one.of, values), one.divisor)
-        values[one.name] = quotient if one.part == "quotient" else remainder
+    for variable in derived:
+        quotient, remainder = divmod(evaluate(variable.of, values), variable.divisor)
+        values[variable.name] = quotient if variable.part == "quotient" else remainder

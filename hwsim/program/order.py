@@ -59,18 +59,19 @@ def walk_together(
     are fewer. mean_instrs: instructions of a core on average, over all of them; what comes after is not seen. Raises
     ProgramError as `walk` does.
     """
-    peers = {one.name: deque[Clock]() for one in scope.kernel.semaphores if one.peers}
+    peers = {semaphore.name: deque[Clock]() for semaphore in scope.kernel.semaphores if semaphore.peers}
     shared = _Shared(peers, {}, {}, arrays)
     walks = [
-        _Walk(scope, one, numbers, counts, shared, one.first + min(place, one.count - 1)) for one in scope.kernel.groups
+        _Walk(scope, group, numbers, counts, shared, group.first + min(place, group.count - 1))
+        for group in scope.kernel.groups
     ]
     left = mean_instrs * len(walks)
     while left > 0:
-        done = sum(one.advance() for one in walks)
+        done = sum(core_walk.advance() for core_walk in walks)
         left -= done
         if not done:
-            for one in walks:
-                one.end()
+            for core_walk in walks:
+                core_walk.end()
             return
 
 
@@ -98,9 +99,9 @@ class Walker:
 
         period: loops of more than three of them take two and what the count leaves (0: all take all passes).
         """
-        first = sum(len(one.streams) for one in self.kernel.groups[:group])
-        one = self.kernel.groups[group]
-        return in_order(self.tables, first, len(one.streams), one.first, self.arrays, period, most_instrs)
+        first = sum(len(earlier.streams) for earlier in self.kernel.groups[:group])
+        cores = self.kernel.groups[group]
+        return in_order(self.tables, first, len(cores.streams), cores.first, self.arrays, period, most_instrs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,19 +26,19 @@ def turns(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
     names, rest = names_of(kernel), list(range(len(kernel.groups)))
     if not names:
         return (tuple(rest),)
-    found: list[tuple[int, ...]] = []
-    given, taken = _used(kernel, names)
+    in_turns: list[tuple[int, ...]] = []
+    signalled, awaited = _used(kernel, names)
     while rest:
-        turn = tuple([one for one in rest if not any(given[other] & taken[one] for other in rest)])
+        turn = tuple([group for group in rest if not any(signalled[other] & awaited[group] for other in rest)])
         if not turn:
-            circle = ", ".join(f"core {kernel.groups[one].first}" for one in rest)
+            circle = ", ".join(f"core {kernel.groups[group].first}" for group in rest)
             raise ProgramError(
                 f"kernel '{kernel.name}': groups of cores await one another in a circle ({circle} are the first of "
                 "them); a group may await only what others signal that do not await it"
             )
-        found.append(turn)
-        rest = [one for one in rest if one not in turn]
-    return tuple(found)
+        in_turns.append(turn)
+        rest = [group for group in rest if group not in turn]
+    return tuple(in_turns)
 
 
 def check_peers(kernel: Kernel, balances: Sequence[Balance]) -> None:
@@ -54,9 +54,9 @@ def check_peers(kernel: Kernel, balances: Sequence[Balance]) -> None:
         counts = {group.count for group, _ in using}
         if len(counts) > 1:
             raise ProgramError(f"{place} is of groups of {sorted(counts)} cores; they must be equally large")
-        given, taken = (sum(both[side] for _, both in using) for side in (0, 1))
-        if given != taken:
-            raise ProgramError(f"{place} leaks: {given} signalled, {taken} awaited; every wait needs its signal")
+        signalled, awaited = (sum(both[side] for _, both in using) for side in (0, 1))
+        if signalled != awaited:
+            raise ProgramError(f"{place} leaks: {signalled} signalled, {awaited} awaited; every wait needs its signal")
     turns(kernel)
 
 
@@ -67,18 +67,18 @@ def written_arrays(kernel: Kernel) -> set[str]:
 
 def _used(kernel: Kernel, names: frozenset[str]) -> tuple[list[set[str]], list[set[str]]]:
     """Of each group, which of these semaphores it signals, and which it awaits."""
-    given: list[set[str]] = [set() for _ in kernel.groups]
-    taken: list[set[str]] = [set() for _ in kernel.groups]
+    signalled: list[set[str]] = [set() for _ in kernel.groups]
+    awaited: list[set[str]] = [set() for _ in kernel.groups]
 
     def visit(body: tuple[StreamItem, ...], group: int) -> None:
         for node in body:
             if isinstance(node, Loop):
                 visit(node.body, group)
             elif isinstance(node, Instr):
-                given[group] |= {sync.semaphore for sync in node.signals} & names
-                taken[group] |= {sync.semaphore for sync in node.waits} & names
+                signalled[group] |= {sync.semaphore for sync in node.signals} & names
+                awaited[group] |= {sync.semaphore for sync in node.waits} & names
 
     for number, group in enumerate(kernel.groups):
         for stream in group.streams:
             visit(stream.body, number)
-    return given, taken
+    return signalled, awaited

@@ -31,7 +31,7 @@ class Places:
         if flat.skipped:
             raise UnsureError
         self.kernel = kernel
-        extents = np.array([one.stored for one in arrays], np.int64)
+        extents = np.array([array.stored for array in arrays], np.int64)
         self.tables = {
             **flat.walked,
             "zero_list": flat.zero_list,
@@ -46,7 +46,7 @@ class Places:
         The second result has the same totals with loops shortened as in Walker.is_orderly. Raises UnsureError.
         """
         group = self.kernel.groups[number]
-        first = sum(len(one.streams) for one in self.kernel.groups[:number])
+        first = sum(len(earlier.streams) for earlier in self.kernel.groups[:number])
         sums = check_places(
             self.tables, first, len(group.streams), group.first, group.count, len(self.semaphores), _MMA, period
         )

@@ -21,13 +21,13 @@ def quick(cls: _Class) -> _Class:
     """
     of = fields(cls)
     assert cls.__bases__ == (object,) and not hasattr(cls, "__post_init__")
-    assert all(one.init and not one.kw_only and one.default_factory is MISSING for one in of)
+    assert all(field.init and not field.kw_only and field.default_factory is MISSING for field in of)
 
     def reduced(self: Any) -> tuple[Any, ...]:
-        return cls, tuple([getattr(self, one.name) for one in of])
+        return cls, tuple([getattr(self, field.name) for field in of])
 
-    members, names = tuple([getattr(cls, one.name) for one in of]), tuple([one.name for one in of])
-    maker = Maker(members, names, tuple([one.default for one in of]), MISSING)
+    members, names = tuple([getattr(cls, field.name) for field in of]), tuple([field.name for field in of])
+    maker = Maker(members, names, tuple([field.default for field in of]), MISSING)
     for name, value in (("__new__", maker), ("__init__", object.__init__), ("__reduce__", reduced)):
         setattr(cls, name, value)
     return cls

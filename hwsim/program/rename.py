@@ -33,13 +33,15 @@ def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mappi
     The counters `<buffer>.push` and `<buffer>.pop` and the semaphores `<buffer>.free` and `<buffer>.full` of a ring
     buffer are renamed with it. The copy has no `original` if two names would become one.
     """
-    made = _Renaming(arrays, buffers)
+    renaming = _Renaming(arrays, buffers)
     copies = tuple([replace(x, name=buffers.get(x.name, x.name)) for x in kernel.buffers])
-    semaphores = tuple([replace(x, name=made.semaphores.get(x.name, x.name)) for x in kernel.semaphores])
+    semaphores = tuple([replace(x, name=renaming.semaphores.get(x.name, x.name)) for x in kernel.semaphores])
     is_one_to_one = _keeps_arrays_apart(kernel, arrays) and all(
-        len({one.name for one in named}) == len(named) for named in (copies, semaphores)
+        len({part.name for part in named}) == len(named) for named in (copies, semaphores)
     )
-    groups = [CoreGroup(x.first, x.count, tuple([_later(one, made) for one in x.streams])) for x in kernel.groups]
+    groups = [
+        CoreGroup(x.first, x.count, tuple([_later(stream, renaming) for stream in x.streams])) for x in kernel.groups
+    ]
     copy = Kernel(name, tuple(groups), copies, semaphores)
     if is_one_to_one:
         object.__setattr__(copy, "original", kernel)
@@ -49,13 +51,15 @@ def renamed(kernel: Kernel, name: str, arrays: Mapping[str, str], buffers: Mappi
 
 def _keeps_arrays_apart(kernel: Kernel, arrays: Mapping[str, str]) -> bool:
     """Whether the arrays that tiles of `kernel` name still have distinct names."""
-    met = {tile.array for one in kernel.instrs() for tile in one.writes + one.reads if isinstance(tile, GlobalTile)}
+    met = {
+        tile.array for instr in kernel.instrs() for tile in instr.writes + instr.reads if isinstance(tile, GlobalTile)
+    }
     return len({arrays.get(name, name) for name in met}) == len(met)
 
 
 def has_like_arrays(kernel: Kernel, arrays: tuple[GlobalArray, ...]) -> bool:
     """Whether each array of a copied kernel equals the array that it replaces, except for the name."""
-    by_name = {one.name: (one.rows, one.cols, one.format, one.order) for one in arrays}
+    by_name = {array.name: (array.rows, array.cols, array.format, array.order) for array in arrays}
     return all(a in by_name and b in by_name and by_name[a] == by_name[b] for a, b in kernel.names.items())
 
 
@@ -71,9 +75,9 @@ class _RenamedStream(Stream):
         # called for what has no value yet
         if name not in ("body", "derived"):
             raise AttributeError(name)
-        found = self._made(name)
-        object.__setattr__(self, name, found)
-        return found
+        value = self._made(name)
+        object.__setattr__(self, name, value)
+        return value
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream):

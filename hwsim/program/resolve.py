@@ -23,13 +23,13 @@ _LINKS: IdentityCache[Links] = IdentityCache(16, 16)  # of so many devices
 
 def _links_of(device: Device) -> Links:
     """The links of a device, kept from kernel to kernel."""
-    found = _LINKS.get(device.links)
-    if found is None:
-        found = {}
+    links = _LINKS.get(device.links)
+    if links is None:
+        links = {}
         for name, link in device.links.items():
-            found.setdefault((link.engine, link.source, link.target), []).append((name, link))
-        _LINKS.put(found, 1, device.links)
-    return found
+            links.setdefault((link.engine, link.source, link.target), []).append((name, link))
+        _LINKS.put(links, 1, device.links)
+    return links
 
 
 class Scope:
@@ -82,11 +82,11 @@ class Scope:
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
         """The device's link for a copy or converting copy: same engine, source and target memory; or None."""
         source, target = copy.operand("source"), copy.writes[0]
-        found = self.links.get((copy.engine, self.memory(source), self.memory(target)), [])
+        links = self.links.get((copy.engine, self.memory(source), self.memory(target)), [])
         if copy.opcode == "cast":
             conversion = f"{self.format(source)}.{self.format(target)}"
-            found = [(name, link) for name, link in found if conversion in link.casts]
-        return found[0] if found else None
+            links = [(name, link) for name, link in links if conversion in link.casts]
+        return links[0] if links else None
 
     def is_vector(self, instr: Instr) -> bool:
         """Whether `instr` runs on the vector unit: elementwise, or a copy within its memory."""

@@ -214,12 +214,12 @@ class Rules:
     def _beside(self, model: InstructionModel, shape: tuple[int, int, int]) -> None:
         """Check the scales and the metadata of an mma of this shape (m, n, k)."""
         instr, (m, n, k) = self.instr, shape
-        given = [role for role in _SCALES if instr.has(role)]
-        if model.scale_block is None and given:
-            raise self._fail(f"reads {' and '.join(given)}; {instr.unit} takes no block scales")
-        if model.scale_block is not None and len(given) != len(_SCALES):
+        scales = [role for role in _SCALES if instr.has(role)]
+        if model.scale_block is None and scales:
+            raise self._fail(f"reads {' and '.join(scales)}; {instr.unit} takes no block scales")
+        if model.scale_block is not None and len(scales) != len(_SCALES):
             raise self._fail(
-                f"reads {given[0] if given else 'no scales'}; {instr.unit} takes scale_a and scale_b: "
+                f"reads {scales[0] if scales else 'no scales'}; {instr.unit} takes scale_a and scale_b: "
                 f"{model.scale_format}, one for each {model.scale_block} of k"
             )
         blocks = -(-k // (model.scale_block or k))
@@ -282,7 +282,7 @@ class Rules:
                     f"{opcode} writes {size[0]} x 1 or 1 x {size[1]}"
                 )
         elif role != _TARGET and opcode in REPEATING:
-            is_fitting = all(one in (1, every) for one, every in zip(size, whole, strict=True))
+            is_fitting = all(extent in (1, every) for extent, every in zip(size, whole, strict=True))
             if not is_fitting:
                 raise self._fail(f"tiles of {size[0]} x {size[1]} and {whole[0]} x {whole[1]} elements")
         elif size != (1 if role == "row" else whole[0], whole[1]):

@@ -153,16 +153,18 @@ class CoreText:
         """The instructions of a core but `sync`, in a legal order. What cores of earlier turns signal has happened
         (hwsim.program.peers). Raises ProgramError for a deadlock.
         """
-        before = takewhile(lambda one: one is not group, self.kernel.groups)
-        first = sum(_length(node) for one in before for stream in one.streams for node in stream.body)
+        before = takewhile(lambda earlier: earlier is not group, self.kernel.groups)
+        first = sum(_length(node) for earlier in before for stream in earlier.streams for node in stream.body)
         streams: list[Iterator[tuple[int, Instr, dict[str, int]]]] = []
         for stream in group.streams:
             streams.append(_numbered(stream.body, stream.derived, {CORE: core}, first))
             first += sum(map(_length, stream.body))
         turns: Counter[int] = Counter()
-        counts: dict[str, float] = {one.name: math.inf if one.peers else one.initial for one in self.kernel.semaphores}
+        counts: dict[str, float] = {
+            semaphore.name: math.inf if semaphore.peers else semaphore.initial for semaphore in self.kernel.semaphores
+        }
         queues: dict[str, deque[tuple[int, Instr, dict[str, int]]]] = {}
-        found: list[PlacedInstr] = []
+        sequence: list[PlacedInstr] = []
         while streams or any(queues.values()):
             is_stuck = True
             for queue in queues.values():
@@ -173,7 +175,7 @@ class CoreText:
                     for signal in instr.signals:
                         counts[signal.semaphore] += signal.count
                     if instr.writes:
-                        found.append(self._placed(number, instr, values, turns[number]))
+                        sequence.append(self._placed(number, instr, values, turns[number]))
                     turns[number] += 1
                     is_stuck = False
             if is_stuck and not streams:
@@ -185,7 +187,7 @@ class CoreText:
                         streams.remove(issue)
                     else:
                         queues.setdefault(item[1].engine, deque()).append(item)
-        return found
+        return sequence
 
     def stores(self, group: CoreGroup, core: int, names: Collection[str]) -> Iterator[PlacedTile]:
         """The tiles of these global arrays that a core writes."""
@@ -218,15 +220,15 @@ class CoreText:
 
 def _stores_of(body: tuple[StreamItem, ...], names: Collection[str]) -> tuple[StreamItem, ...]:
     """The part of a stream that writes these global arrays, with the counters that places depend on."""
-    found: list[StreamItem] = []
+    stores: list[StreamItem] = []
     for node in body:
         if isinstance(node, Loop):
             inner = _stores_of(node.body, names)
             if inner:
-                found.append(Loop(node.name, node.count, inner))
+                stores.append(Loop(node.name, node.count, inner))
         elif isinstance(node, Advance) or any(isinstance(x, GlobalTile) and x.array in names for x in node.writes):
-            found.append(node)
-    return tuple(found)
+            stores.append(node)
+    return tuple(stores)
 
 
 def has_store(group: CoreGroup, names: Collection[str]) -> bool:

@@ -18,7 +18,7 @@ def instructions(kernel: Kernel, group: CoreGroup, stream: Stream) -> Iterator[t
     counters and derived variables that share a name or cannot be evaluated.
     """
     ranges: dict[str, tuple[int, int]] = {CORE: (group.first, group.first + group.count - 1)}
-    derived = {one.name: one for one in stream.derived}
+    derived = {variable.name: variable for variable in stream.derived}
     advanced: set[str] = set()
 
     def declare(body: tuple[StreamItem, ...]) -> None:
@@ -57,17 +57,17 @@ def instructions(kernel: Kernel, group: CoreGroup, stream: Stream) -> Iterator[t
 
 def _check_derived(kernel: Kernel, stream: Stream, taken: set[str]) -> None:
     """Refuse derived variables that cannot be evaluated; `taken`: names of loops, counters and CORE."""
-    later = [one.name for one in stream.derived]
-    for one in stream.derived:
-        where = f"kernel '{kernel.name}', stream '{stream.name}': derived variable '{one.name}'"
-        if one.divisor < 1:
-            raise ProgramError(f"{where} has divisor {one.divisor}; it must be at least 1")
-        if one.name in taken:
+    later = [variable.name for variable in stream.derived]
+    for variable in stream.derived:
+        where = f"kernel '{kernel.name}', stream '{stream.name}': derived variable '{variable.name}'"
+        if variable.divisor < 1:
+            raise ProgramError(f"{where} has divisor {variable.divisor}; it must be at least 1")
+        if variable.name in taken:
             raise ProgramError(f"{where}: a loop, a counter, CORE or another derived variable has that name")
-        for name, _ in one.of.terms:
+        for name, _ in variable.of.terms:
             if name in later and name not in taken:
                 raise ProgramError(f"{where} depends on '{name}', which is derived after it; put that first")
-        taken.add(one.name)
+        taken.add(variable.name)
 
 
 def balances_of(group: CoreGroup, counts: Callable[[int], int]) -> tuple[Balance, Balance]:

@@ -250,7 +250,7 @@ class Declared:
         return f"{self.option.help}{default}{owners}"
 
 
-def own() -> dict[str, Option]:
+def own_options() -> dict[str, Option]:
     """The options declared in this module, by name."""
     return {option.name: option for options in OWN.values() for option in options}
 

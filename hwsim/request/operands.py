@@ -144,10 +144,10 @@ def _of_convolution(
     formats: dict[str, Any] = {"input_format": problem.input_format, "format": options.scheme.format}
     left, right = to_common_format(operand("A", a, **formats), operand("B", b, **formats))
     m, n, k = shape.gemm
-    given = (*left.lead, *left.shape), (*right.lead, *right.shape)
-    if given != ((*lead, m, k), (*lead, k, n)):
+    shapes = (*left.lead, *left.shape), (*right.lead, *right.shape)
+    if shapes != ((*lead, m, k), (*lead, k, n)):
         raise InputError(
-            f"conv: A and B have shapes {given[0]} and {given[1]}; allowed: {(*lead, m, k)} and {(*lead, k, n)}, the "
+            f"conv: A and B have shapes {shapes[0]} and {shapes[1]}; allowed: {(*lead, m, k)} and {(*lead, k, n)}, the "
             "windows and the filters of its GEMM (hwsim.conv2d takes images)"
         )
     return ProductOperands(left, right, shape.gemm, lead, conv=shape)

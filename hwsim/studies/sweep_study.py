@@ -12,7 +12,7 @@ from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, from_data, parse,
 from hwsim.errors import ConfigError, InputError, nearest
 from hwsim.gemm.option_types import ARRAY
 from hwsim.host.input_files import read_text
-from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared_by_name, own
+from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared_by_name, own_options
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
 
 KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact")
@@ -89,7 +89,7 @@ class _Reader:
     def __init__(self, problems: list[FileProblem], folder: Path) -> None:
         self.problems = problems
         self.folder = folder
-        self.known = own()
+        self.known = own_options()
         first = {name: entries[0].option for name, entries in declared_by_name().items()}
         self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
 

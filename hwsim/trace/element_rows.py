@@ -40,10 +40,10 @@ class ElementRows:
 
     def dense(self, first: int, stop: int) -> NDArray[Any]:
         """Entries (stop - first,) of the trace's rows first .. stop - 1."""
-        found = np.full(stop - first, NOTHING)
+        entries = np.full(stop - first, NOTHING)
         low, high = np.searchsorted(self.rows, (first, stop))
-        found[self.rows[low:high] - first] = self.entries[low:high]
-        return found
+        entries[self.rows[low:high] - first] = self.entries[low:high]
+        return entries
 
     def within(self, first: int, stop: int) -> ElementRows:
         """The same of a trace that has these rows alone."""
@@ -67,7 +67,7 @@ def _of_element(rows: NDArray[Any], steps: Sequence[ElementStep]) -> ElementRows
         executed.setdefault(step.executed, []).append(number)
     turns: dict[tuple[int, int, int], NDArray[np.int64]] = {}
     formats: dict[str, int] = {}
-    found: dict[int, tuple[int, int, int, int, int]] = {}
+    entry_of_row: dict[int, tuple[int, int, int, int, int]] = {}
     for (kernel, core, instr, turn), numbers in executed.items():
         at = kernel, core, instr
         if at not in turns:
@@ -76,9 +76,9 @@ def _of_element(rows: NDArray[Any], steps: Sequence[ElementStep]) -> ElementRows
             turns[at] = alike[np.argsort(rows["number"][alike], kind="stable")]
         if turn < len(turns[at]):  # else the trace was cut before it
             before, after = steps[numbers[0]].before, steps[numbers[-1]].after
-            found[int(turns[at][turn])] = (numbers[0], *_coded(before, formats), *_coded(after, formats))
-    order = sorted(found)
-    entries = np.array([found[row] for row in order], ELEMENT_DTYPE)
+            entry_of_row[int(turns[at][turn])] = (numbers[0], *_coded(before, formats), *_coded(after, formats))
+    order = sorted(entry_of_row)
+    entries = np.array([entry_of_row[row] for row in order], ELEMENT_DTYPE)
     return ElementRows(np.array(order, np.int64), entries, tuple(formats))
 
 

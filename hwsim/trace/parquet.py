@@ -41,7 +41,7 @@ def write(trace: TraceRows, file: IO[bytes], progress: Callable[[float], Any] | 
     with parquet.ParquetWriter(file, schema) as writer:
         for part in trace.blocks(ROWS_PER_GROUP, progress):
             columns = [_column(arrow, part, name) for name, _ in fields]
-            values = [column for one in part.elements.values() for column in _columns_of(arrow, one, len(part))]
+            values = [column for element in part.elements.values() for column in _columns_of(arrow, element, len(part))]
             writer.write_table(arrow.Table.from_arrays([*columns, arrow.array(part.tiles()), *values], schema=schema))
 
 

@@ -76,7 +76,7 @@ class TraceRows:
         """The trace in consecutive parts of at most `size` rows. progress: called with the share done after each."""
         for first in range(0, len(self.rows), size):
             rows = np.array(self.rows[first : first + size])
-            elements = {place: one.within(first, first + size) for place, one in self.elements.items()}
+            elements = {place: rows_of.within(first, first + size) for place, rows_of in self.elements.items()}
             yield replace(self, rows=rows, elements=elements)
             if progress is not None:
                 progress(min(1.0, (first + size) / len(self.rows)))

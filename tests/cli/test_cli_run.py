@@ -281,7 +281,11 @@ def test_quiet_says_nothing_on_stderr(cli):
             r"[\d.]+ [nu]s with recorded times .*without launches and host",
         ),
         ((2, 2, 16), r"[\d,]+ cycles of the program", r"[\d.]+ [nu]s with recorded times"),  # hardly more than a launch
-        ((1, 256, 256), r"none: the library's kernel gemv: the sm90 dataflow carries no sum", r"[\d.]+ [un]s with recorded times"),  # no tile
+        (  # no tile
+            (1, 256, 256),
+            r"none: the library's kernel gemv: the sm90 dataflow carries no sum",
+            r"[\d.]+ [un]s with recorded times",
+        ),
     ],
 )
 def test_a_librarys_time_is_named_for_what_it_is(cli, sizes, cycles, time):

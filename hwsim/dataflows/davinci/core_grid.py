@@ -51,7 +51,7 @@ class CoreGrid:
         return cls(cores, 1)
 
     @classmethod
-    def given(cls, grid: tuple[int, int], slices: int, cores: int) -> CoreGrid:
+    def of_request(cls, grid: tuple[int, int], slices: int, cores: int) -> CoreGrid:
         """The grid that a user asks for, with as many layers as there are cores for. slices: of K.
 
         Raises InputError where the grid has more cores than the device.

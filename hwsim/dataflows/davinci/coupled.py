@@ -136,7 +136,7 @@ def _grid(kernel: KernelMapping, slices: int, cores: int) -> CoreGrid:
     """The grid of cores; block rows of A over all cores where the record names none. slices: of K."""
     if not _grid_facts(kernel):
         return CoreGrid.algorithm_1(cores)
-    return CoreGrid.given(
+    return CoreGrid.of_request(
         (whole(kernel, declared.GRID_ROWS.name), whole(kernel, declared.GRID_COLS.name)), slices, cores
     )
 

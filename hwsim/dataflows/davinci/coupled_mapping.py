@@ -145,7 +145,9 @@ def _blocking(
         candidates = replace(candidates, fused=np.array([fused], np.int64))
     asked_grid = options.get("grid")
     among = (
-        [CoreGrid.given(asked_grid, len(lengths), device.cores)] if asked_grid else grids(device.cores, len(lengths))
+        [CoreGrid.of_request(asked_grid, len(lengths), device.cores)]
+        if asked_grid
+        else grids(device.cores, len(lengths))
     )
     orders, whole = (gemm.problem.a_layout, gemm.problem.b_layout), (sizes[0], sizes[1], sum(lengths))
     estimate = CoupledEstimate(device, core.unit, core.limits, whole, len(lengths), orders)

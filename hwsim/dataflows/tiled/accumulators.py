@@ -161,7 +161,7 @@ def release(context: KernelContext, s: StreamBuilder, terms: Sequence[int], plac
         shared = context.buffers.shared
         signals = [ring.full for ring in rings]
         if shared is not None and place.share is not None:
-            signals = [shared.own]
+            signals = [shared.tile_sum]
         s.emit(context.design.unit.engine, "sync", signals=signals)
         for ring in rings:
             ring.pushed(s)
@@ -177,7 +177,7 @@ def is_complete(context: KernelContext, t: int, place: WorkTile) -> Sync:
     shared = context.buffers.shared
     if shared is None or place.share is None:
         return context.buffers.accumulators[t].ring.full
-    return shared.whole if adds_sums(place) else shared.own
+    return shared.whole if adds_sums(place) else shared.tile_sum
 
 
 def allocate(space: Allocation) -> tuple[AccumulatorBuffers, ...]:

@@ -126,7 +126,7 @@ class OperandBuffers:
 
     stages: pieces in shared memory; raw_stage: the unsplit operand there. landing, raw_landing: the same in registers
     after the load, where a family loads through registers. raw: the unsplit operand in the registers of the split.
-    made: pieces from that split. taken: where the unit reads pieces from, with one barrier for all of them (`ready`);
+    pieces: from that split. taken: where the unit reads pieces from, with one barrier for all of them (`ready`);
     empty where it reads them from the stages.
     """
 
@@ -135,7 +135,7 @@ class OperandBuffers:
     landing: dict[int, RingBuffer]
     raw_landing: RingBuffer | None
     raw: RingBuffer | None
-    made: dict[int, RingBuffer]
+    pieces: dict[int, RingBuffer]
     taken: dict[int, RingBuffer]
     ready: Barrier | None
 
@@ -162,13 +162,13 @@ class SpillBarriers:
 
 @dataclass(frozen=True, slots=True)
 class SharedSums:
-    """Where a CTA adds sums of others to its own: `part` has some rows of one. own: the accumulator has the sum of its
-    part of a tile; whole: and those of others. Semaphores beside the accumulator's own, as what waits for a shared tile
-    may be queued before the tiles ahead of it are stored.
+    """Where a CTA adds sums of others to its own: `part` has some rows of one. tile_sum: the accumulator has the sum of
+    its part of a tile; whole: and those of others. Semaphores beside the accumulator's own, as what waits for a shared
+    tile may be queued before the tiles ahead of it are stored.
     """
 
     part: RingBuffer
-    own: Sync
+    tile_sum: Sync
     whole: Sync
 
 
@@ -210,7 +210,7 @@ class KernelBuffers:
         for barrier in self.barriers:
             barrier.declare(builder)
         if self.shared is not None:
-            for sync in (self.shared.own, self.shared.whole):
+            for sync in (self.shared.tile_sum, self.shared.whole):
                 builder.semaphore(sync.semaphore)
 
 

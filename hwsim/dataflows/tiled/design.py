@@ -224,7 +224,7 @@ class KernelDesign:
         if self.converts:
             return ()
         turns = sequential_form(value)
-        if turns is None or not all(x.exponent <= 0 and (i == 0 or not x.own) for i, x in enumerate(turns)):
+        if turns is None or not all(x.exponent <= 0 and (i == 0 or not x.term_exponent) for i, x in enumerate(turns)):
             return ()
         return tuple(_scaled_later(turns))
 
@@ -295,9 +295,9 @@ class KernelDesign:
 def _scaled_later(turns: list[JoinStep]) -> list[JoinStep]:
     """The same sum with the first value scaled within the second addition, which costs nothing there."""
     first, *rest = turns
-    if not rest or first.own > 0 or rest[0].exponent:
+    if not rest or first.term_exponent > 0 or rest[0].exponent:
         return turns
-    return [replace(first, own=0), replace(rest[0], exponent=first.own), *rest[1:]]
+    return [replace(first, term_exponent=0), replace(rest[0], exponent=first.term_exponent), *rest[1:]]
 
 
 def needs_transpose(unit: InstructionModel, kernel: GemmKernel) -> bool:

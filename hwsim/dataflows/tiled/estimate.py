@@ -50,10 +50,10 @@ class KernelEstimate:
         step = _multiply(design, product)
         self.step = step + lanes if design.on_vector else max(step, lanes)
         self.slots = b.accumulators if family.through_registers else stages
-        self.own = self.step  # of a block's latency that does not overlap with others
+        self.exposed_cycles = self.step  # of a block's latency that does not overlap with others
         if family.through_registers:
             store = _link(device, family.registers, family.shared)
-            self.own = self.loaded / store.bytes_per_cycle + store.startup_cycles
+            self.exposed_cycles = self.loaded / store.bytes_per_cycle + store.startup_cycles
         result = b.m * b.n * format_of(kernel.epilogue.target.format).bits / 8
         out = _link(device, family.shared if family.store_shared else family.registers, "GM")
         self.epilogue = result / out.bytes_per_cycle + out.startup_cycles
@@ -72,7 +72,7 @@ class KernelEstimate:
             load = max(load, self._from_l2(rows, cols, busy) * busy / self.l2_rate)
         if self.hbm_rate is not None:
             load = max(load, self._from_hbm(rows, cols, busy) / self.hbm_rate)
-        step = max(self.step, load, (load + self.latency + self.own) / self.slots)
+        step = max(self.step, load, (load + self.latency + self.exposed_cycles) / self.slots)
         tile = -(-k // self.k) * step
         if self.is_persistent or self.accumulators > 1:
             each = tile if self.accumulators > 1 else tile + self.epilogue

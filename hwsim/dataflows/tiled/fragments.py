@@ -114,7 +114,7 @@ def allocate(space: Allocation, side: int) -> OperandBuffers:
         landing={},
         raw_landing=None,
         raw=raw,
-        made={},
+        pieces={},
         taken=taken,
         ready=space.barrier(f"{letter}.op", slots),
     )

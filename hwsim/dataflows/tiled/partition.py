@@ -234,7 +234,7 @@ class Partition:
         return [
             KernelTerms(
                 (step.term,),
-                scaled(TermValue(0), step.own),
+                scaled(TermValue(0), step.term_exponent),
                 step.exponent,
                 "c" if step.order == "c" else "value",
                 i > 0,

@@ -107,7 +107,7 @@ def _staged_operand(space: Allocation, side: int) -> OperandBuffers:
         landing=loaded.landing,
         raw_landing=loaded.raw_landing,
         raw=pieces.raw,
-        made=pieces.made,
+        pieces=pieces.pieces,
         taken=fed.taken,
         ready=fed.ready,
     )

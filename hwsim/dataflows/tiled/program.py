@@ -145,22 +145,22 @@ class ProgramWriter:
         if not self.partition.is_made(side):
             return self._in_memory(GlobalArray(name, rows, cols, plan.input_format, order), image).name
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
-        given, vectors = source, self.partition.vectors[side]
+        declared, vectors = source, self.partition.vectors[side]
         if image is not None and vectors:  # numbers of a row are of a window: the pieces are made of all windows
-            given = self._in_memory(source, image)
+            declared = self._in_memory(source, image)
             source, image = self.arrays[source.name], None
             rows, cols = source.rows, source.cols
         self.arrays[source.name] = source
         used = self.partition.used(side, self.partition.everything)
-        made = {
+        pieces = {
             p: self._in_memory(GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order), image)
             for p in used
         }
         letter: Side = "a" if side == 0 else "b"
         self.arrays.update({array.name: array for array in vectors.values()})
-        for work in operand_passes(plan, letter, source, made, vectors, self.matrices):
+        for work in operand_passes(plan, letter, source, pieces, vectors, self.matrices):
             self._pass(work)
-        return given.name
+        return declared.name
 
     def _in_memory(self, array: GlobalArray, image: Image | None) -> GlobalArray:
         """Declare an operand as it lies in memory; returns it. Of a convolution that is the image, and its name is that

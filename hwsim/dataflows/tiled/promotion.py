@@ -185,7 +185,7 @@ class SequentialJoin:
                     continue
                 value = accumulators.values(s, ops, [0], place, rows)[0]
                 if at == 0:
-                    ops.op("scale", into, value, scalar=2.0**turn.own)
+                    ops.op("scale", into, value, scalar=2.0**turn.term_exponent)
                 else:
                     ops.op("add", into, into, value, scale_exponent=-turn.exponent)
                 accumulators.read(s, ops, [0])
@@ -224,7 +224,9 @@ def allocate(space: Allocation) -> PromotionBuffers:
     registers = space.family.registers
     sums = {t: space.ring(f"sum{t}", registers, 1, size, design.sum_format) for t in summed}
     joins = _allocate_joins(space)
-    straight = bool(design.sequential_joins) and not design.in_registers and not design.sequential_joins[0].own
+    straight = (
+        bool(design.sequential_joins) and not design.in_registers and not design.sequential_joins[0].term_exponent
+    )
     barrier = space.barrier("join0", 1) if straight else None
     converted: RingBuffer | None = None
     if design.converts and any(design.promoted) and not kernel.joined:

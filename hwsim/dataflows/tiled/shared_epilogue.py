@@ -29,7 +29,7 @@ class SharedEpilogue:
     """
 
     context: KernelContext
-    own: EpilogueWriter
+    writer: EpilogueWriter
     sums: SharedSums
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
@@ -42,14 +42,14 @@ class SharedEpilogue:
                 s.emit(engine, "copy", ring.push(rows.count, place.n), [source], waits, [ring.full], label="C")
                 ring.pushed(s)
         if place.share is None or place.share.stored is None:
-            self.own.load(s, place)
+            self.writer.load(s, place)
 
     def write(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         """Emit the additions, and the store of the sum or the result."""
         if place.share is not None:
             self._add(s, ops, place)
         if place.share is None or place.share.stored is None:
-            self.own.write(s, ops, place)
+            self.writer.write(s, ops, place)
         else:
             self._store(s, place, place.share.stored)
 
@@ -61,7 +61,7 @@ class SharedEpilogue:
         for number in range(others):
             for rows in row_chunks(place, context.design.chunk_rows):
                 if number == 0 and rows.is_first:
-                    ops.wait(self.sums.own)
+                    ops.wait(self.sums.tile_sum)
                 ops.wait(ring.full)
                 accumulated = accumulator_rows(context, TERM, place, rows)
                 ops.op("add", accumulated, accumulated, ring.pop(rows.count, place.n), label="C")

@@ -36,7 +36,7 @@ class SplitOnLoad:
         moves = []
         for side, operand in enumerate(self.context.buffers.operands):
             rows, cols = (place.m, size) if side == 0 else (size, place.n)
-            raw, targets = operand.raw_landing, {p: operand.made[p] for p in self.context.used(side, sweep)}
+            raw, targets = operand.raw_landing, {p: operand.pieces[p] for p in self.context.used(side, sweep)}
             assert raw is not None
             ops.wait(raw.full, *(ring.free for ring in targets.values()))
             make_pieces(self.context, ops, side, raw, targets, rows, cols, 1)
@@ -88,7 +88,7 @@ class SplitStages:
             tile = source.pop(rows, cols, col=start, width=size)
         else:
             tile = source.pop(rows, cols, row=start, width=cols)
-        stays = not operand.made
+        stays = not operand.pieces
         repeat = context.fragment_reads(side, place) if context.design.repeats_fragments else 1
         waits = [raw.free, *([stage.full] if is_first and side == 0 else [])]
         signals = [raw.full]
@@ -98,7 +98,7 @@ class SplitStages:
         s.emit(engine, "copy", target, [tile], waits, signals, repeat=repeat, label=SIDES[side])
         raw.pushed(s)
         used = context.used(side, sweep)
-        targets = {p: (operand.taken if stays else operand.made)[p] for p in used}
+        targets = {p: (operand.taken if stays else operand.pieces)[p] for p in used}
         ops.wait(raw.full)
         ops.wait(*([ready.free] if stays else [ring.free for ring in targets.values()]))
         make_pieces(context, ops, side, raw, targets, rows, cols, repeat)
@@ -115,7 +115,7 @@ class SplitStages:
         engine, ready = context.engine(context.registers, context.design.places[side]), operand.ready
         assert ready is not None
         for at, p in enumerate(used):
-            pieces_made, taken = operand.made[p], operand.taken[p]
+            pieces_made, taken = operand.pieces[p], operand.taken[p]
             waits = [pieces_made.full, *([ready.free] if at == 0 else [])]
             signals = [pieces_made.free, *([ready.full] if at + 1 == len(used) else [])]
             target, source = taken.push(rows, cols), pieces_made.pop(rows, cols)
@@ -144,7 +144,7 @@ class SplitBuffers(NamedTuple):
     """The buffers of A or B that the split reads and fills, as OperandBuffers has them."""
 
     raw: RingBuffer | None
-    made: dict[int, RingBuffer]
+    pieces: dict[int, RingBuffer]
 
 
 def allocate(space: Allocation, side: int) -> SplitBuffers:
@@ -158,9 +158,10 @@ def allocate(space: Allocation, side: int) -> SplitBuffers:
         size = design.extent(side, design.step_k)
         raw = space.ring(f"{letter}raw.rf", family.registers, 2, size, operand.raw.format, synced=True)
     stays = not family.through_registers and design.places[side] == family.registers
-    made = {} if stays else operand.formats
+    formats = {} if stays else operand.formats
     return SplitBuffers(
-        raw, {p: space.ring(f"{letter}{p}.new", family.registers, 1, size, fmt, synced=True) for p, fmt in made.items()}
+        raw,
+        {p: space.ring(f"{letter}{p}.new", family.registers, 1, size, fmt, synced=True) for p, fmt in formats.items()},
     )
 
 

@@ -67,12 +67,12 @@ def add_c(
         ops.op("add", target, value, c, label=label)
 
 
-def conversion(given: str, wanted: str) -> Opcode:
+def conversion(source: str, target: str) -> Opcode:
     """The instruction from a format to another one; integers that are narrower keep their low bits."""
-    if given == wanted:
+    if source == target:
         return "copy"
-    one, other = format_of(given), format_of(wanted)
-    return "extract" if one.is_integer and other.is_integer and other.bits < one.bits else "cast"
+    before, after = format_of(source), format_of(target)
+    return "extract" if before.is_integer and after.is_integer and after.bits < before.bits else "cast"
 
 
 def reduction_pass(
@@ -103,9 +103,9 @@ def reduction_pass(
     is_apart = epilogue.format != form
     extra = {} if joined else dict(epilogue.extra)
     of_rows, of_columns = ([array] for array in epilogue.powers) if epilogue.powers else ([], [])
-    for node, given in extra.items():
-        if isinstance(node, OperandSum) and isinstance(given, str):
-            (of_rows if node.side == "a" else of_columns).append(given)
+    for node, source in extra.items():
+        if isinstance(node, OperandSum) and isinstance(source, str):
+            (of_rows if node.side == "a" else of_columns).append(source)
     names = [*of_rows, *of_columns]
 
     def placeholders(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
@@ -134,7 +134,7 @@ def reduction_pass(
     def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
         values, tiles = added(ops, ins, temps), dict(zip(names, ins[len(reads) :], strict=False))
         value, spare, *scratch = temps[count:]
-        parts = {node: given if isinstance(given, float) else tiles[given] for node, given in extra.items()}
+        parts = {node: source if isinstance(source, float) else tiles[source] for node, source in extra.items()}
         evaluate(ops, expression, values, value, scratch[:needed], parts)
         addend = ins[count * slices : len(reads)]
         if epilogue.previous is not None:

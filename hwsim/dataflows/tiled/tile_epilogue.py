@@ -263,8 +263,8 @@ class ElementwiseEpilogue:
     def _extra(self, place: WorkTile, rows: RowChunk) -> dict[Expression, AnyTile | float]:
         """What the value contains besides terms: parts of arrays of one number for each row or column, and numbers."""
         return {
-            node: given if isinstance(given, float) else self._vector(given, place, rows, of_rows=_is_of_a(node))
-            for node, given in self.context.design.kernel.epilogue.extra
+            node: part if isinstance(part, float) else self._vector(part, place, rows, of_rows=_is_of_a(node))
+            for node, part in self.context.design.kernel.epilogue.extra
         }
 
     def _vector(self, array: str, place: WorkTile, rows: RowChunk, *, of_rows: bool) -> GlobalTile:
@@ -291,11 +291,11 @@ def _is_of_a(node: Expression) -> bool:
 def epilogue_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> EpilogueWriter:
     """The epilogue of a kernel."""
     store = ResultStore(context)
-    own: EpilogueWriter = ElementwiseEpilogue(context, accumulators, Sums(context), store)
+    writer: EpilogueWriter = ElementwiseEpilogue(context, accumulators, Sums(context), store)
     if context.design.stores_accumulators:
-        own = StoreAccumulators(context, store)
+        writer = StoreAccumulators(context, store)
     shared = context.buffers.shared
-    return own if shared is None else SharedEpilogue(context, own, shared)
+    return writer if shared is None else SharedEpilogue(context, writer, shared)
 
 
 def _outputs(context: KernelContext) -> list[tuple[list[int], MatrixRef]]:

@@ -114,6 +114,6 @@ def conv2d(
 
 def _of_one_group(shape: ConvShape) -> dict[str, Any]:
     """The sizes of a group's convolution, as the option `conv` takes them."""
-    own = {"channels": shape.channels // shape.groups, "filters": shape.filters // shape.groups, "groups": 1}
+    sizes = {"channels": shape.channels // shape.groups, "filters": shape.filters // shape.groups, "groups": 1}
     names = ("batch", "height", "width", "r", "s", "stride", "padding", "dilation")
-    return {name: getattr(shape, name) for name in names} | own
+    return {name: getattr(shape, name) for name in names} | sizes

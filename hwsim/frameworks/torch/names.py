@@ -147,7 +147,7 @@ class _OfThread(threading.local):
     """
 
     def __init__(self) -> None:
-        self.made: list[Names] = []
+        self.names: list[Names] = []
         self.depth = 0
 
 
@@ -158,9 +158,9 @@ _OF_THREAD = _OfThread()
 def naming() -> Iterator[Names]:
     """Inside, modules that this thread calls have names."""
     depth = _OF_THREAD.depth
-    if depth == len(_OF_THREAD.made):
-        _OF_THREAD.made.append(Names())
-    names = _OF_THREAD.made[depth]
+    if depth == len(_OF_THREAD.names):
+        _OF_THREAD.names.append(Names())
+    names = _OF_THREAD.names[depth]
     names.hook()
     _OF_THREAD.depth = depth + 1
     try:

@@ -59,33 +59,33 @@ class Switches:
 
         chosen: of the product's pass. operand: format of the tensors.
         """
-        given = chosen.arguments
-        assert given is not None
+        arguments = chosen.arguments
+        assert arguments is not None
         more: dict[str, Any] = {}
-        device: Device = given["device"]
-        if given["scheme"].name == NATIVE:
-            if all(given.get(name) is None for name in OF_FORMATS):
+        device: Device = arguments["device"]
+        if arguments["scheme"].name == NATIVE:
+            if all(arguments.get(name) is None for name in OF_FORMATS):
                 more |= self._precision(device, place, operand)
-            if all(given.get(name) is None for name in OF_SUMS) and place.accumulate is not None:
+            if all(arguments.get(name) is None for name in OF_SUMS) and place.accumulate is not None:
                 more |= {"accumulate": place.accumulate if device.family in pytorch().promoting_families else "fast"}
-        if given.get("library") is None:
+        if arguments.get("library") is None:
             return more
         if not is_of_gemms(place.operator, operand, device.name, device.family):
             return more | dict.fromkeys(("library", *OF_LIBRARY))
         told: dict[str, Any] = dict(self.workspace_bytes)
         if operand in self.reductions:
             told["reductions"] = self.reductions[operand]
-        return more | {name: value for name, value in told.items() if given.get(name) is None}
+        return more | {name: value for name, value in told.items() if arguments.get(name) is None}
 
     def left_out(self, chosen: PassSettings, place: Place, operand: str) -> str:
         """Of a product whose kernel PyTorch takes from a library that hwsim does not have, although a library was asked
         for: the operator and that library, in words; "": there is no such.
         """
-        given = chosen.arguments
-        assert given is not None
-        if given.get("library") is None:
+        arguments = chosen.arguments
+        assert arguments is not None
+        if arguments.get("library") is None:
             return ""
-        device: Device = given["device"]
+        device: Device = arguments["device"]
         if is_of_gemms(place.operator, operand, device.name, device.family):
             return ""
         route = route_of(place.operator, operand, device.name, device.family)

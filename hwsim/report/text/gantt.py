@@ -59,7 +59,8 @@ def _chart(rows: NDArray[Any], engines: tuple[str, ...], name: str, start: float
     of_engine = {engine: rows[rows["engine"] == engine] for engine in present}
     whole = np.array([start, end])
     labels = {
-        engine: percent(float(np.diff(_busy_until(own, whole))[0] / (end - start))) for engine, own in of_engine.items()
+        engine: percent(float(np.diff(_busy_until(engine_rows, whole))[0] / (end - start)))
+        for engine, engine_rows in of_engine.items()
     }
     columns = min(max(width - margin - 4 - max(6, *map(len, labels.values())), LEAST_COLUMNS), MOST_COLUMNS)
     edges = np.linspace(start, end, columns + 1)

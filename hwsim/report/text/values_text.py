@@ -35,12 +35,12 @@ def _element(place: tuple[int, ...], steps: Sequence[ElementStep]) -> list[str]:
     ]
     title = f"C[{', '.join(map(str, place))}]: {plural(len(steps), 'instruction')}"
     head, *lines = table(rows, ("", "kernel", "engine", "opcode", "place", "before", "after", "operands"), right=(0,))
-    found = [title, head]
+    text = [title, head]
     for line, step in zip(lines, steps, strict=True):
-        found.append(line)
+        text.append(line)
         if step.command is not None:
-            found.append(f"       {step.command}")
-    return found
+            text.append(f"       {step.command}")
+    return text
 
 
 def _operands(step: ElementStep) -> str:
