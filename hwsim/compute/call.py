@@ -6,7 +6,7 @@ It connects options, operands, a request, a library's choice and the resolver; i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,18 @@ def resolved_call(
     request = request_of(chip, scheme, options, operands, is_chosen=choice is not None)
     if options.library.library is not None:
         request = adopted(request, options, operands.pair)
+    else:
+        _check_without_library(options)
     request, operands = rounded_first(by_instruction(request), options.scheme.format, operands)
     return ProductCall(request, resolve(request, operands.pair), operands, options, choice)
+
+
+def _check_without_library(options: CallOptions) -> None:
+    """Raise InputError for options of a library where there is none."""
+    of_library = options.library
+    beside = [field.name for field in fields(of_library) if getattr(of_library, field.name) is not None]
+    if beside:
+        raise InputError(f"{', '.join(beside)}: of a call of a library; give library= too, or leave it out")
 
 
 def of_computing(progress: Progress | None, call: ProductCall) -> Progress | None:

@@ -7,7 +7,7 @@ computes no bit and no time, and nothing of it is asked once a request is resolv
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT
 from hwsim.devices.query import native_format
@@ -16,7 +16,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.layouts import order_named
 from hwsim.gemm.record import Decision
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
-from hwsim.libraries.gemm_call import PYTORCH, GemmCall
+from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
@@ -67,7 +67,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         has_c=options.epilogue.c is not None or calls.adds,
         is_scaled=epilogue.alpha not in (None, 1.0) or epilogue.beta not in (None, 0.0, 1.0),
         is_c_whole=epilogue.beta in (None, 1.0),
-        reductions=options.library.reductions,
+        reductions=cast("Reductions | None", options.library.reductions),
         workspace_bytes=options.library.workspace_bytes,
         lt_workspace_bytes=options.library.lt_workspace_bytes,
         caller=PYTORCH,
@@ -142,7 +142,7 @@ def library_call(
     """
     choice = chosen.choose(call)
     times = chosen.times(call, choice) if is_at_own_clock else None
-    decisions = _decisions(choice)
+    decisions = [*_decisions(choice), *_told(call)]
     if times is not None:
         text = "shares of what the chip could do at most"
         decisions.append(Decision("times", text, "library", times.evidence, times.why))
@@ -185,6 +185,12 @@ def _mapping(choice: LibraryChoice) -> dict[str, Any]:
         return {}
     m, n = choice.tile
     return {"tile": {"m": m, "n": n, "k": choice.tile_k or STEP}}
+
+
+def _told(call: GemmCall) -> list[Decision]:
+    """What the library was told beside the problem, where that was said."""
+    values = {name: getattr(call, name) for name in ("reductions", "workspace_bytes", "lt_workspace_bytes")}
+    return [Decision(name, str(value), "user") for name, value in values.items() if value is not None]
 
 
 def _decisions(choice: LibraryChoice) -> list[Decision]:

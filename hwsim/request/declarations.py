@@ -143,7 +143,7 @@ LIBRARY = (
         "reductions",
         TEXT,
         None,
-        "in which type `library` may add slices of K: compute (the accumulator's) or any (of 16 bits too), as PyTorch's "
+        "type in which `library` may add slices of K: compute (the accumulator's) or any (16 bits too), as PyTorch's "
         "allow_bf16_reduced_precision_reduction and fp16's let it",
         choices=("any", "compute"),
         default_text="as `library` is called: cublas compute for 16-bit results, pytorch any",

@@ -68,7 +68,7 @@ class RunOptions(TypedDict, total=False):
     #: `hwsim library record` wrote, or what hwsim.library gave for this device (default: none: the device's own order)
     library: str | Path | LibraryOnDevice | None
 
-    #: in which type `library` may add slices of K: compute (the accumulator's) or any (of 16 bits too), as PyTorch's
+    #: type in which `library` may add slices of K: compute (the accumulator's) or any (16 bits too), as PyTorch's
     #: allow_bf16_reduced_precision_reduction and fp16's let it (default: as `library` is called: cublas compute for
     #: 16-bit results, pytorch any)
     reductions: str | None

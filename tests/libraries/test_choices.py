@@ -141,7 +141,9 @@ def test_unknown_library_version_device_and_workspace() -> None:
     with pytest.raises(UnsupportedError, match=r"h100 \(132 SMs\), h200"):
         hwsim.library("cublas", device="mi300x")
     with pytest.raises(UnsupportedError, match="workspace"):
-        hwsim.library("cublas", device="h200", workspace_bytes=12345).choose(m=64, n=64, k=64, format="fp16")
+        hwsim.library("cublas", device="h200", workspace_bytes=1 << 30).choose(m=64, n=64, k=64, format="fp16")
+    unasked = hwsim.library("cublas", device="h200", workspace_bytes=12345).choose(m=64, n=64, k=64, format="fp16")
+    assert unasked.evidence == "assumption" and "workspace" in unasked.why
 
 
 def test_run_follows_the_library_and_says_so() -> None:

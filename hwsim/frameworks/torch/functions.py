@@ -482,8 +482,8 @@ def grouped_mm(
         return torch.stack([caller.product(a, b, None, GROUPED) for a, b in zip(self, mat2, strict=True)])
     if offs is None or isinstance(offs, FakeTensor) or torch.compiler.is_compiling():
         return None  # where groups end is not known yet: what is compiled is caught when it runs
-    offsets = offs.tolist()
-    parts = list(zip([0, *offsets[:-1]], offsets, strict=True))
+    stops = offs.tolist()
+    parts = list(zip([0, *stops[:-1]], stops, strict=True))
     if dims == (MATRIX, STACK):  # rows of A
         result = self.new_zeros(self.shape[0], mat2.shape[2])
         for (start, stop), b in zip(parts, mat2, strict=True):

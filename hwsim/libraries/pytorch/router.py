@@ -1,4 +1,4 @@
-"""`library="pytorch"`: the library that PyTorch calls for a product on a device, by PyTorch's switches as they are set.
+"""`library="pytorch"`: the library that PyTorch calls for a product on a device, as its switches tell it.
 
 It knows which library a chip has and what PyTorch tells it by default; no kernel and no order of summation.
 """
@@ -112,7 +112,7 @@ class Pytorch(LibraryProvider):
     name = PYTORCH
 
     def on(self, request: LibraryRequest) -> PytorchRules:
-        """What a version of PyTorch runs on a device. Raises UnsupportedError for a version that is not known."""
+        """What a version of PyTorch runs on a device. Raises UnsupportedError for an unknown version."""
         version = FRAMEWORK[1] if request.version is None else request.version
         if version != FRAMEWORK[1]:
             raise UnsupportedError(f"{self.name}: no version {version!r}; there is {FRAMEWORK[1]!r}")
