@@ -64,7 +64,11 @@ def plain(name: str) -> str:
 
 
 def device_of(name: str, device_names: Sequence[str]) -> str | None:
-    """The device, of `device_names`, that this spelling means; None: none of them."""
+    """The device, of `device_names`, that this spelling means; None: none of them. A spelling has letters, digits,
+    spaces and the signs between words.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9 _().+-]+", name):
+        return None
     wanted = plain(name)
     device = _DEVICES.get(wanted, wanted)
     return device if device in device_names else None

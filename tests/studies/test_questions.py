@@ -43,7 +43,7 @@ def test_explain_takes_typed_arrays_and_codes() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(hwsim.UnsupportedError, match="did you mean"):
-        hwsim.tune("h20", 64, 64, 64)
+        hwsim.tune("h2000", 64, 64, 64)
 
 
 def test_tune_says_what_a_library_runs_beside() -> None:

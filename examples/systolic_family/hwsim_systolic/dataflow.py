@@ -89,8 +89,7 @@ class SystolicDataflow:
             kernels.append(FoldKernel(mapped.name, device, array, rows, weight_tiles, stages, sums[term]).kernel())
         kernels += [lower_pass(work, device) for work in joins]
         arrays = (*a.arrays, *b.arrays, *(sums if joins else ()), output)
-        computes = plan.specials == "unit" and not plan.clamp
-        return Program(arrays, tuple(kernels), (a.source.name, b.source.name), output.name, computes=computes)
+        return Program(arrays, tuple(kernels), (a.source.name, b.source.name), output.name)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """None: K is not cut into slices."""

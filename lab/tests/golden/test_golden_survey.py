@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import InputError
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim_lab.golden import survey
 
@@ -137,5 +137,3 @@ def test_fields_that_the_survey_called_for() -> None:
         Epilogue(product_format="fp16", contraction="alpha")
     with pytest.raises(InputError, match="merge_into"):
         Schedule(split_k=2, merge_into="output", merge_order="pairwise")
-    with pytest.raises(UnsupportedError, match="merge_into"):
-        survey.Trial(entry(2)).block(Schedule(split_k=2, merge_into="output"))
