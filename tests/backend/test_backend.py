@@ -180,7 +180,7 @@ def test_a_prepared_stack_on_arrays_of_a_device_has_the_same_bits(scheme, dtype,
     ("name", "by_program", "operations"),
     [
         ("fp16", False, {"gemm"}),
-        ("fp16", True, {"gemm", "empty"}),
+        ("fp16", True, {"gemm", "zeros"}),
         ("e4m3 promoted", False, {"promotes", "promote", "zeros"}),
         ("sgemm-cube", False, {"split", "gemm", "combine", "specials"}),
         ("sgemm-cube", True, {"gemm", "encode", "combine"}),
