@@ -6,7 +6,7 @@ It connects options, operands, a request, a library's choice and the resolver; i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from hwsim.gemm.plan import Mixed
 from hwsim.libraries.adopt import adopted
 from hwsim.request.declarations import AUTO, DEFAULT_SCHEME
 from hwsim.request.operands import ProductOperands, operands_of
+from hwsim.request.option_records import LibraryOptions
 from hwsim.request.options import CallOptions, sort_by_owner
 from hwsim.request.request import Request, by_instruction, request_of, rounded_first
 from hwsim.resolve.choice.auto_scheme import SchemeChoice, choose
@@ -116,7 +117,7 @@ def resolved_call(
 def _check_without_library(options: CallOptions) -> None:
     """Raise InputError for options of a library where there is none."""
     of_library = options.library
-    beside = [field.name for field in fields(of_library) if getattr(of_library, field.name) is not None]
+    beside = [name for name in LibraryOptions.__slots__ if getattr(of_library, name) is not None]
     if beside:
         raise InputError(f"{', '.join(beside)}: of a call of a library; give library= too, or leave it out")
 

@@ -16,6 +16,8 @@ from hwsim.dataflows.options import INSTRUCTION
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.epilogue import check_whole
+from hwsim.formats import format_of
 from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.planned import Planned
@@ -31,6 +33,8 @@ from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
 from hwsim.schemes import Scheme
+
+INTEGERS = ("int32", "int64")  # arithmetics of sums
 
 
 def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -> Resolved:
@@ -147,7 +151,10 @@ def _unmapped(request: Request, planned: Planned) -> Gemm:
     """The record without its mapping."""
     settings = tuple([Setting(option.name, planned.options.get(option.name)) for option in request.scheme.options])
     plan = planned.plan if request.library is None else as_calls(planned.plan)
-    return record_of(plan, request.device, request.problem, request.schedule, settings)
+    gemm = record_of(plan, request.device, request.problem, request.schedule, settings)
+    if gemm.single.arithmetic in INTEGERS and format_of(gemm.output).is_integer:
+        check_whole(gemm.epilogue.alpha, gemm.epilogue.beta or 0.0, None)
+    return gemm
 
 
 def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:
