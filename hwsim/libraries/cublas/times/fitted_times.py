@@ -28,6 +28,7 @@ from hwsim.libraries.gemm_call import GemmCall
 YES = {"yes": True, "no": False}
 SAME = {"bf16": "fp16"}  # formats whose kernels are as fast
 LEAST_EFFICIENCY = 1e-9
+DIGITS = 9  # of an efficiency: hosts differ in the last bits of exponentials and sums
 Key = tuple[int, str, bool, bool]
 
 
@@ -74,7 +75,8 @@ class FittedTimes:
         point = quantities(self.choice, self.call, self.cores, least)
         sum_us = self.row.microseconds(point, least)
         factor = math.exp(self.forest.at(facts(self.choice, self.call, self.cores, least, sum_us)))
-        return min(max(least.us / max(with_factor(sum_us, factor), least.us), LEAST_EFFICIENCY), 1.0)
+        share = min(max(least.us / max(with_factor(sum_us, factor), least.us), LEAST_EFFICIENCY), 1.0)
+        return float(f"{share:.{DIGITS}g}")
 
     def seconds(self, program_us: float, least: LeastTime) -> float:
         """Seconds of the call beyond a launch, whatever its program takes."""
