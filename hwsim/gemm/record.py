@@ -19,6 +19,7 @@ from hwsim.gemm.problem import Image, OperandDescription, OperandScale, Problem,
 from hwsim.gemm.schedule import Epilogue, Schedule
 from hwsim.report.notebook import card
 
+DEEPEST = 2000  # levels of a record's data
 SCHEMA = "hwsim.gemm/1"
 By = Literal["user", "scheme", "device", "library", "estimate", "default"]
 
@@ -153,10 +154,12 @@ class Gemm:
             raise InputError(f"gemm record: schema = {schema!r}; allowed: {SCHEMA!r}")
         written_digest = document.get("digest")
         data = {name: value for name, value in document.items() if name not in ("schema", "digest")}
-        try:
-            record = codec.decode(data, CLASSES, "gemm record", NEVER_COMPUTED)
+        try:  # a program may have raised Python's own limit
+            record = None if _is_deeper(data, DEEPEST) else codec.decode(data, CLASSES, "gemm record", NEVER_COMPUTED)
         except RecursionError:
-            raise InputError("gemm record: nested deeper than any that hwsim writes") from None
+            record = None
+        if record is None:
+            raise InputError("gemm record: nested deeper than any that hwsim writes")
         if not isinstance(record, Gemm):
             raise InputError(f"gemm record: got a {type(record).__name__}; allowed: a Gemm")
         if written_digest is not None and written_digest != record.digest:
@@ -175,3 +178,18 @@ CLASSES: tuple[type, ...] = (
     *(summation.Chain, summation.Reduction, Plan, Mixed, plan.Piece, plan.Stage, plan.Term),
     *(plan.TermValue, plan.Sum, plan.Scaled, plan.OperandSum, plan.Depth),
 )
+
+
+def _is_deeper(data: Any, levels: int) -> bool:
+    """Whether mappings and lists lie in one another deeper than so many levels."""
+    inside: list[Any] = [data]
+    for _ in range(levels):
+        inside = [
+            part
+            for whole in inside
+            for part in (whole.values() if isinstance(whole, Mapping) else whole)
+            if isinstance(part, Mapping | list | tuple)
+        ]
+        if not inside:
+            return False
+    return True
