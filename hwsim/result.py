@@ -86,7 +86,7 @@ class Result:
 
     @property
     def by_program(self) -> bool:
-        """Whether the bits are those of the device's program, not of the direct evaluator."""
+        """Whether the device's program computed the bits, not the direct evaluator."""
         return self.execution is not None
 
     @property

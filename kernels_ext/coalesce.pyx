@@ -60,7 +60,7 @@ cdef struct Dyn:
     i64 col[MAX_TILES]
 
 # What a rectangle of a slot, or of an array that the kernel writes and reads, holds. value_row, value_col: the value's
-# element at row 0, column 0 of the layout. begin, end: its first byte, and the byte after its last; bytes: of its codes.
+# element at row 0, column 0 of the layout. begin, end: its first byte, and the byte after its last; bytes: its codes'.
 cdef struct Layer:
     i64 layout, row, col, rows, cols, value, value_row, value_col, begin, end, bytes
 
@@ -337,7 +337,6 @@ cdef class Coalescer:
     def tables(self):
         """(values, layers, stores), int64 arrays."""
         cdef i64 i, j
-        cdef Vector stores
         cdef i64* row
         cdef Layer* layer
         for i in range(self.n_arrays):
@@ -491,7 +490,7 @@ cdef class Coalescer:
                 if _overlap(layer, &wanted):
                     if layer.layout != wanted.layout or not _is_within(&wanted, layer):
                         return self._overlay(store, &wanted, self.tile[row, 1] if is_global else self.n_arrays,
-                                               not is_global)
+                                             not is_global)
                     held.value = layer.value
                     held.row, held.col = wanted.row + layer.value_row, wanted.col + layer.value_col
                     return held

@@ -131,7 +131,7 @@ def energies_of(device: str) -> ChipEnergies:
     energies = next((chip for chip in _file().chips.values() if device in chip.devices), None)
     if energies is None:
         names = ", ".join(name for chip in _file().chips.values() for name in chip.devices)
-        raise UnsupportedError(f"no assumed energies of device {device}; there are those of {names}")
+        raise UnsupportedError(f"no assumed energies of device {device}; hwsim has energies of {names}")
     return energies
 
 

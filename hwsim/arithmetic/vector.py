@@ -169,7 +169,7 @@ class VectorUnit:
         return self.backend.encode(values, fmt, rounding, overflow or self.overflow, nan=nan)
 
     def _values(self, codes: Codes, fmt: Format, dtype: np.dtype[Any]) -> AnyArray:
-        """The values in a dtype; a NaN of fp16 keeps its sign and payload and is quiet, as those of operands do."""
+        """The values in a dtype; a NaN of fp16 keeps its sign and payload and is quiet, as an operand's NaN does."""
         if fmt.name == "fp16":
             with np.errstate(invalid="ignore"):  # signalling NaNs
                 return codes.view(np.float16).astype(dtype)

@@ -155,7 +155,7 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
 
 
 def _matrices(stream: StreamBuilder, count: int) -> Iterator[Affine]:
-    """The number of a matrix: that of a loop over them where there are several."""
+    """The number of a matrix: the variable of a loop where there are several."""
     if count == 1:
         yield Affine()
         return

@@ -63,7 +63,7 @@ class PanelSource:
 class ValueStep:
     """One value over a panel, or a chain of products in one accumulator.
 
-    form: of its instruction; of a chain, that of the first. operands: of each instruction, in order, without the
+    form: of its instruction; of a chain, the first's. operands: of each instruction, in order, without the
     accumulator. forms: of each instruction. start: the accumulator (None: +0). finished: steps whose results nobody
     reads later.
     """

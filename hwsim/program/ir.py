@@ -35,7 +35,7 @@ LANE_FORMATS = {
     "reduce_add": _INTEGERS,
     "reduce_max": _FLOATS,
 }
-# Instructions whose tiles have formats of their own: those of what they write, then of each that they read.
+# Instructions whose tiles have formats of their own: of what they write, then of each that they read.
 _ALL_INTEGERS = (*_INTEGERS, "int16", "int8", "uint8", "int4")
 MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
     "ldexp": (_FLOATS, (*_FLOATS, *_ALL_INTEGERS), ("int32",)),

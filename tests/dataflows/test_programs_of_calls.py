@@ -279,7 +279,7 @@ def test_the_result_shows_a_part_of_what_a_program_computes(scheme):
     ],
 )
 def test_what_no_program_computes_is_refused_by_name(options, said):
-    """Exact sums, and kernels that add in an order written out: those of CUDA cores, and matrix-vector products."""
+    """Exact sums, and kernels that add in an order written out: kernels of CUDA cores, and matrix-vector products."""
     rng = np.random.default_rng(7)
     a, b = rng.standard_normal((209, 1430)).astype(np.float32), rng.standard_normal((1430, 491)).astype(np.float32)
     with pytest.raises(UnsupportedError, match=said):

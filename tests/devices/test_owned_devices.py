@@ -167,8 +167,8 @@ def test_nothing_is_suggested_for_units_that_nobody_knows(name):
 
 def test_the_tables_of_names_name_devices():
     known = {name for name, _ in devices.names()}
-    assert set(spelling.SPELLINGS) <= known
-    assert {device for _, siblings in spelling.GENERATIONS for device in siblings} <= known
+    assert set(spelling.chip_names().spellings) <= known
+    assert {device for generation in spelling.chip_names().generations for device in generation.devices} <= known
     assert all(spelling.device_of(name, sorted(known)) == name for name in known)
 
 

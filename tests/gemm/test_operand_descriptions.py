@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hwsim
-from hwsim.dataflows.davinci import coupled_kernel, cube_kernel, join_ops, vector_epilogue
+from hwsim.dataflows.davinci import cube_kernel, join_ops, vector_epilogue
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled import loads, mainloop, operand_feed, products, promotion, tile_epilogue
 from hwsim.devices import load
@@ -33,7 +33,7 @@ EVERY_SCALE = [
 ]
 EVALUATOR = chains, epilogue
 TILED = loads, operand_feed, products, promotion, tile_epilogue
-ASCEND = cube_kernel, vector_epilogue, coupled_kernel, join_ops
+ASCEND = cube_kernel, vector_epilogue, join_ops
 DEVICES = ("h200", "b200", "a100", "mi300x", "v100", "ascend910a", "ascend910b3")
 
 

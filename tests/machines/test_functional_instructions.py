@@ -128,7 +128,7 @@ def test_what_nobody_wrote_is_zero():
 
 
 def reduced(opcode, row, col, size, fmt):
-    """A reduction of one element each along an axis, of the tile of X at (row, col) to that of Y, by each core."""
+    """A reduction of one element each along an axis, from the tile of X at (row, col) to Y's, by each core."""
     place = row + variable(CORE) * SIDE, Affine(col)
     return (
         executed("copy", local(*size, fmt), [part("X", *place, *size)]),

@@ -14,7 +14,7 @@ LONG = {"m": 128, "n": 128, "k": 8192}
 
 
 def said(**arguments) -> list[tuple[str, int]]:
-    """Code and count of each warning, without those of idle cores."""
+    """Code and count of each warning, but for idle cores."""
     found = hwsim.run(**{"device": "h200", "format": "fp32", "exact": False} | arguments).warnings
     return [(notice["code"], notice["count"]) for notice in found if notice["code"] != IDLE]
 

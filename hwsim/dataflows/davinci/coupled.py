@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
-from hwsim.dataflows.davinci import core_grid, coupled_kernel, join_ops
+from hwsim.dataflows.davinci import core_grid, cube_kernel, join_ops
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
-PARTS = join_ops.refuses, coupled_kernel.refuses, core_grid.refuses
+PARTS = join_ops.refuses, cube_kernel.refuses, core_grid.refuses
 C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
 
 

@@ -18,15 +18,12 @@ from hwsim.dataflows.davinci.core_grid import CoreGrid, GridShare, KSlice
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, OperandSweep, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
-from hwsim.dataflows.records import CHAIN
-from hwsim.gemm import refusals
 from hwsim.gemm.plan import TermValue
 from hwsim.program.builder import CoreShare, KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.record import Gemm
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,14 +442,3 @@ def _peeled(share: CoreShare) -> Iterator[tuple[int, int, int]]:
         yield 1, blocks - 2, 0
     if blocks > 1:
         yield blocks - 1, 1, share.rest
-
-
-def refuses(gemm: Gemm) -> str:
-    """What of a record the kernel does not carry: K in other orders, scales along K, sparsity."""
-    problem = gemm.problem
-    return refusals.joined(
-        refusals.of_schedule(gemm.schedule, CHAIN),
-        refusals.formats(problem),
-        refusals.scales(problem, refusals.ALONG_K),
-        refusals.sparsity(problem),
-    )

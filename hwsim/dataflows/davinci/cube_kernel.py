@@ -295,7 +295,7 @@ class CubeKernel:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the cube kernel does not carry: K in other orders, scales along K, sparsity."""
+    """What of a record no kernel of a cube carries: K in other orders, scales along K, sparsity."""
     problem = gemm.problem
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, CHAIN),

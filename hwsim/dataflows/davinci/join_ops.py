@@ -40,7 +40,7 @@ def conversion(present: str, wanted: str) -> Opcode:
 
 
 def end_format(arithmetic: str, output: str) -> str:
-    """The format in which alpha, C and the bias are computed: that of the sums, unless integers become floats."""
+    """The format in which alpha, C and the bias are computed: the sums' format, unless integers become floats."""
     result = format_of(output)
     if not format_of(arithmetic).is_integer:
         return arithmetic
@@ -219,7 +219,7 @@ class TermJoin:
         return passes
 
     def _pass(self, name: str, sums: SumArrays, output: GlobalArray, previous: GlobalArray | None = None) -> Pass:
-        """One pass. previous: an array beside those of the terms, as the last of them."""
+        """One pass. previous: one more array, after the arrays of the terms."""
         epilogue, form, expression = self.epilogue, self.format, self.expression
         arrays, count = [array for array in (previous, epilogue.c) if array is not None], len(sums.inputs)
         converts = any(term.format != form for term in sums.terms)

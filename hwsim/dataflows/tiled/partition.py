@@ -106,7 +106,7 @@ class Partition:
 
     @cached_property
     def sums(self) -> str:
-        """The format in which the lanes join terms: that of the plan's arithmetic, or of the unit's only product."""
+        """The format in which the lanes join terms: the plan's arithmetic, or the format of the unit's only product."""
         plan = self.plan
         if plan.arithmetic == "exact":
             return plan.output_format

@@ -189,7 +189,7 @@ def check_streams(design: KernelDesign, longest_k: int) -> None:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the splits do not carry: another rounding than that of the plan's pieces."""
+    """What of a record the splits do not carry: another rounding than the plan's pieces have."""
     rounding, plan = gemm.schedule.operand_rounding, gemm.single
     roundings = {piece.rounding for piece in (*plan.a_pieces, *plan.b_pieces)}
     return refusals.named({"operand_rounding": rounding is not None and roundings != {rounding}})

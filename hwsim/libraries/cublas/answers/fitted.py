@@ -185,7 +185,7 @@ class FittedChoices:
 
 
 def _models_for(fits: list[Entry], told: Preference) -> list[Entry]:
-    """The model of a preference; where there is none, those of the nearest ones, the nearest first.
+    """The model of a preference; where there is none, models of the nearest preferences, the nearest first.
 
     A narrower set of reductions was fitted only where it changes the choice.
     """

@@ -1,0 +1,1 @@
+"""Names of chips as people write them; installed as hwsim.configs.names."""
