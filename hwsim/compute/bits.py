@@ -300,7 +300,7 @@ def _by_program(
 ) -> tuple[AnyArray, Errors]:
     """The product as the functional machine computes it from the device's program."""
     program, device, record = resolved.program, resolved.device, resolved.gemm
-    asked, option = ("functional=True", "functional") if elements is None else ("values", "values")
+    asked, option = asker = ("functional=True", "functional") if elements is None else ("values", "values")
     if program is None:
         raise UnsupportedError(f"{asked}: there is no program: {resolved.no_program}; leave {option} out")
     why = time_alone(record, is_of_stack=resolved.has_stack_program)
@@ -316,16 +316,16 @@ def _by_program(
             f"{format_of(resolved.gemm.output).bits} bits; leave {option} out"
         )
     m, n, lead = arrays.a.shape[0], arrays.b.shape[1], arrays.lead
-    _check_program_memory(resolved, program, arrays, threads)
+    _check_program_memory(resolved, program, arrays, threads, asker)
     bias = None if arrays.bias is None else _checked_bias(arrays.bias, n)
     codes_c = None if arrays.c is None else resolved.evaluator.c_codes(arrays.c, (*lead, m, n))
     is_whole = resolved.evaluator.has_whole_epilogue(codes_c is not None)
     if is_whole:
         check_whole(record.epilogue.alpha, record.epilogue.beta or 0.0, bias)
     if record.single.specials != "unit":
-        _refuse_specials(record.scheme, arrays)
+        _refuse_specials(record.scheme, arrays, asker)
     if isinstance(record.plan, Mixed):
-        _check_blocks(record.plan, arrays, resolved.backend)
+        _check_blocks(record.plan, arrays, resolved.backend, asker[0])
     formats = {array.name: format_of(array.format) for array in program.arrays}
     output = formats[program.output]
 
@@ -364,7 +364,9 @@ def _by_program(
     )
 
 
-def _check_program_memory(resolved: Resolved, program: Program, arrays: Arrays, threads: int) -> None:
+def _check_program_memory(
+    resolved: Resolved, program: Program, arrays: Arrays, threads: int, asker: tuple[str, str]
+) -> None:
     """Raise InputError where the program and its inputs need more memory than there is."""
     (m, k), n, lead = arrays.a.shape, arrays.b.shape[1], arrays.lead
     matrices = math.prod(lead) if resolved.has_stack_program else 1
@@ -377,10 +379,10 @@ def _check_program_memory(resolved: Resolved, program: Program, arrays: Arrays, 
         if side.format != resolved.gemm.single.input_format or matrices > 1
     )
     results = math.prod(lead) * m * n * result * (bool(lead) + 2 * (arrays.c is not None))
-    asked = f"functional=True: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}"
-    instead = "leave functional out, or compute cycles alone (exact=False)"
-    check_memory(converted + results + bytes_of_arrays(program, resolved.device), asked, instead)
-    check_memory(converted + results + program_need(program, resolved.device, threads), asked, instead)
+    request = f"{asker[0]}: the arrays and buffers of the program for m, n, k = {m}, {n}, {k}{_times(lead)}"
+    instead = f"leave {asker[1]} out, or compute cycles alone (exact=False)"
+    check_memory(converted + results + bytes_of_arrays(program, resolved.device), request, instead)
+    check_memory(converted + results + program_need(program, resolved.device, threads), request, instead)
 
 
 def _in_memory(codes: AnyArray, image: Image | None, backend: Backend) -> AnyArray:
@@ -396,7 +398,7 @@ def _in_memory(codes: AnyArray, image: Image | None, backend: Backend) -> AnyArr
     return backend.from_host(images)
 
 
-def _check_blocks(plan: Mixed, arrays: Arrays, backend: Backend) -> None:
+def _check_blocks(plan: Mixed, arrays: Arrays, backend: Backend, asked: str) -> None:
     """Raise InputError where blocks of the operands need other plans than the program was written for."""
     if one_for_all(plan) is not None:
         return
@@ -405,20 +407,20 @@ def _check_blocks(plan: Mixed, arrays: Arrays, backend: Backend) -> None:
     written = tuple(map(written_types, types)) if sum(map(bool, counts)) > 1 else ((), ())
     if counts != plan.blocks or written != (plan.a_types, plan.b_types):
         raise InputError(
-            f"functional=True: blocks of A or B need other plans than the record of scheme {plan.scheme} says; give "
+            f"{asked}: blocks of A or B need other plans than the record of scheme {plan.scheme} says; give "
             "the operands that it was made for, or leave the record out"
         )
 
 
-def _refuse_specials(scheme: str, arrays: Arrays) -> None:
+def _refuse_specials(scheme: str, arrays: Arrays, asker: tuple[str, str]) -> None:
     """Raise UnsupportedError where an operand holds an infinity or a NaN, for which the scheme has a rule of its own
     that its kernels do not contain.
     """
     for name, side in (("A", arrays.a), ("B", arrays.b)):
         if not np.isfinite(side.values()).all():
             raise UnsupportedError(
-                f"functional=True: {name} holds an infinity or a NaN, and the program of scheme {scheme} contains no "
-                "instructions for its rule of what follows from these; give finite operands, or leave functional out"
+                f"{asker[0]}: {name} holds an infinity or a NaN, and the program of scheme {scheme} contains no "
+                f"instructions for its rule of what follows from these; give finite operands, or leave {asker[1]} out"
             )
 
 

@@ -14,7 +14,6 @@ from hwsim.dataflows.integer_pieces import byte_temporaries, slice_temporaries, 
 from hwsim.dataflows.reductions import LineReduction, lower_reduction
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.errors import UnsupportedError
-from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 
 WORD_BITS = 32
 PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
-# Operations per element and piece: a byte is cut out; a slice is scaled, rounded, converted back and subtracted; a
-# rounded piece is converted there and back and subtracted.
-PIECE_OPERATIONS = {"bytes": 1, "signed_bytes": 2, "slices": 4, "round": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,17 +273,13 @@ def operand_passes(
     side: Side,
     source: GlobalArray,
     pieces: Mapping[int, GlobalArray],
-    vectors: Mapping[str, GlobalArray] | None = None,
+    vectors: Mapping[str, GlobalArray],
     matrices: int = 1,
 ) -> list[Pass | LineReduction]:
-    """The passes from an operand to its pieces (by number) and to its `operand_vectors`. matrices: of a stack.
-
-    Without `vectors`, placeholder operations are timed instead where pieces are not made by rounding (see
-    `placeholder_pass`).
+    """The passes from an operand to its pieces (by number) and to `vectors`, its `operand_vectors`. matrices: of a
+    stack.
     """
     every = plan.a_pieces if side == "a" else plan.b_pieces
-    if vectors is None:
-        return _timed_passes(plan, side, source, pieces)
     passes: list[Pass | LineReduction] = []
     lanes, by_rows = residual_format(source.format), side == "a"
     if "exponent" in vectors:
@@ -359,24 +351,6 @@ def _byte_pass(plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int,
         split_bytes(ops, plan, ins[0], dict(zip(pieces, outs, strict=True)), temps)
 
     return Pass(f"split_{side}", (source,), tuple(pieces.values()), byte_temporaries(plan), body)
-
-
-def _timed_passes(
-    plan: Plan, side: Side, source: GlobalArray, pieces: Mapping[int, GlobalArray]
-) -> list[Pass | LineReduction]:
-    every = plan.a_pieces if side == "a" else plan.b_pieces
-    words = 2 if format_of(plan.input_format).bits > WORD_BITS else 1
-    passes: list[Pass | LineReduction] = []
-    if plan.split == "slices":
-        passes.append(placeholder_pass(f"largest_{side}", [source], [], 1, words))
-    if operand_sum(plan, side) is not None:
-        passes.append(placeholder_pass(f"sum_{side}", [source], [], 1, words))
-    if plan.split == "round":
-        passes.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
-    else:
-        operations = PIECE_OPERATIONS[plan.split] * len(every)
-        passes.append(placeholder_pass(f"split_{side}", [source], list(pieces.values()), operations, words))
-    return passes
 
 
 def depth(expression: Expression, converts: bool = False) -> int:

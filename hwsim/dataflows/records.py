@@ -36,19 +36,17 @@ def carried(gemm: Gemm, family: str, parts: Sequence[Refusal]) -> Plan:
     return gemm.plan
 
 
-def check_carried(
-    gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True, slices: bool = False
-) -> Plan:
+def check_carried(gemm: Gemm, family: str, *, epilogue: bool, layouts: bool, runs: bool = True) -> Plan:
     """The record's plan, if programs of `family` carry what the record asks for: one chain in order of K of one matrix.
 
     For a family whose parts do not answer themselves. epilogue: they support alpha, beta, C, bias and an output format;
-    layouts: column-major operands; runs: promotion of partial sums outside the unit; slices: slices of K, added in
-    order in the unit's result format. Raises UnsupportedError that names what they do not support.
+    layouts: column-major operands; runs: promotion of partial sums outside the unit. Raises UnsupportedError that names
+    what they do not support.
     """
 
     def refuses(gemm: Gemm) -> str:
         return refusals.joined(
-            refusals.of_schedule(gemm.schedule, (*(() if slices else SLICES), *MERGE, *CHAIN, *REGIONS)),
+            refusals.of_schedule(gemm.schedule, (*SLICES, *MERGE, *CHAIN, *REGIONS)),
             refusals.of_epilogue(gemm.epilogue, FUSIONS),
             refusals.stacks(gemm.problem),
             refusals.unusual_operands(gemm.problem),

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LeastTime:
-    """Microseconds that each part of a chip needs at least. products: of the matrix unit on all cores at the clock of
-    the device file. l2: of every byte once. hbm: of the bytes that L2 cannot have kept. hbm_bytes_per_second: by which
-    that is, 0 where there is no HBM.
+    """Microseconds that each part of a chip needs at least. products_us: of the matrix unit on all cores at the clock
+    of the device file. l2_us: of every byte once. hbm_us: of the bytes that L2 cannot have kept.
+    hbm_bytes_per_second: by which hbm_us is, 0 where there is no HBM.
     """
 
     products_us: float

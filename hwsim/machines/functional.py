@@ -259,7 +259,7 @@ class _KernelRun:
         return out
 
     def _overlay(self, value: int) -> Codes:
-        """The codes of a overlay: layers laid over one another, in the bytes of a slot where they are of one."""
+        """The codes of an overlay: layers laid over one another, in the bytes of a slot where they are of one."""
         first, count = self.plan.values.values[value, [1, 3]].tolist()
         layers = self.plan.values.layers[first : first + count].tolist()
         layout, *place = layers[0][:5]

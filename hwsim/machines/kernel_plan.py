@@ -164,7 +164,7 @@ class _Graph:
         return self.kinds[value] in (RESULT, OVERLAY) and not self.free[value]
 
     def layers(self, value: int) -> list[list[int]]:
-        """The layers of a overlay; the first is the region that it covers."""
+        """The layers of an overlay; the first is the region that it covers."""
         first, count = self.forms[value], int(self.values.values[value, HEAD.index("count")])
         layers: list[list[int]] = self.values.layers[first : first + count].tolist()
         return layers
@@ -207,7 +207,7 @@ class _Needs:
                         self.materialized.add(source.value)
 
     def _of_layers(self, value: int, wanted: list[list[MatrixRegion]]) -> None:
-        """Take note of what a overlay needs: all that it covers."""
+        """Take note of what an overlay needs: all that it covers."""
         (_, *place, _, _, _), *_ = layers = self.graph.layers(value)
         self.regions[value] = (MatrixRegion(0, 0, *place[2:]),)
         self.materialized.add(value)

@@ -69,16 +69,12 @@ def _bytes_of_kernel(plan: KernelPlan, arrays: tuple[GlobalArray, ...], threads:
     written |= {target.array for _, target in plan.copies}
     copies = sum(_bytes_of(arrays[array]) for array in written & plan.read)
     most = materialized = 0
+    homes = {value: group for group in plan.groups for value in _values(group)}  # the group that computes a value
     for group in plan.groups:
         materialized += sum(_materialized_bytes(plan, group, value) for value in _values(group))
         most = max(most, materialized + _panel_bytes(group) * threads)
-        materialized -= sum(_materialized_bytes(plan, _home(plan, value), value) for value in group.unused)
+        materialized -= sum(_materialized_bytes(plan, homes[value], value) for value in group.unused)
     return copies + most + STORE_BYTES * len(plan.values.stores)
-
-
-def _home(plan: KernelPlan, value: int) -> Group:
-    """The group that computes a materialized value."""
-    return next(group for group in plan.groups if value in _values(group))
 
 
 def _values(group: Group) -> frozenset[int]:

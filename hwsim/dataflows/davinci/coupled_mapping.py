@@ -72,10 +72,10 @@ def mapped(
     is_fixed = blocking.promotion_k is not None and not core.is_joined
     fits = "k_group / b_k" if is_fixed else "as many blocks of A as L1 holds beside two of B (Eq. 8)"
     decisions = (
-        decision(options, "tile", tile_text(tile, order), "estimate", "the fewest cycles of cube, MTE1 and MTE2"),
+        decision(options, "tile", tile_text(tile, order), "estimate", "the fewest estimated cycles"),
         decision(options, "n_fused", fused, "default", fits),
         decision(options, "buffering", buffering, "default"),
-        decision(options, "grid", f"{grid.rows},{grid.cols}", "estimate", "the fewest cycles of cube, MTE1 and MTE2"),
+        decision(options, "grid", f"{grid.rows},{grid.cols}", "estimate", "the fewest estimated cycles"),
         _interval_decision(core, gemm, promotion_interval),
         *([decision(options, "convert_a", convert_a, "default")] if options.get("convert_a") else []),
     )

@@ -703,7 +703,7 @@ _STANDING_IN: dict[Any, Callable[..., Tensor | None]] = {
     F.scaled_dot_product_attention: attention,
     torch._scaled_mm: scaled_mm,
     torch._int_mm: int_mm,
-    torch._grouped_mm: grouped_mm,
+    **{getattr(torch, name): grouped_mm for name in ("_grouped_mm",) if hasattr(torch, name)},
     torch.convolution: general_convolution,
     **{original: convolution(1) for original in (F.conv1d, torch.conv1d)},
     **{original: convolution(2) for original in (F.conv2d, torch.conv2d)},
@@ -729,7 +729,7 @@ OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN.convolution.default: general_convolution,
     _ATEN._scaled_mm.default: scaled_mm,
     _ATEN._int_mm.default: int_mm,
-    _ATEN._grouped_mm.default: grouped_mm,
+    **{getattr(_ATEN, name).default: grouped_mm for name in ("_grouped_mm",) if hasattr(_ATEN, name)},
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default: fused_attention,
     # of PyTorch 2.10 and later
     **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},

@@ -126,6 +126,9 @@ def current() -> Switches:
 
 def _precision_of(operation: str) -> str:
     """PyTorch's precision of fp32 operands of CUDA's "matmul" or "conv"."""
+    if not hasattr(torch._C, "_get_fp32_precision_getter"):  # versions before such switches
+        switch = torch.backends.cuda.matmul if operation == "matmul" else torch.backends.cudnn
+        return "tf32" if switch.allow_tf32 else "ieee"
     precision = str(torch._C._get_fp32_precision_getter("cuda", operation))
     return "ieee" if precision == "none" else precision
 
