@@ -24,7 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hwsim.frameworks.settings import Given, PassName, Settings, describe, settings_of
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
-from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, UNCAST, Caller, takes
+from hwsim.frameworks.torch.caller import Caller, takes
+from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import activated
 from hwsim.frameworks.torch.names import Names, naming
