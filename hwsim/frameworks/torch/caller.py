@@ -5,7 +5,6 @@ The module knows shapes and strides; it knows no function of PyTorch, no device 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,17 +49,13 @@ def takes(*tensors: Any) -> bool:
 
 
 def rows_of(x: Tensor) -> Tensor:
-    """(..., k) as a matrix; -1 would not do where x has no elements."""
-    if x.dim() == MATRIX:
-        return x
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    """(..., k) as a matrix."""
+    return x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
 
 
 def stack_of(x: Tensor) -> Tensor:
     """(..., m, k) as one stack."""
-    if x.dim() == STACK:
-        return x
-    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+    return x.unsqueeze(0) if x.dim() == MATRIX else x.flatten(0, -3)
 
 
 def _folds(stack: Tensor, other: Tensor) -> bool:

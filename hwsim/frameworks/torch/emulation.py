@@ -8,6 +8,7 @@ PyTorch's modes and modules' names.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping
@@ -134,6 +135,19 @@ class _Functions(TorchFunctionMode):
         if torch.compiler.is_compiling() or torch._C._current_autograd_node() is None:
             return "forward", ""
         return ("forward", "") if self.names.stack or torch.is_grad_enabled() else ("backward_input", "")
+
+
+def _run_as_it_is(function: FunctionType) -> None:
+    """Let torch.compile leave this function, and what it calls, alone where it runs outside of what is compiled: the
+    compiler takes `Tensor.dtype` in it for a number.
+    """
+    with contextlib.suppress(AttributeError, ImportError):  # PyTorch before 2.8
+        frames = importlib.import_module("torch._C._dynamo.eval_frame")
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+
+
+_run_as_it_is(_Functions.__torch_function__)
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
