@@ -97,10 +97,11 @@ K_GROUP = Option(
 )
 INTERLEAVE = Option(
     "interleave",
-    str,
+    int,
     "instruction",
-    "products of one accumulator alternate per instruction, or (k) each runs over all of K",
-    choices=("instruction", "k"),
+    "products of one accumulator alternate per instruction, after so many elements of K, or (k) each runs over all of K",
+    least=1,
+    words=("instruction", "k"),
 )
 ACCUMULATION = Option(
     "accumulation",
