@@ -229,9 +229,7 @@ class Chains:
         return accumulator.codes
 
 
-def _blocks(
-    span: tuple[int, int], instruction_k: int, interleave: int | None
-) -> list[tuple[tuple[int, int], int]]:
+def _blocks(span: tuple[int, int], instruction_k: int, interleave: int | None) -> list[tuple[tuple[int, int], int]]:
     """The parts of a span of K, and after how much of K products alternate there: a last block may be shorter."""
     start, stop = span
     rest = 0 if interleave is None else (stop - start) % interleave

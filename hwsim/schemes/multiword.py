@@ -1,8 +1,8 @@
 """TF32 and TF64 multiword GEMM: 1, 3 or 4 products of two pieces, one library call each (TF32/TF64, SC'23 workshops).
 
 Each call accumulates its product from zero over all of K in the unit and adds it to C outside, nearest even, as cuBLAS
-on an H200 does for accumulating calls. Chained, the products of TF32 pieces are one kernel's: Triton's tf32x3 alternates
-them in one accumulator after each block of K.
+on an H200 does for accumulating calls. Chained, the products of TF32 pieces are one kernel's; Triton's tf32x3
+alternates them in one accumulator after each block of K.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def plan(
     """C = A1 B1; C += A1 B2; C += A2 B1; and C += A2 B2 for four. chained: in this order in one accumulator."""
     pieces = (Piece(piece),) * (1 if count == 1 else 2)
     if not is_termwise(name, {**TERMWISE, **options}):
-        return plan_of_sums(name, pieces, (chain(*PRODUCTS[:count], interleave=options["interleave"]),), options, problem)
+        return plan_of_sums(
+            name, pieces, (chain(*PRODUCTS[:count], interleave=options["interleave"]),), options, problem
+        )
     return Plan(
         name,
         pieces,

@@ -8,7 +8,6 @@ PyTorch's modes and modules' names.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from torch._C._dynamo import eval_frame
 from torch._ops import HigherOrderOperator
 from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
@@ -137,14 +137,13 @@ class _Functions(TorchFunctionMode):
         return ("forward", "") if self.names.stack or torch.is_grad_enabled() else ("backward_input", "")
 
 
-def _run_as_it_is(function: FunctionType) -> None:
+def _run_as_it_is(function: Any) -> None:
     """Let torch.compile leave this function, and what it calls, alone where it runs outside of what is compiled: the
     compiler takes `Tensor.dtype` in it for a number.
     """
-    with contextlib.suppress(AttributeError, ImportError):  # PyTorch before 2.8
-        frames = importlib.import_module("torch._C._dynamo.eval_frame")
-        skip = frames._FrameAction.SKIP
-        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    with contextlib.suppress(AttributeError):  # PyTorch before 2.8
+        skip = eval_frame._FrameAction.SKIP
+        eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
 
 
 _run_as_it_is(_Functions.__torch_function__)
