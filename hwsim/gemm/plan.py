@@ -43,10 +43,13 @@ class Stage:
     Fields:
         products: pairs (piece of A, piece of B).
         scale_exponent: the accumulator is multiplied by 2^-this before the stage's first product (scale-input-d).
+        interleave: the products alternate after so many elements of K instead, a multiple of the instruction's; counted
+            from the start of a run.
     """
 
     products: tuple[tuple[int, int], ...]
     scale_exponent: int = 0
+    interleave: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,13 @@ class Term:
         return tuple([pair for stage in self.stages for pair in stage.products])
 
 
-def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] = "instruction") -> Term:
-    """A term of these products, which alternate per instruction or ("k") each run over all of K before the next."""
-    if interleave == "instruction":
-        return Term((Stage(products),))
+def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] | int = "instruction") -> Term:
+    """A term of these products, which alternate per instruction, after so many elements of K, or ("k") each run over
+    all of K before the next.
+    """
+    if isinstance(interleave, int) or interleave == "instruction":
+        is_number = isinstance(interleave, int) and len(products) > 1
+        return Term((Stage(products, interleave=interleave if is_number else None),))  # type: ignore[arg-type]
     return Term(tuple(Stage((product,)) for product in products))
 
 

@@ -210,14 +210,20 @@ class RunOptions(TypedDict, total=False):
     #: (default: fastf32 where the unit scales its accumulator, else termwise) [bf16x9, bf16x6, bf16x3]
     #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
     #: (default: chained) [ape-fp32-f, ape-fp32-b, markidis, egemm-tc]
+    #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
+    #: (default: termwise) [tf32x3, tf32x4]
     accumulation: str | None
+
+    #: power-of-two: A and B are first multiplied by the powers of two that bring their largest elements near FP16's
+    #: (default: none) [sgemm-cube, le-gemm, ape-fp32-f, markidis, egemm-tc, ootomo-fp16]
+    scale: str | None
 
     #: rounding of the low piece: RZ as Eq. 5-8, RNE as the text of Algorithm 1 (default: RZ) [le-gemm]
     residual_rounding: str | None
 
-    #: products of one accumulator alternate per instruction, or (k) each runs over all of K (default: instruction) [le-
-    #: gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, ape, markidis, egemm-tc]
-    interleave: str | None
+    #: products of one accumulator alternate per instruction, after so many elements of K, or (k) each runs over all K
+    #: (default: instruction) [le-gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, ape, tf32x3, tf32x4, markidis, egemm-tc]
+    interleave: int | Literal["instruction", "k"] | None
 
     #: fastf32, bands: the promotion interval, in steps of 16 of K (default: 1) [bf16x9, bf16x6, bf16x3]
     promotion_interval: int | None
