@@ -134,6 +134,14 @@ class RunOptions(TypedDict, total=False):
     #: of blocks (davinci_separated, with distribution=block) (default: chosen by estimate) [davinci, davinci_separated]
     grid: tuple[int, int] | list[int] | None
 
+    #: a column-major A is copied first, so that the rows of a block lie in one piece of memory (no bit depends on it)
+    #: (default: chosen by estimate) [davinci]
+    pack_a: bool | None
+
+    #: a row-major B is copied first, so that the columns of a block lie in one piece of memory (no bit depends on it)
+    #: (default: chosen by estimate) [davinci]
+    pack_b: bool | None
+
     #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
     #: time (default: 1) [davinci, sm70, sm80, sm90, sm100, cdna, tiled]
     split_k: int | Literal["auto"] | None
