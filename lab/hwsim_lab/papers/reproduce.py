@@ -65,10 +65,21 @@ class ClaimInfluence:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherReading:
+    """Another reading of a claim's words. said: what it means; verdict: what the claim's would be."""
+
+    name: str
+    said: str
+    measured: Mapping[str, Any]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimOutcome:
     """A claim and what came of it. measured: {} where it was not. note: see Found; why it was not measured.
 
-    influences: of assumptions on a claim that does not hold, where they were asked for. unmoved: why none has any.
+    influences: of assumptions on the claim, where they were asked for. unmoved: why none has any. readings: other
+    readings of the paper's words than the verdict's.
     """
 
     paper: str
@@ -78,6 +89,12 @@ class ClaimOutcome:
     note: str = ""
     influences: tuple[ClaimInfluence, ...] = ()
     unmoved: str = ""
+    readings: tuple[OtherReading, ...] = ()
+
+    @property
+    def turns(self) -> bool:
+        """Whether the verdict is another at an end of an assumption that was varied."""
+        return any(end.verdict not in (self.verdict, None) for one in self.influences for end in one.others)
 
     @property
     def id(self) -> str:
@@ -90,6 +107,7 @@ class ClaimOutcome:
             "id": self.id, "paper": self.paper, "item": self.claim.item, "kind": self.claim.kind,
             "stated": self.claim.stated, "numbers": dict(self.claim.paper), "unit": self.claim.unit,
             "measured": dict(self.measured), "verdict": self.verdict, "note": self.note,
+            "sizes": list(self.claim.sizes), "readings": [plain(asdict(one)) for one in self.readings],
             "assumptions": [plain(asdict(one)) for one in self.influences], "unmoved": self.unmoved,
         }  # fmt: skip
 
@@ -192,10 +210,19 @@ def measured(paper: str, one: Experiment, scale: Scale) -> Found:
     if set(given.measured) != set(one.claims):
         wrong = ", ".join(sorted(set(given.measured) ^ set(one.claims)))
         raise InputError(f"{paper}, experiment {one.name}: its claims and those measured differ: {wrong}")
+    _check_readings(paper, given)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(plain(asdict(given)) | {"origin": asdict(here())})
     write_text(path, text)
     return _from_json(json.loads(text))
+
+
+def _check_readings(paper: str, given: Found) -> None:
+    """Raise InputError where a claim's other readings are not those that were measured."""
+    for id in given.measured:
+        said, asked = list(given.readings.get(id, {})), list(claims.read(paper).claim(id).readings)[1:]
+        if sorted(said) != sorted(asked):
+            raise InputError(f"{paper}/{id}: other readings {asked or 'none'}; measured: {said or 'none'}")
 
 
 def origin(paper: str, one: Experiment, scale: Scale) -> Origin | None:
@@ -229,8 +256,13 @@ def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list
         elif own is None:
             outcomes.append(ClaimOutcome(paper, claim, {}, "not measured", "no experiment measures it yet"))
         else:
-            values = own.measured[claim.id]
-            outcomes.append(ClaimOutcome(paper, claim, values, claim.verdict(values), own.notes.get(claim.id, "")))
+            values, others = own.measured[claim.id], own.readings.get(claim.id, {})
+            readings = tuple(
+                OtherReading(name, said, others[name], claim.verdict(others[name]))
+                for name, said in list(claim.readings.items())[1:]
+            )
+            note = own.notes.get(claim.id, "")
+            outcomes.append(ClaimOutcome(paper, claim, values, claim.verdict(values), note, readings=readings))
     return outcomes
 
 
@@ -247,7 +279,8 @@ def plain(value: Any) -> Any:
 
 def _from_json(stored: Any) -> Found:
     series = tuple(Series(**one) for one in stored["series"])
-    return Found(numbers(stored["measured"]), stored["notes"], series)
+    readings = {claim: numbers(others) for claim, others in stored["readings"].items()}
+    return Found(numbers(stored["measured"]), stored["notes"], series, readings)
 
 
 def numbers(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
