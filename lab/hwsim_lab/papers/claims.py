@@ -8,7 +8,6 @@ conditions under which it holds, or holds in order only. It knows nothing of how
 from __future__ import annotations
 
 import math
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -44,7 +43,9 @@ class Claim(PaperRecord):
 
     sizes: sizes, one by one, where the paper gives none. Each quantity then has an element (a number or a series) for
     each size, and the verdict is the worst over the sizes. readings: where the paper's words may be read in several
-    ways, name -> meaning; the first is the claim's verdict, the others stand beside it with theirs.
+    ways, name -> meaning; the first is the claim's verdict, the others stand beside it with theirs. fitted: the number
+    of a device file, if any, that was chosen with this claim's own number in view: the claim then shows that a fit was
+    possible.
     """
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
@@ -62,6 +63,7 @@ class Claim(PaperRecord):
     cannot: str | None = None
     sizes: tuple[int, ...] = ()
     readings: dict[str, str] = Field(default_factory=dict)
+    fitted: str = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -213,7 +213,10 @@ def _holds_condition(node: ast.expr) -> bool:
 
 
 def _is_within(left: Any, operation: ast.cmpop, right: Any, slack: float) -> Any:
-    """Whether a comparison is true once one side is multiplied or divided by the slack. A zero on the right has no factor: true."""
+    """Whether a comparison is true once one side is multiplied or divided by the slack.
+
+    A zero on the right has no factor: true.
+    """
     left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     ends = np.sort(np.stack(np.broadcast_arrays(right / slack, right * slack)), axis=0)
     above, below = left >= ends[0], left <= ends[1]

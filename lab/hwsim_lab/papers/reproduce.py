@@ -26,15 +26,14 @@ from hwsim_lab import places
 from hwsim_lab.papers import ape, bf16x9, cells, claims, le_gemm, published_units, sgemm_cube, tf32_tf64
 from hwsim_lab.papers.claims import Claim, Verdict
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
-from hwsim_lab.papers.origin import Origin, here
 
 Progress = Callable[[float], None]
 #: Before the name of an experiment, in the place of an item.
 EXPERIMENT = "experiment:"
-#: Modules that read or write what was measured: results do not depend on them.
+#: Modules that judge, vary, read or write what was measured: results do not depend on them.
 AFTER = (
-    "influences.py", "influences_text.py", "reproduce_text.py", "claims_page.py", "processes.py", "origin.py",
-    "full_text.py",
+    "claims.py", "conditions.py", "assumptions.py", "influences.py", "influences_text.py", "varied.py",
+    "reproduce_text.py", "claims_page.py", "processes.py", "verdicts.py",
 )  # fmt: skip
 #: Paper -> the package with its EXPERIMENTS.
 PACKAGES = {"sgemm-cube": sgemm_cube, "le-gemm": le_gemm, "bf16x9": bf16x9, "ape": ape, "tf32-tf64": tf32_tf64}
@@ -212,7 +211,7 @@ def measured(paper: str, one: Experiment, scale: Scale) -> Found:
         raise InputError(f"{paper}, experiment {one.name}: its claims and those measured differ: {wrong}")
     _check_readings(paper, given)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(asdict(given)) | {"origin": asdict(here())})
+    text = json.dumps(plain(asdict(given)))
     write_text(path, text)
     return _from_json(json.loads(text))
 
@@ -223,28 +222,6 @@ def _check_readings(paper: str, given: Found) -> None:
         said, asked = list(given.readings.get(id, {})), list(claims.read(paper).claim(id).readings)[1:]
         if sorted(said) != sorted(asked):
             raise InputError(f"{paper}/{id}: other readings {asked or 'none'}; measured: {said or 'none'}")
-
-
-def origin(paper: str, one: Experiment, scale: Scale) -> Origin | None:
-    """When and on what an experiment's results were computed; None where they are not in the cache."""
-    path = cached_path(paper, one, scale)
-    return Origin(**json.loads(path.read_text(encoding="utf-8"))["origin"]) if path.exists() else None
-
-
-def cached(papers: Sequence[str], scale: Scale) -> Reproduction:
-    """What the experiments in the cache give; nothing is run, and claims of the others are left out."""
-    found = {
-        paper: [measured(paper, one, scale) for one in experiments(paper) if cached_path(paper, one, scale).exists()]
-        for paper in papers
-    }
-    outcomes = [
-        outcome
-        for paper, own in found.items()
-        for outcome in _judged(paper, wanted_claims(paper, None), own)
-        if outcome.measured
-    ]
-    series = {paper: tuple(x for one in own for x in one.series) for paper, own in found.items()}
-    return Reproduction(tuple(outcomes), series)
 
 
 def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list[ClaimOutcome]:

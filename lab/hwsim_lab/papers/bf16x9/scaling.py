@@ -55,7 +55,7 @@ def idle(m: int, options: Mapping[str, Any]) -> float:
 
 
 def measure_scaling(scale: Scale) -> Found:
-    """Idle time of the matrix unit, and speed, with scaling in hardware and by the lanes, each with its fastest tile."""
+    """Idle time of the matrix unit, and speed: scaling in hardware and by the lanes, each with its fastest tile."""
     by_lanes = {(n, block): fastest(n, software(block)) for n in SIZES for block in (STEP, *BLOCKS)}
     in_unit = {n: fastest(n, {}) for n in SIZES}
     rates = {key: runs.tflops("x9", key[0], key[0], key[0], **options) for key, options in by_lanes.items()}
@@ -85,12 +85,15 @@ def measure_scaling(scale: Scale) -> Found:
     }  # fmt: skip
     of_each = "; ".join(f"{block}: {rates[largest, block] / native[largest]:.2f}" for block in (STEP, *BLOCKS))
     tiles = (
-        f"Each way with the fastest of hwsim's choice and of {len(TILES)} tiles. Speeds over native FP32 at {largest} by "
-        f"K block, scaled by the lanes: {of_each}; in the matrix unit {unit_rates[-1] / native[largest]:.2f}. Additions "
-        f"to the FP32 sum are after each {STEP} of K in the matrix unit, as NVIDIA's FastF32 does, so that the ratio of "
-        f"the two ways compares K blocks of {STEP}."
+        f"Each way with the fastest of hwsim's choice and of {len(TILES)} tiles. Speeds over native FP32 at "
+        f"{largest} by K block, scaled by the lanes: {of_each}; in the matrix unit "
+        f"{unit_rates[-1] / native[largest]:.2f}. In the matrix unit a sum is added to the FP32 sum after each {STEP} "
+        f"of K, as NVIDIA's FastF32 does, so that the ratio of the two ways compares K blocks of {STEP}."
     )
-    wide = {block: idle(largest, {"promotion_interval": block // STEP, "tile": tile}) for block, tile in HARDWARE_TILES.items()}
+    wide = {
+        block: idle(largest, {"promotion_interval": block // STEP, "tile": tile})
+        for block, tile in HARDWARE_TILES.items()
+    }
     notes = {
         "section4-bound-one-ninth": "Rounded to nine digits; the bound is the unit's peak by the plan's products.",
         "section4-close-to-peak": (
@@ -144,8 +147,8 @@ def measure_steps(scale: Scale) -> Found:
         f"One lane operation more per element each time it is split (once for each tile that reads it), added to the "
         f"cost of its conversions. The lanes are busy {100 * busy:.0f} % of the time and in step with the matrix unit, "
         f"so that it does show in time; two operations: {two:.3f} at 4096. The check is taken as one operation (a "
-        "running maximum of magnitudes that keeps NaN); inputs are finite, so that no row is rewritten, and the look at "
-        "the flags in the epilogue is not counted."
+        "running maximum of magnitudes that keeps NaN); inputs are finite, so that no row is rewritten, and the look "
+        "at the flags in the epilogue is not counted."
     )
     return Found({"section4-patching-overhead": {"overhead": overhead}}, {"section4-patching-overhead": note})
 

@@ -1,8 +1,8 @@
 """SGEMM-cube's claims on speed: Fig. 10 and 11, and the schemes of Table 2 on the A100.
 
 A rate has two readings. Of the kernel: the matrix kernel, which splits A as Algorithm 1 lists it and multiplies. Of the
-whole run: with the split of B, the zeroing and the final addition, which are kernels of their own. Neither has launches.
-Sizes are as the claims assume them: the paper gives none, and none is a multiple of its best block.
+whole run: with the split of B, the zeroing and the final addition, which are kernels of their own. Neither has
+launches. Sizes are as the claims assume them: the paper gives none, and none is a multiple of its best block.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ READINGS = {"kernel": 0, "whole run": 1}
 def measure_block_sizes(scale: Scale) -> Found:
     """Fig. 10: throughput over block sizes, single- and double-buffered, at each of EDGES."""
     tiles, alone = swept(scale), _alone(scale)
-    asked = [(edge, name, tile) for edge in EDGES for name, own in (("double", tiles), ("single", alone)) for tile in own]
+    asked = [
+        (edge, name, tile) for edge in EDGES for name, own in (("double", tiles), ("single", alone)) for tile in own
+    ]
     found = dict(zip(asked, each(lambda one: block_rates(one[2], one[1], one[0]), asked), strict=True))
     rates: dict[tuple[int, str], dict[Block, list[float]]] = {}
     for (edge, name, tile), pair in found.items():
@@ -141,9 +143,9 @@ def measure_block_sizes(scale: Scale) -> Found:
         f"At m = n = k = {32 * TILE[0]}, where every core has a whole number of the paper's blocks, its block runs at "
         f"{whole.kernel:.1f} TFLOP/s in the kernel and {whole.whole:.1f} in the whole run. "
     )
-    notes = dict.fromkeys(measured, said) | {
-        claim: said + fit for claim in ("fig10-single-peak", "fig10-double-peak", "fig10-77-percent", "fig10-gain")
-    }
+    notes = dict.fromkeys(measured, said) | dict.fromkeys(
+        ("fig10-single-peak", "fig10-double-peak", "fig10-77-percent", "fig10-gain"), said + fit
+    )
     notes["fig10-best-block"] = f"{said}Fastest in the kernel, in TFLOP/s: {of_each}. {fit}"
     notes["fig10-best-over-96"] = notes["fig10-best-block"]
     series = []
@@ -261,9 +263,9 @@ def measure_scaling(scale: Scale) -> Found:
     last = found[FIG11A[-1]][0]
     fitted = rates_of(128 * TILE[0], 128 * TILE[0], DEEP, **LISTED, tile=TILE, n_fused=FUSED)
     parts = (
-        f"At m = n = {GROWING[-1]}, k = {DEEP} the matrix kernel runs at {last.kernel:.1f} TFLOP/s and the whole run at "
-        f"{last.whole:.1f}: the split of B, the zeroing and the final addition are the rest. At m = n = {128 * TILE[0]}, "
-        f"a multiple of the block, the kernel runs at {fitted.kernel:.1f}. "
+        f"At m = n = {GROWING[-1]}, k = {DEEP} the matrix kernel runs at {last.kernel:.1f} TFLOP/s and the whole run "
+        f"at {last.whole:.1f}: the split of B, the zeroing and the final addition are the rest. At m = n = "
+        f"{128 * TILE[0]}, a multiple of the block, the kernel runs at {fitted.kernel:.1f}. "
     )
     peak = peak_tflops(load(NEW), "fp32")
     most = max(found[one][1] for own in FIG11B.values() for one in own)
