@@ -30,10 +30,10 @@ from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
 Progress = Callable[[float], None]
 #: Before the name of an experiment, in the place of an item.
 EXPERIMENT = "experiment:"
-#: Modules that judge, vary, read or write what was measured: results do not depend on them.
+#: Modules that vary, read or write what was measured: results do not depend on them.
 AFTER = (
-    "claims.py", "conditions.py", "assumptions.py", "influences.py", "influences_text.py", "varied.py",
-    "reproduce_text.py", "claims_page.py", "processes.py", "verdicts.py",
+    "assumptions.py", "influences.py", "influences_text.py", "varied.py", "reproduce_text.py", "claims_page.py",
+    "processes.py", "verdicts.py",
 )  # fmt: skip
 #: Paper -> the package with its EXPERIMENTS.
 PACKAGES = {"sgemm-cube": sgemm_cube, "le-gemm": le_gemm, "bf16x9": bf16x9, "ape": ape, "tf32-tf64": tf32_tf64}

@@ -140,7 +140,7 @@ def figure16(scale: Scale) -> Found:
 
 
 EXPERIMENTS = (
-    Experiment("hybrid over shares", FIG8, figure8, {"quick": 30, "full": 30}),
+    Experiment("hybrid over shares", FIG8, figure8, {"quick": 10, "full": 10}),
     Experiment("hybrid's model", MODEL, model, {"quick": 5, "full": 5}),
-    Experiment("hybrid's overhead", FIG16, figure16, {"quick": 10, "full": 10}),
+    Experiment("hybrid's overhead", FIG16, figure16, {"quick": 5, "full": 5}),
 )

@@ -109,6 +109,6 @@ def fastest(scale: Scale) -> Found:
 
 
 EXPERIMENTS = (
-    Experiment("place of the split", ("sec6-casting-in-or-out",), splits, {"quick": 20, "full": 20}),
-    Experiment("fastest kernels", ("sec7-5-kernel-by-size",), fastest, {"quick": 12, "full": 100}),
+    Experiment("place of the split", ("sec6-casting-in-or-out",), splits, {"quick": 6, "full": 6}),
+    Experiment("fastest kernels", ("sec7-5-kernel-by-size",), fastest, {"quick": 4, "full": 100}),
 )

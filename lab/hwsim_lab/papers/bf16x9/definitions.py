@@ -268,6 +268,6 @@ EXPERIMENTS = (
             "abstract-faster", "sec4-option-b-not-critical", "sec4-option-b-energy",
         ),
         measure_times,
-        {"quick": 30.0, "full": 30.0},
+        {"quick": 12.0, "full": 12.0},
     ),
 )  # fmt: skip

@@ -161,12 +161,12 @@ EXPERIMENTS = (
             "section4-software-scaling-loss", "intro-gains-destroyed",
         ),
         measure_scaling,
-        {"quick": 90.0, "full": 90.0},
+        {"quick": 30.0, "full": 30.0},
     ),
     Experiment(
         "special-values",
         ("section4-patching-overhead",),
         measure_steps,
-        {"quick": 12.0, "full": 12.0},
+        {"quick": 4.0, "full": 4.0},
     ),
 )  # fmt: skip

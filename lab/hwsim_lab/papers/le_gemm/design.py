@@ -343,12 +343,12 @@ EXPERIMENTS = (
             "section4-3-tk-multiple",
         ),
         measure_tiles,
-        {"quick": 30.0, "full": 80.0},
+        {"quick": 22.0, "full": 80.0},
     ),
     Experiment(
         "fragments", ("section2-fragments", "table2-fragments"), measure_fragments, {"quick": 1.0, "full": 1.0}
     ),
-    Experiment("dropped-time", ("eq10-fewer-products-time",), measure_dropped, {"quick": 6.0, "full": 6.0}),
+    Experiment("dropped-time", ("eq10-fewer-products-time",), measure_dropped, {"quick": 2.0, "full": 2.0}),
     Experiment(
         "roofline",
         ("fig14-mi210-blas", "fig14-a800-blas"),

@@ -311,7 +311,7 @@ EXPERIMENTS = (
             "eq11-bm-96-moved",
         ),
         measure_traffic,
-        {"quick": 8, "full": 8},
+        {"quick": 1, "full": 1},
     ),
     Experiment(
         "structure",
@@ -320,5 +320,5 @@ EXPERIMENTS = (
         {"quick": 1, "full": 1},
     ),
     Experiment("pipeline", ("fig6-single", "fig6-double"), measure_pipeline, {"quick": 2, "full": 2}),
-    Experiment("reuse", ("sec3-3-1-reuse",), measure_reuse, {"quick": 15, "full": 15}),
+    Experiment("reuse", ("sec3-3-1-reuse",), measure_reuse, {"quick": 2, "full": 2}),
 )

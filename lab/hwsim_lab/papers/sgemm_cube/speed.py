@@ -384,7 +384,7 @@ EXPERIMENTS = (
             )
         ),
         measure_block_sizes,
-        {"quick": 70, "full": 9000},
+        {"quick": 45, "full": 6000},
         _block_cells,
     ),
     Experiment(
@@ -394,7 +394,7 @@ EXPERIMENTS = (
             *("fig11c-910b3-degrades", "fig11c-stable", "fig11c-surpasses"),
         ),
         measure_scaling,
-        {"quick": 60, "full": 60},
+        {"quick": 15, "full": 15},
     ),
     Experiment(
         "table2-speed",

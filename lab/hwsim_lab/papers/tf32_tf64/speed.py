@@ -246,7 +246,7 @@ def measure_energy(scale: Scale) -> Found:
 
 
 EXPERIMENTS = (
-    Experiment("energy", ("sec1-power-efficiency",), measure_energy, {"quick": 8.0, "full": 8.0}),
-    Experiment("speed", CLAIMS, measure, {"quick": 30.0, "full": 30.0}),
-    Experiment("projection", ("sec2-4-performance-assumed",), measure_projection, {"quick": 10.0, "full": 10.0}),
+    Experiment("energy", ("sec1-power-efficiency",), measure_energy, {"quick": 3.0, "full": 3.0}),
+    Experiment("speed", CLAIMS, measure, {"quick": 12.0, "full": 12.0}),
+    Experiment("projection", ("sec2-4-performance-assumed",), measure_projection, {"quick": 4.0, "full": 4.0}),
 )
