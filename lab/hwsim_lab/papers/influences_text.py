@@ -15,8 +15,10 @@ STILL = 5e-4  # relative changes below it count as none
 
 
 def table(outcomes: Sequence[ClaimOutcome]) -> str:
-    """A row for each assumption behind each claim; empty where none was asked for."""
-    rows = [row for one in outcomes for row in _rows(one)]
+    """A row for each assumption behind each claim that does not hold, or holds and turns; empty where none was asked
+    for.
+    """
+    rows = [row for one in outcomes if one.verdict != "holds" or one.turns for row in _rows(one)]
     if not any(one.influences for one in outcomes):
         return ""
     head = "| claim | verdict | assumption | value | at | moves what was measured by | verdict there |\n"
