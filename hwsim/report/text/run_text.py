@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hwsim.machines.l2_state import STATES
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
+    from hwsim.analysis.run_records import TimingState
     from hwsim.devices.device import Device
     from hwsim.result import Result
 
@@ -26,6 +28,11 @@ TIMING_CAVEAT = {
 }
 SCHEDULE_CAVEAT = {
     "assumption": "one chain over K, or the schedule given: what the vendor's library does here was not checked",
+}
+CLOCK_SOURCES = {
+    "asked": "as asked for",
+    "under load": "under this load",
+    "device file": "the device file's: none is known under load",
 }
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
@@ -139,8 +146,22 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
 
 
+def state_text(state: TimingState) -> str:
+    """What a time is of, in words: the state of L2, the clock, and the kernels that are in it."""
+    parts = [f"L2 {STATES[state['l2']].meaning} (l2={state['l2']})"]
+    if state["clock_mhz"] is not None:
+        limit = "" if state["power_limit_w"] is None else f", board of {state['power_limit_w']:,g} W"
+        source = CLOCK_SOURCES[state["clock"]]
+        parts.append(f"clock {state['clock_mhz']:,g} MHz, {source}{limit if state['clock'] == 'under load' else ''}")
+    if state["kernels"]:
+        parts.append(f"{'cycles are of' if state['by_library'] else 'kernels'} {', '.join(state['kernels'])}")
+    return "; ".join(parts)
+
+
 def _time(result: Result) -> list[str]:
     pairs = time_facts(result)
+    if result.state is not None:
+        pairs.append(("state", state_text(result.state)))
     if result.cycles is not None:
         useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
         pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
