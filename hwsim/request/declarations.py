@@ -202,8 +202,8 @@ MACHINE = (
         "l2",
         TEXT,
         DEFAULT_L2,
-        "what L2 holds before the timed run: series, what the same call has left, as in a loop of a benchmark; warm, "
-        "the same with its results in HBM; cold, nothing",
+        "L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its "
+        "results in HBM; cold, empty",
         choices=tuple(STATES),
     ),
     Option(

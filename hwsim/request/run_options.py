@@ -105,8 +105,8 @@ class RunOptions(TypedDict, total=False):
     #: first matrix, unless the matrix's indices come first
     values: Sequence[Sequence[int]] | None
 
-    #: what L2 holds before the timed run: series, what the same call has left, as in a loop of a benchmark; warm, the
-    #: same with its results in HBM; cold, nothing (default: series)
+    #: L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its results
+    #: in HBM; cold, empty (default: series)
     l2: str | None
 
     #: core clock; it stays, whatever the load (default: the device's under this load, where its file gives clocks under

@@ -130,8 +130,9 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     """(name, text) of cycles, time and rate. A library's time is not that of the cycles: both are named for what they
     are of, and one may be there without the other.
     """
-    if result.seconds is None:
+    if result.seconds is None or result.state is None:
         return [("cycles", f"none: {result.timing_note}")]
+    state = ("state", state_text(result.state))
     if result.times.by_library:
         cycles = (
             f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
@@ -141,9 +142,9 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     else:
         facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
     if result.tflops is None:
-        return [*facts, ("rate", "none: the kernels take no longer than a launch")]
+        return [*facts, ("rate", "none: the kernels take no longer than a launch"), state]
     share = f"{_share(result.peak_fraction)} of the scheme's peak"
-    return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
+    return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}"), state]
 
 
 def state_text(state: TimingState) -> str:
@@ -160,8 +161,6 @@ def state_text(state: TimingState) -> str:
 
 def _time(result: Result) -> list[str]:
     pairs = time_facts(result)
-    if result.state is not None:
-        pairs.append(("state", state_text(result.state)))
     if result.cycles is not None:
         useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
         pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError
+from hwsim.machines.l2_state import DEFAULT
 from hwsim_lab.papers import measured
 from hwsim_lab.papers.measured import GemmTime
 from hwsim_lab.papers.record import PaperRecord
@@ -27,9 +28,11 @@ Role = Literal["calibration", "seen", "validation", "blind"]
 
 
 class MeasuredRun(PaperRecord):
-    """One GEMM: sizes, device (changes: dotted paths of its file), clock, scheme and options as in hwsim.run.
+    """One GEMM: sizes, device (changes: dotted paths of its file), clock, power, state of L2, scheme and options as in
+    hwsim.run.
 
-    phase: only the kernel of that name counts.
+    phase: only the kernel of that name counts. squares: sizes m = n = k, of which the source has the fastest; the run's
+    own sizes are then one of them.
     """
 
     device: str
@@ -50,6 +53,9 @@ class MeasuredRun(PaperRecord):
     split_k: int | Literal["auto"] | None = None
     changes: dict[str, Any] = Field(default_factory=dict)
     clock_mhz: float | None = None  # in place of the file's, sustained clocks too
+    power_limit_w: float | None = None
+    l2: str = DEFAULT
+    squares: tuple[int, ...] = ()
     phase: str | None = None
 
 
