@@ -63,9 +63,8 @@ class Measurement(PaperRecord):
     """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
 
     quantity: tflops; ms; ratio: speed of `run` relative to `over`; idle: share of the time that `engine` is not busy;
-    share: of the time, for the kernels named in `kernels`. cap: a stated efficiency of the library, by which the
-    simulated rate is multiplied. host_us: host time that the source says its times contain. moved: of a point that was
-    seen, the choice that it moved. why: explanation of a miss.
+    share: of the time, for the kernels named in `kernels`. host_us: host time that the source says its times contain.
+    moved: of a point that was seen, the choice that it moved. why: explanation of a miss.
     """
 
     id: str
@@ -79,7 +78,6 @@ class Measurement(PaperRecord):
     tolerance: float = Field(ge=0)
     role: Role
     source: str
-    cap: float = 1.0
     host_us: float = 0.0
     moved: str = ""
     why: str = ""

@@ -109,7 +109,7 @@ def _device(run: MeasuredRun) -> Device:
 def row(entry: Measurement) -> Row:
     """Simulate one point."""
     found = simulate(entry.run)
-    seconds = found.seconds / entry.cap + entry.host_us * 1e-6
+    seconds = found.seconds + entry.host_us * 1e-6
     if entry.quantity == "tflops":
         value = found.tflops * found.seconds / seconds
     elif entry.quantity == "ms":
