@@ -105,9 +105,17 @@ class RunOptions(TypedDict, total=False):
     #: first matrix, unless the matrix's indices come first
     values: Sequence[Sequence[int]] | None
 
-    #: core clock, for a single run with L2 empty (default: the device file's; its clock under load in a series of runs,
-    #: where given)
+    #: L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its results
+    #: in HBM; cold, empty (default: series)
+    l2: str | None
+
+    #: core clock; it stays, whatever the load (default: the device's under this load, where its file gives clocks under
+    #: load, else the file's)
     clock_mhz: float | None
+
+    #: power that the board may draw: the clock under load follows from it, in place of the board's own limit (default:
+    #: the board's own)
+    power_limit_w: float | None
 
     #: seconds include the device's launch overhead of every kernel
     launch_overhead: bool | None
