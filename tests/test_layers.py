@@ -95,6 +95,7 @@ OPTIONAL = (
     "pyarrow",
     "shtab",
     "torch",
+    "triton",
 )
 
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the

@@ -5,7 +5,12 @@ The module knows Triton's compiler and the text of its input; it knows no device
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +38,7 @@ MLIR_TYPES = {
     "int8": "i8",
 }
 ASSEMBLY = ("ptx", "amdgcn")
+ERROR = re.compile(r"(?:LLVM ERROR|error): (.*)")
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,13 @@ class Lowering(NamedTuple):
 @lru_cache(MOST_DOTS)
 def lowered(question: DotQuestion, target: Target) -> Lowering:
     """The dot as Triton's compiler lowers it. Raises UnsupportedError with the compiler's words where it cannot."""
+    for name in (question.a_type, question.b_type):
+        taken = target_options(target, question.num_warps).supported_fp8_dtypes
+        if name.startswith("fp8") and name not in taken:
+            raise UnsupportedError(
+                f"Triton has no {name} on {target.backend}:{target.arch}; "
+                f"8-bit floats there: {', '.join(taken) or 'none'}"
+            )
     return _compiled(ttir(question), question.num_warps, target)
 
 
@@ -88,23 +101,49 @@ def _compiled(text: str, num_warps: int, target: Target) -> Lowering:
     backend.add_stages(stages, options, Language.TRITON)
     metadata = {"target": GPUTarget(*target), **options.__dict__}
     texts: dict[str, str] = {}
+    with _standard_error() as written:
+        try:
+            module = _module(text, context)
+            for name in list(stages)[1:]:  # the first one optimises what this module writes
+                module = stages[name](module, metadata)
+                texts[name] = str(module)
+                if name in ASSEMBLY:
+                    return Lowering(texts["ttgir"], texts[name])
+        except Exception as error:  # MLIR's errors have no class of their own
+            said = ERROR.findall(written())
+            raise UnsupportedError(
+                f"Triton's compiler cannot lower this tl.dot for {target.backend}:{target.arch}: "
+                f"{said[0] if said else error}"
+            ) from error
+    raise UnsupportedError(f"Triton's backend {target.backend} has no stage of {' or '.join(ASSEMBLY)}")
+
+
+def _module(text: str, context: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "dot.ttir"
         file.write_text(text)
         module = ir.parse_mlir_module(str(file), context)
     module.context = context
-    try:
-        for name in list(stages)[1:]:  # the first one optimises what this module writes
-            module = stages[name](module, metadata)
-            texts[name] = str(module)
-            if name in ASSEMBLY:
-                return Lowering(texts["ttgir"], texts[name])
-    except Exception as error:  # MLIR's errors have no class of their own
-        words = str(error).strip().splitlines()
-        raise UnsupportedError(
-            f"Triton's compiler cannot lower this tl.dot for {target.backend}:{target.arch}: {words[-1] if words else error!r}"
-        ) from error
-    raise UnsupportedError(f"Triton's backend {target.backend} has no stage of {' or '.join(ASSEMBLY)}")
+    return module
+
+
+@contextlib.contextmanager
+def _standard_error() -> Iterator[Callable[[], str]]:
+    """Inside, what compiled code writes to standard error goes to a file; yields a function that reads it."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile("w+") as file:
+        os.dup2(file.fileno(), 2)
+
+        def written() -> str:
+            file.seek(0)
+            return file.read()
+
+        try:
+            yield written
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def ttir(question: DotQuestion) -> str:
@@ -122,19 +161,24 @@ def ttir(question: DotQuestion) -> str:
     attributes = f" {{maxNumImpreciseAcc = {imprecise} : i32}}" if imprecise else ""
     a_tensor, b_tensor, d_tensor = _tensor(question.a_shape, a), _tensor(question.b_shape, b), _tensor(d_shape, d)
     lines += [
-        f"%product = tt.dot %a_value, %b_value, %c_value{precision}{attributes} : {a_tensor} * {b_tensor} -> {d_tensor}",
+        f"%product = tt.dot %a_value, %b_value, %c_value{precision}{attributes}"
+        f" : {a_tensor} * {b_tensor} -> {d_tensor}",
         f"tt.store %d_pointers, %product : {_tensor(d_shape, f'!tt.ptr<{d}>')}",
         "tt.return",
     ]
     arguments = ", ".join(
-        f"%{name}: !tt.ptr<{kind}> {{tt.divisibility = 16 : i32}}" for name, kind in zip("abcd", (a, b, d, d), strict=True)
+        f"%{name}: !tt.ptr<{kind}> {{tt.divisibility = 16 : i32}}"
+        for name, kind in zip("abcd", (a, b, d, d), strict=True)
     )
     body = "\n".join(f"    {line}" for line in lines)
     return f"module {{\n  tt.func public @dot({arguments}) attributes {{noinline = false}} {{\n{body}\n  }}\n}}\n"
 
 
 def _loaded(name: str, kind: str, shape: tuple[int, ...]) -> list[str]:
-    return [*_pointers(name, kind, shape), f"%{name}_value = tt.load %{name}_pointers : {_tensor(shape, f'!tt.ptr<{kind}>')}"]
+    return [
+        *_pointers(name, kind, shape),
+        f"%{name}_value = tt.load %{name}_pointers : {_tensor(shape, f'!tt.ptr<{kind}>')}",
+    ]
 
 
 def _pointers(name: str, kind: str, shape: tuple[int, ...]) -> list[str]:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import triton.language
 from numpy.typing import NDArray
+from triton.runtime.interpreter import InterpretedFunction
 
 from hwsim.analysis.running_error import RunningError
 from hwsim.backend.cpu import CPU
 from hwsim.devices.device import Device
 from hwsim.devices.loader import load
-from hwsim.devices.query import dot_spec, instruction
+from hwsim.devices.query import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Format, format_of
 from hwsim.frameworks.triton.compiler import MLIR_TYPES, DotQuestion, least_dot_size, lowered, target_options
@@ -75,7 +77,9 @@ class Emulation:
             numbers = (str(record.products), f"{record.dots:,}", f"{record.macs:,}", error, cycles)
             rows.append((tile, formats, question.input_precision, record.instruction, *numbers))
         widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-        lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        ]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +117,9 @@ class Emulation:
         record.dots += 1
         record.macs += macs
         rate = None if timing is None else instruction(self.device, lowered_dot.instruction).macs_per_cycle
-        record.cycles = None if rate is None or record.cycles is None else record.cycles + lowered_dot.dots * macs / float(rate)
+        record.cycles = (
+            None if rate is None or record.cycles is None else record.cycles + lowered_dot.dots * macs / float(rate)
+        )
 
 
 def _names(question: DotQuestion) -> tuple[str, ...]:
@@ -144,7 +150,7 @@ def emulate(
 ) -> Iterator[Emulation]:
     """Context manager: inside it Triton kernels run in Triton's interpreter, and `tl.dot` gives a device's bits.
 
-    Set TRITON_INTERPRET=1 before the kernels are defined. The kernels are untouched. Triton's own compiler says for
+    Set TRITON_INTERPRET=1 before Triton is imported. The kernels are untouched. Triton's own compiler says for
     each kind of dot which instruction runs, how K is cut and what is added around it; hwsim computes that by the
     device's unit from the accumulator on. Everything else is the interpreter's: sums, exponentials and other functions
     have NumPy's bits.
@@ -159,6 +165,10 @@ def emulate(
     """
     if processes < 1:
         raise InputError(f"processes: {processes}; allowed: 1 and more")
+    if not isinstance(triton.language.zeros, InterpretedFunction):
+        raise InputError(
+            "Triton's interpreter is off: set TRITON_INTERPRET=1 in the environment before Triton is imported"
+        )
     run = Emulation(load(device), measure_every)
     with hooked(
         run.dot,

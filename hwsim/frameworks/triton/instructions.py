@@ -19,7 +19,9 @@ from hwsim.formats import format_of
 from hwsim.frameworks.triton.ttgir import Function, Operation, number, numbers
 from hwsim.numerics.units import DotSpec
 
-WGMMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.(m\d+n\d+k\d+)\.([\w.]+)\s*\{[^}]*\},[^;]*?, *(0|%p\d+|1|-1)[,;][^\n]*")
+WGMMA = re.compile(
+    r"wgmma\.mma_async\.sync\.aligned\.(m\d+n\d+k\d+)\.([\w.]+)\s*\{[^}]*\},[^;]*?, *(0|%p\d+|1|-1)[,;][^\n]*"
+)
 MMA = re.compile(r"\bmma\.sync\.aligned\.(m\d+n\d+k\d+)\.row\.col\.([\w.]+)")
 TCGEN05 = re.compile(r"\btcgen05\.mma\.cta_group::(\d)\.kind::(\w+)")
 MFMA = re.compile(r"\bv_mfma_\w+")
@@ -71,7 +73,9 @@ def step_of(device: DeviceModel, function: Function, operation: Operation, assem
 def _only(names: set[str], kind: str) -> str:
     if len(names) != 1:
         listed = ", ".join(sorted(names)) or "none"
-        raise UnsupportedError(f"Triton's assembly of this tl.dot has {len(names)} kinds of {kind}: {listed}; hwsim takes one")
+        raise UnsupportedError(
+            f"Triton's assembly of this tl.dot has {len(names)} kinds of {kind}: {listed}; hwsim takes one"
+        )
     return names.pop()
 
 
@@ -87,7 +91,9 @@ def _wgmma(assembly: str, operation: Operation) -> tuple[str, int]:
         return name, 0
     lengths = {end - begin for begin, end in zip(begins, [*begins[1:], len(calls)], strict=True)}
     if len(lengths) != 1:
-        raise UnsupportedError(f"Triton's partial sums of this tl.dot have {sorted(lengths)} instructions; hwsim takes equal ones")
+        raise UnsupportedError(
+            f"Triton's partial sums of this tl.dot have {sorted(lengths)} instructions; hwsim takes equal ones"
+        )
     matched = re.search(r"k(\d+)$", calls[0][0])
     assert matched is not None
     return name, lengths.pop() * int(matched[1])
@@ -107,7 +113,9 @@ def _tcgen05(device: DeviceModel, layout: str, assembly: str, a: str, b: str) ->
 
 def _only_pair(pairs: set[tuple[str, str]]) -> tuple[str, str]:
     if len(pairs) != 1:
-        raise UnsupportedError(f"Triton's assembly of this tl.dot has {len(pairs)} kinds of tcgen05.mma; hwsim takes one")
+        raise UnsupportedError(
+            f"Triton's assembly of this tl.dot has {len(pairs)} kinds of tcgen05.mma; hwsim takes one"
+        )
     return pairs.pop()
 
 

@@ -6,10 +6,11 @@ The module knows Triton's interpreter; it knows no lowering and no device.
 from __future__ import annotations
 
 import contextlib
-import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -107,15 +108,19 @@ def _divided(
         children.append(child)
     failed = [child for child in children if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
     if failed:
-        raise UnsupportedError(f"{len(failed)} of {processes} processes of a Triton grid failed; run it with processes=1")
+        raise UnsupportedError(
+            f"{len(failed)} of {processes} processes of a Triton grid failed; run it with processes=1"
+        )
 
 
-def _every(function: Callable[..., Any], rank: int, processes: int) -> Callable[..., Any]:
+def _every(function: FunctionType, rank: int, processes: int) -> Callable[..., Any]:
     """The program, run for every `processes`-th place of the grid."""
     place = iter(range(sys.maxsize))
 
-    @functools.wraps(function)
     def program(*arguments: Any, **keywords: Any) -> Any:
         return function(*arguments, **keywords) if next(place) % processes == rank else None
 
-    return program
+    # the interpreter looks for triton.language among the globals of what it runs
+    seen = FunctionType(program.__code__, function.__globals__, program.__name__, None, program.__closure__)
+    seen.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return seen

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
+from hwsim.backend.operations import LaneStep
 from hwsim.devices.model import DeviceModel
 from hwsim.errors import UnsupportedError
 from hwsim.formats import Format, code_dtype, format_of
@@ -177,7 +178,7 @@ def _result(operation: Operation, given: list[Any], arrays: dict[str, Codes]) ->
         chosen, other = _read(given[1]), _read(given[2])
         return Value(np.where(_read(first).codes, chosen.codes, other.codes), other.format)
     raise UnsupportedError(
-        f"Triton's compiler lowers this tl.dot with the operation {name} ({operation.text[:80]}), which hwsim does not know"
+        f"Triton lowers this tl.dot with the operation {name} ({operation.text[:80]}); hwsim does not know it"
     )
 
 
@@ -213,7 +214,7 @@ def _constant(operation: Operation) -> Any:
 def _arithmetic(step: str, x: Codes, y: Codes) -> Codes:
     """One operation of fp32 lanes on codes."""
     operands = [np.ascontiguousarray(z).view(np.float32) for z in (x, y)]
-    steps = [("load", 0), ("load", 1), (step,)]
+    steps: list[LaneStep] = [("load", 0), ("load", 1), (step,)]
     return CPU.combine(operands, steps, np.float32, nan_code=CANONICAL_NAN).view(np.uint32)
 
 
