@@ -30,6 +30,7 @@ from hwsim_lab.papers import (
     anchor_data,
     ascend910b,
     block_size,
+    chip_times,
     influences,
     influences_text,
     processes,
@@ -223,7 +224,16 @@ def cycles() -> str:
     return f"{head}{rows_text(rows)}\n{sources}\n## GEMMs of an H200\n\n{times_text(sets)}"
 
 
-LONG: dict[str, Callable[[], str]] = {"cycles": cycles}
+def chips() -> str:
+    """Public times chip by chip, with the sources that they name."""
+    data = anchor_data.read()
+    rows = chip_times.chip_times(data)
+    used = {key for one in rows for key in one.row.source.split(", ")}
+    sources = "".join(f"* {key}: {text}\n" for key, text in data.sources.items() if key in used)
+    return f"{chip_times.page_text(rows)}\n{sources}"
+
+
+LONG: dict[str, Callable[[], str]] = {"cycles": cycles, "chips": chips}
 
 
 def papers(only_cached: bool, jobs: int) -> None:

@@ -34,7 +34,7 @@ LOADS = re.compile(r"<(?:script|img|iframe|link|source|object)[^>]*\s(?:src|href
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return hwsim.run(device="ascend910a", scheme="sgemm-cube", m=200, n=136, k=256)
+    return hwsim.run(device="ascend910a", scheme="sgemm-cube", m=200, n=136, k=256, l2="cold")
 
 
 @pytest.fixture(scope="module")
