@@ -49,7 +49,9 @@ class ProductCall:
         machine = self.options.machine
         if self.choice is not None or self.options.is_of_a_part or machine.functional or not machine.exact:
             return True
-        is_of_data = self.request.scheme.survey is not None or isinstance(self.resolved.gemm.plan, Mixed)
+        is_of_data = self.request.scheme.is_of_data(self.request.scheme_options) or isinstance(
+            self.resolved.gemm.plan, Mixed
+        )
         return is_of_data or self.operands.left is None
 
     def shown(self, sustained_mhz: float | None) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--sensitivity",
         action="store_true",
         default=None,
-        help="of claims that do not hold: how far assumptions move what was measured, and whether the verdict turns",
+        help="how far assumptions move what was measured, and which verdicts turn",
     )
     group.add_argument(
         "--jobs", type=whole(1, MOST), metavar="N", help="processes (default 1, whose products use every processor)"
