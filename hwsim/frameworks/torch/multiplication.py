@@ -19,6 +19,7 @@ from hwsim.frameworks.settings import Settings
 from hwsim.frameworks.torch.layer_record import Record
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.tensors import array_of, format_name, layout, tensor_of
+from hwsim.libraries.on_device import LibraryOnDevice
 
 #: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
@@ -73,9 +74,10 @@ def multiply(
     alpha: float,
     beta: float,
     dtype: torch.dtype,
+    library: LibraryOnDevice | None = None,
 ) -> torch.Tensor:
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
-    broadcast to the product.
+    broadcast to the product. library: of a convolution whose product it is; None: that of the settings.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
@@ -91,8 +93,10 @@ def multiply(
         if settings.switches is not None:
             operand = format_name(a.dtype)
             more |= settings.switches.arguments(chosen, place, operand)
-            if left_out := settings.switches.left_out(chosen, place, operand):
+            if library is None and (left_out := settings.switches.left_out(chosen, place, operand)):
                 record.not_caught[left_out] += 1
+        if library is not None:
+            more["library"] = library
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
