@@ -22,7 +22,9 @@ from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
 from hwsim.libraries.sliced_calls import SlicedCalls, is_of_slices
+from hwsim.machines.l2_state import DEFAULT
 from hwsim.operands.operand import Operand
+from hwsim.request.option_records import MachineOptions
 from hwsim.request.options import CallOptions
 from hwsim.request.request import Request
 from hwsim.resolve.library_on_device import library
@@ -80,7 +82,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         return library_call(
             chosen,
             call,
-            is_at_own_clock=options.machine.clock_mhz is None,
+            is_at_own_clock=_is_as_recorded(options.machine),
             count=calls.count,
             is_of_a_scheme=not is_plain,
         )
@@ -117,6 +119,11 @@ def _slices_of(options: CallOptions) -> Schedule | None:
     if count is not None and count > 1:
         schedule = replace(schedule, split_k=count)
     return None if schedule.split_k == 1 and schedule.slice_k is None else schedule
+
+
+def _is_as_recorded(machine: MachineOptions) -> bool:
+    """Whether a call is timed as libraries' times were recorded: in a series, at the clock under the board's load."""
+    return machine.clock_mhz is None and machine.power_limit_w is None and machine.l2 == DEFAULT
 
 
 def _check_options(name: str, options: CallOptions, scheme: str) -> None:
@@ -157,7 +164,8 @@ def library_call(
     count: int = 1,
     is_of_a_scheme: bool = False,
 ) -> LibraryCall:
-    """The call for one product. is_at_own_clock: else there are no recorded times. count: of such calls.
+    """The call for one product. is_at_own_clock: timed as times were recorded; else there are none. count: of
+    such calls.
 
     Raises UnsupportedError where the library has no such call, or its choice is not known.
     """

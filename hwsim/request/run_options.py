@@ -105,9 +105,17 @@ class RunOptions(TypedDict, total=False):
     #: first matrix, unless the matrix's indices come first
     values: Sequence[Sequence[int]] | None
 
-    #: core clock, for a single run with L2 empty (default: the device file's; its clock under load in a series of runs,
-    #: where given)
+    #: L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its results
+    #: in HBM; cold, empty (default: series)
+    l2: str | None
+
+    #: core clock; it stays, whatever the load (default: the device's under this load, where its file gives clocks under
+    #: load, else the file's)
     clock_mhz: float | None
+
+    #: power that the board may draw: the clock under load follows from it, in place of the board's own limit (default:
+    #: the board's own)
+    power_limit_w: float | None
 
     #: seconds include the device's launch overhead of every kernel
     launch_overhead: bool | None
@@ -133,6 +141,14 @@ class RunOptions(TypedDict, total=False):
     #: rows and columns of the grid of cores that C is dealt to (davinci; 32,1 on 32 cores: block rows of A alone), or
     #: of blocks (davinci_separated, with distribution=block) (default: chosen by estimate) [davinci, davinci_separated]
     grid: tuple[int, int] | list[int] | None
+
+    #: a column-major A is copied first, so that the rows of a block lie in one piece of memory (no bit depends on it)
+    #: (default: chosen by estimate) [davinci]
+    pack_a: bool | None
+
+    #: a row-major B is copied first, so that the columns of a block lie in one piece of memory (no bit depends on it)
+    #: (default: chosen by estimate) [davinci]
+    pack_b: bool | None
 
     #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
     #: time (default: 1) [davinci, sm70, sm80, sm90, sm100, cdna, tiled]
@@ -275,3 +291,10 @@ class RunOptions(TypedDict, total=False):
 
     #: fp64: rounded additions from the least significant; exact: one rounding (default: fp64) [ozaki-fp16, ozaki-int8]
     sum: str | None
+
+    #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy (default: dynamic)
+    #: [fixedpoint-fp64]
+    bits: int | Literal["dynamic"] | None
+
+    #: where more bits are needed, the product is one of native FP64 (default: 79) [fixedpoint-fp64]
+    most_bits: int | None
