@@ -225,7 +225,14 @@ def _told(call: GemmCall) -> list[Decision]:
 def _decisions(choice: LibraryChoice) -> list[Decision]:
     numbers = [f"{name} {number}" for name, number in choice.numbers.items()]
     decisions = [
-        Decision("kernel", choice.kernel, "library", choice.evidence, ", ".join([*numbers, choice.why])),
+        Decision(
+            "kernel",
+            choice.kernel,
+            "library",
+            choice.evidence,
+            ", ".join([*numbers, choice.why]),
+            confidence=choice.confidence,
+        ),
         Decision("split_k", str(choice.split_k), "library", choice.evidence, choice.why),
     ]
     if not choice.known:

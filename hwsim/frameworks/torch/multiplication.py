@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import torch
@@ -92,7 +93,7 @@ def multiply(
             operand = format_name(a.dtype)
             more |= settings.switches.arguments(chosen, place, operand)
             if left_out := settings.switches.left_out(chosen, place, operand):
-                record.not_caught[left_out] += 1
+                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
