@@ -41,7 +41,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.libraries.call",),
     ("hwsim.request",),
     ("hwsim.resolve",),
-    ("hwsim.libraries.adopt", "hwsim.libraries.scheme_calls", "hwsim.libraries.times", "hwsim.libraries.notices"),
+    ("hwsim.libraries.adopt", "hwsim.libraries.scheme_calls", "hwsim.libraries.sliced_calls", "hwsim.libraries.times", "hwsim.libraries.notices"),
     ("hwsim.compute",),
     ("hwsim.trace",),
     ("hwsim.result",),

@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import torch
@@ -94,7 +95,7 @@ def multiply(
             operand = format_name(a.dtype)
             more |= settings.switches.arguments(chosen, place, operand)
             if library is None and (left_out := settings.switches.left_out(chosen, place, operand)):
-                record.not_caught[left_out] += 1
+                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
         if library is not None:
             more["library"] = library
         if {**chosen.arguments, **more}.get("library") is not None:
