@@ -143,5 +143,6 @@ def to_odd(total: AnyArray, left: AnyArray, right: AnyArray) -> AnyArray:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the epilogue does not compute: scales of finished sums."""
-    return refusals.scales(gemm.problem, refusals.SUMS)
+    """What of a record the epilogue does not compute: scales of slices that are added to the output one by one."""
+    is_into_output = gemm.schedule.merge_into == "output"
+    return refusals.scales(gemm.problem, refusals.SUMS | refusals.ALONG_K) if is_into_output else ""
