@@ -91,7 +91,8 @@ class Chains:
         [(i, j)] = term.products
         first = self.instructions.of((i, j))
         block = first.spec.scale_block
-        one = np.uint8(ONE[str(first.spec.scale_format)])
+        assert block is not None
+        filling = np.uint8(ONE[str(first.spec.scale_format)])
         value = start
         for begin, stop in run:
             x, y = (whole(piece, (begin, stop), first.model.k, None, axis) for piece, axis in ((a[i], 1), (b[j], 0)))
@@ -99,8 +100,8 @@ class Chains:
             left, right = scales[0][:, of_span], scales[1][of_span]
             missing = x.shape[-1] // block - left.shape[1]
             if missing:
-                left = np.pad(left, ((0, 0), (0, missing)), constant_values=one)
-                right = np.pad(right, ((0, missing), (0, 0)), constant_values=one)
+                left = np.pad(left, ((0, 0), (0, missing)), constant_values=filling)
+                right = np.pad(right, ((0, missing), (0, 0)), constant_values=filling)
             spec = first.spec if value is start else first.continued
             left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
             value = self.backend.gemm(spec, DotOperands(x, y, value, left, right), threads=threads)
@@ -285,7 +286,7 @@ class _Accumulator:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the chains do not compute: sparsity, and scales of more than one product, or in other orders."""
+    """What of a record the chains do not compute: sparsity, and scales along K of some plans and orders."""
     is_along_k = refusals.scales(gemm.problem, refusals.ALONG_K)
     schedule, plan = gemm.schedule, gemm.single
     beside = refusals.named(
@@ -297,4 +298,5 @@ def refuses(gemm: Gemm) -> str:
             "scales along K beside start='c'": schedule.start == "c",
         }
     )
-    return refusals.joined(beside if is_along_k else "", refusals.sparsity(gemm.problem))
+    alone = refusals.one_sided_scales(gemm.problem, refusals.ALONG_K)
+    return refusals.joined(alone, beside if is_along_k and not alone else "", refusals.sparsity(gemm.problem))

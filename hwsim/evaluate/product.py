@@ -100,7 +100,12 @@ class Evaluator:
             )
             for source, side in sides
         )
-        if a.scales is None and b.scales is None:
+        wanted = [side.scale is not None for side in self.gemm.problem.operands]
+        if wanted != [source.scales is not None for source in (a, b)]:
+            raise InputError(
+                "the record's operands have scales; give scale_a and scale_b, and nothing else where it has none"
+            )
+        if not any(wanted):
             return left, right
         return dataclasses.replace(left, scales=a.scales), dataclasses.replace(right, scales=b.scales)
 

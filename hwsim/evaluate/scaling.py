@@ -67,8 +67,8 @@ class Scaling:
             return self._times(self.a.values, self.b.values.T, total)
         if self.a.factor is None and self.b.factor is None:
             return total
-        one = np.float32(1)
-        left, right = (np.full((1, 1), one if side.factor is None else side.factor) for side in (self.a, self.b))
+        factors = (np.float32(1) if side.factor is None else side.factor for side in (self.a, self.b))
+        left, right = (np.full((1, 1), factor) for factor in factors)
         return self._times(left, right, total)
 
     def _times(self, left: AnyArray, right: AnyArray, total: AnyArray) -> AnyArray:

@@ -47,16 +47,16 @@ class Scales:
 
 
 def scales_of(
-    name: str, given: Any, sizes: tuple[int, int], element: str, scale_format: str | None = None, factor: Any = None
+    name: str, scales: Any, sizes: tuple[int, int], element: str, scale_format: str | None = None, factor: Any = None
 ) -> Scales:
     """The scales of an operand from an array that a caller gave.
 
-    given: fp32 (rows or ceil(rows / 128) or 1, ceil(K / 128) or 1); or codes (uint8), or typed ue8m0 (rows, ceil(K /
+    scales: fp32 (rows or ceil(rows / 128) or 1, ceil(K / 128) or 1); or codes (uint8), or typed ue8m0 (rows, ceil(K /
     32)), or ue4m3 (rows, ceil(K / 16)). A single number is one for all. sizes: rows of A or columns of B, and K.
     element: format of the elements. scale_format: of codes (None: as many blocks say). Raises InputError for other
     shapes or types.
     """
-    array = given_array(name, given)
+    array = given_array(name, scales)
     array = array.reshape(1, 1) if array.ndim == 0 or array.size == 1 else array
     rows, k = sizes
     factor = None if factor is None else np.float32(factor)

@@ -97,8 +97,8 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
 def _is_scaled(options: CallOptions, scheme: Scheme) -> bool:
     """Whether operands have scales, or get some by the scheme."""
     problem = options.problem
-    given = (problem.scale_a, problem.scale_b, problem.tensor_scales)
-    return scheme.quantizes is not None or any(scales is not None for scales in given)
+    of_call = (problem.scale_a, problem.scale_b, problem.tensor_scales)
+    return scheme.quantizes is not None or any(scales is not None for scales in of_call)
 
 
 def _check_unscaled(options: CallOptions, scheme: Scheme, what: str) -> None:
@@ -111,16 +111,16 @@ def _with_scales(operands: ProductOperands, options: CallOptions, scheme: Scheme
     if operands.lead:
         _check_unscaled(options, scheme, "stacks of matrices")
     problem = options.problem
-    given = problem.scale_a, problem.scale_b
-    if (given[0] is None) != (given[1] is None):
+    arrays = problem.scale_a, problem.scale_b
+    if (arrays[0] is None) != (arrays[1] is None):
         raise InputError("got one of scale_a and scale_b; give both")
-    if given[0] is None and scheme.quantizes is not None:
+    if arrays[0] is None and scheme.quantizes is not None:
         if problem.tensor_scales is not None:
             raise InputError(f"tensor_scales: scheme {scheme.name} makes its own; give scale_a and scale_b too")
         return _quantized(operands, options, scheme)
     if operands.left is None or operands.right is None:
         raise InputError("scales belong to arrays: give A and B; for cycles alone a scheme says where scales are")
-    left, right = scaled_pair(operands.left, operands.right, *given, problem.tensor_scales)
+    left, right = scaled_pair(operands.left, operands.right, *arrays, problem.tensor_scales)
     return _checked_scales(replace(operands, left=left, right=right))
 
 
@@ -146,7 +146,7 @@ def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) 
     rule, element = complete.get("rule"), complete.get("element")
     names = scheme.quantizes
     if operands.left is None or operands.right is None:
-        return replace(operands, scales=tuple(scale_of_scheme(name) for name in names))
+        return replace(operands, scales=(scale_of_scheme(names[0]), scale_of_scheme(names[1])))
     sides = []
     for side, name, axis in ((operands.left, names[0], -1), (operands.right, names[1], -2)):
         values = side.values()
@@ -166,7 +166,10 @@ def _checked_scales(operands: ProductOperands) -> ProductOperands:
     assert operands.left is not None and operands.right is not None
     left, right = operands.left.scales, operands.right.scales
     assert left is not None and right is not None
-    described = tuple(OperandScale(side.format, side.rows, side.k, side.factor is not None) for side in (left, right))
+    described = (
+        OperandScale(left.format, left.rows, left.k, left.factor is not None),
+        OperandScale(right.format, right.rows, right.k, right.factor is not None),
+    )
     kinds = tuple("sum" if scale.k is None else SCALES[scale.rows, scale.k][0] for scale in described)
     if kinds[0] != kinds[1] or (left.k, left.format) != (right.k, right.format):
         raise InputError(

@@ -21,7 +21,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST, SCALED_GROUPED, SCALED_GROUPED_FAST
-from hwsim.frameworks.torch.scaled import takes_elements
+from hwsim.frameworks.torch.scale_tensors import takes_elements
 from hwsim.frameworks.torch.tensors import is_known
 
 MATRIX, STACK = 2, 3  # dimensions

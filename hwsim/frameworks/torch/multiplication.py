@@ -19,7 +19,7 @@ from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import Settings
 from hwsim.frameworks.torch.layer_record import Record
 from hwsim.frameworks.torch.place import Place
-from hwsim.frameworks.torch.scaled import TensorScales, elements_of, scales_of
+from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, layout, tensor_of
 from hwsim.operands.operand import operand as operand_of
 from hwsim.operands.scales import scales_of as scales_of_array
@@ -152,10 +152,13 @@ def plain_scaled_product(
     """The product of elements with scales in fp64, rounded to `dtype`."""
     (m, k), n = a.shape, b.shape[1]
     values = []
-    for x, name, given, extent, axis in ((a, "scale_a", scales.scale_a, m, -1), (b, "scale_b", scales.scale_b, n, -2)):
+    for x, name, values_of_side, extent, axis in (
+        (a, "scale_a", scales.scale_a, m, -1),
+        (b, "scale_b", scales.scale_b, n, -2),
+    ):
         side = operand_of("operand", x)
         factor = None if scales.tensor_scales is None else scales.tensor_scales[-1 - axis]
-        of_side = scales_of_array(name, given, (extent, k), side.format, factor=factor)
+        of_side = scales_of_array(name, values_of_side, (extent, k), side.format, factor=factor)
         values.append(replace(side, scales=of_side).multiplied_values(axis))
     product = torch.from_numpy(values[0] @ values[1])
     return (product if bias is None else product + bias.double()).to(dtype)

@@ -33,7 +33,7 @@ from hwsim.libraries.cublas.calls import (
 from hwsim.libraries.cublas.choice import CublasChoice, choice_of
 from hwsim.libraries.cublas.orders.families import OrderTables, tables_in
 from hwsim.libraries.cublas.pytorch import NARROW, PytorchCall, pytorch_call
-from hwsim.libraries.cublas.scaled import TENSORS, scaled_choice
+from hwsim.libraries.cublas.scaled_kernels import TENSORS, scaled_choice
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, forest_of, key_of, row_of
 from hwsim.libraries.cublas.versions import ASSUMED, Version, has_seen_rules, rules_text
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
