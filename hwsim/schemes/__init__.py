@@ -13,6 +13,7 @@ from hwsim.host.plugins import entry_points
 from hwsim.schemes import (
     ape,
     bf16,
+    fixedpoint,
     four_products,
     le_gemm,
     multiword,
@@ -37,6 +38,7 @@ OWN = (
     quantensor.SCHEME,
     *ozaki.SCHEMES,
     *quantized.SCHEMES,
+    fixedpoint.SCHEME,
 )
 
 

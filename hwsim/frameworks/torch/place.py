@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from hwsim.frameworks.settings import PassName
 
 CONVOLUTION, GROUPED = "convolution", "_grouped_mm"
+SCORES, VALUES = "attention scores", "attention values"
 SCALED, SCALED_FAST = "_scaled_mm", "_scaled_mm, fast accumulation"
 SCALED_GROUPED, SCALED_GROUPED_FAST = "_scaled_grouped_mm", "_scaled_grouped_mm, fast accumulation"
+
+
+def fused(kernel: str, operation: str) -> str:
+    """The operation of a product that stands for a part of a fused kernel."""
+    return f"{operation} of {kernel}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +39,9 @@ class Place:
         """How an operator says that 8-bit floats are accumulated: "fast", "promoted"; None: it does not."""
         slow, fast = dict.fromkeys((SCALED, SCALED_GROUPED), "promoted"), (SCALED_FAST, SCALED_GROUPED_FAST)
         return (slow | dict.fromkeys(fast, "fast")).get(self.operation)
+
+    @property
+    def stands_for(self) -> str:
+        """The fused kernel for whose part the product stands; "": it is a product."""
+        product, _, kernel = self.operation.partition(" of ")
+        return kernel if product in (SCORES, VALUES) else ""
