@@ -18,7 +18,7 @@ from hwsim.errors import InputError
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import Settings
 from hwsim.frameworks.torch.layer_record import Record
-from hwsim.frameworks.torch.place import Place
+from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, layout, tensor_of
 from hwsim.operands.operand import operand as operand_of
@@ -26,6 +26,8 @@ from hwsim.operands.scales import scales_of as scales_of_array
 
 #: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
+#: {operator: the library of its kernels}, where PyTorch calls none for it: GroupedBlas.cpp of PyTorch 2.11.
+KERNELS_OF = {SCALED_GROUPED: "cutlass"}
 
 
 class _Entered(threading.local):
@@ -139,6 +141,7 @@ def multiply_scaled(
                 record.not_caught[left_out] += 1
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
+            more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
         product, ready = multiplied(chosen, left, right, **more)
         out = tensor_of(product, dtype, a.device)
