@@ -29,6 +29,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.operands", "hwsim.gemm"),
     ("hwsim.libraries.gemm_call", "hwsim.libraries.kernel_choice", "hwsim.libraries.protocol"),
     ("hwsim.libraries.cublas",),
+    ("hwsim.libraries.published",),
     ("hwsim.libraries.pytorch",),
     ("hwsim.libraries.providers", "hwsim.libraries.on_device"),
     ("hwsim.schemes",),
