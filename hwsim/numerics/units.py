@@ -7,7 +7,7 @@ they are: a field's range stands in its type, `model` is the key that selects th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
@@ -144,6 +144,16 @@ class CompositeUnit:
 Unit = (
     FusedUnit | ExactUnit | FmaChainUnit | PairwiseUnit | TwoLevelUnit | IntegerUnit | BlockScaledUnit | CompositeUnit
 )
+
+
+def of_sparse(unit: Unit) -> Unit:
+    """The unit as an instruction with a 2:4 sparse A uses it, over all elements of K, where those not stored are +0.
+
+    A step takes as many stored elements as without sparsity, in their order: so it covers twice the length of K. Zero
+    products change no sum of a unit whose zero results are positive, or whose sums are exact.
+    """
+    steps = any(entry.name == "terms" for entry in fields(unit))
+    return replace(unit, terms=2 * unit.terms) if steps else unit  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,15 @@ PROBLEM = (
         default_text="the arrays'; with exact=False `format`",
     ),
     Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0),
+    Option(
+        "sparsity",
+        TEXT,
+        None,
+        "2:4: of every four elements of A along K at most two are not zero (of 32 bits: of two one), and instructions "
+        "for such matrices multiply it; hwsim.prune makes A so",
+        choices=("2:4",),
+        default_text="A is dense",
+    ),
 )
 SCHEME = (
     Option(

@@ -26,6 +26,7 @@ class ProblemOptions:
     conv: Mapping[str, Any] | None = None
     input_format: str | None = None
     seed: int = 0
+    sparsity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

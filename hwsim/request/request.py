@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
 from hwsim.devices.device import Device
+from hwsim.errors import InputError
 from hwsim.devices.query import dot_spec, native_format
 from hwsim.formats import format_of
 from hwsim.gemm.planned import Planned
-from hwsim.gemm.problem import Problem
+from hwsim.gemm.problem import Problem, Sparsity
 from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.libraries.call import LibraryCall
 from hwsim.request.declarations import DEFAULT_SCHEME
@@ -72,6 +73,8 @@ def request_of(
     schedule = with_epilogue(
         schedule_of(options.order.schedule), alpha=epilogue.alpha, beta=epilogue.beta, output=epilogue.output
     )
+    if options.problem.sparsity is not None and scheme.name != DEFAULT_SCHEME:
+        raise InputError(f"sparsity is for scheme={DEFAULT_SCHEME!r}; leave it out of scheme {scheme.name}")
     problem = Problem.of(
         assumed if operands.left is None else operands.left.format,
         *operands.sizes,
@@ -79,7 +82,7 @@ def request_of(
         has_c=epilogue.c is not None,
         bias=None if epilogue.bias is None else "fp32",
         image=None if operands.conv is None else operands.conv.image,
-    )
+    ).with_sparsity(cast("Sparsity | None", options.problem.sparsity))
     return Request(
         chip,
         scheme,
