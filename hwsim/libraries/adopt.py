@@ -58,6 +58,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         k=k,
         format=calls.format,
         format_b=of_native.format_b,
+        sparsity=_sparsity(request, chosen),
         output=options.epilogue.output,
         accumulate=of_native.accumulate,
         a_layout=calls.layouts[0],
@@ -98,6 +99,14 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         library=call,
         planned=calls.planned,
     )
+
+
+def _sparsity(request: Request, chosen: LibraryOnDevice) -> str | None:
+    """The sparsity of A. Raises UnsupportedError where the library has no kernels for it."""
+    sparsity = request.problem.sparsity
+    if sparsity is not None and not chosen.rules.takes_sparse:
+        raise UnsupportedError(f"library {chosen.id.name} has no kernels for sparsity {sparsity}; leave library out")
+    return sparsity
 
 
 def _check_options(name: str, options: CallOptions, scheme: str) -> None:

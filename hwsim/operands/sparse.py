@@ -107,7 +107,9 @@ def decompress(values: Any, metadata: Any, *, input_format: str | None = None) -
         low, high = codes & 3, codes >> INDEX_BITS
         is_valid, places = low < high, np.stack((low, high), axis=-1)
     if not is_valid.all():
-        raise InputError(f"metadata has the index pair {int(codes[~is_valid][0]):04b}; allowed: two in increasing order")
+        raise InputError(
+            f"metadata has the index pair {int(codes[~is_valid][0]):04b}; allowed: two in increasing order"
+        )
     out = np.zeros((*x.shape[:-1], groups, elements), x.dtype)
     np.put_along_axis(out, places, x.reshape(*x.shape[:-1], groups, stored), axis=-1)
     return out.reshape(*x.shape[:-1], groups * elements)

@@ -12,8 +12,8 @@ from typing import Any, cast
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
 from hwsim.devices.device import Device
-from hwsim.errors import InputError
 from hwsim.devices.query import dot_spec, native_format
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.planned import Planned
 from hwsim.gemm.problem import Problem, Sparsity

@@ -207,7 +207,9 @@ class KernelBuffers:
     def declare(self, builder: KernelBuilder) -> None:
         """Declare buffers and semaphores."""
         for ring in self.every:
-            builder.buffer(ring.name, ring.memory, ring.slots, ring.slot_bytes, ring.spread, ring.spilled, ring.element_bits)
+            builder.buffer(
+                ring.name, ring.memory, ring.slots, ring.slot_bytes, ring.spread, ring.spilled, ring.element_bits
+            )
         for barrier in self.barriers:
             barrier.declare(builder)
         if self.shared is not None:

@@ -16,10 +16,10 @@ from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, Matrix
 from hwsim.dataflows.tiled.stream_k import has_shared_tiles
 from hwsim.devices import instruction
 from hwsim.formats import format_of
-from hwsim.numerics.sparsity import stored_bits
 from hwsim.gemm.expressions import operations, parts_of, scaled, sequential_form
 from hwsim.gemm.layouts import K_MAJOR, StorageOrder
 from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Piece, Plan, Side, TermValue
+from hwsim.numerics.sparsity import stored_bits
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:

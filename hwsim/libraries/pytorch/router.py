@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
@@ -15,6 +16,8 @@ from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.cublas.provider import CUBLAS
 from hwsim.libraries.cublas.pytorch import FRAMEWORK
+from hwsim.libraries.cusparselt.rules import FAMILIES as SPARSE_FAMILIES
+from hwsim.libraries.cusparselt.rules import CusparseltRules
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice, SummationOrder
 from hwsim.libraries.protocol import ChoicesByM, LibraryProvider, LibraryRequest, LibraryRules, gemm_of
@@ -38,13 +41,16 @@ class UnknownKernel(LibraryChoice):
 @dataclass(frozen=True, slots=True)
 class PytorchRules(LibraryRules):
     """What one version of PyTorch runs on one chip. library: that which it calls there; None: hwsim has no rules of
-    it.
+    it. sparse: that for a sparse A.
     """
+
+    takes_sparse: ClassVar[bool] = True
 
     version: str
     chip: str
     chip_cores: int
     library: LibraryRules | None
+    sparse: LibraryRules | None = None
 
     @property
     def id(self) -> LibraryId:
@@ -66,6 +72,12 @@ class PytorchRules(LibraryRules):
         otherwise; errors as of that library.
         """
         gemm = self._as_called(gemm_of(call, self.id))
+        if gemm.sparsity is not None:
+            if self.sparse is None:
+                raise UnsupportedError(
+                    f"{PYTORCH}: its kernels for sparsity {gemm.sparsity} on {self.chip} are not known"
+                )
+            return self.sparse.choose(gemm)
         if self.library is not None:
             return self.library.choose(gemm)
         name = "kernel of a library that is not known"
@@ -75,13 +87,15 @@ class PytorchRules(LibraryRules):
 
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:
         """The order of summation of that kernel; the unit's own where it is not known."""
+        if gemm_of(call, self.id).sparsity is not None:
+            return choice.order
         if self.library is None:
             return SummationOrder(Schedule(), known=False)
         return self.library.order(self._as_called(gemm_of(call, self.id)), choice)
 
     def times(self, call: OperationCall, choice: LibraryChoice) -> KernelTimes | None:
         """What that kernel takes; None: what its program takes."""
-        if self.library is None:
+        if self.library is None or gemm_of(call, self.id).sparsity is not None:
             return None
         return self.library.times(self._as_called(gemm_of(call, self.id)), choice)
 
@@ -124,7 +138,8 @@ class Pytorch(LibraryProvider):
                 library = LIBRARIES[route.library].on(replace(request, device=chip, version=None))
             except UnsupportedError:  # a chip that its version does not know
                 library = None
-        return PytorchRules(version, chip.name, chip.cores, library)
+        sparse = CusparseltRules(chip.name, chip.cores) if chip.family in SPARSE_FAMILIES else None
+        return PytorchRules(version, chip.name, chip.cores, library, sparse)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
         """Raises UnsupportedError: answers in files are a library's."""
