@@ -124,6 +124,20 @@ CONVERT_A = Option(
     choices=(BEFORE, IN_KERNEL),
     default_text=BEFORE,
 )
+PACK_A = Option(
+    "pack_a",
+    TRUTH,
+    None,
+    "a column-major A is copied first, so that the rows of a block lie in one piece of memory (no bit depends on it)",
+    default_text="chosen by estimate",
+)
+PACK_B = Option(
+    "pack_b",
+    TRUTH,
+    None,
+    "a row-major B is copied first, so that the columns of a block lie in one piece of memory (no bit depends on it)",
+    default_text="chosen by estimate",
+)
 STEP_KA = Option("step_ka", int, None, "blocks of K per packet of A in L1 (stepKa)", least=1, default_text="chosen")
 STEP_KB = Option("step_kb", int, None, "blocks of K per packet of B in L1 (stepKb)", least=1, default_text="chosen")
 DISTRIBUTION = Option(
@@ -161,7 +175,7 @@ GRID_ROWS = Option("grid_rows", int, None, "rows of the grid of blocks", least=1
 GRID_COLS = Option("grid_cols", int, None, "columns of the grid of blocks", least=1)
 
 #: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs.
-COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A, GRID, SPLIT_K, A_LAYOUT, B_LAYOUT)
+COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A, GRID, PACK_A, PACK_B, SPLIT_K, A_LAYOUT, B_LAYOUT)
 SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
     *(A_LAYOUT, B_LAYOUT),

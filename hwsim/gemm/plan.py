@@ -45,10 +45,13 @@ class Stage:
     Fields:
         products: pairs (piece of A, piece of B).
         scale_exponent: the accumulator is multiplied by 2^-this before the stage's first product (scale-input-d).
+        interleave: the products alternate after so many elements of K instead, a multiple of the instruction's; counted
+            from the start of a run.
     """
 
     products: tuple[tuple[int, int], ...]
     scale_exponent: int = 0
+    interleave: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,13 @@ class Term:
         return tuple([pair for stage in self.stages for pair in stage.products])
 
 
-def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] = "instruction") -> Term:
-    """A term of these products, which alternate per instruction or ("k") each run over all of K before the next."""
-    if interleave == "instruction":
-        return Term((Stage(products),))
+def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] | int = "instruction") -> Term:
+    """A term of these products, which alternate per instruction, after so many elements of K, or ("k") each run over
+    all of K before the next.
+    """
+    if isinstance(interleave, int) or interleave == "instruction":
+        is_number = isinstance(interleave, int) and len(products) > 1
+        return Term((Stage(products, interleave=interleave if is_number else None),))  # type: ignore[arg-type]
     return Term(tuple(Stage((product,)) for product in products))
 
 
@@ -149,7 +155,8 @@ class Plan:
         split_in: "pass": kernels of their own write the pieces to memory. "kernel": the GEMM kernel splits operands.
         calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one kernel.
         k_parts: lengths of parts of K, in order. Each part is split with exponents of its own, and its value V is
-            scaled and added alone: D = fma(alpha, V, beta C) for the first, then D = fma(alpha, V, D). (): K is one part.
+            scaled and added alone: D = fma(alpha, V, beta C) for the first, then D = fma(alpha, V, D). (): K is one
+            part.
         order: origin of the order of the products and of the additions outside the unit. "calls": library calls and
             elementwise steps that were run so on a chip, and compared. "ours": a kernel that nobody has published,
             chosen here where the paper leaves it open.
@@ -159,8 +166,8 @@ class Plan:
     with x's sign, truncated toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits).
     Every value of C is then multiplied by 2^(e of its row + e of its column).
 
-    Signed slices, of 8 bits: x = 2^e * sum over i of d_i 256^-(i + 1), truncated toward zero, with d_i from -128 to 127.
-    e is two more than the exponent of the row's or column's largest magnitude, and three more where the six bits behind
+    Signed slices, of 8 bits: x = 2^e * sum over i of d_i 256^-(i + 1), truncated toward zero, with d_i from -128 to
+    127. e is two more than the exponent of the row's or column's largest magnitude, and three more where the six bits behind
     its leading one are ones.
     """
 

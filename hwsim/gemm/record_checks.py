@@ -115,6 +115,8 @@ def _check_term(term: Term, plan: Plan, where: str) -> None:
         place = f"{where}.stages[{index}]"
         _some(stage.products, f"{place}.products", "products")
         _between(stage.scale_exponent, 0, MOST_EXPONENT, f"{place}.scale_exponent")
+        if stage.interleave is not None:
+            _count(stage.interleave, f"{place}.interleave")
         for number, product in enumerate(stage.products):
             for side, piece, pieces in zip("ab", product, (plan.a_pieces, plan.b_pieces), strict=True):
                 _between(piece, 0, len(pieces) - 1, f"{place}.products[{number}]: piece of {side.upper()}")

@@ -49,8 +49,8 @@ def positions(source: Operand) -> AnyArray:
         *lead, row, group = (int(i) for i in np.argwhere(count > stored)[0])
         where = f"[{', '.join(map(str, (*lead, row)))}, {group * elements}:{(group + 1) * elements}]"
         raise InputError(
-            f"A{where} has {int(count[(*lead, row, group)])} elements that are not zero; sparsity 2:4 allows {stored} of "
-            f"{elements} {source.format} along K; hwsim.prune(a) makes it so"
+            f"A{where} has {int(count[(*lead, row, group)])} elements that are not zero; sparsity 2:4 allows {stored} "
+            f"of {elements} {source.format} along K; hwsim.prune(a) makes it so"
         )
     first = np.argsort(~used, axis=-1, kind="stable")[..., :stored]
     places: AnyArray = np.sort(first, axis=-1)

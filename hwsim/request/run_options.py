@@ -109,9 +109,17 @@ class RunOptions(TypedDict, total=False):
     #: first matrix, unless the matrix's indices come first
     values: Sequence[Sequence[int]] | None
 
-    #: core clock, for a single run with L2 empty (default: the device file's; its clock under load in a series of runs,
-    #: where given)
+    #: L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its results
+    #: in HBM; cold, empty (default: series)
+    l2: str | None
+
+    #: core clock; it stays, whatever the load (default: the device's under this load, where its file gives clocks under
+    #: load, else the file's)
     clock_mhz: float | None
+
+    #: power that the board may draw: the clock under load follows from it, in place of the board's own limit (default:
+    #: the board's own)
+    power_limit_w: float | None
 
     #: seconds include the device's launch overhead of every kernel
     launch_overhead: bool | None
@@ -137,6 +145,14 @@ class RunOptions(TypedDict, total=False):
     #: rows and columns of the grid of cores that C is dealt to (davinci; 32,1 on 32 cores: block rows of A alone), or
     #: of blocks (davinci_separated, with distribution=block) (default: chosen by estimate) [davinci, davinci_separated]
     grid: tuple[int, int] | list[int] | None
+
+    #: a column-major A is copied first, so that the rows of a block lie in one piece of memory (no bit depends on it)
+    #: (default: chosen by estimate) [davinci]
+    pack_a: bool | None
+
+    #: a row-major B is copied first, so that the columns of a block lie in one piece of memory (no bit depends on it)
+    #: (default: chosen by estimate) [davinci]
+    pack_b: bool | None
 
     #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
     #: time (default: 1) [davinci, sm70, sm80, sm90, sm100, cdna, tiled]
@@ -214,14 +230,20 @@ class RunOptions(TypedDict, total=False):
     #: (default: fastf32 where the unit scales its accumulator, else termwise) [bf16x9, bf16x6, bf16x3]
     #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
     #: (default: chained) [ape-fp32-f, ape-fp32-b, markidis, egemm-tc]
+    #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
+    #: (default: termwise) [tf32x3, tf32x4]
     accumulation: str | None
+
+    #: power-of-two: A and B are first multiplied by the powers of two that bring their largest elements near FP16's
+    #: (default: none) [sgemm-cube, le-gemm, ape-fp32-f, markidis, egemm-tc, ootomo-fp16]
+    scale: str | None
 
     #: rounding of the low piece: RZ as Eq. 5-8, RNE as the text of Algorithm 1 (default: RZ) [le-gemm]
     residual_rounding: str | None
 
-    #: products of one accumulator alternate per instruction, or (k) each runs over all of K (default: instruction) [le-
-    #: gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, ape, markidis, egemm-tc]
-    interleave: str | None
+    #: products of one accumulator alternate per instruction, after so many elements of K, or (k) each runs over all K
+    #: (default: instruction) [le-gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, ape, tf32x3, tf32x4, markidis, egemm-tc]
+    interleave: int | Literal["instruction", "k"] | None
 
     #: fastf32, bands: the promotion interval, in steps of 16 of K (default: 1) [bf16x9, bf16x6, bf16x3]
     promotion_interval: int | None

@@ -20,6 +20,7 @@ from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format
+from hwsim.dataflows.davinci.panels import Panels, pack_kernel
 from hwsim.dataflows.elementwise import (
     Pass,
     lower_pass,
@@ -45,6 +46,7 @@ NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
 PARTS = join_ops.refuses, cube_kernel.refuses, core_grid.refuses
 C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
+PACKS = declared.PACK_A, declared.PACK_B
 
 
 class CoupledDataflow:
@@ -98,7 +100,9 @@ class CoupledDataflow:
             "k_group": tiling.promotion_interval(gemm.schedule.promotion_k, is_joined),
             "unit": kernel.instruction,
             **_grid_facts(kernel),
-        } | ({"convert_a": IN_KERNEL} if _convert_a(kernel) == IN_KERNEL else {})
+            **({"convert_a": IN_KERNEL} if _convert_a(kernel) == IN_KERNEL else {}),
+            **{option.name: True for option in PACKS if _is_set(kernel, option)},
+        }
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
         """Initial tiles of a search: for each (b_m, b_n) the b_k with the least estimate, and of those the best few."""
@@ -111,7 +115,7 @@ COUPLED = CoupledDataflow()
 
 
 def _kernel_of(gemm: Gemm) -> KernelMapping:
-    possible = declared.CONVERT_A, declared.GRID_ROWS, declared.GRID_COLS
+    possible = declared.CONVERT_A, declared.GRID_ROWS, declared.GRID_COLS, declared.PACK_A, declared.PACK_B
     return mapping_of(gemm, NAME, (declared.N_FUSED,), possible).kernels[0]
 
 
@@ -123,6 +127,10 @@ def _tiling(kernel: KernelMapping) -> Tiling:
 def _convert_a(kernel: KernelMapping) -> str:
     """Who splits A."""
     return str(next((setting.value for setting in kernel.settings if setting.name == declared.CONVERT_A.name), BEFORE))
+
+
+def _is_set(kernel: KernelMapping, option: Option) -> bool:
+    return any(setting.name == option.name and setting.value for setting in kernel.settings)
 
 
 def _grid_facts(kernel: KernelMapping) -> dict[str, Any]:
@@ -165,9 +173,16 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     promotion_interval = tiling.promotion_interval(gemm.schedule.promotion_k, core.is_joined)
     if converts_a:
         core.check_conversion()
-    a = operands[0].source if converts_a else operands[0].pieces
+    tile_sides = tiling.b_m, tiling.b_n
+    panels: list[dict[int, Panels]] = [
+        {number: Panels(array, width) for number, array in operand.pieces.items()} if _is_set(kernel, option) else {}
+        for operand, width, option in zip(operands, tile_sides, PACKS, strict=True)
+    ]
+    a = operands[0].source if converts_a else panels[0] or operands[0].pieces
     splits = [work for operand in operands[converts_a:] for work in operand.passes]
     kernels = [lower_pass(work, device, loads_vectors=True) for work in splits]
+    packs = [(f"pack_{side}", list(packed.values())) for side, packed in zip("ab", panels, strict=True) if packed]
+    kernels += [pack_kernel(name, packed, device) for name, packed in packs]
     kernels.append(lower_pass(zero_pass("zero", targets), device))
     kernels.append(
         CoupledKernel(
@@ -176,7 +191,7 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
             promotion_interval=promotion_interval,
             device=device,
             a=a,
-            b=operands[1].pieces,
+            b=panels[1] or operands[1].pieces,
             targets=targets,
             sizes=(m, n, k),
             grid=_grid(kernel, len(lengths), device.cores),
@@ -188,6 +203,7 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
         (
             *([operands[0].source] if converts_a else operands[0].arrays),
             *operands[1].arrays,
+            *(array for _, packed in packs for each in packed for array in each.arrays),
             *(targets if joins else ()),
             *_between(joins, output),
             *addends.values(),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles
+from hwsim.dataflows.davinci.panels import LEAST_BYTES
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -43,7 +44,7 @@ def grids(cores: int, slices: int = 1) -> list[CoreGrid]:
 
 class CoupledEstimate:
     """Estimates of one GEMM. unit: the matrix instruction. sizes: m, n, k. slices: of K, of equal length. orders: in
-    which A and B are stored.
+    which A and B are stored. packed: whether A, and whether B, is copied into panels as wide as a block.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class CoupledEstimate:
         sizes: tuple[int, int, int],
         slices: int = 1,
         orders: tuple[StorageOrder, StorageOrder] = ("rows", "rows"),
+        packed: tuple[bool, bool] = (False, False),
     ) -> None:
-        self.limits, self.slices, self.orders = limits, slices, orders
+        self.limits, self.slices, self.orders, self.packed, self.cores = limits, slices, orders, packed, device.cores
         self.m, self.n = sizes[:2]
         self.k = -(-sizes[2] // slices)
         self.link = {(x.source, x.target): x for x in device.links.values()}
@@ -104,11 +106,16 @@ class CoupledEstimate:
         busy = np.minimum(rows, grid.rows) * np.minimum(cols, grid.cols) * grid.layers
         to_l1 = self.link["GM", "L1"]
         whole_k, least_k = self.k * self.slices, np.minimum(deep, self.k)
-        of_a, of_b = (high, least_k, whole_k), (deep, np.minimum(wide, self.n), self.n)
+        least_m, least_n = np.minimum(high, self.m), np.minimum(wide, self.n)
+        of_a, of_b = (least_m, least_k, whole_k), (least_k, least_n, self.n)
         if self.orders[0] == "columns":
-            of_a = deep, np.minimum(high, self.m), self.m
+            of_a = least_k, least_m, self.m
         if self.orders[1] == "columns":
-            of_b = wide, least_k, whole_k
+            of_b = least_n, least_k, whole_k
+        if self.packed[0]:
+            of_a = least_k, least_m, least_m
+        if self.packed[1]:
+            of_b = least_k, least_n, least_n
         drawn_a, drawn_b = (self._requested(to_l1, *lines, self.element) for lines in (of_a, of_b))
         load_a, load_b = (drawn / to_l1.bytes_per_cycle + to_l1.overhead_cycles for drawn in (drawn_a, drawn_b))
         move_a = self._move(self.link["L1", "L0A"], high * deep)
@@ -116,7 +123,8 @@ class CoupledEstimate:
         fractals = (high // limits.rows) * -(-wide // limits.rows)
         cube = -(-deep // limits.depth) * np.maximum(fractals * self.interval, self.latency) + self.overhead
         step = np.maximum(np.maximum(cube, move_a + move_b), load_b)
-        step = np.maximum(step, (load_b + to_l1.startup_cycles + move_b) / buffers)
+        arrival_b = np.maximum(load_b, drawn_b / self._share_of_b(np.minimum(cols, grid.cols) * grid.layers, waves))
+        step = np.maximum(step, (arrival_b + to_l1.startup_cycles + move_b) / buffers)
         if buffers == 1:
             step = np.maximum(step, move_a + move_b + cube)
         first = np.maximum(step, load_a + load_b)
@@ -125,7 +133,7 @@ class CoupledEstimate:
         )
         tile_c = self._through_ub(written, busy)
         of_core = turns * waves * (groups * columns * tile_c + steps * (first + (columns - 1) * step))
-        edges = to_l1.startup_cycles + tile_c
+        edges = to_l1.startup_cycles + load_b + move_b + cube + tile_c
         k_blocks = steps * self.slices
         shared = self._shared(
             (rows, cols),
@@ -145,10 +153,35 @@ class CoupledEstimate:
         (rows, cols), (a, b, c) = blocks, drawn
         waves = np.where(b > self.l2_bytes, -(-rows // grid.rows), 1)
         from_l2 = np.minimum(cols, grid.cols) * a + rows * b + c
-        cycles: NDArray[np.float64] = np.maximum(from_l2 / self.l2_rate, (a + waves * b + c) / self.hbm_rate)
+        from_hbm = waves * self._fetched(b, 1) + self._fetched(a, 0) + c
+        cycles: NDArray[np.float64] = np.maximum(from_l2 / self.l2_rate, from_hbm / self.hbm_rate)
         return cycles
 
-    def _requested(self, link: LinkModel, lines: Tiles, length: Tiles, whole: int, element: int) -> Tiles:
+    def _share_of_b(self, readers: Tiles, waves: Tiles) -> Tiles | float:
+        """Bytes of B a cycle from HBM for each of `readers` different blocks; no bound where L2 holds B."""
+        if self.packed[1]:
+            return math.inf
+        held = (waves > 1) & (self.n * self.k * self.slices * self.element <= self.l2_bytes)
+        return np.where(held, math.inf, self.hbm_rate / readers)
+
+    def _fetched(self, size: Tiles, side: int) -> Tiles:
+        """Bytes of A (0) or B (1) that come from HBM: what was just packed lies in L2 where it has room."""
+        return np.where(size <= self.l2_bytes, 0, size) if self.packed[side] else size
+
+    def pack_cycles(self, pieces: tuple[int, int]) -> float:
+        """Cycles of the kernels that pack A and B. pieces: of each."""
+        return sum(
+            self._pack_cycles(extent * self.k * self.slices * self.element * count)
+            for extent, count, is_packed in zip((self.m, self.n), pieces, self.packed, strict=True)
+            if is_packed
+        )
+
+    def _pack_cycles(self, size: int) -> float:
+        read, write = self.link["GM", "UB"], self.link["UB", "GM"]
+        both = size / min(self.hbm_rate, self.cores * read.bytes_per_cycle), size / (self.cores * write.bytes_per_cycle)
+        return max(both) + min(*both, LEAST_BYTES / write.bytes_per_cycle) + self._c_startups()
+
+    def _requested(self, link: LinkModel, lines: Tiles, length: Tiles, whole: Tiles | int, element: int) -> Tiles:
         """Bytes of the whole requests for `lines` rows of `length` elements, of an array with rows of `whole`."""
         line, unit = length * element, link.request_bytes
         return np.where(length < whole, lines * (-(-line // unit) * unit), -(-lines * line // unit) * unit)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.core_grid import CoreGrid, GridShare, KSlice
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, OperandSweep, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
+from hwsim.dataflows.davinci.panels import Panels
 from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
 from hwsim.gemm.plan import TermValue
 from hwsim.program.builder import CoreShare, KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share
@@ -67,10 +68,10 @@ class DepthBlock:
 class CoupledKernel:
     """Writes the GEMM kernel for all terms of a plan.
 
-    a: arrays of its pieces by number, or the array of A itself, whose blocks this kernel splits. b: arrays of its
-    pieces. targets: of each term, or of C where terms are combined after every step of K; slice i of K has the rows
-    from i m on. promotion_interval: K that is accumulated from zero, where they are. grid: of cores. slice_lengths: of
-    the slices of K, in order.
+    a: its pieces by number, or the array of A itself, whose blocks this kernel splits. b: its pieces. A piece is an
+    array, or panels as wide as a block. targets: of each term, or of C where terms are combined after every step of K;
+    slice i of K has the rows from i m on. promotion_interval: K that is accumulated from zero, where they are. grid: of
+    cores. slice_lengths: of the slices of K, in order.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class CoupledKernel:
         tiling: Tiling,
         promotion_interval: int,
         device: Device,
-        a: GlobalArray | Mapping[int, GlobalArray],
-        b: Mapping[int, GlobalArray],
+        a: GlobalArray | Mapping[int, GlobalArray | Panels],
+        b: Mapping[int, GlobalArray | Panels],
         targets: list[GlobalArray],
         sizes: tuple[int, int, int],
         grid: CoreGrid,
@@ -333,16 +334,23 @@ class CoupledKernel:
                 s.emit(self.stage_a, "copy", target, [piece], waits, signals, label="A")
                 s.popped(ring)
 
-    def _load_a(self, s: StreamBuilder, at: DepthBlock, array: GlobalArray, a: int) -> None:
+    def _load_a(self, s: StreamBuilder, at: DepthBlock, stored: GlobalArray | Panels, a: int) -> None:
         """Emit the load of a piece of A: global memory -> L1."""
         row = at.of.row
-        source = GlobalTile(array.name, row.start, at.start, row.size, at.size)
+        if isinstance(stored, Panels):
+            source = stored.tile(row.index, at.start, row.size, at.size)
+        else:
+            source = GlobalTile(stored.name, row.start, at.start, row.size, at.size)
         s.emit(self.mte2, "copy", self._a_tile(at, a), [source], [self.a_free], [self.a_full], label="A")
 
     def _load_b(self, s: StreamBuilder, at: DepthBlock, b: int, l0: Ring) -> None:
         """Emit the load of B: global memory -> L1 -> L0B."""
         col, shape = at.of.col, (at.size, at.of.col.size, self.core.operand)
-        source = GlobalTile(self.b[b].name, at.start, col.start, at.size, col.size)
+        stored = self.b[b]
+        if isinstance(stored, Panels):
+            source = stored.tile(col.index, at.start, at.size, col.size)
+        else:
+            source = GlobalTile(stored.name, at.start, col.start, at.size, col.size)
         l1 = self.b_l1
         s.emit(self.mte2, "copy", l1.tile("push", *shape), [source], [l1.free], [l1.full], label="B")
         s.pushed(l1)

@@ -67,6 +67,7 @@ def mapped(
             {"n_fused": fused}
             | ({"convert_a": convert_a} if convert_a != BEFORE else {})
             | {"grid_rows": grid.rows, "grid_cols": grid.cols}
+            | {f"pack_{side}": True for side, is_packed in zip("ab", blocking.packed, strict=True) if is_packed}
         ),
     )
     is_fixed = blocking.promotion_k is not None and not core.is_joined
@@ -78,6 +79,11 @@ def mapped(
         decision(options, "grid", f"{grid.rows},{grid.cols}", "estimate", "the fewest estimated cycles"),
         _interval_decision(core, gemm, promotion_interval),
         *([decision(options, "convert_a", convert_a, "default")] if options.get("convert_a") else []),
+        *(
+            decision(options, f"pack_{side}", is_packed, "estimate", "the fewest estimated cycles")
+            for side, is_packed in zip("ab", blocking.packed, strict=True)
+            if is_packed or options.get(f"pack_{side}") is not None
+        ),
     )
     mapping = GemmMapping(family, (kernel,))
     return replace(gemm, schedule=schedule, mapping=mapping, decisions=(*gemm.decisions, *decisions))
@@ -107,16 +113,20 @@ def _interval_decision(core: CoupledPlan, gemm: Gemm, promotion_interval: int) -
     return Decision("k_group", str(promotion_interval), "default", why=why)
 
 
+LEAST_GAIN = 0.97  # estimated cycles with an operand packed over those without, at most
+
+
 @dataclass(frozen=True, slots=True)
 class GridBlocking:
     """A tile, the blocks of A in L1, the grid of cores, and the K accumulated from zero (None: see
-    `Tiling.promotion_interval`).
+    `Tiling.promotion_interval`). packed: whether A, and whether B, is copied into panels.
     """
 
     tile: Tile
     n_fused: int
     grid: CoreGrid
     promotion_k: int | None
+    packed: tuple[bool, bool]
     cycles: float
 
 
@@ -150,12 +160,42 @@ def _blocking(
         else grids(device.cores, len(lengths))
     )
     orders, whole = (gemm.problem.a_layout, gemm.problem.b_layout), (sizes[0], sizes[1], sum(lengths))
-    estimate = CoupledEstimate(device, core.unit, core.limits, whole, len(lengths), orders)
-    at, grid, cycles = estimate.best(candidates, among)
+    pieces, sweeps = core.used_pieces, len(core.k_sweeps)
+    best: tuple[float, int, CoreGrid, tuple[bool, bool]] | None = None
+    for packed in _packings(core, gemm, device, options):
+        estimate = CoupledEstimate(
+            device, core.unit, core.limits, whole, slices=len(lengths), orders=orders, packed=packed
+        )
+        place, grid_of_cores, cycles_of_term = estimate.best(candidates, among)
+        total = cycles_of_term + estimate.pack_cycles(pieces) / sweeps
+        if best is None or total < LEAST_GAIN * best[0]:
+            best = total, place, grid_of_cores, packed
+    assert best is not None
+    cycles, at, grid, packed = best
     b_m, b_k, b_n = candidates.tiles[at].tolist()
     if not asked_grid:
         grid = replace(grid, rows=min(grid.rows, -(-sizes[0] // b_m)), cols=min(grid.cols, -(-sizes[1] // b_n)))
-    return GridBlocking(Tile(b_m, b_n, b_k), int(candidates.fused[at]), grid, promotion_k, cycles)
+    return GridBlocking(Tile(b_m, b_n, b_k), int(candidates.fused[at]), grid, promotion_k, packed, cycles)
+
+
+def _packings(core: CoupledPlan, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[tuple[bool, bool]]:
+    """Whether A, and whether B, is packed: what the user asks, or what may gain; without packing first.
+
+    It may gain where the lines of an operand run across K, and a core's part of one is shorter than a request. Raises
+    InputError where the user asks for panels of an operand whose lines run along K, or which the kernel splits.
+    """
+    problem, element = gemm.problem, device.fractal["row_bytes"] // core.limits.depth
+    requests = next(x.request_bytes for x in device.links.values() if (x.source, x.target) == ("GM", "L1"))
+    sides = ("a", problem.m, problem.a_layout, "columns"), ("b", problem.n, problem.b_layout, "rows")
+    choices = []
+    for side, extent, order, across in sides:
+        asked, is_split = options.get(f"pack_{side}"), side == "a" and options.get("convert_a") == IN_KERNEL
+        if asked and (order != across or is_split):
+            why = "its blocks are split in the kernel" if is_split else "its lines run along K as they are"
+            raise InputError(f"pack_{side} = true: {side.upper()} needs no panels, because {why}; leave it out")
+        may_gain = order == across and not is_split and extent * element < device.cores * requests
+        choices.append((False, True) if asked is None and may_gain else (bool(asked),))
+    return [(a, b) for a in choices[0] for b in choices[1]]
 
 
 def _fused_candidates(core: CoupledPlan, tiles: Tiles, group: int | None, k: int, buffers: int) -> Candidates:

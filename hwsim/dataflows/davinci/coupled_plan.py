@@ -137,6 +137,12 @@ class CoupledPlan:
         return max(sweep.at_once(side) for sweep in self.k_sweeps)
 
     @property
+    def used_pieces(self) -> tuple[int, int]:
+        """The number of pieces of A and of B."""
+        pairs = [product for term in self.plan.terms for product in term.products]
+        return len({a for a, _ in pairs}), len({b for _, b in pairs})
+
+    @property
     def resident(self) -> int:
         """The largest number of pieces of A in L1 at a time."""
         return max(len(sweep.a_pieces) for sweep in self.k_sweeps)

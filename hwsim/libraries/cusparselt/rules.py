@@ -1,6 +1,7 @@
 """What cuSPARSELt runs on Hopper for a 2:4 sparse A, as PyTorch calls it, and how its kernels add over K.
 
-The rules were found on an H100 with PyTorch 2.11 (CUDA 13.0, 2026-11-28), from 34 shapes of fp16 and bf16 and 14 of int8.
+The rules were found on an H100 with PyTorch 2.11 (CUDA 13.0, 2026-11-28), from 34 shapes of fp16 and bf16 and 14 of
+int8.
 The module knows calls and schedules; it knows no array and no program.
 """
 
@@ -74,7 +75,8 @@ class CusparseltRules(LibraryRules):
             raise UnsupportedError(
                 f"library cusparselt: its kernel for {gemm.format} is not known; allowed: {', '.join(KERNELS)}"
             )
-        name = f"sm90_xmma_sparse_gemm_{kernel.spelling}_f32_tn_t_tilesize{kernel.tile[0]}x{kernel.tile[1]}x{kernel.tile_k}"
+        tile = f"{kernel.tile[0]}x{kernel.tile[1]}x{kernel.tile_k}"
+        name = f"sm90_xmma_sparse_gemm_{kernel.spelling}_f32_tn_t_tilesize{tile}"
         order = order_of(gemm, kernel)
         lengths = order.schedule.slice_k
         return LibraryChoice(

@@ -16,6 +16,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines import timing
+from hwsim.machines.l2_state import DEFAULT
 from hwsim.machines.load import under_load
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import facts_of, mapped, program_of
@@ -41,14 +42,14 @@ def cost(
     sizes: tuple[int, int, int],
     options: Mapping[str, Any] | None = None,
     *,
-    warm: int = 1,
+    l2: str = DEFAULT,
 ) -> PlanCost:
-    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`. sizes: m, n, k. options: of the mapping. warm: as in
+    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`. sizes: m, n, k. options: of the mapping. l2: as in
     `under_load`.
 
     Raises UnsupportedError where the device has no dataflow or no times for the plan.
     """
-    return cost_of(plan_record(plan, chip, sizes, options or {}), chip, warm=warm)
+    return cost_of(plan_record(plan, chip, sizes, options or {}), chip, l2=l2)
 
 
 def plan_record(
@@ -65,14 +66,14 @@ def plan_record(
     return mapped(record_of(plan, chip, Problem.of(plan_input(plan), *sizes), schedule), chip, options)
 
 
-def cost_of(gemm: Gemm, chip: Device, *, warm: int = 1) -> PlanCost:
+def cost_of(gemm: Gemm, chip: Device, *, l2: str = DEFAULT) -> PlanCost:
     """The cost of a mapped record. Raises UnsupportedError where the device has no times for it."""
     program = program_of(gemm, chip)
     reason = timing.missing(chip, program)
     if reason is not None:
         raise UnsupportedError(reason)
     facts = facts_of(gemm, chip)
-    loaded, timed = under_load(program, chip, str(facts.get("unit", "")), warm=warm)
+    loaded, timed = under_load(program, chip, str(facts.get("unit", "")), l2=l2)
     moved = sum(timed.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
     return PlanCost(timed.cycles, timing.seconds(timed, loaded), moved, facts)
 

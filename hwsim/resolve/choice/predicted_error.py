@@ -171,7 +171,12 @@ def residuals_of(x: Floats, plan: Plan, side: str, source: str, device: Device, 
     lost = np.where(_quantum(size, operand_format) > quantum, _quantum(size, operand_format) / 2, 0.0)
     if operand_format.precision < stored.precision:  # rounded to the scheme's operands first
         lost = _quantum(size, operand_format) / 2
-    if plan.clamp is False and not is_saturating and top > _largest(pieces[0]) and not pieces[0].overflow:
+    if (
+        plan.clamp is False
+        and not is_saturating
+        and math.ldexp(top, pieces[0].scale_exponent) > _largest(pieces[0])
+        and not pieces[0].overflow
+    ):
         lost = np.full_like(size, np.inf)
     for piece in pieces:
         scale += piece.scale_exponent
