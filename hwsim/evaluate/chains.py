@@ -263,5 +263,5 @@ class _Accumulator:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the chains do not compute: scales along K, and sparsity of B."""
-    return refusals.joined(refusals.scales(gemm.problem, refusals.ALONG_K), refusals.sparsity(gemm.problem, "B"))
+    """What of a record the chains do not compute: scales along K."""
+    return refusals.scales(gemm.problem, refusals.ALONG_K)

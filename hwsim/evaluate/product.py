@@ -54,7 +54,10 @@ class Evaluator:
 
         Raises UnsupportedError for a record that asks for more than its parts compute.
         """
-        refused = refusals.of_parts((split.refuses, chains.refuses, epilogue.refuses), gemm)
+        refused = refusals.joined(
+            refusals.of_parts((split.refuses, chains.refuses, epilogue.refuses), gemm),
+            refusals.sparsity_beside(gemm.problem, instruction(device, gemm.unit).sparsity),
+        )
         if refused:
             raise UnsupportedError(f"the evaluator computes no {refused}")
         self.gemm, self.device, self.backend = gemm, device, backend
@@ -261,7 +264,8 @@ class Evaluator:
         plan = dataclasses.replace(self.plan, k_parts=())
         alone = dataclasses.replace(self.schedule, epilogue=Epilogue())
         job = self._evaluation(c is not None)
-        lanes, alpha, total, start = job.join.lanes, self.schedule.epilogue.alpha, None, 0
+        lanes, alpha, start = job.join.lanes, self.schedule.epilogue.alpha, 0
+        total: AnyArray | None = None
         for length in self.plan.k_parts:
             some = slice(start, start + length)
             pieces = self.pieces(Operand(a.codes[:, some], a.format), Operand(b.codes[some], b.format), threads)
@@ -269,6 +273,7 @@ class Evaluator:
             value = lanes.load(codes)
             total = job.epilogue.scaled_sum(value, c, 1) if total is None else lanes.fused(alpha, value, total)
             start += length
+        assert total is not None
         return job.epilogue.biased_codes(total, lanes, bias, threads)
 
     def _orders(self) -> tuple[Schedule, list[tuple[Schedule, Range, Range]]]:

@@ -167,8 +167,8 @@ class Plan:
     Every value of C is then multiplied by 2^(e of its row + e of its column).
 
     Signed slices, of 8 bits: x = 2^e * sum over i of d_i 256^-(i + 1), truncated toward zero, with d_i from -128 to
-    127. e is two more than the exponent of the row's or column's largest magnitude, and three more where the six bits behind
-    its leading one are ones.
+    127. e is two more than the exponent of the row's or column's largest magnitude, and three more where the six bits
+    behind its leading one are ones.
     """
 
     scheme: str

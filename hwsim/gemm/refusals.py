@@ -47,12 +47,18 @@ def scales(problem: Problem, kinds: Collection[ScaleKind]) -> str:
     return joined(*(f"scales of {side} ({scale})" for side, scale in scaled if scale.kind in kinds))
 
 
-def sparsity(problem: Problem, sides: str = "AB") -> str:
-    """The sparsity of A and B, or of one of them."""
-    every = zip("AB", problem.operands, strict=True)
-    return joined(
-        *(f"{operand.sparsity} sparsity of {side}" for side, operand in every if operand.sparsity and side in sides)
-    )
+def sparsity(problem: Problem) -> str:
+    """The sparsity of A and B."""
+    sides = zip("AB", problem.operands, strict=True)
+    return joined(*(f"{operand.sparsity} sparsity of {side}" for side, operand in sides if operand.sparsity))
+
+
+def sparsity_beside(problem: Problem, taken: str | None) -> str:
+    """The sparsity of B, for which there is no instruction, and that of A where the instruction takes another A.
+
+    taken: the sparsity of A that the instruction takes.
+    """
+    return sparsity(problem if problem.sparsity != taken else problem.with_sparsity(None))
 
 
 def formats(problem: Problem) -> str:

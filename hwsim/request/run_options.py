@@ -296,9 +296,9 @@ class RunOptions(TypedDict, total=False):
     #: fp64: rounded additions from the least significant; exact: one rounding (default: fp64) [ozaki-fp16, ozaki-int8]
     sum: str | None
 
-    #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy (default: dynamic)
-    #: [fixedpoint-fp64]
+    #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy; 0: a native FP64
+    #: product (default: dynamic) [fixedpoint-fp64]
     bits: int | Literal["dynamic"] | None
 
-    #: where more bits are needed, the product is one of native FP64 (default: 79) [fixedpoint-fp64]
+    #: dynamic: where more bits are needed, the product is one of native FP64 (default: 79) [fixedpoint-fp64]
     most_bits: int | None

@@ -66,6 +66,7 @@ def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool, backend: Back
     # of any version: the record says the order of summation
     if gemm.library is not None and gemm.library.name not in known_libraries():
         raise UnsupportedError("gemm record: it has library, which nothing computes")
+    check_sparsity(device, gemm)
     options = {setting.name: setting.value for setting in gemm.scheme_options}
     program, reason = None, "" if gemm.mapping is not None else "the record has no mapping: bits only"
     try:
@@ -166,14 +167,25 @@ def _with_instruction(request: Request, plan: Plan | Mixed) -> Schedule:
     """
     schedule, sparsity = request.schedule, request.problem.sparsity
     if schedule.instruction is not None:
-        taken = instruction(request.device, schedule.instruction).sparsity
-        if taken != sparsity:
-            raise InputError(f"instruction {schedule.instruction} is for sparsity {taken}; A's is {sparsity}")
+        check_taken(request.device, schedule.instruction, sparsity)
         return schedule
     if sparsity is None or isinstance(plan, Mixed):
         return schedule
     formats = plan.a_pieces[0].format, plan.b_pieces[0].format
     return replace(schedule, instruction=sparse_instruction(request.device, *formats, sparsity))
+
+
+def check_sparsity(device: Device, gemm: Gemm) -> None:
+    """Raise InputError for a record with an instruction that takes A sparse where it is not, or the other way round."""
+    if gemm.schedule.instruction is not None:
+        check_taken(device, gemm.schedule.instruction, gemm.problem.sparsity)
+
+
+def check_taken(device: Device, name: str, sparsity: str | None) -> None:
+    """Raise InputError where the instruction takes another A than one of that sparsity."""
+    taken = instruction(device, name).sparsity
+    if taken != sparsity:
+        raise InputError(f"instruction {name} is for A {taken or 'dense'}; A is {sparsity or 'dense'} (sparsity=)")
 
 
 def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:

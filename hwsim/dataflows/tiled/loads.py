@@ -271,11 +271,10 @@ def allocate(space: Allocation, side: int) -> LoadBuffers:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the loads do not carry: scales along K, a sparse B, another order of K."""
+    """What of a record the loads do not carry: scales along K, another order of K."""
     problem = gemm.problem
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, ("k_permutation",)),
         refusals.formats(problem),
         refusals.scales(problem, refusals.ALONG_K),
-        refusals.sparsity(problem, "B"),
     )

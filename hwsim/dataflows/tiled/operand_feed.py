@@ -176,5 +176,5 @@ def allocate(space: Allocation, side: int) -> FeedBuffers:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the feed does not carry: scales that the instruction reads beside A and B, a sparse B."""
-    return refusals.joined(refusals.scales(gemm.problem, {"vector"}), refusals.sparsity(gemm.problem, "B"))
+    """What of a record the feed does not carry: scales that the instruction reads beside A and B."""
+    return refusals.scales(gemm.problem, {"vector"})

@@ -77,7 +77,7 @@ class Switches:
         if place.stands_for or not is_of_gemms(place.operator, operand, device.name, device.family):
             return more | dict.fromkeys(("library", *OF_LIBRARY))
         if operand == "fp64" and self.fp64 and arguments["scheme"].name == NATIVE and place.operation != CONVOLUTION:
-            return more | self.fp64 | dict.fromkeys(("library", *OF_LIBRARY))
+            return more | dict(self.fp64) | dict.fromkeys(("library", *OF_LIBRARY))
         told: dict[str, Any] = dict(self.workspace_bytes)
         if operand in self.reductions:
             told["reductions"] = self.reductions[operand]
