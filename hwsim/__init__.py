@@ -5,6 +5,7 @@ r = hwsim.run(a, b, device="ascend910a", scheme="sgemm-cube")          # a Resul
 r.c, r.cycles, r.error
 c = hwsim.matmul(a, b, device="h200", scheme="tf32x3")                 # the bits alone
 d = hwsim.device("h200").mma("wgmma.m64n8k16.f32.f16.f16", x, y, z)    # one instruction
+q = hwsim.quantize(x, "nvfp4")                                         # elements, scales and a factor
 y = hwsim.conv2d(x, w, device="h200")                                  # a convolution as implicit GEMM, bits;
                                                                        # its time: run(conv={...}, exact=False)
 with hwsim.emulate(device="b200", scheme="bf16x9"): ...                # NumPy's products go there; `Array`: those of @
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
     from hwsim.frameworks.numpy.convolution import conv2d
     from hwsim.frameworks.numpy.emulation import Array, emulate
+    from hwsim.operands.quantization import dequantize, quantize
     from hwsim.resolve.library_on_device import library
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
@@ -44,6 +46,7 @@ __all__ = [
     "Variant",
     "__version__",
     "conv2d",
+    "dequantize",
     "device",
     "diff",
     "emulate",
@@ -51,6 +54,7 @@ __all__ = [
     "invariance",
     "library",
     "matmul",
+    "quantize",
     "run",
     "sweep",
     "tune",
@@ -63,6 +67,7 @@ _NAMES = {
     "api": ("device", "matmul", "run"),
     "frameworks.numpy.convolution": ("conv2d",),
     "frameworks.numpy.emulation": ("Array", "emulate"),
+    "operands.quantization": ("dequantize", "quantize"),
     "resolve.library_on_device": ("library",),
     "studies.invariance": ("invariance",),
     "studies.sweep": ("sweep",),

@@ -16,9 +16,18 @@ from numpy.typing import NDArray
 
 from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
 from hwsim.analysis.error_map import ErrorMap
-from hwsim.analysis.program_times import Times
+from hwsim.analysis.program_times import Times, state_of
 from hwsim.analysis.roofline import Roofline, roofline
-from hwsim.analysis.run_records import EngineUse, Evidence, Macs, Occupancy, Phase, ProductErrors, RunWarning
+from hwsim.analysis.run_records import (
+    EngineUse,
+    Evidence,
+    Macs,
+    Occupancy,
+    Phase,
+    ProductErrors,
+    RunWarning,
+    TimingState,
+)
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
 from hwsim.errors import InputError
@@ -152,6 +161,11 @@ class Result:
         return self.times.occupancy
 
     @property
+    def state(self) -> TimingState | None:
+        """What the time is of: state of L2, clock, power limit, kernels, launches. None without a time."""
+        return state_of(self.times)
+
+    @property
     def timing_note(self) -> str:
         """The reason why there are no cycles; empty where there are."""
         return self.times.note
@@ -233,8 +247,7 @@ class Result:
     def _timed(self, trace: int, window: TraceWindow) -> timing.Timing:
         """The timing again, as `cycles` has it, with a trace."""
         assert self.times.program is not None and self.times.chip is not None
-        warm = self.times.warm
-        return timing.run(self.times.program, self.times.chip, trace=trace, window=window, warm=warm)
+        return timing.run_in(self.times.program, self.times.chip, self.times.l2, trace=trace, window=window)
 
     @cached_property
     def what_if(self) -> list[WhatIf] | None:
@@ -244,7 +257,7 @@ class Result:
         """
         if self.times.program is None or self.times.chip is None:
             return None
-        return what_if(self.times.program, self.times.chip, warm=self.times.warm)
+        return what_if(self.times.program, self.times.chip, l2=self.times.l2)
 
     def with_numbers(self, changes: Mapping[str, str | float]) -> ChangedNumbers | None:
         """Cycles before and after a change of the device's numbers, and what then bounds (None without timing).
@@ -254,7 +267,7 @@ class Result:
         """
         if self.times.program is None or self.times.chip is None:
             return None
-        return with_numbers(self.times.program, self.times.chip, changes, warm=self.times.warm)
+        return with_numbers(self.times.program, self.times.chip, changes, l2=self.times.l2)
 
     @cached_property
     def roofline(self) -> Roofline | None:
@@ -301,6 +314,7 @@ class Result:
             "evidence",
             "warnings",
             "timing_note",
+            "state",
             "refused",
             "hwsim_version",
             "kernel",

@@ -16,6 +16,7 @@ from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.devices import changed
 from hwsim.errors import InputError, nearest
 from hwsim.machines import timing
+from hwsim.machines.l2_state import COLD
 from hwsim.program.ir import Program
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ def numbers_of(device: Device) -> dict[str, float]:
 
 
 def with_numbers(
-    program: Program, device: Device, changes: Mapping[str, str | float], *, warm: int = 0
+    program: Program, device: Device, changes: Mapping[str, str | float], *, l2: str = COLD
 ) -> ChangedNumbers:
     """Time the program on the device as it is and with `changes`: {path: "2x" for a factor, or a value}.
 
-    warm: as of hwsim.machines.timing.run. Raises InputError for a path that is not in `numbers_of`, for a value that is
-    no number or that the device cannot have; ProgramError where the program does not fit the changed device.
+    l2: the state in which L2 is before each run. Raises InputError for a path that is not in `numbers_of`, for a value
+    that is no number or that the device cannot have; ProgramError where the program does not fit the changed device.
     """
     numbers_before = numbers_of(device)
     numbers = {
@@ -64,8 +65,8 @@ def with_numbers(
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or ", ".join(numbers)
         raise InputError(f"what-if on {device.name}: {where}: {first['msg']}; take another value") from None
-    before, after = (timing.run(program, chip, warm=warm).cycles for chip in (device, other))
-    parts = what_if(program, other, warm=warm)
+    before, after = (timing.run_in(program, chip, l2).cycles for chip in (device, other))
+    parts = what_if(program, other, l2=l2)
     return ChangedNumbers(
         numbers,
         (before, after),

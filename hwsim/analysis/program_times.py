@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hwsim.analysis.run_records import EngineUse, Macs, Occupancy, Phase
+from hwsim.analysis.run_records import EngineUse, Macs, Occupancy, Phase, TimingState
 from hwsim.devices import find
 from hwsim.devices.device import Device
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
+from hwsim.machines.l2_state import DEFAULT
 from hwsim.machines.load import under_load
 from hwsim.machines.timing import Timing
 from hwsim.program.identity_cache import IdentityCache
@@ -23,9 +24,9 @@ PROGRAMS = 32  # whose times are kept
 class Times:
     """Times of all matrices of a batch; fields as in hwsim.result.Result. Empty, with a note, where there are none.
 
-    program, chip, timed, unit: what they were taken from (one program, at the clock under load), for traces.
-    by_library: seconds, tflops and peak_fraction are with recorded times of a library's kernels; all else is the
-    program's.
+    program, chip, timed, unit, l2: what they were taken from (one program, at the clock under load, with L2 in that
+    state before it), for traces. by_library: seconds, tflops and peak_fraction are with recorded times of a library's
+    kernels; all else is the program's.
     """
 
     note: str = ""
@@ -43,7 +44,9 @@ class Times:
     chip: Device | None = None
     timed: Timing | None = None
     unit: str = ""
-    warm: int = 0  # runs before the timed one, whose operands L2 holds
+    l2: str = DEFAULT
+    clock: str = ""  # where the clock is from; as of TimingState
+    launches: bool = False
     by_library: bool = False
 
 
@@ -62,8 +65,11 @@ class TimedWork:
     programs: int = 1
 
 
-def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead: bool = False) -> Times:
+def times_of(
+    program: Program, chip: Device, work: TimedWork, *, launch_overhead: bool = False, l2: str = DEFAULT
+) -> Times:
     """Times at the clock that the chip sustains under this load. launch_overhead: seconds include that of every kernel.
+    l2: the state of L2 before the run, by its name in hwsim.machines.l2_state.
 
     Raises UnsupportedError where launch_overhead is asked for and the device file gives none.
     """
@@ -72,11 +78,11 @@ def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead
         if chip.launch_overhead_us is None:
             raise UnsupportedError(f"device {chip.name}: its file has no launch_overhead_us; leave launch_overhead out")
         launch = chip.launch_overhead_us * 1e-6
+    clock = clock_source(chip)
     reason = timing.missing(chip, program)
     if reason is not None:
         return Times(reason)
-    cold_chip = chip
-    parts = _parts(program, cold_chip, work.unit)
+    parts = _parts(program, chip, work.unit, l2)
     chip, timed = parts.chip, parts.timed
     hertz = chip.clock_mhz * 1e6
     seconds = timed.cycles / hertz + launch * len(timed.kernels)
@@ -101,9 +107,35 @@ def times_of(program: Program, chip: Device, work: TimedWork, *, launch_overhead
         chip=chip,
         timed=timed,
         unit=work.unit,
-        warm=int(chip is not cold_chip),
+        l2=l2,
+        clock=clock,
+        launches=launch_overhead,
     )
     return times if work.matrices == 1 else _of_a_stack(times, work.matrices, work.programs)
+
+
+def clock_source(chip: Device) -> str:
+    """Where the clock of a run on this chip is from, as of TimingState."""
+    if chip.asked_mhz is not None:
+        return "asked"
+    return "under load" if chip.sustained_clock_mhz or chip.power_limit is not None else "device file"
+
+
+def state_of(times: Times) -> TimingState | None:
+    """What the times are of; None where there are none."""
+    if times.seconds is None:
+        return None
+    chip = times.chip
+    board = chip.board_power if chip is not None and times.clock == "under load" else None
+    return TimingState(
+        l2=times.l2,
+        clock_mhz=times.clock_mhz or (None if chip is None else chip.clock_mhz),
+        clock=times.clock,
+        power_limit_w=None if board is None else board.watts,
+        kernels=[phase.name for phase in times.phases],
+        launches=times.launches,
+        by_library=times.by_library,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +150,19 @@ class TimedParts:
     occupancy: tuple[Occupancy, ...]
 
 
-_CACHE: IdentityCache[dict[str, TimedParts]] = IdentityCache(PROGRAMS, PROGRAMS)
+_CACHE: IdentityCache[dict[tuple[str, str], TimedParts]] = IdentityCache(PROGRAMS, PROGRAMS)
 
 
-def _parts(program: Program, chip: Device, unit: str) -> TimedParts:
+def _parts(program: Program, chip: Device, unit: str, l2: str) -> TimedParts:
     """The parts of a program's times; a program that is asked for again is not timed again."""
     of_units = _CACHE.get(program, chip)
     if of_units is None:
         of_units = {}
         _CACHE.put(of_units, 1, program, chip)
-    if unit not in of_units:
-        loaded, timed = under_load(program, chip, unit)
+    if (unit, l2) not in of_units:
+        loaded, timed = under_load(program, chip, unit, l2=l2)
         hertz = loaded.clock_mhz * 1e6
-        of_units[unit] = TimedParts(
+        of_units[unit, l2] = TimedParts(
             chip=loaded,
             timed=timed,
             phases=tuple(Phase(kernel.name, kernel.cycles, kernel.cycles / hertz) for kernel in timed.kernels),
@@ -140,7 +172,7 @@ def _parts(program: Program, chip: Device, unit: str) -> TimedParts:
             macs=Macs(timed.macs, timed.padded_macs),
             occupancy=tuple(occupancy(program, loaded)),
         )
-    return of_units[unit]
+    return of_units[unit, l2]
 
 
 def occupancy(program: Program, chip: Device) -> list[Occupancy]:

@@ -65,6 +65,22 @@ class ProductErrors(Indexed):
     rows: int | None = None
 
 
+class TimingState(TypedDict):
+    """What a time is of. l2: the state before the run (hwsim.machines.l2_state). clock_mhz, None for a library's time
+    without a program, and where it is from: "asked", "under load" or "device file". power_limit_w: of the board, where
+    the device file gives it. kernels: that are in the time, passes that split or cast operands among them. launches:
+    whether those of the kernels are. by_library: the time is a library's kernels', not the program's.
+    """
+
+    l2: str
+    clock_mhz: float | None
+    clock: str
+    power_limit_w: float | None
+    kernels: list[str]
+    launches: bool
+    by_library: bool
+
+
 class RunWarning(TypedDict):
     """A warning of a run: a code for scripts, a count, and a message."""
 

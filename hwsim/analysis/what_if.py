@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hwsim.devices import changed
 from hwsim.machines import timing
 from hwsim.machines.cost import Free
+from hwsim.machines.l2_state import COLD
 from hwsim.program.ir import Program
 from hwsim.program.resolve import Scope
 
@@ -36,23 +37,21 @@ class WhatIf:
     saved: float
 
 
-def what_if(program: Program, device: Device, *, warm: int = 0) -> list[WhatIf]:
+def what_if(program: Program, device: Device, *, l2: str = COLD) -> list[WhatIf]:
     """The analysis for every part that the program uses, the largest saving first.
 
-    warm: as of hwsim.machines.timing.run. Raises what that raises.
+    l2: the state in which L2 is before each run. Raises what hwsim.machines.timing.run raises.
     """
-    now = timing.run(program, device, warm=warm).cycles
-    gains = [
-        WhatIf(part, cycles, (now - cycles) / now if now else 0.0) for part, cycles in _runs(program, device, warm)
-    ]
+    now = timing.run_in(program, device, l2).cycles
+    gains = [WhatIf(part, cycles, (now - cycles) / now if now else 0.0) for part, cycles in _runs(program, device, l2)]
     return sorted(gains, key=lambda gain: (gain.cycles, gain.part))
 
 
-def _runs(program: Program, device: Device, warm: int) -> Iterator[tuple[str, int]]:
+def _runs(program: Program, device: Device, l2: str) -> Iterator[tuple[str, int]]:
     for part, free in _instructions(program, device):
-        yield part, timing.run(program, device, warm=warm, free=free).cycles
+        yield part, timing.run_in(program, device, l2, free=free).cycles
     for part, other in _devices(program, device):
-        yield part, timing.run(program, other, warm=warm).cycles
+        yield part, timing.run_in(program, other, l2).cycles
 
 
 def _instructions(program: Program, device: Device) -> Iterator[tuple[str, Free]]:

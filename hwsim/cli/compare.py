@@ -12,6 +12,7 @@ from hwsim.cli.progress import progress_bar
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.libraries.recording.kernel_map import read_kernel_map
 from hwsim.libraries.recording.ncu_csv import read_ncu_csv
+from hwsim.machines.l2_state import COLD, SERIES, STATES
 from hwsim.report.text.measured_text import check_measured_plot, measured_dict, measured_text, write_measured_plot
 from hwsim.result import plain
 from hwsim.studies.measured import compare_measured
@@ -47,8 +48,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--clock-mhz",
         type=positive,
         metavar="MHZ",
-        help="core clock at which the kernels were measured, with L2 empty: ncu's base clock, unless it ran with "
-        "--clock-control none (default: the clock under load in a series of runs)",
+        help="core clock at which the kernels were measured: ncu's base clock, unless it ran with --clock-control none "
+        "(default: the clock under load)",
+    )
+    parser.add_argument(
+        "--l2",
+        choices=tuple(STATES),
+        help="what L2 held before each kernel: cold, unless ncu ran with --cache-control none (default: cold with "
+        "--clock-mhz, else series)",
     )
     parser.add_argument(
         "--plot", type=Path, metavar="FILE.svg", help="write simulated over measured time (needs matplotlib)"
@@ -70,6 +77,7 @@ def execute(arguments: argparse.Namespace) -> int:
     options = given_options(arguments)
     if arguments.clock_mhz is not None:
         options["clock_mhz"] = arguments.clock_mhz
+    options["l2"] = arguments.l2 or (SERIES if arguments.clock_mhz is None else COLD)
     with progress_bar(quiet=arguments.quiet) as progress:
         comparison = compare_measured(rows, device=arguments.device, progress=progress, **options)
     if plot is not None:

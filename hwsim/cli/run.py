@@ -64,7 +64,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error only")
     group.add_argument(
-        "--clock-mhz", type=positive, metavar="MHZ", help="core clock for the cycles' time (default: the device file's)"
+        "--clock-mhz",
+        type=positive,
+        metavar="MHZ",
+        help="core clock of the run, whatever the load (default: under load)",
     )
     group.add_argument(
         "--launch-overhead", action="store_true", help="seconds take in the device's launch overhead of every kernel"

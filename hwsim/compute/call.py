@@ -12,11 +12,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hwsim.devices import at_clock, load
+from hwsim.devices import at_clock, at_power, load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError
 from hwsim.gemm.plan import Mixed
 from hwsim.libraries.adopt import adopted
+from hwsim.machines.l2_state import DEFAULT as DEFAULT_L2
 from hwsim.request.declarations import AUTO, DEFAULT_SCHEME
 from hwsim.request.operands import ProductOperands, operands_of
 from hwsim.request.option_records import LibraryOptions
@@ -48,7 +49,9 @@ class ProductCall:
         machine = self.options.machine
         if self.choice is not None or self.options.is_of_a_part or machine.functional or not machine.exact:
             return True
-        is_of_data = self.request.scheme.survey is not None or isinstance(self.resolved.gemm.plan, Mixed)
+        is_of_data = self.request.scheme.is_of_data(self.request.scheme_options) or isinstance(
+            self.resolved.gemm.plan, Mixed
+        )
         return is_of_data or self.operands.left is None
 
     def shown(self, sustained_mhz: float | None) -> dict[str, Any]:
@@ -64,6 +67,8 @@ class ProductCall:
             shown |= {"batch": list(lead), "batch_cycles": how}
         clock_mhz = options.machine.clock_mhz if sustained_mhz is None else sustained_mhz
         shown |= {} if clock_mhz is None else {"clock_mhz": clock_mhz}
+        shown |= {} if options.machine.power_limit_w is None else {"power_limit_w": options.machine.power_limit_w}
+        shown |= {} if options.machine.l2 == DEFAULT_L2 else {"l2": options.machine.l2}
         shown |= {"launch_overhead": True} if options.machine.launch_overhead else {}
         shown |= {} if self.choice is None else {"choice": self.choice.to_dict()}
         shown |= {} if options.problem.conv is None else {"conv": dict(options.problem.conv)}
@@ -86,7 +91,7 @@ def product_call(
     chip = load(device)
     named = None if scheme == AUTO else scheme_of(scheme) if isinstance(scheme, str) else scheme
     options = sort_by_owner(values, named)
-    chip = clocked(chip, options.machine.clock_mhz)
+    chip = clocked(chip, options.machine.clock_mhz, options.machine.power_limit_w)
     choice: SchemeChoice | None = None
     if named is None or options.scheme.error_target is not None:
         choice = _choice(chip, named, a, b, options, _of_selecting(progress, options.machine.exact))
@@ -136,9 +141,16 @@ def _of_selecting(progress: Progress | None, is_exact: bool) -> Progress | None:
     return lambda share: progress(share / 2)
 
 
-def clocked(chip: Device, clock_mhz: float | None) -> Device:
-    """The device with its core clock set to `clock_mhz` (None: unchanged)."""
-    return chip if clock_mhz is None else at_clock(chip, clock_mhz)
+def clocked(chip: Device, clock_mhz: float | None, power_limit_w: float | None = None) -> Device:
+    """The device with its core clock set to `clock_mhz`, or its board's power to `power_limit_w` (None: unchanged).
+
+    Raises InputError where both are given.
+    """
+    if power_limit_w is None:
+        return chip if clock_mhz is None else at_clock(chip, clock_mhz)
+    if clock_mhz is not None:
+        raise InputError("clock_mhz fixes the clock that power_limit_w would change; leave one of them out")
+    return at_power(chip, power_limit_w)
 
 
 def _choice(

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hwsim.compute.call import DeviceLike, ProductCall, clocked, resolved_call
-from hwsim.devices import load
+from hwsim.devices import at_power, load
 from hwsim.devices.device import Device
 from hwsim.devices.query import dot_spec
 from hwsim.errors import InputError, UnsupportedError
@@ -60,6 +60,8 @@ def saved_call(
     if min(problem.sizes) < 1:
         raise InputError(f"gemm record: m, n, k = {problem.sizes}; allowed: integers of at least 1")
     options = sort_by_owner(values, scheme)
+    if options.machine.power_limit_w is not None:
+        chip = at_power(chip, options.machine.power_limit_w)
     if problem.image is not None and options.machine.exact:
         raise InputError("the record is of a convolution: its cycles alone (exact=False); bits are hwsim.conv2d's")
     options = _with_record(options, record, has_arrays=a is not None)

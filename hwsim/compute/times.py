@@ -11,6 +11,7 @@ from hwsim.compute.call import ProductCall
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.times import library_times
+from hwsim.request.option_records import MachineOptions
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 
 
@@ -23,14 +24,14 @@ def call_times(call: ProductCall) -> Times:
         return Times(NOT_ASKED)
     if call.options.region.at is not None:
         return Times("cycles are of whole products, and A and B are parts of one (at=)")
-    times = _program_times(resolved.timed, resolved.no_program, machine.launch_overhead)
+    times = _program_times(resolved.timed, resolved.no_program, machine)
     library = call.request.library
     if library is None:
         return times
     return library_times(library, resolved.timed.gemm, call.request.device, times)
 
 
-def _program_times(timed: Resolved, no_program: str, launch_overhead: bool) -> Times:
+def _program_times(timed: Resolved, no_program: str, machine: MachineOptions) -> Times:
     """The times of a record's program. no_program: why there is none."""
     if timed.program is None:
         return Times(no_program)
@@ -46,7 +47,7 @@ def _program_times(timed: Resolved, no_program: str, launch_overhead: bool) -> T
         matrices,
         1 if timed.has_stack_program else matrices,
     )
-    return times_of(timed.program, timed.device, work, launch_overhead=launch_overhead)
+    return times_of(timed.program, timed.device, work, launch_overhead=machine.launch_overhead, l2=machine.l2)
 
 
 def evidence_of(record: Gemm, times: Times) -> Evidence:

@@ -15,7 +15,7 @@ from hwsim.dataflows.reductions import LineReduction, lower_reduction
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.expressions import parts_of
-from hwsim.gemm.plan import Depth, Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, AnyTile, GlobalArray, GlobalTile, Kernel, LocalTile
 
@@ -255,7 +255,7 @@ def operand_vectors(plan: Plan, side: Side, source: GlobalArray, matrices: int =
     its `sum` over K. matrices: of a stack, below one another in the source.
     """
     rows, cols, arrays = *((source.rows, 1) if side == "a" else (matrices, source.cols)), {}
-    if plan.split == "slices":
+    if plan.split in SLICED:
         arrays["exponent"] = GlobalArray(f"{side.upper()}.exponent", rows, cols, "int32")
     if operand_sum(plan, side) is not None:
         arrays["sum"] = GlobalArray(f"{side.upper()}.sum", rows, cols, plan.arithmetic)
@@ -312,7 +312,7 @@ def operand_passes(
         )
     if plan.split == "round":
         passes.append(split_pass(f"split_{side}", source, [(piece, pieces.get(p)) for p, piece in enumerate(every)]))
-    elif plan.split == "slices":
+    elif plan.split in SLICED:
         passes.append(_slice_pass(plan, side, source, pieces, vectors["exponent"], matrices))
     else:
         passes.append(_byte_pass(plan, side, source, pieces))

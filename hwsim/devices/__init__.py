@@ -5,6 +5,7 @@ program.
 from __future__ import annotations
 
 from hwsim.devices.loader import expanded, load
+from hwsim.devices.power import at_power
 from hwsim.devices.query import (
     choices,
     dot_spec,
@@ -22,6 +23,7 @@ from hwsim.devices.variants import at_clock, changed, limited_clock, sustained_c
 
 __all__ = [
     "at_clock",
+    "at_power",
     "changed",
     "choices",
     "dot_spec",

@@ -31,4 +31,5 @@ PerCycle = Annotated[float, Field(ge=1e-6, le=1e9)]  # bytes, multiply-accumulat
 PerSecond = Annotated[float, Field(ge=1e3, le=1e18)]  # bytes
 LEAST_MHZ, MOST_MHZ = 0.001, 100_000  # beyond 100 GHz a number is of another unit, or a slip
 Mhz = Annotated[float, Field(ge=LEAST_MHZ, le=MOST_MHZ)]
+Watts = Annotated[float, Field(ge=1e-3, le=1e6)]
 Factor = Annotated[float, Field(ge=1, le=1e6)]

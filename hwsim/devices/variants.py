@@ -16,6 +16,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from hwsim.devices.device import Device
+from hwsim.devices.power import DEFAULT, by_reference
 from hwsim.devices.ranges import LEAST_MHZ, MOST_MHZ
 from hwsim.errors import InputError
 
@@ -56,17 +57,28 @@ def at_clock(device: Device, mhz: float) -> Device:
 
 
 def sustained_clock(device: Device, format: str) -> float:
-    """The clock, MHz, under continuous matrix multiplication with operands of `format`."""
-    clocks = device.sustained_clock_mhz
-    return clocks.get(format, clocks.get("default", device.clock_mhz))
+    """The clock, MHz, under continuous matrix multiplication with operands of `format`: the device file's for it, or
+    for all formats; else what hwsim.devices.power makes of its clock for a 16-bit format.
+    """
+    return _clock_of(device.sustained_clock_mhz, format, device.clock_mhz) or device.clock_mhz
 
 
 def limited_clock(device: Device, format: str, busy_ms: float) -> float:
     """The sustained clock for work of `busy_ms`: the power limit applies only if the work lasts long enough."""
-    limit = device.power_limit
-    if limit is None or busy_ms < limit.after_ms:
-        return sustained_clock(device, format)
-    return limit.clock_mhz.get(format, sustained_clock(device, format))
+    mhz = sustained_clock(device, format)
+    for stage in () if device.power_limit is None else device.power_limit.stages:
+        clock_mhz = stage.clock_mhz.get(format)
+        if clock_mhz is None and format not in device.sustained_clock_mhz:  # a format that the file knows keeps its own
+            clock_mhz = by_reference(stage.clock_mhz, format, device.clock_mhz)
+        if busy_ms >= stage.after_ms and clock_mhz is not None:
+            mhz = min(mhz, clock_mhz)
+    return mhz
+
+
+def _clock_of(clocks: Mapping[str, float], format: str, nominal_mhz: float) -> float | None:
+    """The clock of a format among clocks under one load, or by the others'; None where they do not say it."""
+    clock_mhz = clocks.get(format, clocks.get(DEFAULT))
+    return by_reference(clocks, format, nominal_mhz) if clock_mhz is None else clock_mhz
 
 
 def changed(device: Device, changes: Mapping[str, Any]) -> Device:

@@ -148,6 +148,9 @@ class Chains:
         """The operands of a term whose stages one call of the backend computes."""
         first, *others = (self.instructions.of(product) for product in term.products)
         spec, model = first.spec, first.model
+        [step, *more] = {stage.interleave or model.k for stage in term.stages}
+        if more:
+            return None
         divides = any(stage.scale_exponent for stage in term.stages)
         is_exact = isinstance(spec.unit, FusedUnit) and model.scale_input_d_rule == "exact"
         if not others or any(other is not first for other in others):
@@ -155,7 +158,7 @@ class Chains:
         if divides and not (is_exact and spec.c == spec.d == "fp32"):
             return None
         left, right = (
-            InstructionRuns([[product[side] for product in stage.products] for stage in term.stages], model.k, 1 - side)
+            InstructionRuns([[product[side] for product in stage.products] for stage in term.stages], step, 1 - side)
             for side in (0, 1)
         )
         return left, right
@@ -199,30 +202,39 @@ class Chains:
         if not others or all(self.instructions.of(product) is first for product in others):
             # A last instruction of one step is not padded here: what misses in a step counts as +0.
             is_plain = len(stage.products) == 1 and self.permutation is None and model.k == spec.unit.terms
-            left, right = (
-                in_instruction_order(
-                    [pieces[product[side]] for product in stage.products],
-                    span,
-                    1 if is_plain else model.k,
-                    self.permutation,
-                    1 - side,
+            for part, step in _blocks(span, model.k, stage.interleave):
+                left, right = (
+                    in_instruction_order(
+                        [pieces[product[side]] for product in stage.products],
+                        part,
+                        1 if is_plain else step,
+                        self.permutation,
+                        1 - side,
+                    )
+                    for side, pieces in ((0, a), (1, b))
                 )
-                for side, pieces in ((0, a), (1, b))
-            )
-            for x, y in zip(left, right, strict=True):
-                accumulator.add(first, x, y)
+                for x, y in zip(left, right, strict=True):
+                    accumulator.add(first, x, y)
             return accumulator.codes
         # Unlike instructions: wrapping integers are the same in any order, others alternate.
         wraps = isinstance(spec.unit, IntegerUnit) and spec.unit.overflow == "wrap"
         lefts = [whole(a[i], span, model.k, self.permutation, 1) for i, _ in stage.products]
         rights = [whole(b[j], span, model.k, self.permutation, 0) for _, j in stage.products]
         length = lefts[0].shape[-1]
-        step = length if wraps else model.k
+        step = length if wraps else stage.interleave or model.k
         for at in range(0, length, step):
             for product, x, y in zip(stage.products, lefts, rights, strict=True):
                 instruction = self.instructions.of(product)
                 accumulator.add(instruction, x[..., at : at + step], y[..., at : at + step, :])
         return accumulator.codes
+
+
+def _blocks(span: tuple[int, int], instruction_k: int, interleave: int | None) -> list[tuple[tuple[int, int], int]]:
+    """The parts of a span of K, and after how much of K products alternate there: a last block may be shorter."""
+    start, stop = span
+    rest = 0 if interleave is None else (stop - start) % interleave
+    whole_span = [] if rest == stop - start and rest else [((start, stop - rest), interleave or instruction_k)]
+    return whole_span + ([((stop - rest, stop), -(-rest // instruction_k) * instruction_k)] if rest else [])
 
 
 class _Accumulator:

@@ -13,7 +13,7 @@ from hwsim.devices import instruction_taking
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product_instructions import instructions_of
 from hwsim.formats import format_of
-from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan, Scaled, Sum, TermValue
 from hwsim.gemm.schedule import SLICE_MULTIPLE, Schedule
 from hwsim.libraries.model import observed
 
@@ -78,7 +78,7 @@ def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
             raise UnsupportedError(f"scheme {plan.scheme}: it needs a unit that gives fp64; this one gives {spec.d}")
     if any(isinstance(node, OperandSum | Depth) for node in nodes_of(plan.combine)) and not is_whole:
         raise UnsupportedError(f"scheme {plan.scheme}: sums of operands are for integer arithmetic")
-    if plan.split == "slices" and is_whole:
+    if plan.split in SLICED and is_whole:
         raise UnsupportedError(f"scheme {plan.scheme}: the exponents of slices have no place in {plan.arithmetic}")
 
 

@@ -27,6 +27,7 @@ from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import Mixed
+from hwsim.gemm.schedule import Epilogue
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
@@ -208,6 +209,8 @@ class Evaluator:
         """
         threads = worth_starting(threads, a.shape[0] * a.shape[1] * b.shape[1] * self.products)
         if not isinstance(self.gemm.plan, Mixed):
+            if self.plan.k_parts:
+                return self._by_parts_of_k(a, b, c, bias, threads)
             left, right = self.pieces(a, b, threads)
             if self.schedule.regions:
                 return self._by_region(left, right, c, bias, at, threads)
@@ -221,6 +224,23 @@ class Evaluator:
         )
         fixed = self.plan, self.schedule, self.device
         return apply_epilogue(*fixed, codes, c=c, bias=bias, threads=threads, backend=backend)
+
+    def _by_parts_of_k(
+        self, a: Operand, b: Operand, c: AnyArray | None, bias: AnyArray | None, threads: int
+    ) -> AnyArray:
+        """Every part of K split alone, and its scaled value added to the output (see Plan.k_parts)."""
+        plan = dataclasses.replace(self.plan, k_parts=())
+        alone = dataclasses.replace(self.schedule, epilogue=Epilogue())
+        job = self._evaluation(c is not None)
+        lanes, alpha, total, start = job.join.lanes, self.schedule.epilogue.alpha, None, 0
+        for length in self.plan.k_parts:
+            some = slice(start, start + length)
+            pieces = self.pieces(Operand(a.codes[:, some], a.format), Operand(b.codes[some], b.format), threads)
+            codes = evaluate(plan, alone, self.device, *pieces, threads=threads, backend=self.backend)
+            value = lanes.load(codes)
+            total = job.epilogue.scaled_sum(value, c, 1) if total is None else lanes.fused(alpha, value, total)
+            start += length
+        return job.epilogue.biased_codes(total, lanes, bias, threads)
 
     def _orders(self) -> tuple[Schedule, list[tuple[Schedule, Range, Range]]]:
         """The order of summation outside of all regions, and that of each with its rows and columns."""
@@ -293,7 +313,7 @@ class Evaluator:
     def at_once(self, count: int, sizes: tuple[int, int, int]) -> int:
         """How many of a stack's products with sizes (m, n, k) one call takes; 1: each is computed alone."""
         m, n, k = sizes
-        if isinstance(self.gemm.plan, Mixed) or not takes_stacks(self.schedule) or not m * n:
+        if isinstance(self.gemm.plan, Mixed) or self.plan.k_parts or not takes_stacks(self.schedule) or not m * n:
             return 1
         sums = sums_at_once(self.plan, self.schedule, len(self.schedule.k_partition(k).slices))
         rows, cols = block_at_once(self.products, n, k, sums)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hwsim.devices import dot_spec, find, instruction_taking
-from hwsim.errors import UnsupportedError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.plan import SIDES
 from hwsim.numerics.units import DotSpec
 from hwsim.operands.operand import Operand
@@ -136,6 +136,11 @@ def _check(instructions: ProductInstructions, term: Term) -> None:
         )
     for stage in term.stages:
         _check_scale(instructions, stage)
+        if stage.interleave is not None and stage.interleave % taken[0].model.k:
+            raise InputError(
+                f"scheme {scheme}: interleave = {stage.interleave}; allowed: multiples of {taken[0].model.k}, the K of "
+                f"{taken[0].name}"
+            )
 
 
 def _check_scale(instructions: ProductInstructions, stage: Stage) -> None:

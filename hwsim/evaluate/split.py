@@ -18,6 +18,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm import refusals
+from hwsim.gemm.plan import SLICED
 from hwsim.host.threads import for_elements
 from hwsim.operands.operand import Operand
 from hwsim.operands.powers import as_they_lie, encoded, times_power
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
 HALF = 0.5
+LEADING_ONES = 6  # bits behind the leading one with which a magnitude counts as the next power of two
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,8 +103,9 @@ def pieces_of(
     if plan.split in ("bytes", "signed_bytes"):
         return Pieces(_bytes(operand, pieces, plan.split == "signed_bytes"), None, source)
     vector = vector or VectorUnit(device.vector, CPU)
-    if plan.split == "slices":
-        codes, exponents = _slices(operand, pieces, side, plan.slice_bits, vector.backend)
+    if plan.split in SLICED:
+        sliced = _signed_slices if plan.split == "signed_slices" else _slices
+        codes, exponents = sliced(operand, pieces, side, plan.slice_bits, vector.backend)
         return Pieces(codes, exponents, source)
     return Pieces(_rounded(operand, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
 
@@ -201,12 +204,7 @@ def _slices(
 
     A last slice beyond an integer format is clamped to its largest value.
     """
-    axis = -1 if side == "a" else -2
-    with np.errstate(invalid="ignore"):  # signalling NaNs
-        x = operand.values(backend).astype(np.float64)
-    finite = np.isfinite(x)
-    if not finite.all():
-        x = np.where(finite, x, 0.0)
+    axis, x = _finite(operand, side, backend)
     exponents: AnyArray = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
     place, rest = np.expand_dims(exponents, axis), x
     codes: list[AnyArray] = []
@@ -217,6 +215,41 @@ def _slices(
         rest = rest - np.ldexp(digit, place)
         codes.append(backend.encode(digit + 0.0, format_of(piece.format), "RNE", "saturate"))
     return tuple(codes), exponents
+
+
+def _signed_slices(
+    operand: Operand, pieces: Sequence[Piece], side: Side, bits: int, backend: Backend
+) -> tuple[tuple[AnyArray, ...], AnyArray]:
+    """Slices of `bits` bits with signs of their own, and the exponent of each row (side a) or column.
+
+    The element is truncated to an integer in units of the last slice. From there, digits below -2^(bits - 1) or not
+    below 2^(bits - 1) give a carry to the next slice. Source: NVIDIA's cuBLASDx sample of emulated DGEMM.
+    """
+    axis, x = _finite(operand, side, backend)
+    fraction, exponents = np.frexp(np.abs(x).max(axis=axis, initial=0.0))
+    is_near_next = (np.floor(np.ldexp(fraction, LEADING_ONES + 1)) + 1) == np.ldexp(1.0, LEADING_ONES + 1)
+    exponents = exponents.astype(np.int64) + is_near_next + 1
+    base = float(1 << bits)
+    rest = np.trunc(np.ldexp(x, bits * len(pieces) - np.expand_dims(exponents, axis)))
+    digits: list[AnyArray] = []
+    for _ in pieces[1:]:  # every step is exact: rest is a multiple of its own last place
+        digit = rest - base * np.floor(rest / base)
+        digit = np.where(digit >= base * HALF, digit - base, digit)
+        digits.append(digit)
+        rest = (rest - digit) / base
+    codes = [
+        backend.encode(digit + 0.0, format_of(piece.format), "RNE", "saturate")
+        for piece, digit in zip(pieces, [rest, *digits[::-1]], strict=True)
+    ]
+    return tuple(codes), exponents
+
+
+def _finite(operand: Operand, side: Side, backend: Backend) -> tuple[int, AnyArray]:
+    """The axis of K, and the values as fp64 with zeros for infinities and NaNs."""
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        x = operand.values(backend).astype(np.float64)
+    finite = np.isfinite(x)
+    return -1 if side == "a" else -2, x if finite.all() else np.where(finite, x, 0.0)
 
 
 def _whole(x: AnyArray, rounding: str) -> AnyArray:

@@ -154,14 +154,16 @@ def _of_pass(arguments: Mapping[str, Any], where: str) -> PassSettings:
     reserved = [name for name in TAKEN if name in arguments]
     if reserved:
         raise InputError(f"{where}: {', '.join(reserved)}: each product has its own; leave it out")
-    full = {name: value for name, value in arguments.items() if value is not None and name not in OWN}
-    full["device"] = load(full.get("device", DEFAULT_DEVICE))
-    scheme = full.get("scheme", DEFAULT_SCHEME)
-    full["scheme"] = scheme_object = scheme_of(scheme) if isinstance(scheme, str) else scheme
+    scheme = arguments.get("scheme") or DEFAULT_SCHEME
+    scheme_object = scheme_of(scheme) if isinstance(scheme, str) else scheme
     assert isinstance(scheme_object, Scheme)
+    of_scheme = {option.name for option in scheme_object.options}  # may have a scale of its own
+    of_framework = [name for name in OWN if name not in of_scheme]
+    full = {name: value for name, value in arguments.items() if value is not None and name not in of_framework}
+    full |= {"device": load(full.get("device", DEFAULT_DEVICE)), "scheme": scheme_object}
     sort_by_owner({name: value for name, value in full.items() if name not in ("device", "scheme")}, scheme_object)
     full |= {**scheme_object.values, "scheme": scheme_object.bare}
-    scale, gradient = arguments.get("scale"), arguments.get("gradient_format")
+    scale, gradient = (arguments.get(name) if name in of_framework else None for name in ("scale", "gradient_format"))
     if scale not in (None, POWER_OF_TWO):
         raise InputError(
             f"{where}: scale={scale!r}; allowed: None, {POWER_OF_TWO!r}{nearest(str(scale), [POWER_OF_TWO])}"

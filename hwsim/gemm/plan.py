@@ -11,7 +11,9 @@ from typing import Literal
 
 Side = Literal["a", "b"]
 SIDES: tuple[Side, Side] = ("a", "b")
-Split = Literal["round", "bytes", "signed_bytes", "slices"]
+Split = Literal["round", "bytes", "signed_bytes", "slices", "signed_slices"]
+#: Splits whose pieces are integers below an exponent that a row of A or a column of B shares.
+SLICED: tuple[Split, Split] = ("slices", "signed_slices")
 ArithmeticName = Literal["fp32", "fp64", "int32", "int64", "exact"]
 OrderOrigin = Literal["calls", "ours"]
 
@@ -43,10 +45,13 @@ class Stage:
     Fields:
         products: pairs (piece of A, piece of B).
         scale_exponent: the accumulator is multiplied by 2^-this before the stage's first product (scale-input-d).
+        interleave: the products alternate after so many elements of K instead, a multiple of the instruction's; counted
+            from the start of a run.
     """
 
     products: tuple[tuple[int, int], ...]
     scale_exponent: int = 0
+    interleave: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,13 @@ class Term:
         return tuple([pair for stage in self.stages for pair in stage.products])
 
 
-def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] = "instruction") -> Term:
-    """A term of these products, which alternate per instruction or ("k") each run over all of K before the next."""
-    if interleave == "instruction":
-        return Term((Stage(products),))
+def chain(*products: tuple[int, int], interleave: Literal["instruction", "k"] | int = "instruction") -> Term:
+    """A term of these products, which alternate per instruction, after so many elements of K, or ("k") each run over
+    all of K before the next.
+    """
+    if isinstance(interleave, int) or interleave == "instruction":
+        is_number = isinstance(interleave, int) and len(products) > 1
+        return Term((Stage(products, interleave=interleave if is_number else None),))  # type: ignore[arg-type]
     return Term(tuple(Stage((product,)) for product in products))
 
 
@@ -135,8 +143,8 @@ class Plan:
         output_format: of C.
         split: how pieces are made. "round": each is rounded from the residual of the one before (see Piece). "bytes":
             int16 as (high byte, low byte); a low piece of int8 holds the byte less 128. "signed_bytes": int16 as (h,
-            l), l the low byte as a signed number, h = (x - l) / 256, which wraps. "slices": integers below a common
-            exponent, see below.
+            l), l the low byte as a signed number, h = (x - l) / 256, which wraps. "slices", "signed_slices":
+            integers below a common exponent, see below.
         slice_bits: bits of a slice.
         clamp: infinities become the largest finite value of the input format before the split.
         arithmetic: of additions outside the unit. "fp32", "fp64": to nearest even each time. "int32", "int64":
@@ -146,6 +154,8 @@ class Plan:
             that output). A NaN is then 0x7fffffff or 0x7fffffffffffffff. Such elements count as 0 in slices.
         split_in: "pass": kernels of their own write the pieces to memory. "kernel": the GEMM kernel splits operands.
         calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one kernel.
+        k_parts: lengths of parts of K, in order. Each part is split with exponents of its own, and its value V is
+            scaled and added alone: D = fma(alpha, V, beta C) for the first, then D = fma(alpha, V, D). (): K is one part.
         order: origin of the order of the products and of the additions outside the unit. "calls": library calls and
             elementwise steps that were run so on a chip, and compared. "ours": a kernel that nobody has published,
             chosen here where the paper leaves it open.
@@ -154,6 +164,10 @@ class Plan:
     exponent with all magnitudes of that row or column below 2^e. The d_i are integers of magnitude below 2^slice_bits
     with x's sign, truncated toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits).
     Every value of C is then multiplied by 2^(e of its row + e of its column).
+
+    Signed slices, of 8 bits: x = 2^e * sum over i of d_i 256^-(i + 1), truncated toward zero, with d_i from -128 to 127.
+    e is two more than the exponent of the row's or column's largest magnitude, and three more where the six bits behind
+    its leading one are ones.
     """
 
     scheme: str
@@ -172,6 +186,7 @@ class Plan:
     specials: Literal["unit", "fma_chain"] = "unit"
     split_in: Literal["pass", "kernel"] = "pass"
     calls: bool = False
+    k_parts: tuple[int, ...] = ()
     order: OrderOrigin = "ours"
 
     @property

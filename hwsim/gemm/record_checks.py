@@ -13,7 +13,7 @@ from hwsim.errors import InputError, nearest
 from hwsim.formats import Rounding, format_of
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting
 from hwsim.gemm.mixed_plan import HYBRID, short_name
-from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.plan import Mixed as MixedPlan
 from hwsim.gemm.problem import SCALES, OperandDescription, Problem, Windows
 from hwsim.gemm.schedule import Schedule
@@ -100,8 +100,10 @@ def check_plan(plan: Plan, where: str) -> None:
         _check_term(term, plan, f"{where}.terms[{index}]")
     if plan.k_group is not None:
         _count(plan.k_group, f"{where}.k_group")
-    if plan.split == "slices":
+    if plan.split in SLICED:
         _between(plan.slice_bits, 1, MOST_SLICE_BITS, f"{where}.slice_bits")
+    for index, length in enumerate(plan.k_parts):
+        _count(length, f"{where}.k_parts[{index}]")
     _check_expression(plan.combine, len(plan.terms), f"{where}.combine")
 
 
@@ -113,6 +115,8 @@ def _check_term(term: Term, plan: Plan, where: str) -> None:
         place = f"{where}.stages[{index}]"
         _some(stage.products, f"{place}.products", "products")
         _between(stage.scale_exponent, 0, MOST_EXPONENT, f"{place}.scale_exponent")
+        if stage.interleave is not None:
+            _count(stage.interleave, f"{place}.interleave")
         for number, product in enumerate(stage.products):
             for side, piece, pieces in zip("ab", product, (plan.a_pieces, plan.b_pieces), strict=True):
                 _between(piece, 0, len(pieces) - 1, f"{place}.products[{number}]: piece of {side.upper()}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from hwsim.gemm.plan import Mixed
+from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem, ScaleKind
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
@@ -22,6 +22,12 @@ ALONG_K: frozenset[ScaleKind] = frozenset({"block", "vector"})  # scales that di
 def named(asked: Mapping[str, object]) -> str:
     """The names whose value is true, as a refusal."""
     return SEPARATOR.join(name for name, is_asked in asked.items() if is_asked)
+
+
+def interleaves(plan: Plan | Mixed) -> bool:
+    """Whether products of an accumulator alternate after a number of elements of K."""
+    plans = plan.plans if isinstance(plan, Mixed) else (plan,)
+    return any(stage.interleave for part in plans for term in part.terms for stage in term.stages)
 
 
 def joined(*refusals: str) -> str:

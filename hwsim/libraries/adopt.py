@@ -20,7 +20,9 @@ from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
+from hwsim.machines.l2_state import DEFAULT
 from hwsim.operands.operand import Operand
+from hwsim.request.option_records import MachineOptions
 from hwsim.request.options import CallOptions
 from hwsim.request.request import Request
 from hwsim.resolve.library_on_device import library
@@ -75,7 +77,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     call = library_call(
         chosen,
         gemm_call,
-        is_at_own_clock=options.machine.clock_mhz is None,
+        is_at_own_clock=_is_as_recorded(options.machine),
         count=calls.count,
         is_of_a_scheme=not is_plain,
     )
@@ -98,6 +100,11 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         library=call,
         planned=calls.planned,
     )
+
+
+def _is_as_recorded(machine: MachineOptions) -> bool:
+    """Whether a call is timed as libraries' times were recorded: in a series, at the clock under the board's load."""
+    return machine.clock_mhz is None and machine.power_limit_w is None and machine.l2 == DEFAULT
 
 
 def _check_options(name: str, options: CallOptions, scheme: str) -> None:
@@ -136,7 +143,8 @@ def library_call(
     count: int = 1,
     is_of_a_scheme: bool = False,
 ) -> LibraryCall:
-    """The call for one product. is_at_own_clock: else there are no recorded times. count: of such calls.
+    """The call for one product. is_at_own_clock: timed as times were recorded; else there are none. count: of
+    such calls.
 
     Raises UnsupportedError where the library has no such call, or its choice is not known.
     """

@@ -38,6 +38,7 @@ from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.machines.cost import Free, latency_ticks, shared_rate
+from hwsim.machines.l2_state import STATES
 from hwsim.machines.recorder import TraceRecorder
 from hwsim.machines.tables import CAUSES, KernelTables, tables_of, with_arrays
 from hwsim.machines.trace_rows import TickRows, TraceWindow
@@ -128,6 +129,7 @@ def run(
     trace: int = 0,
     window: TraceWindow | None = None,
     warm: int = 0,
+    is_clean: bool = False,
     other: Collection[str] = (),
     write_back: bool = False,
     free: Free | None = None,
@@ -135,6 +137,7 @@ def run(
     """Time `program` on `device`, and record at most `trace` rows of a trace (0: none), of `window` (None: all).
 
     warm: how many times the program has run before, back to back: L2 holds what they left (0: it is empty).
+    is_clean: HBM has all that those runs wrote: nothing in L2 is dirty.
     other: names of arrays of which those runs had others, equal in size (layers in turn have other weights).
     write_back: after the last kernel, what is dirty in L2 is written to HBM, as a kernel "write-back" of its own.
     free: says of an instruction, and the link it takes, whether it costs nothing but its bytes in L2 and HBM.
@@ -150,6 +153,8 @@ def run(
     for _ in range(warm):
         for kernel, cost in before:
             _executed(kernel, cost, device, machine)
+    if is_clean:
+        machine.flush()
     recorder = TraceRecorder(program, device, trace, window or TraceWindow()) if trace else None
     kernels = []
     for kernel, cost in ready:
@@ -169,6 +174,20 @@ def run(
         instructions=sum(k.instructions for k in kernels),
         trace=recorder.finish() if recorder is not None else None,
     )
+
+
+def run_in(
+    program: Program,
+    device: Device,
+    l2: str,
+    *,
+    trace: int = 0,
+    window: TraceWindow | None = None,
+    free: Free | None = None,
+) -> Timing:
+    """As `run`, with L2 in a state that has a name (hwsim.machines.l2_state)."""
+    state = STATES[l2]
+    return run(program, device, trace=trace, window=window, warm=state.runs_before, is_clean=state.is_clean, free=free)
 
 
 def busy(program: Program, device: Device, engine_name: str) -> tuple[int, float]:

@@ -31,6 +31,8 @@ from hwsim.gemm.option_types import (
 )
 from hwsim.host.threads import MOST as MOST_THREADS
 from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.machines.l2_state import DEFAULT as DEFAULT_L2
+from hwsim.machines.l2_state import STATES
 from hwsim.schemes import schemes
 
 DEFAULT_SIZE = 1024
@@ -197,12 +199,28 @@ MACHINE = (
         "its first matrix, unless the matrix's indices come first",
     ),
     Option(
+        "l2",
+        TEXT,
+        DEFAULT_L2,
+        "L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its "
+        "results in HBM; cold, empty",
+        choices=tuple(STATES),
+    ),
+    Option(
         "clock_mhz",
         MHZ,
         None,
-        "core clock, for a single run with L2 empty",
+        "core clock; it stays, whatever the load",
         unit="MHz",
-        default_text="the device file's; its clock under load in a series of runs, where given",
+        default_text="the device's under this load, where its file gives clocks under load, else the file's",
+    ),
+    Option(
+        "power_limit_w",
+        NUMBER,
+        None,
+        "power that the board may draw: the clock under load follows from it, in place of the board's own limit",
+        unit="W",
+        default_text="the board's own",
     ),
     Option("launch_overhead", TRUTH, False, "seconds include the device's launch overhead of every kernel"),
     Option(

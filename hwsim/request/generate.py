@@ -7,6 +7,7 @@ are the plug-in's.
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
@@ -72,7 +73,7 @@ def option_records() -> str:
     for kind, options in OWN.items():
         lines += ["", "@dataclass(frozen=True, slots=True)", f"class {record_name(kind)}:"]
         lines += [f'    """Options of the owner "{kind}"."""', ""]
-        lines += [f"    {option.name}: {_held(option)} = {option.default!r}" for option in options]
+        lines += [f"    {option.name}: {_held(option)} = {_default(option)}" for option in options]
         lines.append("")
     return "\n".join(lines)
 
@@ -92,6 +93,11 @@ def _annotation(options: list[Option]) -> str:
     """The types of the declarations together."""
     parts = [part for option in options for part in option.annotation.removesuffix(" | None").split(" | ")]
     return " | ".join((*dict.fromkeys(parts), "None"))
+
+
+def _default(option: Option) -> str:
+    """The default as it is written."""
+    return json.dumps(option.default) if isinstance(option.default, str) else repr(option.default)
 
 
 def _held(option: Option) -> str:

@@ -82,6 +82,8 @@ class MachineOptions:
     timing: bool = True
     functional: bool | None = None
     values: Sequence[Sequence[int]] | None = None
+    l2: str = "series"
     clock_mhz: float | None = None
+    power_limit_w: float | None = None
     launch_overhead: bool = False
     threads: int | None = None

@@ -105,9 +105,17 @@ class RunOptions(TypedDict, total=False):
     #: first matrix, unless the matrix's indices come first
     values: Sequence[Sequence[int]] | None
 
-    #: core clock, for a single run with L2 empty (default: the device file's; its clock under load in a series of runs,
-    #: where given)
+    #: L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its results
+    #: in HBM; cold, empty (default: series)
+    l2: str | None
+
+    #: core clock; it stays, whatever the load (default: the device's under this load, where its file gives clocks under
+    #: load, else the file's)
     clock_mhz: float | None
+
+    #: power that the board may draw: the clock under load follows from it, in place of the board's own limit (default:
+    #: the board's own)
+    power_limit_w: float | None
 
     #: seconds include the device's launch overhead of every kernel
     launch_overhead: bool | None
@@ -218,14 +226,20 @@ class RunOptions(TypedDict, total=False):
     #: (default: fastf32 where the unit scales its accumulator, else termwise) [bf16x9, bf16x6, bf16x3]
     #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
     #: (default: chained) [ape-fp32-f, ape-fp32-b, markidis, egemm-tc]
+    #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
+    #: (default: termwise) [tf32x3, tf32x4]
     accumulation: str | None
+
+    #: power-of-two: A and B are first multiplied by the powers of two that bring their largest elements near FP16's
+    #: (default: none) [sgemm-cube, le-gemm, ape-fp32-f, markidis, egemm-tc, ootomo-fp16]
+    scale: str | None
 
     #: rounding of the low piece: RZ as Eq. 5-8, RNE as the text of Algorithm 1 (default: RZ) [le-gemm]
     residual_rounding: str | None
 
-    #: products of one accumulator alternate per instruction, or (k) each runs over all of K (default: instruction) [le-
-    #: gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, ape, markidis, egemm-tc]
-    interleave: str | None
+    #: products of one accumulator alternate per instruction, after so many elements of K, or (k) each runs over all K
+    #: (default: instruction) [le-gemm, ape-fp32-f, ape-fp32-b, ape-fp32-t, ape, tf32x3, tf32x4, markidis, egemm-tc]
+    interleave: int | Literal["instruction", "k"] | None
 
     #: fastf32, bands: the promotion interval, in steps of 16 of K (default: 1) [bf16x9, bf16x6, bf16x3]
     promotion_interval: int | None
@@ -277,3 +291,10 @@ class RunOptions(TypedDict, total=False):
 
     #: fp64: rounded additions from the least significant; exact: one rounding (default: fp64) [ozaki-fp16, ozaki-int8]
     sum: str | None
+
+    #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy (default: dynamic)
+    #: [fixedpoint-fp64]
+    bits: int | Literal["dynamic"] | None
+
+    #: where more bits are needed, the product is one of native FP64 (default: 79) [fixedpoint-fp64]
+    most_bits: int | None

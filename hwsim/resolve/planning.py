@@ -66,7 +66,7 @@ def _own_plan(
         (name for name in (input_format, "fp32") if name in (own_format, *scheme.input_formats)),
         scheme.input_formats[0],
     )
-    if scheme.survey is not None and operands is not None:
+    if scheme.survey is not None and scheme.is_of_data(complete) and operands is not None:
         a, b = operands
         complete = scheme.survey(a.values(), b.values(), complete)
     problem_as_taken = problem.with_format(operand_format)

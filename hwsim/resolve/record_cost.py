@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
+from hwsim.machines.l2_state import DEFAULT
 from hwsim.machines.load import under_load
 from hwsim.program.executed import executed
 from hwsim.resolve.mapping_choice import facts_of, program_of
@@ -33,13 +34,16 @@ class PlanCost:
     timed_instructions: int = 0
 
 
-def cost_of(gemm: Gemm, chip: Device, *, warm: int = 1) -> PlanCost:
-    """The cost of a mapped record. Raises UnsupportedError where the device has no times for it."""
+def cost_of(gemm: Gemm, chip: Device, *, l2: str = DEFAULT) -> PlanCost:
+    """The cost of a mapped record. l2: as in `under_load`.
+
+    Raises UnsupportedError where the device has no times for it.
+    """
     program = program_of(gemm, chip)
     reason = timing.missing(chip, program)
     if reason is not None:
         raise UnsupportedError(reason)
     facts = facts_of(gemm, chip)
-    loaded, timed = under_load(program, chip, str(facts.get("unit", "")), warm=warm)
+    loaded, timed = under_load(program, chip, str(facts.get("unit", "")), l2=l2)
     moved = sum(timed.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
     return PlanCost(timed.cycles, timing.seconds(timed, loaded), moved, facts, executed(program).longest)

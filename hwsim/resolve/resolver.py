@@ -43,7 +43,7 @@ def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -
 
     Raises InputError for what does not fit together, UnsupportedError for what the device cannot do.
     """
-    if request.scheme.survey is not None:
+    if request.scheme.is_of_data(request.scheme_options):
         return _resolved(request, operands)
     key = request.key
     resolved = _CACHE.get(key)

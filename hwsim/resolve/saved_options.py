@@ -12,6 +12,10 @@ from hwsim.schemes import Scheme, schemes
 HYBRID = "hybrid"  # the option of schemes that may take native fp32 instead, and then record their own options
 
 
+#: Options that records of older versions lack: their defaults compute as these records say.
+LATER = frozenset({"scale", "accumulation", "interleave"})
+
+
 def check_scheme_options(gemm: Gemm, scheme: Scheme) -> None:
     """Raise InputError, which names the option, for one that is unknown, missing or of a value that is not allowed.
 
@@ -31,7 +35,7 @@ def check_scheme_options(gemm: Gemm, scheme: Scheme) -> None:
                 f"{where} has no option {setting.name!r}; it has {has}{nearest(setting.name, list(declared))}"
             )
         declared[setting.name].check(setting.value, where)
-    missing = [name for name in declared if name not in names]
+    missing = [name for name in declared if name not in names and name not in LATER]
     if missing:
         raise InputError(f"{where}: scheme_options lack {', '.join(missing)}; a record holds all of them")
 

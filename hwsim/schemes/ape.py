@@ -13,6 +13,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Depth, Expression, Mixed, OperandSum, Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import below, counted, fp16_pieces, outside
+from hwsim.schemes.power_scale import with_scale
 from hwsim.schemes.scheme import (
     ACCUMULATION,
     INTERLEAVE,
@@ -153,13 +154,15 @@ def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice
 
 
 SCHEMES = (
-    Scheme(
-        "ape-fp32-f",
-        "FP32 from 3 FP16 products",
-        f"{SOURCE}, 4.1, Listing 2; {RELEASED}",
-        (ACCUMULATION, INTERLEAVE, K_GROUP),
-        plan_f,
-        inspect_f,
+    with_scale(
+        Scheme(
+            "ape-fp32-f",
+            "FP32 from 3 FP16 products",
+            f"{SOURCE}, 4.1, Listing 2; {RELEASED}",
+            (ACCUMULATION, INTERLEAVE, K_GROUP),
+            plan_f,
+            inspect_f,
+        )
     ),
     Scheme(
         "ape-fp32-b",

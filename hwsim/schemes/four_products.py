@@ -10,6 +10,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import fp16_pieces
+from hwsim.schemes.power_scale import with_scale
 from hwsim.schemes.scheme import (
     ACCUMULATION,
     INTERLEAVE,
@@ -41,7 +42,7 @@ def _rounding(default: str, help: str) -> Option:
 
 
 SCHEMES = tuple(
-    Scheme(name, title, source, (rounding, ACCUMULATION, INTERLEAVE, K_GROUP), partial(plan, name), inspect)
+    with_scale(Scheme(name, title, source, (rounding, ACCUMULATION, INTERLEAVE, K_GROUP), partial(plan, name), inspect))
     for name, title, source, rounding in (
         (
             "markidis",

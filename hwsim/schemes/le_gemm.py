@@ -11,6 +11,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import fp16_pieces
+from hwsim.schemes.power_scale import with_scale
 from hwsim.schemes.scheme import INTERLEAVE, K_GROUP, AnyArray, Notice, Scheme, special_notices
 
 SHIFT = 10
@@ -36,21 +37,23 @@ def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice
     return special_notices(a, b) + fp16_pieces(a, b, SHIFT, "RZ")
 
 
-SCHEME = Scheme(
-    "le-gemm",
-    "FP32 from 3 FP16 products, truncated pieces, two accumulators",
-    "LE-GEMM, J. Syst. Archit. 160 (2025) 103336, Algorithm 1, Eq. 5-8",
-    (
-        Option(
-            "residual_rounding",
-            str,
-            "RZ",
-            "rounding of the low piece: RZ as Eq. 5-8, RNE as the text of Algorithm 1",
-            choices=("RZ", "RNE"),
+SCHEME = with_scale(
+    Scheme(
+        "le-gemm",
+        "FP32 from 3 FP16 products, truncated pieces, two accumulators",
+        "LE-GEMM, J. Syst. Archit. 160 (2025) 103336, Algorithm 1, Eq. 5-8",
+        (
+            Option(
+                "residual_rounding",
+                str,
+                "RZ",
+                "rounding of the low piece: RZ as Eq. 5-8, RNE as the text of Algorithm 1",
+                choices=("RZ", "RNE"),
+            ),
+            INTERLEAVE,
+            K_GROUP,
         ),
-        INTERLEAVE,
-        K_GROUP,
-    ),
-    plan,
-    inspect,
+        plan,
+        inspect,
+    )
 )

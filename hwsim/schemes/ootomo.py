@@ -10,6 +10,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Stage, Sum, Term, TermValue
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import fp16_pieces
+from hwsim.schemes.power_scale import with_scale
 from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 
 FP16_SHIFT = 11
@@ -55,13 +56,15 @@ LEADING = Option(
 )
 SOURCE = "Ootomo and Yokota, Recovering single precision accuracy from tensor cores, IJHPCA 36 (2022)"
 SCHEMES = (
-    Scheme(
-        "ootomo-fp16",
-        "FP32 from 3 FP16 products (halfhalf)",
-        SOURCE,
-        (LEADING,),
-        partial(plan, "ootomo-fp16", "fp16", "RNE", FP16_SHIFT),
-        inspect_fp16,
+    with_scale(
+        Scheme(
+            "ootomo-fp16",
+            "FP32 from 3 FP16 products (halfhalf)",
+            SOURCE,
+            (LEADING,),
+            partial(plan, "ootomo-fp16", "fp16", "RNE", FP16_SHIFT),
+            inspect_fp16,
+        )
     ),
     Scheme(
         "ootomo-tf32",

@@ -116,6 +116,7 @@ SCHEMES = tuple(
         inspect,
         input_formats=("fp64", "fp32"),
         survey=partial(survey, fmt),
+        survey_if=("slices", 0),
     )
     for fmt in WIDTH
 )

@@ -36,8 +36,8 @@ class Scheme:
     input_formats: operand formats that it accepts unchanged; others are rounded to the first of them. alternatives:
     name of an option for which None means: the first of its choices whose plan the device supports. survey: for options
     that depend on the data; survey(a, b, options) returns the complete options, and is called before `plan` where
-    operands are given. values: of options that the object carries; `scheme(name=value)` is such an object. origin: the
-    scheme without them.
+    operands are given and an option has the value that survey_if names. values: of options that the object carries;
+    `scheme(name=value)` is such an object. origin: the scheme without them.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Scheme:
     input_formats: tuple[str, ...] = ("fp32",)
     alternatives: str | None = None
     survey: Callable[[AnyArray, AnyArray, Mapping[str, Any]], dict[str, Any]] | None = None
+    survey_if: tuple[str, Any] = ("", None)
     values: Mapping[str, Any] = field(default_factory=dict, hash=False)
     origin: Scheme | None = field(default=None, repr=False, compare=False)
 
@@ -69,6 +70,11 @@ class Scheme:
     def takes_native_formats(self) -> bool:
         """Whether the scheme's option `format` may be any native format, and defaults to the device's choice."""
         return any(option.name == "format" and option.default is None for option in self.options)
+
+    def is_of_data(self, options: Mapping[str, Any]) -> bool:
+        """Whether the plan depends on the operands, with these of its options."""
+        name, value = self.survey_if
+        return self.survey is not None and {**self.values, **options}.get(name) == value
 
     def complete(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Validated options with defaults. Raises InputError with a list of the options for an unknown one."""
@@ -97,10 +103,11 @@ K_GROUP = Option(
 )
 INTERLEAVE = Option(
     "interleave",
-    str,
+    int,
     "instruction",
-    "products of one accumulator alternate per instruction, or (k) each runs over all of K",
-    choices=("instruction", "k"),
+    "products of one accumulator alternate per instruction, after so many elements of K, or (k) each runs over all K",
+    least=1,
+    words=("instruction", "k"),
 )
 ACCUMULATION = Option(
     "accumulation",

@@ -11,6 +11,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Sum, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import counted, finite_magnitudes, fp16_pieces
+from hwsim.schemes.power_scale import with_scale
 from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 
 FP16_LARGEST_EXPONENT = 15
@@ -49,30 +50,37 @@ def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice
     return special_notices(a, b) + outside + fp16_pieces(a, b, sb)
 
 
-SCHEME = Scheme(
-    "sgemm-cube",
-    "FP32 from 3 FP16 products, termwise or elementwise",
-    "SGEMM-cube, arXiv 2507.23387, Eq. 2-7",
-    (
-        Option(
-            "scaling_exponent", int, 12, "the low piece is scaled by 2^this (0 to 12 in the paper)", least=0, most=126
+SCHEME = with_scale(
+    Scheme(
+        "sgemm-cube",
+        "FP32 from 3 FP16 products, termwise or elementwise",
+        "SGEMM-cube, arXiv 2507.23387, Eq. 2-7",
+        (
+            Option(
+                "scaling_exponent",
+                int,
+                12,
+                "the low piece is scaled by 2^this (0 to 12 in the paper)",
+                least=0,
+                most=126,
+            ),
+            Option(
+                "accumulation",
+                str,
+                "termwise",
+                "combine the three terms after all of K (termwise), or after every k_group (elementwise)",
+                choices=("termwise", "elementwise"),
+            ),
+            Option(
+                "k_group",
+                int,
+                None,
+                "promotion interval: length of K summed inside the unit before the sum is added outside",
+                least=1,
+                default_text="all of K; on the 910A the tile decides",
+            ),
         ),
-        Option(
-            "accumulation",
-            str,
-            "termwise",
-            "combine the three terms after all of K (termwise), or after every k_group (elementwise)",
-            choices=("termwise", "elementwise"),
-        ),
-        Option(
-            "k_group",
-            int,
-            None,
-            "promotion interval: length of K summed inside the unit before the sum is added outside",
-            least=1,
-            default_text="all of K; on the 910A the tile decides",
-        ),
-    ),
-    plan,
-    inspect,
+        plan,
+        inspect,
+    )
 )

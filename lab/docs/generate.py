@@ -3,9 +3,9 @@
 `python lab/docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
 `python lab/docs/generate.py --long` also writes those that take a minute (`<!-- long: NAME -->`); tests look at some
 lines. `python lab/docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes
-its time), and writes a page for each paper and the tables of papers.md; with `--cached` no assumption is varied that
-was not before, with `--jobs=N` so many processes run. With `--full` it also writes what ran at full scale, from results
-of `hwsim reproduce all --scale full` in the cache; it runs none. Tests compare counts and names with the claims' files.
+its time), and writes a page for each paper, the tables of papers.md, the recorded verdicts (papers/verdicts.csv) and
+README's counts; with `--cached` no assumption is varied that was not before, with `--jobs=N` so many processes run.
+Tests compare counts and names with the claims' files and with the recorded verdicts.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from hwsim_lab.papers import (
     anchor_data,
     ascend910b,
     block_size,
-    full_text,
+    chip_times,
     influences,
+    influences_text,
     processes,
     reproduce,
     reproduce_text,
     underflow,
+    verdicts,
 )
 from hwsim_lab.papers import anchors as measured
 from hwsim_lab.papers.anchors_text import rows_text, times_text
@@ -222,49 +224,54 @@ def cycles() -> str:
     return f"{head}{rows_text(rows)}\n{sources}\n## GEMMs of an H200\n\n{times_text(sets)}"
 
 
-LONG: dict[str, Callable[[], str]] = {"cycles": cycles}
+def chips() -> str:
+    """Public times chip by chip, with the sources that they name."""
+    data = anchor_data.read()
+    rows = chip_times.chip_times(data)
+    used = {key for one in rows for key in one.row.source.split(", ")}
+    sources = "".join(f"* {key}: {text}\n" for key, text in data.sources.items() if key in used)
+    return f"{chip_times.page_text(rows)}\n{sources}"
 
 
-def papers(only_cached: bool, jobs: int, with_full: bool) -> None:
-    """Write lab/docs/papers/*.md with figures, and the tables of papers.md.
+LONG: dict[str, Callable[[], str]] = {"cycles": cycles, "chips": chips}
 
-    only_cached: assumptions that were varied. jobs: processes. with_full: the table of runs at full scale too.
+
+def papers(only_cached: bool, jobs: int) -> None:
+    """Write lab/docs/papers, the tables of papers.md and README's counts.
+
+    only_cached: assumptions that were varied before are shown, no other is run. jobs: processes.
     """
     if jobs > 1:
         processes.run(PAPERS, None, scale="quick", jobs=jobs)
     found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached, jobs=jobs)
+    outcomes = found.outcomes
     reproduce_text.write_pages(FOLDER / "papers", found)
-    page = FOLDER / "papers.md"
-    tables = {"papers-summary": reproduce_text.summary(found.outcomes), "papers-kinds": kinds_of(found.outcomes)}
-    if with_full:
-        tables["papers-full"] = at_full_scale(found.outcomes)
-    text = page.read_text(encoding="utf-8")
-    written = PAPERS_BLOCK.sub(
-        lambda block: block[1] + tables[block[2]] + block[3] if block[2] in tables else block[0], text
-    )
-    page.write_text(written, encoding="utf-8")
-
-
-def at_full_scale(quick: Sequence[reproduce.ClaimOutcome]) -> str:
-    """What ran at the papers' sizes, when and where, and the verdicts that it changes."""
-    ran = {
-        paper: [(one, reproduce.origin(paper, one, "full")) for one in reproduce.experiments(paper)] for paper in PAPERS
+    verdicts.write(outcomes)
+    tables = {
+        "papers-summary": reproduce_text.summary(outcomes),
+        "papers-kinds": reproduce_text.by_kind(outcomes),
+        "papers-readings": reproduce_text.other_readings(outcomes),
+        "papers-hanging": hanging(outcomes),
+        "papers-changes": verdicts.changes_text(outcomes),
     }
-    return f"{full_text.table(ran)}\n{full_text.changes(quick, reproduce.cached(PAPERS, 'full').outcomes)}"
+    page = FOLDER / "papers.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(PAPERS_BLOCK.sub(lambda block: block[1] + tables[block[2]] + block[3], text), encoding="utf-8")
+    readme = FOLDER.parents[1] / "README.md"
+    readme.write_text(verdicts.in_readme(readme.read_text(encoding="utf-8"), outcomes), encoding="utf-8")
 
 
-def kinds_of(outcomes: Sequence[reproduce.ClaimOutcome]) -> str:
-    """Verdicts by kind of claim, and what moves those that do not hold."""
-    open_ones = [one for one in outcomes if influences.is_asked(one) and not one.unmoved]
-    varied = [one for one in open_ones if one.influences]
-    turned = [
-        one for one in varied if any(end.verdict not in (one.verdict, None) for x in one.influences for end in x.others)
-    ]
+def hanging(outcomes: Sequence[reproduce.ClaimOutcome]) -> str:
+    """How many verdicts turn with an assumption, and which."""
+    rest = [one for one in outcomes if influences.is_asked(one) and not one.unmoved]
+    varied = [one for one in rest if one.influences]
+    turned = [one for one in varied if one.turns]
+    held = sum(one.verdict == "holds" for one in turned)
     said = (
-        f"{len(open_ones)} claims do not hold, or are on energy, and rest on assumptions; those were varied for "
-        f"{len(varied)} of them, and the verdict of {len(turned)} turns."
+        f"{len(rest)} claims rest on assumptions. These were varied for {len(varied)} of them, and the verdict of "
+        f"{len(turned)} turns; {held} of these hold as things are.\n"
     )
-    return f"{reproduce_text.by_kind(outcomes)}\n{said}\n"
+    return f"{said}\n{influences_text.hanging(turned)}"
 
 
 def current(page: str) -> str:
@@ -277,7 +284,7 @@ def main() -> None:
     """Rewrite what is behind."""
     if "--papers" in sys.argv[1:]:
         jobs = next((int(x.partition("=")[2]) for x in sys.argv[1:] if x.startswith("--jobs=")), 1)
-        papers("--cached" in sys.argv[1:], jobs, "--full" in sys.argv[1:])
+        papers("--cached" in sys.argv[1:], jobs)
     for path in sorted(FOLDER.glob("*.md")):
         text = current(path.read_text(encoding="utf-8"))
         if "--long" in sys.argv[1:]:

@@ -74,6 +74,15 @@ def test_json_has_all_keys_and_nothing_else_is_on_stdout(cli):
     assert len(result["device_sha256"]) == 64
 
 
+def test_shares_of_phases_add_up_to_the_whole(cli):
+    words = ("run", "--device", "ascend910a", "--scheme", "sgemm-cube", "--m", 352, "--n", 352, "--k", 640)
+    phases = cli(*words, "--no-exact", "--json").json["phases"]
+    lines = [line.split() for line in cli(*words, "--no-exact").out.splitlines()]
+    shares = [float(line[line.index("%") - 1]) for line in lines if line and line[0] in {x["name"] for x in phases}]
+    assert len(shares) == len(phases) > 2
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
+
+
 def test_without_exact_there_are_cycles_alone(cli):
     whole, timed = cli(*SMALL, "--json").json, cli(*SMALL, "--json", "--no-exact").json
     assert set(timed) == set(whole)

@@ -10,7 +10,7 @@ from lowered import facts, lower
 from operands import bits
 
 import hwsim
-from hwsim.devices import load
+from hwsim.devices import changed, load
 from hwsim.errors import InputError
 from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.problem import Problem
@@ -88,10 +88,25 @@ def test_traffic_by_hand(device, edge):
     [kernel] = timing.run(lower(plan, chip, *sizes, BARE), chip).kernels
     warps, steps, element = 16, 8, 2
     fragments = warps * steps * 2 * edge * 16 * element
-    assert kernel.traffic_bytes["GM_RF"] == kernel.traffic_bytes["L2 read"] == fragments
+    assert kernel.traffic_bytes["GM_RF"] == fragments
+    assert kernel.traffic_bytes["L2 read"] == fragments // 4  # L1 gives three of four warps what the first has read
     assert kernel.traffic_bytes["RF_GM"] == kernel.traffic_bytes["L2 write"] == warps * edge * edge * 4
     assert kernel.traffic_bytes["HBM read"] == 2 * 4 * edge * 128 * element
     assert not [name for name in kernel.traffic_bytes if "SMEM" in name or "LDS" in name]
+
+
+def test_without_l1_or_with_a_small_one_every_warp_reads_from_l2():
+    chip, sizes = load("a100"), (64, 64, 128)
+    step_bytes = 2 * 64 * 16 * 2
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "fp16"}), Problem.of("fp16", *sizes))
+
+    def read(l1_bytes):
+        device = changed(chip, {"links.GM_RF.l1_bytes": l1_bytes})
+        [kernel] = timing.run(lower(plan, device, *sizes, BARE | {"stages": 1}), device).kernels
+        assert kernel.traffic_bytes["GM_RF"] == 16 * 8 * 2 * 16 * 16 * 2
+        return kernel.traffic_bytes["L2 read"]
+
+    assert read(step_bytes) * 4 == read(step_bytes - 1) == read(1)
 
 
 @pytest.mark.parametrize("device", ["v100", "a100", "mi210", "h100"])

@@ -87,10 +87,15 @@ def test_times_exist_or_are_refused_by_name(name):
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, peaks in PEAKS.items() for key in peaks])
 def test_peaks_are_the_datasheets(name, key):
-    """Cores times the unit's rate times the clock, within 1 % of what the vendor states."""
+    """Cores times the unit's rate times the clock, within 1 % of the vendor's rate; fp32's is of all lanes, of
+    which the loop of a GEMM keeps fewer busy.
+    """
     device = devices.load(name)
     clock = max(device.sustained_clock_mhz.values()) if key == FP32 and device.sustained_clock_mhz else device.clock_mhz
     rate = devices.instruction(device, key).timing.macs_per_cycle
+    if key == FP32:
+        assert rate <= device.vector.repeat_bytes // 4
+        rate = device.vector.repeat_bytes // 4
     assert 2 * device.cores * rate * clock / 1e6 == pytest.approx(PEAKS[name][key], rel=0.01)
 
 

@@ -292,3 +292,9 @@ def test_an_accumulation_that_the_caller_asks_for_leaves_gradients():
     ones = jnp.ones_like(made)
     expected = hwsim.matmul(np.asarray(ones), np.asarray(b).T, device="h200", format="bf16", output="bf16")
     assert same(pull(ones)[0], expected)
+
+
+def test_an_einsum_that_sums_over_nothing_is_no_product():
+    angles, powers = np.arange(1000, 1005, dtype=np.float32), np.array([1, 0.125], np.float32)
+    run = hwsim.jax.emulated(lambda x, y: jnp.einsum("i,j->ij", x, y), device="h200", format="bf16")
+    assert same(np.asarray(run(angles, powers)), np.outer(angles, powers)) and run.record.calls == 0

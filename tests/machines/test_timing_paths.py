@@ -217,6 +217,10 @@ def test_a_slot_that_is_spread_takes_its_part_of_a_tile_in_each_core():
         assert timing.cycles == 1 + cycles
         asked = 8 * 4096 * 2 // instr.multicast
         assert timing.traffic_bytes == {"GM_L1": 8 * 4096, "L2 read": asked, "HBM read": 8192}
+    # Two copies, each complete 200 cycles later: 8192 bytes in flight let both go, one byte less only one at a time.
+    for limit, cycles in ((8192, 1 + 64 + 64 + 200), (8191, 1 + 2 * (64 + 200))):
+        bounded = device(l2=l2(1 << 20), links__GM_L1__startup_cycles=200, links__GM_L1__in_flight_bytes=limit)
+        assert run(program(kernel((whole, whole), counts=(8,), buffers=buffers(2))), bounded).cycles == cycles
     for wrong, spread, words in (
         (replace(whole, multicast=1), 2, "to a multiple of as many cores at once"),
         (move(), 2, None),

@@ -22,6 +22,7 @@ from hwsim.report.page.run_page import run_page
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.words import count
 from hwsim.result import Result
+from hwsim.trace.rows import TRACE_DTYPE
 
 TITLES = (
     "Summary", "Error", "Phases", "Engines and stalls", "Timeline", "Critical path", "Roofline", "Traffic", "Dataflow",
@@ -33,7 +34,7 @@ LOADS = re.compile(r"<(?:script|img|iframe|link|source|object)[^>]*\s(?:src|href
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return hwsim.run(device="ascend910a", scheme="sgemm-cube", m=200, n=136, k=256)
+    return hwsim.run(device="ascend910a", scheme="sgemm-cube", m=200, n=136, k=256, l2="cold")
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +151,21 @@ def test_the_critical_path_adds_up_to_the_time(result: Result) -> None:
     assert starts == sorted(starts) and len({step.index for step in steps}) == len(steps)
     assert all(step.cycles >= 0 for step in steps)
     assert sum(step.cycles for step in steps) == pytest.approx(float(rows["end"].max()) - starts[0])
+
+
+def test_an_instruction_whose_signal_came_last_waited_for_the_signal() -> None:
+    """By hand: a copy ends at 30 and signals a product, whose engine was free at 12: the path goes by the copy.
+
+    engine 0: a product from 0 to 12, then the product that waits; engine 1: the copy, from 2 to 30.
+    """
+    rows = np.zeros(3, TRACE_DTYPE)
+    rows["number"], rows["engine"] = [0, 1, 2], [0, 1, 0]
+    rows["issue"], rows["start"] = [0.0, 2.0, 1.0], [0.0, 2.0, 30.0]
+    rows["free"], rows["end"] = [12.0, 30.0, 40.0], [12.0, 30.0, 45.0]
+    rows["signaller"] = [-1, -1, 1]
+    assert [(step.index, step.cycles) for step in critical_path(rows)[-2:]] == [(1, 28.0), (2, 15.0)]
+    rows["start"][2], rows["free"][2], rows["end"][2], rows["free"][0] = 35.0, 45.0, 50.0, 35.0
+    assert [step.index for step in critical_path(rows)[-2:]] == [0, 2]  # now its engine was what it waited for
 
 
 def test_texts_of_users_are_no_html(monkeypatch: pytest.MonkeyPatch) -> None:

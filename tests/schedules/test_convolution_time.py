@@ -35,8 +35,8 @@ def test_windows_of_one_pixel_are_the_gemm(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_image_is_read_and_not_its_windows(device: str) -> None:
-    """From HBM with an empty L2 (clock_mhz) the image, the filters: each once, as L2 holds both."""
-    options: dict[str, Any] = {"format": "fp16", "clock_mhz": 1000}
+    """From HBM with an empty L2 the image, the filters: each once, as L2 holds both."""
+    options: dict[str, Any] = {"format": "fp16", "l2": "cold"}
     sizes = SIZES | {"batch": 16}
     found, gemm = convolved(device, sizes, **options), plain(device, sizes, **options)
     image, filters = 16 * 28 * 28 * 64 * 2, 576 * 64 * 2
@@ -56,18 +56,18 @@ def test_passes_go_over_the_image() -> None:
 def test_unread_pixels_stay_where_they_are() -> None:
     sizes = SIZES | {"r": 1, "s": 1, "padding": 0, "stride": 2, "batch": 16}
     assert conv_of(sizes).image is not None
-    found = convolved("a100", sizes, format="fp16", clock_mhz=1000)
+    found = convolved("a100", sizes, format="fp16", l2="cold")
     assert found.traffic_bytes["HBM read"] == 16 * 14 * 14 * 64 * 2 + 64 * 64 * 2
 
 
 def test_groups_are_a_stack() -> None:
     sizes = SIZES | {"groups": 4}
-    found = convolved("a100", sizes, format="fp16", clock_mhz=1000)
+    found = convolved("a100", sizes, format="fp16", l2="cold")
     assert (found.m, found.n, found.k) == (8 * 28 * 28, 16, 144)
     image, filters = 8 * 28 * 28 * 64 * 2, 64 * 144 * 2
     assert found.traffic_bytes["HBM read"] == image + filters
     assert found.macs["useful"] == 64 * 144 * 8 * 28 * 28
-    alone = convolved("a100", SIZES | {"channels": 16, "filters": 16}, format="fp16", clock_mhz=1000)
+    alone = convolved("a100", SIZES | {"channels": 16, "filters": 16}, format="fp16", l2="cold")
     assert alone.cycles is not None and found.cycles is not None and alone.cycles < found.cycles < 4 * alone.cycles
 
 

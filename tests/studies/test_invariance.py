@@ -13,7 +13,10 @@ import pytest
 import hwsim
 from hwsim.cli.command import main
 from hwsim.errors import InputError
-from hwsim.studies.invariance import _added, batch_classes
+from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.summation import Chain, Range, Region
+from hwsim.studies import invariance
+from hwsim.studies.invariance import _added, _has_equal_rows, batch_classes
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "lab" / "tools" / "library"))
@@ -220,6 +223,30 @@ def test_a_sum_of_two_parts_has_no_order() -> None:
     assert _added([first, second, empty], "ascending") == _added([first, empty, second], "ascending")
     assert _added([first, second, first], "ascending") != _added([first, first, second], "ascending")
     assert _added([first], "ascending") == first
+
+
+def test_a_pairwise_sum_of_three_parts_is_one_in_order() -> None:
+    parts = [("chain", 16, None, (i, i + 16)) for i in (0, 16, 32, 48)]
+    assert _added(parts[:3], "pairwise") == _added(parts[:3], "ascending")
+    assert _added(parts, "pairwise") != _added(parts, "ascending")
+
+
+def test_regions_of_other_orders_in_some_rows_make_rows_unequal() -> None:
+    """A region of all rows beside a region of some rows: the first rows and the last differ."""
+    sum_of_k = Chain((Range(0, 64),))
+    every, some = (Region(Range(0, rows), Range(at, at + 8), sum_of_k) for rows, at in ((32, 0), (16, 8)))
+    assert _has_equal_rows(Schedule(regions=(every,), shape=(32, 16)))
+    assert not _has_equal_rows(Schedule(regions=(every, some), shape=(32, 16)))
+    assert not _has_equal_rows(Schedule(regions=(some,), shape=(32, 16)))
+
+
+def test_one_product_with_unequal_rows_makes_a_class_unequal(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = {"n": 1024, "k": 4096, "device": "h200", "library": "cublas", "format": "bf16", "m": [1, 2, 3, 4]}
+    assert all(found.has_equal_rows for found in batch_classes(**call))
+    answers = iter([True, False, True, True])
+    monkeypatch.setattr(invariance, "_has_equal_rows", lambda schedule: next(answers))
+    (found,) = batch_classes(**call)
+    assert found.sizes_m == (1, 2, 3, 4) and not found.has_equal_rows
 
 
 @pytest.mark.parametrize(

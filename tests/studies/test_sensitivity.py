@@ -40,11 +40,11 @@ def test_only_what_is_assumed_or_disagreed_about_is_varied(case):
 
 def test_cycles_at_the_ends_are_those_of_a_device_with_that_number(case):
     chip, lowered, found = case
-    now = timing.run(lowered, chip).cycles
+    now = timing.run_in(lowered, chip, "series").cycles
     assert all(one.cycles == now for one in found)
     for one in found[:3]:
-        assert timing.run(lowered, changed(chip, {one.path: one.low})).cycles == one.cycles_low
-        assert timing.run(lowered, changed(chip, {one.path: one.high})).cycles == one.cycles_high
+        assert timing.run_in(lowered, changed(chip, {one.path: one.low}), "series").cycles == one.cycles_low
+        assert timing.run_in(lowered, changed(chip, {one.path: one.high}), "series").cycles == one.cycles_high
 
 
 def test_sorted_by_what_they_move(case):

@@ -9,6 +9,7 @@ import pytest
 
 import hwsim
 from hwsim.studies.sweep_study import read_study
+from hwsim.studies.workload import Layer, merged
 
 CONV = """Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter, Strides,
 Conv1, 230, 230, 7, 7, 3, 64, 2,
@@ -40,6 +41,11 @@ def test_scalesim_gemms_and_merge(tmp_path: Path) -> None:
     assert [x.name for x in hwsim.workload(path)] == ["up", "down", "up again"]
     assert sizes(hwsim.workload(path, merge=True)) == [(8, 16, 4, 2), (8, 4, 16, 1)]
     assert hwsim.workload(path).multiply_adds == hwsim.workload(path, merge=True).multiply_adds == 3 * 512
+
+
+def test_merged_layers_add_up_counts_above_one() -> None:
+    same = (Layer("up", 8, 16, 4, 3), Layer("down", 8, 4, 16, 2), Layer("up again", 8, 16, 4, 5))
+    assert merged(same) == (Layer("up", 8, 16, 4, 8), Layer("down", 8, 4, 16, 2))
 
 
 @pytest.mark.parametrize(

@@ -299,6 +299,7 @@ def refuses(gemm: Gemm) -> str:
     problem = gemm.problem
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, CHAIN),
+        refusals.named({"interleave in elements of K": refusals.interleaves(gemm.plan)}),
         refusals.formats(problem),
         refusals.scales(problem, refusals.ALONG_K),
         refusals.sparsity(problem),

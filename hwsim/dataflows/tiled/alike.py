@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from hwsim.dataflows.tiled.buffers import KernelBuffers
 from hwsim.dataflows.tiled.model import GemmKernel, KernelOperand
-from hwsim.gemm.plan import Stage, Term
+from hwsim.gemm.plan import Term
 from hwsim.program.ir import Buffer, Kernel
 
 Numbers = tuple[dict[int, int], dict[int, int]]  # piece of A by the number of the piece it replaces; the same of B
@@ -60,5 +60,5 @@ def _pieces(first: KernelOperand, other: KernelOperand) -> dict[int, int] | None
 
 def _term(term: Term, numbers: Numbers) -> Term:
     a, b = numbers
-    stages = tuple(Stage(tuple((a[i], b[j]) for i, j in stage.products), stage.scale_exponent) for stage in term.stages)
+    stages = tuple(replace(stage, products=tuple((a[i], b[j]) for i, j in stage.products)) for stage in term.stages)
     return replace(term, stages=stages)

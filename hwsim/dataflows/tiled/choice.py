@@ -531,6 +531,8 @@ def _blocking(
     ):
         if run <= k:
             k = k // run * run
+    for length in {length for kernel in kernels for length in kernel.interleaves}:
+        k = max(k, length) // length * length
     most = stages or shape.stages or family.stages
     return Blocking(
         m=shape.m, n=shape.n, k=k, warp=shape.warp, stages=most, accumulators=shape.accumulators, cores=shape.cores

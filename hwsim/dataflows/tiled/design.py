@@ -125,6 +125,8 @@ class KernelDesign:
         for run, short in zip(self.kernel.promotion_intervals, self.promotes_in_block, strict=True):
             if short and run is not None:
                 step = max(step, run) // run * run
+        for length in self.kernel.interleaves:
+            step = max(step, length) // length * length
         return min(step, block)
 
     @cached_property

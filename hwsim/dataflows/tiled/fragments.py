@@ -2,8 +2,8 @@
 
 So do NVIDIA's CUDA sample cudaTensorCoreGemm (kernel simple_wmma_gemm) and rocWMMA's sample simple_hgemm: 4 x 4 warps
 a CTA, one fragment of C each, load_matrix_sync of A and B from global memory and mma_sync for every step of K, no
-shared memory and no double buffer. A device file has no cache between L2 and registers, so that warps of a CTA that
-load the same fragment read it from L2 once each.
+shared memory and no double buffer. Warps of a CTA that load the same fragment read it once each; L2 gives it once where
+the device's L1 holds what the core's CTAs load in a step of K, and otherwise to every warp.
 """
 
 from __future__ import annotations
@@ -32,6 +32,17 @@ class FragmentLoader:
 
     context: KernelContext
 
+    @property
+    def _fits_l1(self) -> bool:
+        """Whether the core's L1 holds the fragments that all its CTAs load in a step of K."""
+        design = self.context.design
+        capacity = self.context.link("GM", self.context.registers).l1_bytes
+        bits = 0
+        for side, operand in enumerate(design.kernel.operands):
+            formats = operand.formats.values() if operand.raw is None else [operand.raw.format]
+            bits += design.extent(side, design.step_k) * sum(format_of(name).bits for name in formats)
+        return capacity is not None and design.blocking.stages * -(-bits // 8) <= capacity
+
     def block(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int) -> None:
         for start, step in chunks(k.size, self.context.design.step_k):
             for side in range(2):
@@ -49,7 +60,8 @@ class FragmentLoader:
                 waits: list[Sync] = [ready.free] if at == 0 and number == 0 else []
                 is_last = at + 1 == len(loads) and number + 1 == len(parts)
                 signals: list[Sync] = [ready.full] if is_last else []
-                emit_load(context, s, place, load, waits, signals, part=(start, extent), repeat=repeat)
+                part = (start, extent)
+                emit_load(context, s, place, load, waits, signals, part=part, repeat=repeat, from_l1=self._fits_l1)
             load.ring.pushed(s)
 
     def _parts(self, side: int, rows: int, cols: int, fmt: str) -> Iterator[tuple[int, int]]:

@@ -185,15 +185,17 @@ def emit_load(
     *,
     part: tuple[int, int] | None = None,
     repeat: int = 1,
+    from_l1: bool = False,
 ) -> None:
     """Emit a load, which converts to the ring's format where that is another.
 
     part: the first and the number of the rows of A or columns of B that it loads; None: all. repeat: how often.
+    from_l1: whether L2 gives it for the first of these alone.
     """
     engine = context.engine("GM", context.registers if context.design.family.through_registers else context.shared)
     order = context.design.kernel.operands[load.side].order
     slot = load.ring.push(load.rows, load.cols, order)
-    beside, label = _together(context, load.side, place), SIDES[load.side]
+    beside, label = _together(context, load.side, place) * (repeat if from_l1 else 1), SIDES[load.side]
     opcode: Opcode = "copy"
     modifiers: dict[str, Any] = {"label": label, "repeat": repeat, "multicast": beside}
     if load.format != load.ring.format:

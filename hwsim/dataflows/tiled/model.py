@@ -174,6 +174,11 @@ class GemmKernel:
         return self.a, self.b
 
     @property
+    def interleaves(self) -> set[int]:
+        """Lengths of K after which products of an accumulator alternate, where these are not an instruction's."""
+        return {stage.interleave for term in self.terms for stage in term.stages if stage.interleave is not None}
+
+    @property
     def splits_operands(self) -> bool:
         """Whether the kernel splits its operands itself."""
         return self.a.raw is not None

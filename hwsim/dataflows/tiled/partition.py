@@ -18,7 +18,7 @@ from hwsim.devices import instruction
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import operations, parts_of, scaled, sequential_form
 from hwsim.gemm.layouts import K_MAJOR, StorageOrder
-from hwsim.gemm.plan import Depth, Expression, OperandSum, Piece, Plan, Side, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Piece, Plan, Side, TermValue
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class Partition:
 
     @property
     def _powers(self) -> tuple[str, str] | None:
-        if self.plan.split != "slices" or self.placeholder_ops:
+        if self.plan.split not in SLICED or self.placeholder_ops:
             return None
         a, b = self.vectors
         return a["exponent"].name, b["exponent"].name

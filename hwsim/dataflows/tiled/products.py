@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
@@ -13,6 +13,7 @@ from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm import refusals
+from hwsim.gemm.plan import Stage
 from hwsim.gemm.record import Gemm
 from hwsim.program.builder import Span, StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
@@ -96,7 +97,7 @@ class Products:
         ring = self._accumulator(t)
         products: list[_Product] = []
         for index, stage in enumerate(self.context.design.kernel.terms[t].stages):
-            for which, (pair, k, depth) in enumerate(self._units(stage.products, span[1])):
+            for which, (pair, k, depth) in enumerate(self._units(stage, span[1])):
                 scale = stage.scale_exponent if index and not which else 0
                 operands = self.feed.tiles(pair, step, span[0] + k, depth, rows, place.n)
                 products.append(_Product(ring.push(len(rows), place.n), operands, None if products else (), scale))
@@ -114,7 +115,7 @@ class Products:
             if design.promotes_in_block[t]:
                 continue
             for stage in term.stages[sweep : sweep + 1]:
-                for which, (pair, k, depth) in enumerate(self._units(stage.products, step.size)):
+                for which, (pair, k, depth) in enumerate(self._units(stage, step.size)):
                     operands = self.feed.tiles(pair, step, k, depth, range(place.m), place.n)
                     target = self._accumulator(t).push(place.m, place.n)
                     products.append(_Product(target, operands, None if which else zero[design.promoted[t]], 0))
@@ -124,13 +125,15 @@ class Products:
         """The ring buffer of the accumulator of term t."""
         return self.context.buffers.accumulators[0 if self.context.design.sequential_joins else t].ring
 
-    def _units(self, products: Sequence[tuple[int, int]], size: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """(product, first element of K, length): a single product in one piece, several alternating per instruction."""
-        if len(products) == 1:
-            yield products[0], 0, size
+    def _units(self, stage: Stage, size: int) -> Iterator[tuple[tuple[int, int], int, int]]:
+        """(product, first element of K, length): a single product in one piece, several alternating per instruction, or
+        as the stage says.
+        """
+        if len(stage.products) == 1:
+            yield stage.products[0], 0, size
             return
-        for k, depth in chunks(size, self.context.design.unit.k):
-            for pair in products:
+        for k, depth in chunks(size, stage.interleave or self.context.design.unit.k):
+            for pair in stage.products:
                 yield pair, k, depth
 
 
@@ -156,6 +159,9 @@ def check(design: KernelDesign) -> None:
         )
     if blocking.k % unit.k and not all(design.promotes_in_block):
         raise InputError(f"tile k = {blocking.k}; allowed: multiples of {unit.k}, as {design.unit_name} takes")
+    for length in design.kernel.interleaves:
+        if blocking.k % length:
+            raise InputError(f"tile k = {blocking.k}; allowed: multiples of interleave = {length}")
     scaled = any(stage.scale_exponent for term in design.kernel.terms for stage in term.stages)
     if scaled and unit.scale_input_d is None:
         raise UnsupportedError(

@@ -14,22 +14,41 @@ from hwsim.datafiles.provenance import Level
 from hwsim.devices.model.engines import EngineModel, FlagsModel, VectorModel
 from hwsim.devices.model.instruction import InstructionModel
 from hwsim.devices.model.memories import LinkModel, MemoryModel, SharedModel
-from hwsim.devices.ranges import Cores, Mhz, Microseconds, Milliseconds, SmallBytes
+from hwsim.devices.ranges import Cores, Mhz, Microseconds, Milliseconds, SmallBytes, Watts
 from hwsim.numerics.units import DotSpec, Unit
 
 Title = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=400)]  # one line
 DotUnit = Annotated[Unit, Field(discriminator="model")]
-OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit")
+OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit", "board_power")
 
 
-class PowerModel(StrictRecord):
-    """The chip's power limit: how long full load may last before the clock drops, and the clock after that.
+class PowerStage(StrictRecord):
+    """A drop of the clock: after how long under full load, and the clock from then on.
 
-    clock_mhz: with the matrix unit always busy, by operand format (the others keep their clock).
+    clock_mhz: with the matrix unit always busy, by operand format. Of a format that is not there, hwsim.devices.power
+    says the clock by a 16-bit format's.
     """
 
     after_ms: Milliseconds
     clock_mhz: dict[Name, Mhz]
+
+
+class PowerModel(PowerStage):
+    """The chip's power limit: the first drop of the clock, and where one was seen a later one."""
+
+    later: PowerStage | None = None
+
+    @property
+    def stages(self) -> tuple[PowerStage, ...]:
+        """The drops, the first one first."""
+        return (self,) if self.later is None else (self, self.later)
+
+
+class BoardModel(StrictRecord):
+    """The board's power: the limit under which its clocks under load were measured, and what flows whatever runs."""
+
+    watts: Watts
+    static_watts: Watts
 
 
 class LibraryModel(StrictRecord):
@@ -54,6 +73,7 @@ class DeviceModel(SourcedFile):
     clock_mhz: Mhz
     sustained_clock_mhz: dict[Name, Mhz] = {}  # matrix unit always busy, by operand format or "default"
     power_limit: PowerModel | None = None
+    board_power: BoardModel | None = None
     launch_overhead_us: Microseconds | None = None  # of one kernel, from the host's call to its start
     core_start_us: Microseconds | None = None  # from a kernel's start to its cores' first instruction
     dot_units: dict[Name, DotUnit]

@@ -74,3 +74,6 @@ class LinkModel(StrictRecord):
     # Granularity of a read that misses in L2, counted from the start of an array's row (TMA: the L2 promotion of its
     # tensor map; None: 32-byte sectors).
     fetch_bytes: SmallBytes | None = None
+    # Capacity of the core's cache that its reads pass (GPUs' L1): what warps of a CTA read in the same step comes from
+    # L2 once, where it fits, and at the link's rate each time. None: no such cache.
+    l1_bytes: SmallBytes | None = None

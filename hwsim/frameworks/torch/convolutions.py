@@ -33,10 +33,19 @@ class Window:
         return x[0], w[0], *((size + 2 * p - d * (r - 1) - 1) // s + 1 for size, r, s, p, d in sizes)
 
 
+def memory_format(x: torch.Tensor, w: torch.Tensor) -> torch.memory_format:
+    """How PyTorch stores the result: channels last where the image or the window has them last."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())  # dimensions with images of two and three
+    if last is None:
+        return torch.contiguous_format
+    are_last = (y.is_contiguous(memory_format=last) and not y.is_contiguous() for y in (x, w))
+    return last if any(are_last) else torch.contiguous_format
+
+
 def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window: Window, place: Place) -> torch.Tensor:
     """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue."""
     around = [(p, p) for p in window.padding]
-    return _convolved(x, w, bias, around, window, place)
+    return _convolved(x, w, bias, around, window, place).contiguous(memory_format=memory_format(x, w))
 
 
 def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
@@ -52,7 +61,8 @@ def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Win
     groups = window.groups
     mirrored = w.flip(list(range(2, w.dim()))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
     ones = [1] * len(window.stride)
-    return _convolved(full, mirrored, None, around, Window(ones, ones, window.dilation, groups), place)
+    gradient = _convolved(full, mirrored, None, around, Window(ones, ones, window.dilation, groups), place)
+    return gradient.contiguous(memory_format=memory_format(dy, w))
 
 
 def of_weight(dy: torch.Tensor, x: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
@@ -73,7 +83,7 @@ def _convolved(
     window: Window,
     place: Place,
 ) -> torch.Tensor:
-    """x padded by `around` (negative: cropped), convolved with w."""
+    """x padded by `around` (negative: cropped), convolved with w; of any strides."""
     groups, spatial = window.groups, list(w.shape[2:])
     sizes = zip(x.shape[2:], spatial, window.stride, around, window.dilation, strict=True)
     out = tuple((size + lo + hi - d * (r - 1) - 1) // s + 1 for size, r, s, (lo, hi), d in sizes)
@@ -82,7 +92,7 @@ def _convolved(
     group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
     product = _stacked(columns, weights, group_bias, place)  # (groups, N * pixels, O / groups)
     image = product.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
-    return image.movedim(-1, 1).contiguous()
+    return image.movedim(-1, 1)
 
 
 def _columns(

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from torch._C._dynamo import eval_frame
 from torch._ops import HigherOrderOperator
 from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
@@ -24,7 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hwsim.frameworks.settings import Given, PassName, Settings, describe, settings_of
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
-from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, UNCAST, Caller, takes
+from hwsim.frameworks.torch.caller import Caller, takes
+from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import activated
 from hwsim.frameworks.torch.names import Names, naming
@@ -133,6 +135,18 @@ class _Functions(TorchFunctionMode):
         if torch.compiler.is_compiling() or torch._C._current_autograd_node() is None:
             return "forward", ""
         return ("forward", "") if self.names.stack or torch.is_grad_enabled() else ("backward_input", "")
+
+
+def _run_as_it_is(function: Any) -> None:
+    """Let torch.compile leave this function, and what it calls, alone where it runs outside of what is compiled: the
+    compiler takes `Tensor.dtype` in it for a number.
+    """
+    with contextlib.suppress(AttributeError):  # PyTorch before 2.8
+        skip = eval_frame._FrameAction.SKIP
+        eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
+
+
+_run_as_it_is(_Functions.__torch_function__)
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

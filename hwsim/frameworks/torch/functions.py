@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -20,42 +19,12 @@ from torch._subclasses import FakeTensor
 from hwsim.errors import UnsupportedError
 from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.torch import operators
+from hwsim.frameworks.torch.attention import attention, fused_attention
+from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, rows_of, stack_of, takes
 from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST
 from hwsim.frameworks.torch.tensors import is_known
 
-MATRIX, STACK = 2, 3  # dimensions
 _ATEN = torch.ops.aten
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The settings' key and the layer's name of the products of a call; below autograd also the pass, and the operand
-    that is a gradient.
-    """
-
-    key: str
-    layer: str
-    stage: str = "forward"
-    gradient: str = ""
-
-    def product(self, a: Tensor, b: Tensor, c: Tensor | None, operation: str, **more: Any) -> Tensor:
-        """See hwsim.frameworks.torch.operators.product."""
-        return operators.product(
-            a, b, c, self.key, self.layer, operation, stage=self.stage, gradient=self.gradient, **more
-        )
-
-
-def takes(*tensors: Any) -> bool:
-    """Whether these are dense tensors of one dtype that hwsim multiplies (no integers: `_int_mm` alone takes these)."""
-    first = tensors[0]
-    return all(
-        isinstance(tensor, Tensor)
-        and tensor.layout == torch.strided
-        and tensor.is_floating_point()
-        and is_known(tensor)
-        and tensor.dtype == first.dtype
-        for tensor in tensors
-    )
 
 
 def _multiplies(a: Tensor, b: Tensor, dim: int = MATRIX) -> bool:
@@ -98,63 +67,12 @@ def matmul(caller: Caller, input: Tensor, other: Tensor, *, out: Any = None) -> 
     """torch.matmul: a stack by one matrix is one product or a stack of products, as in PyTorch."""
     if out is not None or not takes(input, other):
         return None
-    return _matmul(caller, input, other, "matmul")
+    return product_of(caller, input, other, "matmul")
 
 
 def rmatmul(caller: Caller, input: Tensor, other: Tensor) -> Tensor | None:
     """Tensor.__rmatmul__"""
     return matmul(caller, other, input)
-
-
-def _rows(x: Tensor) -> Tensor:
-    """(..., k) as a matrix; -1 would not do where x has no elements."""
-    if x.dim() == MATRIX:
-        return x
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-
-
-def _stack(x: Tensor) -> Tensor:
-    """(..., m, k) as one stack."""
-    if x.dim() == STACK:
-        return x
-    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
-
-
-def _folds(stack: Tensor, other: Tensor) -> bool:
-    """Whether PyTorch multiplies a stack by a matrix or a vector as one matrix, not matrix by matrix (should_fold of
-    ATen's LinearAlgebra.cpp): its rows lie one after the other, or the other operand's gradient would need as many
-    copies as there are matrices.
-    """
-    if other.requires_grad or not stack.numel():
-        return True
-    shape, strides = stack.shape, stack.stride()
-    return all(strides[i] == strides[i + 1] * shape[i + 1] for i in range(stack.dim() - MATRIX))
-
-
-def _matmul(caller: Caller, a: Tensor, b: Tensor, operation: str) -> Tensor | None:
-    if a.dim() == 0 or b.dim() == 0:
-        return None
-    left = a.unsqueeze(0) if a.dim() == 1 else a
-    right = b.unsqueeze(-1) if b.dim() == 1 else b
-    if left.shape[-1] != right.shape[-2]:
-        return None  # PyTorch says what is wrong
-    if left.dim() == right.dim() == MATRIX:
-        result = caller.product(left, right, None, operation)
-    elif right.dim() == MATRIX and _folds(left, b):
-        result = caller.product(_rows(left), right, None, operation).reshape(*left.shape[:-1], right.shape[-1])
-    elif left.dim() == MATRIX and (a.dim() == 1 or a.requires_grad) and _folds(right.mT, a):
-        flat = caller.product(_rows(right.mT), left.t(), None, operation)
-        result = flat.reshape(*right.shape[:-2], right.shape[-1], left.shape[0]).mT
-    else:
-        lead = left.shape[:-2]
-        if right.shape[:-2] != lead:
-            lead = torch.broadcast_shapes(lead, right.shape[:-2])
-            left, right = left.expand(*lead, *left.shape[-2:]), right.expand(*lead, *right.shape[-2:])
-        result = caller.product(_stack(left), _stack(right), None, operation)
-        result = result if len(lead) == 1 else result.reshape(*lead, *result.shape[-2:])
-    if a.dim() == 1:
-        result = result.squeeze(-2)
-    return result.squeeze(-1) if b.dim() == 1 else result
 
 
 def addmm(
@@ -230,7 +148,7 @@ def inner(caller: Caller, input: Tensor, other: Tensor, *, out: Any = None) -> T
         return None
     if input.shape[-1] != other.shape[-1]:
         return None
-    flat = caller.product(_rows(input), _rows(other).mT, None, "inner")
+    flat = caller.product(rows_of(input), rows_of(other).mT, None, "inner")
     return flat.reshape(*input.shape[:-1], *other.shape[:-1])
 
 
@@ -281,7 +199,7 @@ def einsum(caller: Caller, equation: Any, *operands: Any) -> Tensor | None:
         lead = a.shape[:-2]
         if not lead:
             return caller.product(a, b, None, "einsum")
-        result = caller.product(_stack(a), _stack(b), None, "einsum")
+        result = caller.product(stack_of(a), stack_of(b), None, "einsum")
         return result.reshape(*lead, *result.shape[-2:])
 
     result: Any = contraction.einsum(*parsed, operands, multiply, torch.einsum)
@@ -308,104 +226,13 @@ def linear(caller: Caller, input: Tensor, weight: Tensor, bias: Tensor | None = 
     if bias is not None and weight.dim() == MATRIX and bias.shape != weight.shape[:1]:
         return None
     if weight.dim() == 1:
-        result = _matmul(caller, input, weight, "linear")
+        result = product_of(caller, input, weight, "linear")
         return result if bias is None or result is None else result + bias
     if input.dim() <= MATRIX or (bias is not None and input.is_contiguous()):
-        result = caller.product(_rows(input), weight.t(), bias, "linear")
+        result = caller.product(rows_of(input), weight.t(), bias, "linear")
         return result.reshape(*input.shape[:-1], weight.shape[0])
-    stack = _matmul(caller, input, weight.t(), "linear")
+    stack = product_of(caller, input, weight.t(), "linear")
     return stack if bias is None or stack is None else stack + bias
-
-
-def attention(
-    caller: Caller,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor | None:
-    """torch.nn.functional.scaled_dot_product_attention in its math form: two products and a softmax between, each
-    rounded to the tensors' dtype. Rows that a mask hides entirely are 0.
-    """
-    if not takes(query, key, value) or min(query.dim(), key.dim(), value.dim()) < MATRIX:
-        return None
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        return None  # PyTorch says what is wrong
-    if not query.shape[-1] or (enable_gqa and _shared_heads(query, key, value) is None):
-        return None
-    if attn_mask is not None and (is_causal or attn_mask.dtype not in (torch.bool, torch.float32, query.dtype)):
-        return None
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    if enable_gqa:
-        shared = _shared_heads(query, key, value)
-        assert shared is not None
-        key, value = key.repeat_interleave(shared[0], -3), value.repeat_interleave(shared[1], -3)
-    scores = _matmul(caller, query, key.mT, "attention scores")
-    if scores is None:
-        return None
-    scores = scores * factor
-    hidden: Any = None
-    if is_causal:
-        hidden = ~torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    elif attn_mask is not None and attn_mask.dtype == torch.bool:
-        hidden = ~attn_mask
-    elif attn_mask is not None:
-        scores = scores + attn_mask.to(scores.dtype)
-        hidden = scores == -math.inf
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, -math.inf)
-    weights = torch.softmax(scores, -1)
-    if attn_mask is not None:
-        weights = weights.masked_fill(hidden.all(-1, keepdim=True), 0)
-    if dropout_p > 0:
-        weights = torch.dropout(weights, dropout_p, True)
-    return _matmul(caller, weights, value, "attention values")
-
-
-def fused_attention(
-    caller: Caller,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Any:
-    """aten::_scaled_dot_product_flash_attention_for_cpu: `attention`, and the logarithms that PyTorch's gradient of
-    the operator reads.
-    """
-    result = attention(caller, query, key, value, attn_mask, dropout_p, is_causal, scale)
-    if result is None:
-        return None
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.matmul(query.float(), key.float().mT) * factor
-    if is_causal:
-        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -math.inf)
-    elif attn_mask is not None:
-        is_bool = attn_mask.dtype == torch.bool
-        scores = scores.masked_fill(~attn_mask, -math.inf) if is_bool else scores + attn_mask
-    operator = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
-    shapes = operator(
-        *(x.to("meta") for x in (query, key, value)), dropout_p, is_causal
-    )  # compiled graphs rely on these strides
-    values = zip(shapes, (result, torch.logsumexp(scores, -1)), strict=True)
-    return tuple(torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).copy_(x) for like, x in values)
-
-
-def _shared_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any] | None:
-    """How many heads of the query share one of the key, and of the value; None where PyTorch refuses."""
-    if min(query.dim(), key.dim(), value.dim()) < STACK or not key.shape[-3] or not value.shape[-3]:
-        return None
-    heads = query.shape[-3]
-    if heads % key.shape[-3] or heads % value.shape[-3]:
-        return None
-    return heads // key.shape[-3], heads // value.shape[-3]
 
 
 def scaled_mm(

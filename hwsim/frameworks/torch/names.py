@@ -81,7 +81,7 @@ class Names:
 # compiler, for it as if they gave constants.
 
 
-def _run_by_the_compiler(function: F) -> F:
+def run_by_the_compiler(function: F) -> F:
     """What torch.compiler.assume_constant_result does, which would import the compiler for everyone."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
@@ -109,30 +109,30 @@ class _Traced(threading.local):
 _TRACED = _Traced()
 
 
-@_run_by_the_compiler
+@run_by_the_compiler
 def _is_known(module: int) -> bool:
     return module in _TRACED.of_attempt().known
 
 
-@_run_by_the_compiler
+@run_by_the_compiler
 def _learned(names: list[tuple[int, str]]) -> None:
     _TRACED.of_attempt().known |= {module: name.removeprefix(COMPILED) for module, name in names}
 
 
-@_run_by_the_compiler
+@run_by_the_compiler
 def _entered(module: int, name: str | None) -> None:
     traced = _TRACED.of_attempt()
     traced.stack.append(traced.known[module] if name is None else name)
 
 
-@_run_by_the_compiler
+@run_by_the_compiler
 def _left() -> None:
     names = _TRACED.of_attempt().stack
     if names:
         names.pop()
 
 
-@_run_by_the_compiler
+@run_by_the_compiler
 def _innermost(outer: str) -> str:
     names = _TRACED.of_attempt().stack
     return names[-1] if names else outer

@@ -112,6 +112,8 @@ def _is_alone(*tensors: torch.Tensor | None) -> bool:
     present = [tensor for tensor in tensors if tensor is not None]
     if any(type(tensor) not in PLAIN_TENSORS for tensor in present) or torch.compiler.is_compiling():
         return False
+    if torch._C._get_tracing_state() is not None:  # torch.jit.trace
+        return False
     if _is_transformed() or any(tensor.is_meta or _is_batched_gradient(tensor) for tensor in present):
         return False
     modes = torch._C._len_torch_dispatch_stack()
@@ -234,8 +236,13 @@ def _forward(x: Any, w: Any, bias: Any, *rest: Any) -> torch.Tensor:
 
 
 def _forward_shape(x: Any, w: Any, bias: Any, *rest: Any) -> torch.Tensor:
-    result: torch.Tensor = x.new_empty(convolutions.Window(*rest[:4]).out_shape(x.shape, w.shape))
-    return result
+    shape = convolutions.Window(*rest[:4]).out_shape(x.shape, w.shape)
+    return _laid_out(x, shape, convolutions.memory_format(x, w))
+
+
+def _laid_out(like: Any, shape: Any, memory_format: torch.memory_format) -> torch.Tensor:
+    """An empty tensor of that shape and memory format."""
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=memory_format)
 
 
 def _input(dy: Any, w: Any, size: Any, *rest: Any) -> torch.Tensor:
@@ -251,9 +258,12 @@ def _weight(dy: Any, x: Any, size: Any, *rest: Any) -> torch.Tensor:
     return convolutions.of_weight(dy, x, size, convolutions.Window(*shape), place)
 
 
-def _sized(dy: Any, _: Any, size: Any, *rest: Any) -> torch.Tensor:
-    result: torch.Tensor = dy.new_empty(size)
-    return result
+def _input_shape(dy: Any, w: Any, size: Any, *rest: Any) -> torch.Tensor:
+    return _laid_out(dy, size, convolutions.memory_format(dy, w))
+
+
+def _weight_shape(dy: Any, _: Any, size: Any, *rest: Any) -> torch.Tensor:
+    return _laid_out(dy, size, torch.contiguous_format)
 
 
 def _forward_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -345,8 +355,8 @@ def _weight_vmap(
 
 for _name, _made, _fake, _context, _gradients, _vmap in (
     ("convolution", _forward, _forward_shape, _forward_context, _forward_backward, _convolution_vmap),
-    ("convolution_input", _input, _sized, _input_context, _input_backward, _input_vmap),
-    ("convolution_weight", _weight, _sized, _weight_context, _weight_backward, _weight_vmap),
+    ("convolution_input", _input, _input_shape, _input_context, _input_backward, _input_vmap),
+    ("convolution_weight", _weight, _weight_shape, _weight_context, _weight_backward, _weight_vmap),
 ):
     LIBRARY.impl(_name, _made, "CompositeExplicitAutograd")
     torch.library.register_fake(f"hwsim::{_name}", _fake, lib=LIBRARY)

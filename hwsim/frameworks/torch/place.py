@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from hwsim.frameworks.settings import PassName
 
 CONVOLUTION, GROUPED = "convolution", "_grouped_mm"
+SCORES, VALUES = "attention scores", "attention values"
 SCALED, SCALED_FAST = "_scaled_mm", "_scaled_mm, fast accumulation"
+
+
+def fused(kernel: str, operation: str) -> str:
+    """The operation of a product that stands for a part of a fused kernel."""
+    return f"{operation} of {kernel}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +37,9 @@ class Place:
     def accumulate(self) -> str | None:
         """How an operator says that 8-bit floats are accumulated: "fast", "promoted"; None: it does not."""
         return {SCALED: "promoted", SCALED_FAST: "fast"}.get(self.operation)
+
+    @property
+    def stands_for(self) -> str:
+        """The fused kernel for whose part the product stands; "": it is a product."""
+        product, _, kernel = self.operation.partition(" of ")
+        return kernel if product in (SCORES, VALUES) else ""

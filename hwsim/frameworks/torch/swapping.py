@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from hwsim.frameworks.settings import Given, settings_of
+from hwsim.frameworks.torch.caller import Caller
 from hwsim.frameworks.torch.emulation import Emulation
-from hwsim.frameworks.torch.functions import Caller, conv_transpose, convolution, linear
+from hwsim.frameworks.torch.functions import conv_transpose, convolution, linear
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import activate
 from hwsim.frameworks.torch.switches import current

@@ -70,7 +70,7 @@ class Switches:
                 more |= {"accumulate": place.accumulate if device.family in pytorch().promoting_families else "fast"}
         if arguments.get("library") is None:
             return more
-        if not is_of_gemms(place.operator, operand, device.name, device.family):
+        if place.stands_for or not is_of_gemms(place.operator, operand, device.name, device.family):
             return more | dict.fromkeys(("library", *OF_LIBRARY))
         told: dict[str, Any] = dict(self.workspace_bytes)
         if operand in self.reductions:
@@ -86,6 +86,8 @@ class Switches:
         if arguments.get("library") is None:
             return ""
         device: Device = arguments["device"]
+        if place.stands_for:
+            return f"{place.stands_for} of {operand}, in the unit's own order"
         if is_of_gemms(place.operator, operand, device.name, device.family):
             return ""
         route = route_of(place.operator, operand, device.name, device.family)

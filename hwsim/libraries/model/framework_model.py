@@ -63,6 +63,46 @@ class InsteadModel(StrictRecord):
     format: Name
 
 
+class BackendModel(StrictRecord):
+    """Which calls of attention a kernel takes, on chips of these families, or of these names; with operands in these
+    formats.
+
+    backend: PyTorch's name of it. most_width, width_step: of heads, in elements. equal_widths: of query and value.
+    masks: it takes a mask. square_causal: a causal mask needs as many queries as keys. least_keys: how many it needs.
+    """
+
+    backend: Name
+    families: tuple[Name, ...] = ()
+    chips: tuple[Name, ...] = ()
+    operands: NameList
+    most_width: PositiveInt | None = None
+    width_step: PositiveInt = 1
+    equal_widths: bool = False
+    masks: bool = True
+    square_causal: bool = False
+    least_keys: PositiveInt = 1
+
+
+class AttentionModel(StrictRecord):
+    """How PyTorch chooses a kernel for attention. orders: by family ("other": any), in which order it asks the
+    backends. backends: what each takes. math: the backend that takes all.
+    """
+
+    orders: dict[Name, NameList]
+    math: Name
+    backends: dict[Name, BackendModel]
+
+
+class SoftmaxModel(StrictRecord):
+    """Rows of at most so many elements are added by this many lanes: each adds its own in order, then lanes add in
+    pairs.
+    """
+
+    families: NameList
+    lanes: PositiveInt
+    most: PositiveInt
+
+
 class OutputsModel(StrictRecord):
     """Formats of results: where nothing else is asked for, and with a bias."""
 
@@ -73,7 +113,7 @@ class OutputsModel(StrictRecord):
 class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
     tf32_families: where the switches of fp32 products count. promoting_families: where products of 8-bit floats are
-    promoted unless fast accumulation is asked for. outputs: by format of the operands.
+    promoted unless fast accumulation is asked for. outputs: by format of the operands. softmax: of fp32, PyTorch's own.
     """
 
     schema_version: Literal[1]
@@ -87,6 +127,8 @@ class Framework(StrictRecord):
     tf32_families: NameList
     promoting_families: NameList
     outputs: Annotated[dict[Name, OutputsModel], Field(min_length=1)]
+    attention: AttentionModel
+    softmax: SoftmaxModel
 
     @model_validator(mode="after")
     def _last_fits_all(self) -> Framework:

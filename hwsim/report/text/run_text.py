@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hwsim.machines.l2_state import STATES
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
+    from hwsim.analysis.run_records import TimingState
     from hwsim.devices.device import Device
     from hwsim.result import Result
 
@@ -26,6 +28,11 @@ TIMING_CAVEAT = {
 }
 SCHEDULE_CAVEAT = {
     "assumption": "one chain over K, or the schedule given: what the vendor's library does here was not checked",
+}
+CLOCK_SOURCES = {
+    "asked": "as asked for",
+    "under load": "under this load",
+    "device file": "the device file's: none is known under load",
 }
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
@@ -123,8 +130,9 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     """(name, text) of cycles, time and rate. A library's time is not that of the cycles: both are named for what they
     are of, and one may be there without the other.
     """
-    if result.seconds is None:
+    if result.seconds is None or result.state is None:
         return [("cycles", f"none: {result.timing_note}")]
+    state = ("state", state_text(result.state))
     if result.times.by_library:
         cycles = (
             f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
@@ -134,9 +142,21 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     else:
         facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
     if result.tflops is None:
-        return [*facts, ("rate", "none: the kernels take no longer than a launch")]
+        return [*facts, ("rate", "none: the kernels take no longer than a launch"), state]
     share = f"{_share(result.peak_fraction)} of the scheme's peak"
-    return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}")]
+    return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}"), state]
+
+
+def state_text(state: TimingState) -> str:
+    """What a time is of, in words: the state of L2, the clock, and the kernels that are in it."""
+    parts = [f"L2 {STATES[state['l2']].meaning} (l2={state['l2']})"]
+    if state["clock_mhz"] is not None:
+        limit = "" if state["power_limit_w"] is None else f", board of {state['power_limit_w']:,g} W"
+        source = CLOCK_SOURCES[state["clock"]]
+        parts.append(f"clock {state['clock_mhz']:,g} MHz, {source}{limit if state['clock'] == 'under load' else ''}")
+    if state["kernels"]:
+        parts.append(f"{'cycles are of' if state['by_library'] else 'kernels'} {', '.join(state['kernels'])}")
+    return "; ".join(parts)
 
 
 def _time(result: Result) -> list[str]:

@@ -13,6 +13,7 @@ from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule
+from hwsim.machines.l2_state import DEFAULT
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import mapped
 from hwsim.resolve.mapping_search import searched
@@ -27,19 +28,19 @@ def cost(
     sizes: tuple[int, int, int],
     options: Mapping[str, Any] | None = None,
     *,
-    warm: int = 1,
+    l2: str = DEFAULT,
     search: bool = True,
 ) -> PlanCost:
-    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`. sizes: m, n, k. options: of the mapping. warm: as in
+    """The cost of C[m, n] = A[m, k] B[k, n] by `plan`. sizes: m, n, k. options: of the mapping. l2: as in
     `under_load`. search: with the mapping of a run; False: with the dataflow's first choice, as the parts of mixed
     plans have it.
 
     Raises UnsupportedError where the device has no dataflow or no times for the plan.
     """
     if search:
-        return cost_of(plan_record(plan, chip, sizes, options or {}), chip, warm=warm)
+        return cost_of(plan_record(plan, chip, sizes, options or {}), chip, l2=l2)
     record = record_of(plan, chip, Problem.of(plan_input(plan), *sizes))
-    return cost_of(mapped(record, chip, options or {}), chip, warm=warm)
+    return cost_of(mapped(record, chip, options or {}), chip, l2=l2)
 
 
 def plan_record(

@@ -17,6 +17,7 @@ from hwsim.evaluate.mixed import count_block_products, types_of_operands, with_e
 from hwsim.gemm.mixed_plan import HYBRID, BlockCounts, block_counts_of, one_for_all, short_name
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.machines import timing
+from hwsim.machines.l2_state import COLD
 from hwsim.program.ir import GlobalArray
 from hwsim.resolve.choice.cost import cost
 from hwsim.resolve.mixed_parts import counters, depths_of
@@ -100,7 +101,7 @@ def _cost(
     """Seconds of a plan as a linear function of K, from two samples."""
     most = min(k, SAMPLE * block)
     lengths = sorted({max(1, most // 2), most})
-    times = [cost(plan, chip, (m, n, length), options, warm=0, search=False).seconds for length in lengths]
+    times = [cost(plan, chip, (m, n, length), options, l2=COLD, search=False).seconds for length in lengths]
     if len(lengths) == 1:
         return lambda depth: times[0] * depth / lengths[0]
     slope = (times[1] - times[0]) / (lengths[1] - lengths[0])

@@ -29,7 +29,7 @@ from hwsim.arithmetic.vector import saturates
 from hwsim.devices import dot_spec, find, instruction_for
 from hwsim.evaluate.defaults import first_unit, with_result_formats
 from hwsim.formats import Format, decode, format_of
-from hwsim.gemm.plan import Mixed, Piece, Plan, Term
+from hwsim.gemm.plan import SLICED, Mixed, Piece, Plan, Term
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def residuals_of(x: Floats, plan: Plan, side: str, source: str, device: Device, 
         return Residuals((size, np.minimum(size, 256.0)), np.zeros_like(size), None)
     if plan.split == "signed_bytes":  # from 32640 on the high byte wraps
         return Residuals((size, np.minimum(size, 128.0)), np.where(x >= 32640, 65536.0, 0.0), None)
-    if plan.split == "slices":
+    if plan.split in SLICED:
         return _slices(x, plan, pieces, 1 if side == "a" else 0)
     operand_format, stored = format_of(plan.input_format), format_of(source)
     quantum = _quantum(
@@ -171,7 +171,12 @@ def residuals_of(x: Floats, plan: Plan, side: str, source: str, device: Device, 
     lost = np.where(_quantum(size, operand_format) > quantum, _quantum(size, operand_format) / 2, 0.0)
     if operand_format.precision < stored.precision:  # rounded to the scheme's operands first
         lost = _quantum(size, operand_format) / 2
-    if plan.clamp is False and not is_saturating and top > _largest(pieces[0]) and not pieces[0].overflow:
+    if (
+        plan.clamp is False
+        and not is_saturating
+        and math.ldexp(top, pieces[0].scale_exponent) > _largest(pieces[0])
+        and not pieces[0].overflow
+    ):
         lost = np.full_like(size, np.inf)
     for piece in pieces:
         scale += piece.scale_exponent
@@ -294,7 +299,7 @@ def _sums(plan: Plan, term: Term, device: Device, sample: Sample, share: float, 
     run = plan.k_group if term.k_group is None else term.k_group
     length = min(k, model.k if run == "instruction" else int(run or k))
     step, terms = roundoff_of(spec)
-    if plan.split == "slices" and 2 * plan.slice_bits + math.log2(length) <= format_of(spec.d).precision:
+    if plan.split in SLICED and 2 * plan.slice_bits + math.log2(length) <= format_of(spec.d).precision:
         return 0.0  # every sum is exact
     steps = -(-length // terms) * _large_products(term)
     groups = -(-k // length)

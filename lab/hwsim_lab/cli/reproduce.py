@@ -23,6 +23,7 @@ from hwsim_lab.papers import (
     anchor_data,
     anchors,
     block_size,
+    chip_times,
     influences,
     influences_text,
     processes,
@@ -59,6 +60,7 @@ FIGURES: dict[str, dict[str, str]] = {
         "readings": "other readings of the tables of transfers",
     },
 }
+FIGURES["chips"] = {"times": "public times of GEMMs beside hwsim's, chip by chip and format by format"}
 FIGURES["cycles"] = {"anchors": "every published or own measurement of times beside the timing machine's"}
 for _paper, _figures in error_figures.FIGURES.items():
     FIGURES[_paper] = {name: what for name, (what, _) in _figures.items()} | FIGURES.get(_paper, {})
@@ -83,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--sensitivity",
         action="store_true",
         default=None,
-        help="of claims that do not hold: how far assumptions move what was measured, and whether the verdict turns",
+        help="how far assumptions move what was measured, and which verdicts turn",
     )
     group.add_argument(
         "--jobs", type=whole(1, MOST), metavar="N", help="processes (default 1, whose products use every processor)"
@@ -142,6 +144,7 @@ def _figure(arguments: argparse.Namespace, has_claims: bool) -> int:
         "torch": _torch,
         "readings": _readings,
         "anchors": _anchors,
+        "times": _times,
     }
     own = error_figures.FIGURES.get(arguments.paper, {}).get(arguments.figure)
     points, text = (work[arguments.figure] if own is None else own[1])(arguments)
@@ -232,6 +235,15 @@ def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
         for times, x in sets
     ]
     return points, rows_text(rows) + "\n" + times_text(sets)
+
+
+def _times(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    with progress_bar(quiet=arguments.json) as progress:
+        rows = chip_times.chip_times(anchor_data.read(), progress)
+    points = [
+        {"chip": x.chip, "format": x.format, "state": x.state, "error": x.row.error, **asdict(x.row)} for x in rows
+    ]
+    return points, chip_times.page_text(rows)
 
 
 def _fig11(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:

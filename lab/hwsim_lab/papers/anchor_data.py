@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError
+from hwsim.machines.l2_state import DEFAULT
 from hwsim_lab.papers import measured
 from hwsim_lab.papers.measured import GemmTime
 from hwsim_lab.papers.record import PaperRecord
@@ -27,9 +28,11 @@ Role = Literal["calibration", "seen", "validation", "blind"]
 
 
 class MeasuredRun(PaperRecord):
-    """One GEMM: sizes, device (changes: dotted paths of its file), clock, scheme and options as in hwsim.run.
+    """One GEMM: sizes, device (changes: dotted paths of its file), clock, power, state of L2, scheme and options as in
+    hwsim.run.
 
-    phase: only the kernel of that name counts.
+    phase: only the kernel of that name counts. squares: sizes m = n = k, of which the source has the fastest; the run's
+    own sizes are then one of them.
     """
 
     device: str
@@ -50,6 +53,9 @@ class MeasuredRun(PaperRecord):
     split_k: int | Literal["auto"] | None = None
     changes: dict[str, Any] = Field(default_factory=dict)
     clock_mhz: float | None = None  # in place of the file's, sustained clocks too
+    power_limit_w: float | None = None
+    l2: str = DEFAULT
+    squares: tuple[int, ...] = ()
     phase: str | None = None
 
 
@@ -57,9 +63,8 @@ class Measurement(PaperRecord):
     """One measured quantity. measured: a value, or the ends of a range; tolerance: relative, beyond the ends.
 
     quantity: tflops; ms; ratio: speed of `run` relative to `over`; idle: share of the time that `engine` is not busy;
-    share: of the time, for the kernels named in `kernels`. cap: a stated efficiency of the library, by which the
-    simulated rate is multiplied. host_us: host time that the source says its times contain. moved: of a point that was
-    seen, the choice that it moved. why: explanation of a miss.
+    share: of the time, for the kernels named in `kernels`. host_us: host time that the source says its times contain.
+    moved: of a point that was seen, the choice that it moved. why: explanation of a miss.
     """
 
     id: str
@@ -73,7 +78,6 @@ class Measurement(PaperRecord):
     tolerance: float = Field(ge=0)
     role: Role
     source: str
-    cap: float = 1.0
     host_us: float = 0.0
     moved: str = ""
     why: str = ""

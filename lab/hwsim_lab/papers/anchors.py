@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from hwsim.devices import at_clock, changed, load
+from hwsim.compute.call import clocked
+from hwsim.devices import changed, load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
@@ -74,7 +75,12 @@ class Outcome:
 
 
 def simulate(run: MeasuredRun) -> Outcome:
-    """Time one GEMM. Raises UnsupportedError and InputError as the scheme and the device's dataflow do."""
+    """Time one GEMM, or the fastest of several squares. Raises UnsupportedError and InputError as the scheme and the
+    device's dataflow do.
+    """
+    if run.squares:
+        each = (run.model_copy(update={"m": n, "n": n, "k": n, "squares": ()}) for n in run.squares)
+        return max((simulate(square) for square in each), key=lambda outcome: outcome.tflops)
     chip = _device(run)
     scheme = scheme_of(run.scheme)
     operand = run.format if run.scheme == "native" and run.format is not None else "fp32"
@@ -84,7 +90,7 @@ def simulate(run: MeasuredRun) -> Outcome:
         options["tile"] = tuple(run.tile)
     schedule = with_epilogue(Schedule(), output=run.output)
     gemm = plan_record(planned.plan, chip, (run.m, run.n, run.k), options, schedule)
-    loaded, timed = under_load(program_of(gemm, chip), chip, str(facts_of(gemm, chip)["unit"]))
+    loaded, timed = under_load(program_of(gemm, chip), chip, str(facts_of(gemm, chip)["unit"]), l2=run.l2)
     seconds = timing.seconds(timed, loaded)
     if run.phase is not None:
         seconds = next(k.cycles for k in timed.kernels if k.name == run.phase) / (loaded.clock_mhz * 1e6)
@@ -97,13 +103,13 @@ def simulate(run: MeasuredRun) -> Outcome:
 def _device(run: MeasuredRun) -> Device:
     chip = load(run.device)
     chip = changed(chip, run.changes) if run.changes else chip
-    return chip if run.clock_mhz is None else at_clock(chip, run.clock_mhz)
+    return clocked(chip, run.clock_mhz, run.power_limit_w)
 
 
 def row(entry: Measurement) -> Row:
     """Simulate one point."""
     found = simulate(entry.run)
-    seconds = found.seconds / entry.cap + entry.host_us * 1e-6
+    seconds = found.seconds + entry.host_us * 1e-6
     if entry.quantity == "tflops":
         value = found.tflops * found.seconds / seconds
     elif entry.quantity == "ms":

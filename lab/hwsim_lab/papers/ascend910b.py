@@ -19,6 +19,7 @@ from hwsim.gemm.plan import Plan
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines import timing
+from hwsim.machines.l2_state import COLD, SERIES
 from hwsim.machines.load import under_load
 from hwsim.request.epilogue import with_epilogue
 from hwsim.resolve.choice.cost import plan_record
@@ -123,7 +124,7 @@ def gemm(
     gemm = plan_record(plan, device, (m, n, k), options, with_epilogue(Schedule(), output=output))
     program = program_of(gemm, device)
     if is_series:
-        device, timed = under_load(program, device, str(facts_of(gemm, device)["unit"]), warm=warm)
+        device, timed = under_load(program, device, str(facts_of(gemm, device)["unit"]), l2=SERIES if warm else COLD)
     else:
         timed = timing.run(program, device, warm=warm)
 

@@ -1,7 +1,7 @@
 """Conditions written as text, such as `near(double, paper.double, 0.1) and double > single`: parsed and evaluated.
 
 It knows numbers, series of numbers and the functions listed in FUNCTIONS; it knows nothing of papers and runs no code
-but the operators below.
+but the operators below. `within` asks the same condition with a factor of slack on each number of the paper.
 """
 
 from __future__ import annotations
@@ -132,15 +132,19 @@ ALLOWED = (
 )
 
 
-def value(text: str, measured: Mapping[str, Quantity], paper: Mapping[str, Quantity]) -> Any:
-    """The value of an expression. Lists are series. Raises InputError for an unknown name or what is not allowed."""
+def value(text: str, measured: Mapping[str, Quantity], paper: Mapping[str, Quantity], slack: float = 1.0) -> Any:
+    """The value of an expression. Lists are series. Raises InputError for an unknown name or what is not allowed.
+
+    slack: factor by which a comparison with a number of the paper may miss it; above 1, comparisons that name no number
+    of the paper are true.
+    """
     names(text)
 
     def known(name: str, table: Mapping[str, Quantity], what: str) -> Any:
         if name not in table:
             raise InputError(f"condition {text!r}: no {what} {name!r}; there are {', '.join(table) or 'none'}")
-        found = table[name]
-        return np.asarray(found) if isinstance(found, list) else found
+        quantity = table[name]
+        return np.asarray(quantity) if isinstance(quantity, list) else quantity
 
     def of(node: ast.expr) -> Any:
         match node:
@@ -155,35 +159,87 @@ def value(text: str, measured: Mapping[str, Quantity], paper: Mapping[str, Quant
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -of(operand)
             case ast.UnaryOp(operand=operand):
-                return not of(operand)
+                return True if slack > 1 else not of(operand)
             case ast.BoolOp(op=ast.And(), values=values):
                 return all(truth(x) for x in values)
             case ast.BoolOp(values=values):
                 return any(truth(x) for x in values)
             case ast.Compare(left=left, ops=operations, comparators=rest):
-                sides = [of(left), *(of(x) for x in rest)]
-                results = [_BINARY[type(op)](sides[i], sides[i + 1]) for i, op in enumerate(operations)]
+                sides, results = [left, *rest], []
+                for i, operation in enumerate(operations):
+                    results.append(compared(sides[i], operation, sides[i + 1]))
                 return results[0] if len(results) == 1 else np.logical_and.reduce(results)
             case ast.Subscript(value=series, slice=index):
                 return of(series)[int(of(index))]
             case ast.Call(func=ast.Name(id=function), args=arguments):
+                if slack > 1 and function in ("near", "factor", "rising", "falling"):
+                    if not (set(map(_names_paper, arguments)) & {True}):
+                        return True
+                    return FUNCTIONS[function][0](*map(of, arguments)) or _factor(*map(of, arguments[:2]), slack)
                 return FUNCTIONS[function][0](*(of(x) for x in arguments))
         raise AssertionError(ast.unparse(node))
 
+    def compared(left: ast.expr, operation: ast.cmpop, right: ast.expr) -> Any:
+        """Whether a comparison is true, with the slack where it names a number of the paper itself."""
+        if slack > 1 and not (_names_paper(left) or _names_paper(right)):
+            return True
+        strict = _BINARY[type(operation)](of(left), of(right))
+        if slack == 1 or _holds_condition(left) or _holds_condition(right):
+            return strict
+        match left:  # abs(x - paper.y) <= 5: x within the factor of y
+            case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=x, op=ast.Sub(), right=y)]):
+                return strict | _is_within(of(x), ast.Eq(), of(y), slack)
+        return strict | _is_within(of(left), operation, of(right), slack)
+
     def truth(node: ast.expr) -> bool:
-        found = of(node)
-        if np.ndim(found):
+        part = of(node)
+        if np.ndim(part):
             raise InputError(
                 f"condition {text!r}: {ast.unparse(node)!r} is a series; say all(...), any(...) or share(...)"
             )
-        return bool(found)
+        return bool(part)
 
     return of(_parsed(text))
 
 
+def _names_paper(node: ast.expr) -> bool:
+    """Whether an expression reads a number of the paper."""
+    return any(isinstance(x, ast.Attribute) for x in ast.walk(node))
+
+
+def _holds_condition(node: ast.expr) -> bool:
+    """Whether a comparison stands inside an expression, as in share(x > paper.y): the slack is in there."""
+    return any(isinstance(x, ast.Compare) for x in ast.walk(node))
+
+
+def _is_within(left: Any, operation: ast.cmpop, right: Any, slack: float) -> Any:
+    """Whether a comparison is true once one side is multiplied or divided by the slack.
+
+    A zero on the right has no factor: true.
+    """
+    left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    ends = np.sort(np.stack(np.broadcast_arrays(right / slack, right * slack)), axis=0)
+    above, below = left >= ends[0], left <= ends[1]
+    match operation:
+        case ast.Gt() | ast.GtE():
+            return above
+        case ast.Lt() | ast.LtE():
+            return below
+        case ast.Eq():
+            return (above & below) | (right == 0)
+    return np.ones_like(above)
+
+
+def within(text: str, measured: Mapping[str, Quantity], paper: Mapping[str, Quantity], slack: float) -> bool:
+    """Whether each number of the paper that a condition compares is met within a factor; comparisons without such a
+    number are not asked. slack: above 1. Raises InputError as `value` does.
+    """
+    return bool(np.all(value(text, measured, paper, slack)))
+
+
 def holds(text: str, measured: Mapping[str, Quantity], paper: Mapping[str, Quantity]) -> bool:
     """Whether a condition is true. Raises InputError as `value` does, and where it is a series or NaN."""
-    found = value(text, measured, paper)
-    if np.ndim(found) or not isinstance(found, bool | np.bool_):
-        raise InputError(f"condition {text!r}: its value is {found!r}; needed: true or false")
-    return bool(found)
+    answer = value(text, measured, paper)
+    if np.ndim(answer) or not isinstance(answer, bool | np.bool_):
+        raise InputError(f"condition {text!r}: its value is {answer!r}; needed: true or false")
+    return bool(answer)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hwsim_lab.papers.cells import CellCall
-from hwsim_lab.papers.conditions import Quantity
 
 Scale = Literal["quick", "full"]
 SCALES: tuple[Scale, ...] = ("quick", "full")
@@ -37,12 +36,14 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Found:
     """measured: by claim's id, its quantities by name. notes: by claim's id, what was run otherwise than its setting
-    says, or which assumption moves the result and how far.
+    says, or which assumption moves the result and how far. readings: by claim's id and by the name of another reading
+    of the paper's words, the same quantities under that reading.
     """
 
-    measured: Mapping[str, Mapping[str, Quantity]]
+    measured: Mapping[str, Mapping[str, Any]]
     notes: Mapping[str, str] = field(default_factory=dict)
     series: tuple[Series, ...] = ()
+    readings: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def no_cells(scale: Scale) -> Sequence[CellCall]:

@@ -1,4 +1,4 @@
-"""How far assumptions move what was measured for claims that do not hold, and whether their verdicts turn.
+"""How far assumptions move what was measured for claims, and whether verdicts turn, those of claims that hold too.
 
 It runs experiments again with assumptions at the ends of their ranges, cached as those before; it knows neither what an
 experiment measures nor how a value is put in its place.
@@ -27,11 +27,12 @@ from hwsim_lab.papers.experiment import Experiment, Scale
 from hwsim_lab.papers.reproduce import ClaimInfluence, ClaimOutcome, InfluenceEnd, Progress, Reproduction
 from hwsim_lab.papers.varied import Variation, VariedRun
 
-ASKED: tuple[Verdict, ...] = ("order", "fails")
+ASKED: tuple[Verdict, ...] = ("holds", "order", "fails")
 OPERANDS = "operands"
 #: Kinds that no assumption of hwsim's moves, and why.
 UNMOVED = {
     "bits": "bit patterns, by a rule or as recorded: no assumed number moves them",
+    "data sheet": "a ratio or a product of numbers of data sheets: no assumed number moves it",
     "definition": "a formula, a format or a count: it follows from the definition",
     "design": "the paper's own sizes and pieces: it follows from them",
 }
@@ -49,8 +50,8 @@ class _Asked:
 
 
 def is_asked(outcome: ClaimOutcome) -> bool:
-    """Whether what moves a claim is asked: it does not hold as the paper says, or its coefficients are all assumed."""
-    return outcome.verdict in ASKED or (outcome.verdict == "holds" and outcome.claim.kind == "energy")
+    """Whether what moves a claim is asked: of every claim that was measured."""
+    return outcome.verdict in ASKED
 
 
 def seconds_left(found: Reproduction, scale: Scale) -> float:
@@ -69,7 +70,7 @@ START_SECONDS = 2.0  # of a process
 def with_influences(
     found: Reproduction, scale: Scale, progress: Progress | None = None, *, only_cached: bool = False, jobs: int = 1
 ) -> Reproduction:
-    """The reproduction with the influences of assumptions on claims that do not hold. Runs done before are read.
+    """The reproduction with the influences of assumptions on claims. Runs done before are read.
 
     only_cached: those alone; nothing is run. jobs: runs at a time, each in a process of its own.
     """

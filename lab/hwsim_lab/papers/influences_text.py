@@ -1,4 +1,6 @@
-"""What assumptions do to claims that do not hold, as Markdown. It knows outcomes alone."""
+"""What assumptions do to claims, as Markdown: claims whose verdict turns, and every assumption. It knows outcomes
+alone.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,35 @@ STILL = 5e-4  # relative changes below it count as none
 
 
 def table(outcomes: Sequence[ClaimOutcome]) -> str:
-    """A row for each assumption behind each claim that does not hold; empty where none was asked for."""
-    rows = [row for one in outcomes for row in _rows(one)]
+    """A row for each assumption behind each claim that does not hold, or holds and turns; empty where none was asked
+    for.
+    """
+    rows = [row for one in outcomes if one.verdict != "holds" or one.turns for row in _rows(one)]
     if not any(one.influences for one in outcomes):
         return ""
     head = "| claim | verdict | assumption | value | at | moves what was measured by | verdict there |\n"
     return head + "| --- | --- | --- | --- | --- | --- | --- |\n" + "".join(rows)
+
+
+def hanging(outcomes: Sequence[ClaimOutcome]) -> str:
+    """A row for each claim whose verdict turns with an assumption, and with which; empty where none does."""
+    head = "| claim | verdict | turns with | to |\n| --- | --- | --- | --- |\n"
+    rows = [
+        f"| {one.id} | {one.verdict} | {'; '.join(names)} | {', '.join(sorted(verdicts))} |\n"
+        for one in outcomes
+        if one.turns
+        for names, verdicts in [_turned(one)]
+    ]
+    return head + "".join(rows) if rows else ""
+
+
+def _turned(one: ClaimOutcome) -> tuple[list[str], set[str]]:
+    """Names of the assumptions at an end of which the verdict is another, and those verdicts."""
+    turned = {
+        about.name: {end.verdict for end in about.others if end.verdict not in (one.verdict, None)}
+        for about in one.influences
+    }
+    return [name for name, to in turned.items() if to], {str(to) for ends in turned.values() for to in ends}
 
 
 def _rows(one: ClaimOutcome) -> list[str]:

@@ -26,15 +26,14 @@ from hwsim_lab import places
 from hwsim_lab.papers import ape, bf16x9, cells, claims, le_gemm, published_units, sgemm_cube, tf32_tf64
 from hwsim_lab.papers.claims import Claim, Verdict
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
-from hwsim_lab.papers.origin import Origin, here
 
 Progress = Callable[[float], None]
 #: Before the name of an experiment, in the place of an item.
 EXPERIMENT = "experiment:"
-#: Modules that read or write what was measured: results do not depend on them.
+#: Modules that vary, read or write what was measured: results do not depend on them.
 AFTER = (
-    "influences.py", "influences_text.py", "reproduce_text.py", "claims_page.py", "processes.py", "origin.py",
-    "full_text.py",
+    "assumptions.py", "influences.py", "influences_text.py", "varied.py", "reproduce_text.py", "claims_page.py",
+    "processes.py", "verdicts.py",
 )  # fmt: skip
 #: Paper -> the package with its EXPERIMENTS.
 PACKAGES = {"sgemm-cube": sgemm_cube, "le-gemm": le_gemm, "bf16x9": bf16x9, "ape": ape, "tf32-tf64": tf32_tf64}
@@ -65,10 +64,21 @@ class ClaimInfluence:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherReading:
+    """Another reading of a claim's words. said: what it means; verdict: what the claim's would be."""
+
+    name: str
+    said: str
+    measured: Mapping[str, Any]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimOutcome:
     """A claim and what came of it. measured: {} where it was not. note: see Found; why it was not measured.
 
-    influences: of assumptions on a claim that does not hold, where they were asked for. unmoved: why none has any.
+    influences: of assumptions on the claim, where they were asked for. unmoved: why none has any. readings: other
+    readings of the paper's words than the verdict's.
     """
 
     paper: str
@@ -78,6 +88,12 @@ class ClaimOutcome:
     note: str = ""
     influences: tuple[ClaimInfluence, ...] = ()
     unmoved: str = ""
+    readings: tuple[OtherReading, ...] = ()
+
+    @property
+    def turns(self) -> bool:
+        """Whether the verdict is another at an end of an assumption that was varied."""
+        return any(end.verdict not in (self.verdict, None) for one in self.influences for end in one.others)
 
     @property
     def id(self) -> str:
@@ -90,6 +106,7 @@ class ClaimOutcome:
             "id": self.id, "paper": self.paper, "item": self.claim.item, "kind": self.claim.kind,
             "stated": self.claim.stated, "numbers": dict(self.claim.paper), "unit": self.claim.unit,
             "measured": dict(self.measured), "verdict": self.verdict, "note": self.note,
+            "sizes": list(self.claim.sizes), "readings": [plain(asdict(one)) for one in self.readings],
             "assumptions": [plain(asdict(one)) for one in self.influences], "unmoved": self.unmoved,
         }  # fmt: skip
 
@@ -192,32 +209,19 @@ def measured(paper: str, one: Experiment, scale: Scale) -> Found:
     if set(given.measured) != set(one.claims):
         wrong = ", ".join(sorted(set(given.measured) ^ set(one.claims)))
         raise InputError(f"{paper}, experiment {one.name}: its claims and those measured differ: {wrong}")
+    _check_readings(paper, given)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(asdict(given)) | {"origin": asdict(here())})
+    text = json.dumps(plain(asdict(given)))
     write_text(path, text)
     return _from_json(json.loads(text))
 
 
-def origin(paper: str, one: Experiment, scale: Scale) -> Origin | None:
-    """When and on what an experiment's results were computed; None where they are not in the cache."""
-    path = cached_path(paper, one, scale)
-    return Origin(**json.loads(path.read_text(encoding="utf-8"))["origin"]) if path.exists() else None
-
-
-def cached(papers: Sequence[str], scale: Scale) -> Reproduction:
-    """What the experiments in the cache give; nothing is run, and claims of the others are left out."""
-    found = {
-        paper: [measured(paper, one, scale) for one in experiments(paper) if cached_path(paper, one, scale).exists()]
-        for paper in papers
-    }
-    outcomes = [
-        outcome
-        for paper, own in found.items()
-        for outcome in _judged(paper, wanted_claims(paper, None), own)
-        if outcome.measured
-    ]
-    series = {paper: tuple(x for one in own for x in one.series) for paper, own in found.items()}
-    return Reproduction(tuple(outcomes), series)
+def _check_readings(paper: str, given: Found) -> None:
+    """Raise InputError where a claim's other readings are not those that were measured."""
+    for id in given.measured:
+        said, asked = list(given.readings.get(id, {})), list(claims.read(paper).claim(id).readings)[1:]
+        if sorted(said) != sorted(asked):
+            raise InputError(f"{paper}/{id}: other readings {asked or 'none'}; measured: {said or 'none'}")
 
 
 def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list[ClaimOutcome]:
@@ -229,8 +233,13 @@ def _judged(paper: str, wanted: Iterable[Claim], found: Sequence[Found]) -> list
         elif own is None:
             outcomes.append(ClaimOutcome(paper, claim, {}, "not measured", "no experiment measures it yet"))
         else:
-            values = own.measured[claim.id]
-            outcomes.append(ClaimOutcome(paper, claim, values, claim.verdict(values), own.notes.get(claim.id, "")))
+            values, others = own.measured[claim.id], own.readings.get(claim.id, {})
+            readings = tuple(
+                OtherReading(name, said, others[name], claim.verdict(others[name]))
+                for name, said in list(claim.readings.items())[1:]
+            )
+            note = own.notes.get(claim.id, "")
+            outcomes.append(ClaimOutcome(paper, claim, values, claim.verdict(values), note, readings=readings))
     return outcomes
 
 
@@ -247,7 +256,8 @@ def plain(value: Any) -> Any:
 
 def _from_json(stored: Any) -> Found:
     series = tuple(Series(**one) for one in stored["series"])
-    return Found(numbers(stored["measured"]), stored["notes"], series)
+    readings = {claim: numbers(others) for claim, others in stored["readings"].items()}
+    return Found(numbers(stored["measured"]), stored["notes"], series, readings)
 
 
 def numbers(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

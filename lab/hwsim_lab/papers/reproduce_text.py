@@ -61,14 +61,37 @@ def table(outcomes: Iterable[ClaimOutcome]) -> str:
     for one in outcomes:
         claim = one.claim
         own = numbers_text(one.measured) or "-"
+        if claim.sizes and one.measured:
+            own += f"; {_at_sizes(one)}"
+        if claim.fitted:
+            own += " (fitted, see notes)"
         unit = f" {claim.unit}" if claim.unit and claim.paper else ""
         cells = (f"**{one.verdict}**", claim.id, claim.item, claim.stated, numbers_text(claim.paper) + unit, own)
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        for other in one.readings:
+            cells = ("", f"*{other.name}*", "", f"{other.said}: {other.verdict}", "", numbers_text(other.measured))
+            lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _at_sizes(one: ClaimOutcome) -> str:
+    """At how many of a claim's sizes it has which verdict."""
+    counts = Counter(one.claim.verdicts(one.measured))
+    found = ", ".join(f"{verdict} at {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
+    return f"of {len(one.claim.sizes)} sizes: {found}"
+
+
+def other_readings(outcomes: Iterable[ClaimOutcome]) -> str:
+    """A row for each claim whose words have several readings, with the verdict of each."""
+    lines = ["| claim | its reading | verdict | other reading | verdict |", "| --- | --- | --- | --- | --- |"]
+    for one in outcomes:
+        first = next(iter(one.claim.readings), "")
+        lines += [f"| {one.id} | {first} | {one.verdict} | {x.name} | {x.verdict} |" for x in one.readings]
     return "\n".join(lines) + "\n"
 
 
 def page(paper: str, outcomes: Sequence[ClaimOutcome], plots: Sequence[str] = ()) -> str:
-    """A paper's claims; those that do not hold with what is known of why and the assumptions that move them; notes.
+    """A paper's claims; those that do not hold with what is known of why; what assumptions do to all; notes.
 
     plots: names of the files of its figures, beside the page.
     """
@@ -78,16 +101,23 @@ def page(paper: str, outcomes: Sequence[ClaimOutcome], plots: Sequence[str] = ()
     apart = [one for one in outcomes if one.verdict in DEVIATIONS]
     if apart:
         text += "\n## Deviations\n\nClaims that hold in order only, or fail.\n\n"
-        text += "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(one.note) or UNEXPLAINED}\n" for one in apart)
+        text += "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(_note(one)) or UNEXPLAINED}\n" for one in apart)
     moved = influences_text.table(outcomes)
     if moved:
-        text += f"\n## What assumptions do to the deviations\n\n{ASSUMPTIONS}\n\n{moved}"
-    noted = [one for one in outcomes if one.note and one not in apart]
-    if noted:
-        text += "\n## Notes\n\n" + "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(one.note)}\n" for one in noted)
+        text += f"\n## What assumptions do to the claims\n\n{ASSUMPTIONS}\n\n{moved}"
+    noted = [(one, _note(one)) for one in outcomes if one not in apart]
+    if any(note for _, note in noted):
+        text += "\n## Notes\n\n"
+        text += "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(note)}\n" for one, note in noted if note)
     if plots:
         text += "\n## Figures\n\n" + "\n".join(f"![{Path(name).stem}]({name})\n" for name in plots)
     return text
+
+
+def _note(one: ClaimOutcome) -> str:
+    """The note of an outcome, and what was fitted to the claim's own number."""
+    fitted = f" Fitted to the claim's own number: {one.claim.fitted}." if one.claim.fitted else ""
+    return f"{one.note}{fitted}".strip()
 
 
 def check_folder(folder: Path) -> None:

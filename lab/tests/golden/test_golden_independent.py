@@ -11,7 +11,7 @@ import pytest
 
 import hwsim
 from hwsim.errors import InputError
-from hwsim.machines.load import in_series
+from hwsim.machines.load import with_other_arrays
 
 TOOLS = Path(__file__).parents[2] / "tools" / "measure"
 SHAPES = ((128, 4096, 4096), (1025, 2048, 1024), (4096, 4096, 128), (2048, 2048, 2048), (64, 64, 64))
@@ -133,7 +133,7 @@ def held_us(chip, m, n, k, split_k):
     """Microseconds of one kernel where L2 has held everything since the run before."""
     call = {"m": m, "n": n, "k": k, "format": "bf16", "output": "bf16", "b_layout": "columns"}
     times = hwsim.run(**call, device=chip, exact=False, split_k=split_k).times
-    loaded, timed = in_series(times.program, chip, times.unit, other=())
+    loaded, timed = with_other_arrays(times.program, chip, times.unit, ())
     return timed.cycles / loaded.clock_mhz
 
 

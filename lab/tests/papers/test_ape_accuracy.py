@@ -82,7 +82,7 @@ def test_dropped_products_turn_verdicts(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_masks_that_cost_much_turn_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hybrid_times, "EDGES", {"quick": (2048, 4096)})
+    monkeypatch.setattr(hybrid_times, "EDGES", (2048, 4096))
     assert verdicts(hybrid_times.figure16("quick"))["fig16-time-saved"] == "holds"
     exact = hybrid_times.hybrid
 
@@ -102,7 +102,7 @@ def test_a_slow_unit_for_fp16_turns_verdicts_of_fig_8(monkeypatch: pytest.Monkey
     chip, name = load("a100"), "mma.m16n8k16.f32.f16.f16.f32"
     rate = float(chip.matrix_instructions[name].macs_per_cycle) / 4
     slow = changed(chip, {f"instructions.{name}.timing.macs_per_cycle": rate})
-    monkeypatch.setattr(hybrid_times, "EDGE", 2048)
+    monkeypatch.setattr(hybrid_times, "HYBRID_EDGES", (1536, 1792, 2048, 2304, 2560, 2816))
     assert verdicts(hybrid_times.figure8("quick"))["fig8-fp32f-fastest"] == "holds"
     monkeypatch.setattr(hybrid_times, "DEVICE", slow)
     for cached in (hybrid_times.hybrid, hybrid_times.pure):

@@ -22,7 +22,7 @@ from hwsim_lab.papers.experiment import Experiment, Found
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 folder, paper = Path(sys.argv[1]), "tf32-tf64"
-own = [claim for claim in claims.read(paper).claims if claim.holds is not None and not claim.paper][:3]
+own = [claim for claim in claims.read(paper).claims if claim.holds is not None and not (claim.paper or claim.sizes)][:3]
 
 def experiment(name, claim):
     def measure(scale):

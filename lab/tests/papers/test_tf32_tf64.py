@@ -35,7 +35,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(double, "SEEDS", 1)
     monkeypatch.setattr(double, "SIZES", (16, 64))
     monkeypatch.setattr(double, "POINTS", [(n, span) for span in single.RANGES for n in (16, 64)])
-    monkeypatch.setattr(speed, "SIZES", {"quick": (1024, 2048), "full": (1024, 2048)})
+    monkeypatch.setattr(speed, "SIZES", (1024, 2048))
     monkeypatch.setattr(speed, "SPLIT_SIZES", (1024,))
     yield
     for one in CACHED:
@@ -63,7 +63,7 @@ def test_table_1_and_definitions() -> None:
     found = verdicts("chips") | verdicts("definitions") | verdicts("instructions")
     assert found["table1-a100"] == found["sec2-2-split-tf32"] == found["fig2-accumulation"] == "holds"
     assert found["sec3-1-error-formulas"] == found["sec2-1-not-ieee"] == "holds"
-    assert found["table1-h100-low"] == "order"  # the paper has peaks for sparse products
+    assert found["table1-h100-low"] == "fails"  # by a factor above 2: the paper has peaks for sparse products
 
 
 def test_units_and_energy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,10 +148,10 @@ def test_a_dropped_product_of_tf32x3_turns_verdicts(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_halved_rate_turns_a_verdict_on_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert verdicts("projection")["sec2-4-performance-assumed"] == "holds"
+    assert verdicts("projection")["sec2-4-performance-assumed"] == "order"
     chip = speed.tf64_device()
     rate = f"instructions.{chip.native['fp32']}.timing.macs_per_cycle"
     half = float(instruction(chip, chip.native["fp32"]).macs_per_cycle) / 2
     monkeypatch.setattr(speed, "tf64_device", partial(changed, chip, {rate: half}))
-    assert verdicts("projection")["sec2-4-performance-assumed"] == "order"
+    assert verdicts("projection")["sec2-4-performance-assumed"] == "fails"
     assert load(TF64).name == "tf64"

@@ -98,8 +98,8 @@ def test_time_of_the_host_is_added_to_the_devices():
     alone, with_host = (anchors.row(e).simulated for e in (entry.model_copy(update={"host_us": 0.0}), entry))
     flop = 2 * 8192 * 512 * 512
     assert flop / with_host - flop / alone == pytest.approx(21e6)
-    in_ms = entry.model_copy(update={"quantity": "ms", "cap": 0.5})
-    assert anchors.row(in_ms).simulated == pytest.approx(2 * flop / alone * 1e-9 + 0.021)
+    in_ms = entry.model_copy(update={"quantity": "ms"})
+    assert anchors.row(in_ms).simulated == pytest.approx(flop / alone * 1e-9 + 0.021)
 
 
 def test_the_share_of_kernels():

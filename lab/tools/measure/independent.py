@@ -39,7 +39,7 @@ from hwsim.cli.progress import ProgressBar
 from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
 from hwsim.libraries.cublas.versions import versions
-from hwsim.machines.load import in_series
+from hwsim.machines.load import with_other_arrays
 
 PACKAGE = "aiconfigurator_core"
 #: Folder of each device in the package.
@@ -221,7 +221,7 @@ def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
         times = hwsim.run(**call | {"m": rows, "n": columns, "split_k": split_k}).times
         if times.program is None:
             raise InputError(f"{device}: {times.note}; leave it out of --chips")
-        loaded, timed = in_series(times.program, chip, times.unit, other=() if is_kept else (weights,))
+        loaded, timed = with_other_arrays(times.program, chip, times.unit, () if is_kept else (weights,))
         found.append(timed.cycles / loaded.clock_mhz)
     return min(found)
 

@@ -65,7 +65,7 @@ def le_gemm(a, b, device, residual_rounding="RZ", interleave="instruction", k_gr
 
     (a1, a2), (b1, b2) = pieces(a), pieces(b)
     acc0 = out.runs(unit, [(a1, b1)], k_group)
-    acc1 = out.runs(unit, [(a1, b2), (a2, b1)], k_group, interleave == "k")
+    acc1 = out.runs(unit, [(a1, b2), (a2, b1)], k_group, interleave)
     return out.add(acc0, out.times(acc1, -10))
 
 
@@ -78,7 +78,7 @@ def ape_fp32_f(a, b, device, interleave="instruction", k_group=None, accumulatio
         for left, right in ((a2, b1), (a1, b2)):
             acc0 = out.add(acc0, out.times(out.runs(unit, [(left, right)], k_group), -12))
         return acc0
-    acc1 = out.runs(unit, [(a1, b2), (a2, b1)], k_group, interleave == "k")
+    acc1 = out.runs(unit, [(a1, b2), (a2, b1)], k_group, interleave)
     return out.add(acc0, out.times(acc1, -12))
 
 
@@ -90,7 +90,7 @@ def four_products(a, b, device, rounding, interleave="instruction", k_group=None
     products = [(a2, b2), (a1, b2), (a2, b1), (a1, b1)]
     if accumulation == "termwise":
         return out.calls(unit, products, k_group)
-    return out.runs(unit, products, k_group, interleave == "k")
+    return out.runs(unit, products, k_group, interleave)
 
 
 def ootomo_fp16(a, b, device, leading="outside"):

@@ -154,12 +154,19 @@ class Unit:
         """An empty accumulator."""
         return np.zeros((a.shape[0], b.shape[1]), self.d)
 
-    def chain(self, *products: tuple[np.ndarray, np.ndarray], whole: bool = False) -> np.ndarray:
-        """All products in one accumulator from zero: alternating instruction by instruction, or (whole) one by one."""
+    def chain(self, *products: tuple[np.ndarray, np.ndarray], interleave: str | int = "instruction") -> np.ndarray:
+        """All products in one accumulator from zero: alternating instruction by instruction, after so much of K, or
+        ("k") one by one.
+        """
         acc = self.zeros(*products[0])
         k = products[0][0].shape[1]
-        steps = range(0, k, self.step)
-        order = [(p, at) for p in products for at in steps] if whole else [(p, at) for at in steps for p in products]
+        length = {"instruction": self.step, "k": max(k, 1)}.get(interleave, interleave)
+        order = [
+            (p, at)
+            for start in range(0, k, length)
+            for p in products
+            for at in range(start, min(start + length, k), self.step)
+        ]
         for (a, b), at in order:
             acc = self.product(a[:, at : at + self.step], b[at : at + self.step], acc)
         return acc
@@ -191,15 +198,15 @@ class Outside:
         """x 2^exponent."""
         return self.settle(self.settle(x) * x.dtype.type(2.0**exponent))
 
-    def runs(self, unit: Unit, products: list, group: int | None, whole: bool = False) -> np.ndarray:
+    def runs(self, unit: Unit, products: list, group: int | None, interleave="instruction") -> np.ndarray:
         """Chains of `group` of K each from zero, added outside in order of K to a sum that starts at +0."""
         k = products[0][0].shape[1]
         if group is None:
-            return unit.chain(*products, whole=whole)
+            return unit.chain(*products, interleave=interleave)
         total = unit.zeros(*products[0])
         for at in range(0, k, group):
             part = [(a[:, at : at + group], b[at : at + group]) for a, b in products]
-            value = unit.chain(*part, whole=whole)
+            value = unit.chain(*part, interleave=interleave)
             total = total + value if value.dtype.kind == "i" else self.add(total, value)
         return total
 

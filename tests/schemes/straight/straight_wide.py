@@ -18,8 +18,8 @@ def native(a, b, device, fmt, to, k_group=None):
     return Outside(device, unit.d).runs(unit, [(codes(to(a), fmt), codes(to(b), fmt))], k_group)
 
 
-def multiword(a, b, device, count, fmt="tf32", k_group=None):
-    """One call for each of A1 B1, A1 B2, A2 B1, A2 B2: from zero in the unit, added to C outside."""
+def multiword(a, b, device, count, fmt="tf32", k_group=None, accumulation="termwise", interleave="instruction"):
+    """One call for each of A1 B1, A1 B2, A2 B1, A2 B2: from zero in the unit, added to C outside; or one chain."""
     unit = Unit(device, fmt)
     out = Outside(device, unit.d)
 
@@ -32,6 +32,9 @@ def multiword(a, b, device, count, fmt="tf32", k_group=None):
 
     left, right = pieces(a), pieces(b)
     c = None
+    if accumulation == "chained":
+        pairs = ((0, 0), (0, 1), (1, 0), (1, 1))[:count]
+        return out.runs(unit, [(left[i], right[j]) for i, j in pairs], k_group, interleave)
     for i, j in ((0, 0), (0, 1), (1, 0), (1, 1))[:count]:
         product = out.runs(unit, [(left[i], right[j])], k_group)
         c = product if c is None else out.add(c, product)
@@ -52,14 +55,14 @@ def ape_fp32_b(a, b, device, interleave="instruction", k_group=None, accumulatio
         products = [(ah, bh), (am, bh), (ah, bm), (am, bm), (al, bh), (ah, bl)]
         return Outside(device).calls(Unit(device, "bf16"), products, k_group)
     products = [(ah, bh), (ah, bm), (am, bh), (ah, bl), (am, bm), (al, bh)]
-    return Outside(device).runs(Unit(device, "bf16"), products, k_group, interleave == "k")
+    return Outside(device).runs(Unit(device, "bf16"), products, k_group, interleave)
 
 
 def ape_fp32_t(a, b, device, interleave="instruction", k_group=None):
     """Two unscaled TF32 pieces; A1 B1, A1 B2, A2 B1 in one accumulator."""
     (a1, a2), (b1, b2) = ([to_tf32(x), to_tf32(x - to_tf32(x))] for x in (a, b))
     products = [(codes(x, "tf32"), codes(y, "tf32")) for x, y in ((a1, b1), (a1, b2), (a2, b1))]
-    return Outside(device).runs(Unit(device, "tf32"), products, k_group, interleave == "k")
+    return Outside(device).runs(Unit(device, "tf32"), products, k_group, interleave)
 
 
 def ootomo_tf32(a, b, device, leading="outside"):

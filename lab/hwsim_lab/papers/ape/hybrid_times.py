@@ -14,11 +14,11 @@ from hwsim_lab.papers.conditions import Quantity
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
 
 DEVICE = "a100"
-EDGE = 8192
+HYBRID_EDGES = (2048, 3072, 4096, 6144, 8192, 12288)
 SHARES = tuple(range(0, 101, 10))  # per cent of block products in FP32-B
 WIDE_OF_FIG16 = 40
 WRITTEN_BACK, SMALL_L2 = 2048, 1 << 20
-EDGES: dict[Scale, tuple[int, ...]] = {"quick": (1024, 2048, 4096, 8192), "full": (1024, 2048, 4096, 8192, 16384)}
+EDGES = (1024, 2048, 4096, 8192, 12288, 16384)
 OVERHEAD = ("mask_", "count")  # beginnings of the names of the kernels that classify and count blocks
 SPREAD = "The blocks of each type are spread evenly over C: in hwsim one kernel per type runs over its share of K."
 FIG8 = ("fig8-best-type-changes", "fig8-hybrid-falls", "fig8-fp32f-fastest")
@@ -51,49 +51,63 @@ def pure(edge: int, strategy: str) -> float:
 
 def figure8(scale: Scale) -> Found:
     """Fig. 8: the hybrid over shares of FP32-B, between the two pure types."""
-    whole = [sum(hybrid(EDGE, share).values()) for share in SHARES]
-    rate = [2 * EDGE**3 / seconds / 1e12 for seconds in whole]
-    narrow, wide = pure(EDGE, "fp32-f"), pure(EDGE, "fp32-b")
-    measured: dict[str, dict[str, Quantity]] = {
-        "fig8-best-type-changes": {"hybrid": whole, "fp32b": wide},
-        "fig8-hybrid-falls": {"rate": rate},
-        "fig8-fp32f-fastest": {"fp32f": narrow, "fp32b": wide, "hybrid": whole},
+    whole = {n: [sum(hybrid(n, share).values()) for share in SHARES] for n in HYBRID_EDGES}
+    narrow, wide = ([pure(n, strategy) for n in HYBRID_EDGES] for strategy in ("fp32-f", "fp32-b"))
+    hybrids = list(whole.values())
+    measured: dict[str, dict[str, Any]] = {
+        "fig8-best-type-changes": {"hybrid": hybrids, "fp32b": wide},
+        "fig8-hybrid-falls": {"rate": [[2e-12 * n**3 / seconds for seconds in whole[n]] for n in HYBRID_EDGES]},
+        "fig8-fp32f-fastest": {"fp32f": narrow, "fp32b": wide, "hybrid": hybrids},
     }
-    crossing = next((share for share, one in zip(SHARES, whole, strict=True) if one > wide), None)
-    where = f" It is slower than FP32-B alone from {crossing} % on." if crossing is not None else ""
-    rows: list[tuple[str, int, float]] = [("hybrid", share, one) for share, one in zip(SHARES, rate, strict=True)]
-    for name, seconds in (("FP32-F", narrow), ("FP32-B", wide)):
-        rows += [(name, share, 2 * EDGE**3 / seconds / 1e12) for share in SHARES]
+    crossings = [
+        next((share for share, one in zip(SHARES, whole[n], strict=True) if one > pure(n, "fp32-b")), None)
+        for n in HYBRID_EDGES
+    ]
+    where = " It is slower than FP32-B alone from these per cent on, by size: " + ", ".join(
+        f"{n}: {'never' if share is None else share}" for n, share in zip(HYBRID_EDGES, crossings, strict=True)
+    )
+    largest = HYBRID_EDGES[-1]
+    rows: list[tuple[str, int, float]] = [
+        ("hybrid", share, seconds) for share, seconds in zip(SHARES, whole[largest], strict=True)
+    ]
+    for name, seconds in (("FP32-F", narrow[-1]), ("FP32-B", wide[-1])):
+        rows += [(name, share, seconds) for share in SHARES]
     columns: dict[str, list[Any]] = {
         "type": [row[0] for row in rows],
         "FP32-B blocks (%)": [row[1] for row in rows],
-        "TFLOP/s": [row[2] for row in rows],
+        "TFLOP/s": [2e-12 * largest**3 / row[2] for row in rows],
     }
     series = Series("fig8", columns, x="FP32-B blocks (%)", y="TFLOP/s", by="type")
-    return Found(measured, dict.fromkeys(FIG8, SPREAD + where), (series,))
+    return Found(measured, dict.fromkeys(FIG8, f"{SPREAD}{where}."), (series,))
 
 
 def model(scale: Scale) -> Found:
     """Section 5.3: the linear model beside the simulated kernels, and what it picks."""
-    narrow, wide = pure(EDGE, "fp32-f"), pure(EDGE, "fp32-b")
+    by_size = [_predicted(n) for n in HYBRID_EDGES]
+    measured = {claim: {name: [one[claim][name] for one in by_size] for name in by_size[0][claim]} for claim in MODEL}
+    note = "Splits of the operands are in all times; the mask scan, made before any choice, is in none. " + SPREAD
+    return Found(measured, dict.fromkeys(MODEL, note))
+
+
+def _predicted(n: int) -> dict[str, dict[str, list[float]]]:
+    """Quantities of MODEL's claims at a size: the linear model's times and choices beside the simulated kernels'."""
+    narrow, wide = pure(n, "fp32-f"), pure(n, "fp32-b")
     predicted = [narrow + (wide - narrow) * share / 100 for share in SHARES]
-    kernels = [sum(hybrid(EDGE, share).values()) - hybrid(EDGE, share)["overhead"] for share in SHARES]
+    kernels = [sum(hybrid(n, share).values()) - hybrid(n, share)["overhead"] for share in SHARES]
     picked, best = [], []
     for share, by_model, simulated in zip(SHARES, predicted, kernels, strict=True):
         allowed = [(by_model, simulated), (wide, wide)] + ([(narrow, narrow)] if share == 0 else [])
         picked.append(min(allowed)[1])
         best.append(min(time for _, time in allowed))
-    measured: dict[str, dict[str, Quantity]] = {
+    return {
         "sec5-3-model-predicts": {"predicted": predicted[1:-1], "simulated": kernels[1:-1]},
         "sec5-3-decider-picks-best": {"picked": picked, "best": best},
     }
-    note = "Splits of the operands are in all times; the mask scan, made before any choice, is in none. " + SPREAD
-    return Found(measured, dict.fromkeys(MODEL, note))
 
 
 def figure16(scale: Scale) -> Found:
     """Fig. 16: what masks cost where 40 % of block products are FP32-B."""
-    edges = EDGES[scale]
+    edges = EDGES
     parts = [hybrid(edge, WIDE_OF_FIG16) for edge in edges]
     whole = [sum(part.values()) for part in parts]
     overhead, narrow, wide = ([part[name] for part in parts] for name in ("overhead", "fp32-f", "fp32-b"))
@@ -104,12 +118,7 @@ def figure16(scale: Scale) -> Found:
         "fig16-time-saved": {"ratio": [slow / total for slow, total in zip(plain, whole, strict=True)]},
         "fig16-fp32b-part-larger": {"fp32f": narrow, "fp32b": wide, "overhead": overhead},
     }
-    said = (
-        "16384 is left out at this scale; the smallest sizes decide, where masks cost most. "
-        if scale == "quick"
-        else ""
-    )
-    said += "Share of the masks over the sizes: " + ", ".join(f"{share:.1f}" for share in shares) + " %. "
+    said = "Share of the masks over the sizes: " + ", ".join(f"{share:.1f}" for share in shares) + " %. "
     said += (
         "hwsim's mask kernels read each operand once, without launch overhead. Runs follow one another: what is in L2 "
     )
@@ -131,7 +140,7 @@ def figure16(scale: Scale) -> Found:
 
 
 EXPERIMENTS = (
-    Experiment("hybrid over shares", FIG8, figure8, {"quick": 5, "full": 5}),
+    Experiment("hybrid over shares", FIG8, figure8, {"quick": 10, "full": 10}),
     Experiment("hybrid's model", MODEL, model, {"quick": 5, "full": 5}),
-    Experiment("hybrid's overhead", FIG16, figure16, {"quick": 1, "full": 8}),
+    Experiment("hybrid's overhead", FIG16, figure16, {"quick": 5, "full": 5}),
 )

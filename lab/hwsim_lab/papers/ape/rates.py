@@ -15,7 +15,7 @@ from hwsim_lab.papers.rates import best_tflops, peak_tflops
 from hwsim_lab.papers.splits import products, significands
 
 DEVICE, CARD = "a100", "a100pcie"
-EDGES = (1024, 2048, 4096, 8192, 16384)
+EDGES = (1024, 2048, 4096, 8192, 12288, 16384)
 #: Row of Table 2, fastest first by the paper -> options of the run.
 ROWS = {
     "FP32-F": {"scheme": "ape-fp32-f"},

@@ -91,7 +91,7 @@ def measure_transform(scale: Scale) -> Found:
 # --- Fig. 14: CCSD ----------------------------------------------------------------------------------------------------
 
 CLUSTERS = (4, 6, 8, 10, 12, 14)
-SYNTHETIC = (4, 8, 14, 20, 28)
+SYNTHETIC = (4, 8, 14, 20, 28, 40)
 OCCUPIED, VIRTUAL, AUXILIARY = 5, 19, 84  # of a water molecule in cc-pVDZ
 TRIPLE_ZETA = (5, 53, 141)  # in cc-pVTZ, for a what-if
 BLOCK_A = 8  # virtuals a of a block of integrals

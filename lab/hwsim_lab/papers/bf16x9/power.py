@@ -14,7 +14,7 @@ from hwsim_lab.papers.bf16x9 import runs
 from hwsim_lab.papers.conditions import Quantity
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
 
-SIZES = (2048, 4096, 8192, 16384)
+SIZES = (2048, 3072, 4096, 6144, 8192, 16384)
 
 
 def energy_of(method: str, n: int, level: EnergyLevel = "typical") -> Energy:

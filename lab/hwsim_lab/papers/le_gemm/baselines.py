@@ -13,8 +13,8 @@ Which kernel stands for which baseline follows from the paper's text, and was se
   accumulator, or three into two.
 * Nothing spills: the paper says so of no baseline, and one fragment a warp needs few registers.
 
-LE-GEMM and SGEMM are those of `speed`. Without a cache between L2 and registers in the device files, warps that load
-the same fragment read it from L2 once each; WITHOUT_REPEATS is the what-if with no such reads.
+LE-GEMM and SGEMM are those of `speed`. Warps of a CTA that load the same fragment read it from L1 once each;
+WITHOUT_REPEATS is the what-if with no such reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from hwsim.result import Result
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme
 from hwsim_lab.papers.cells import Cell, CellCall, call
-from hwsim_lab.papers.conditions import Quantity
 from hwsim_lab.papers.experiment import Experiment, Found, Scale, Series
 from hwsim_lab.papers.le_gemm import runs
 from hwsim_lab.papers.le_gemm.runs import A800_TILE, DEVICES, NAMES
@@ -47,10 +46,10 @@ METHODS = ("le", *OVER)
 SAMPLES: dict[str, Any] = {"staging": "none", "warp": (16, 16)}
 #: One warp a CTA: no fragment is loaded twice within it, and a CTA is as small as a fragment of 64 x 64.
 WITHOUT_REPEATS: dict[str, Any] = {"staging": "none", "warp": (64, 64), "tile": {"m": 64, "n": 64, "k": 16}}
-ROOFLINE, LARGEST, BEFORE_DROP = 8192, 10240, 7168
-#: Sizes of means over n, and the large size of the claims that compare all methods there, by scale.
-MEANS: dict[Scale, tuple[int, ...]] = {"quick": (1024, 2048, 4096), "full": EVERY}
-ALL_AT: dict[Scale, int] = {"quick": 4096, "full": LARGEST}
+ROOFLINE, BEFORE_DROP = (4096, 5120, 6144, 7168, 8192, 10240), 7168
+#: Sizes of means over n by scale, and the large sizes of the claims that compare all methods there.
+MEANS: dict[Scale, tuple[int, ...]] = {"quick": (1024, 2048, 3072, 4096, 6144, 8192), "full": EVERY}
+LARGE = (5120, 6144, 7168, 8192, 9216, 10240)
 SHARED = {"mi210": ("LDS_RF", "RF_LDS"), "a800": ("SMEM_RF", "GM_SMEM", "RF_SMEM")}
 
 
@@ -87,7 +86,7 @@ def _sampled(method: str, device: str, m: int, n: int, k: int, *, repeats: bool)
 
 
 def timed(method: str, device: str, m: int, n: int, k: int, *, repeats: bool = True) -> Result:
-    """The timed run of a method. repeats: whether warps read the fragments that they share from L2 once each."""
+    """The timed run of a method. repeats: whether warps read the fragments that they share once each."""
     if method in ("le", "blas"):
         return runs.timed(method, device, m, n, k)
     return _sampled(method, device, m, n, k, repeats=repeats)
@@ -114,15 +113,16 @@ def mean_gain(device: str, over: str, family: str, scale: Scale) -> float:
 
 # --- Table 6, Fig. 8 and 9 -------------------------------------------------------------------------------------------
 
-SMALL, TREND = (1024, 2048, 3072, 4096), (1024, 2048, 4096, 8192)
-DROP = (BEFORE_DROP, 8192, 9216, LARGEST)
+SMALL, TREND = (1024, 1536, 2048, 2560, 3072, 4096), (1024, 2048, 3072, 4096, 6144, 8192)
+TO_2048 = (512, 768, 1024, 1280, 1536, 2048)
+DROP = (7680, 8192, 8704, 9216, 9728, 10240)  # above 7168
 
 
 def measure_baselines(scale: Scale) -> Found:
     """Table 6 without SGEMM, Fig. 8 and 9, and the abstract's speed."""
     mean = {(d, o, f): mean_gain(d, o, f, scale) for d in DEVICES for o in OVER for f in FAMILIES}
     all_of = {d: [mean[d, o, f] for o in OVER for f in FAMILIES] for d in DEVICES}
-    large = {d: [gain(d, o, f, ALL_AT[scale]) for f in FAMILIES for o in OVER] for d in DEVICES}
+    large = {d: [[gain(d, o, f, n) for f in FAMILIES for o in OVER] for n in LARGE] for d in DEVICES}
     api = {"mi210": "rocwmma", "a800": "wmma"}
     rows = {
         f"table6-{d}-{api[d] if o == 'plain' else o}": [mean[d, o, f] for f in FAMILIES]
@@ -130,9 +130,8 @@ def measure_baselines(scale: Scale) -> Found:
         for o in OVER[1:]
     }
     square = [mean["a800", o, "square"] for o in OVER]
-    drop = [rate("plain", "a800", "deep", n) for n in DROP]
     alike = {d: [rate("mark", d, "square", n) / rate("ooto", d, "square", n) for n in MEANS[scale]] for d in DEVICES}
-    measured: dict[str, dict[str, Quantity]] = {
+    measured: dict[str, dict[str, Any]] = {
         "abstract-speed": {d: all_of[d] for d in DEVICES},
         "fig8-mean-speedup": {
             name: float(np.mean([mean["mi210", o, f] for f in FAMILIES]))
@@ -148,17 +147,24 @@ def measure_baselines(scale: Scale) -> Found:
         "fig9-square": {"speedup": square},
         "fig9-wide": {"speedup": [mean["a800", o, "wide"] for o in OVER]},
         "fig9-small-n": {
-            "small": [gain("a800", o, "square", n) for o in OVER[:2] for n in SMALL[:2]],
+            **{
+                f"small_{name}": [gain("a800", o, "square", n) for n in TO_2048]
+                for name, o in (("blas", "blas"), ("wmma", "plain"))
+            },
             "large": [gain("a800", o, "square", TREND[-1]) for o in OVER[:2]],
         },
         "fig9-large-n": {
-            "speedup": large["a800"], "gain": [gain("a800", "blas", "square", n) for n in (SMALL[0], LARGEST)]
+            "speedup": large["a800"],
+            "gain": [[gain("a800", "blas", "square", x) for x in (SMALL[0], n)] for n in LARGE],
         },
         "fig9-skewed": {"speedup": [mean["a800", o, f] for f in FAMILIES[1:] for o in OVER]},
-        "fig9-wmma-drop": {"wmma": drop},
+        "fig9-wmma-drop": {
+            "before": rate("plain", "a800", "deep", BEFORE_DROP),
+            "after": [rate("plain", "a800", "deep", n) for n in DROP],
+        },
         "fig9-wmma-drop-shape": {
             "ratio": [
-                rate("plain", "a800", f, LARGEST) / rate("plain", "a800", f, BEFORE_DROP) for f in FAMILIES
+                [rate("plain", "a800", f, n) / rate("plain", "a800", f, BEFORE_DROP) for f in FAMILIES] for n in DROP
             ]
         },
         "fig9-mark-ooto-alike": {"ratio": [float(np.mean(alike[d])) for d in DEVICES]},
@@ -175,15 +181,16 @@ def _notes(claims: tuple[str, ...], scale: Scale) -> dict[str, str]:
         le, own, once = (rate("le", d, "square", n), *(rate("plain", d, "square", n, repeats=x) for x in (True, False)))
         found = timed("plain", d, n, n, n)
         l2 = load(d).l2
-        assert l2 is not None and found.seconds is not None
-        share = 100 * found.traffic_bytes["L2 read"] / (found.seconds * l2.bytes_per_second)
-        line = 2 * SAMPLES["warp"][0]
-        request = max(line, *(x.request_bytes for x in load(d).links.values() if (x.source, x.target) == ("GM", "RF")))
+        assert l2 is not None and found.seconds is not None and found.cycles is not None
+        read, drawn = (found.traffic_bytes.get(name, 0) for name in ("L2 read", "GM_RF"))
+        shares = [
+            100 * read / (found.seconds * l2.bytes_per_second),
+            100 * drawn / (found.cycles * load(d).cores * load(d).links["GM_RF"].bytes_per_cycle),
+        ]
         limits[d] = (
-            f"{what[d]}, n = {n}: the plain kernel runs at {own:.1f} TFLOPS, LE-GEMM at {le:.1f}. Its warps draw their "
-            f"fragments from L2 at {share:.0f} % of its rate by bytes, in requests of {request} bytes for lines of "
-            f"{line}. With no fragment drawn twice in a CTA (one warp of 64 x 64) it runs at {once:.1f}: hwsim has no "
-            "L1 in which warps share fragments, and this assumption moves the ratio most."
+            f"{what[d]}, n = {n}: the plain kernel runs at {own:.1f} TFLOPS, LE-GEMM at {le:.1f}. Its warps load their "
+            f"fragments from L1 at {shares[1]:.0f} % of its rate, and L1 from L2 at {shares[0]:.0f} % of L2's. With no "
+            f"fragment loaded twice in a CTA (one warp of 64 x 64) it runs at {once:.1f}."
         )
     half = f"Means over n = {', '.join(map(str, MEANS[scale]))} instead of all ten. " if scale == "quick" else ""
     notes = {}
@@ -193,18 +200,15 @@ def _notes(claims: tuple[str, ...], scale: Scale) -> dict[str, str]:
         )
         if claim == "fig9-mark-ooto-alike":
             devices = list(DEVICES)
-        start = half
-        if claim in ("fig8-large-n", "fig9-large-n") and scale == "quick":
-            start = f"All methods at n = {ALL_AT[scale]} instead of {LARGEST}. "
-        elif claim in ("fig8-small-n", "fig8-trend", "fig9-small-n"):
-            start = ""
+        is_of_named_n = claim in ("fig8-large-n", "fig9-large-n", "fig8-small-n", "fig8-trend", "fig9-small-n")
+        start = "" if is_of_named_n else half
         notes[claim] = start + " ".join(limits[d] for d in devices)
         if "a800" in devices:
             notes[claim] += f" {A800_TILE}"
         if claim in ("fig8-mean-speedup", "abstract-speed", "fig8-large-n", "fig8-trend"):
             notes[claim] += f" {VECTOR}"
     steady = (
-        "The plain kernel's rate does not fall with n: L2's rate limits each step of K alike, however long K is. "
+        "The plain kernel's rate does not fall with n: the rate of L1 limits each step of K alike, however long K is. "
         "Why the paper's falls is not explained; hwsim has no TLB and no DRAM pages."
     )
     return notes | {claim: steady for claim in claims if claim.startswith("fig9-wmma-drop")}
@@ -223,17 +227,17 @@ def _figure(device: str, sizes: tuple[int, ...]) -> Series:
 # --- Fig. 14 ---------------------------------------------------------------------------------------------------------
 
 
-def intensity(method: str, device: str) -> float:
+def intensity(method: str, device: str, n: int) -> float:
     """Operations per byte of HBM traffic, relative to the ridge of the roofline."""
-    found = timed(method, device, ROOFLINE, ROOFLINE, ROOFLINE).roofline
+    found = timed(method, device, n, n, n).roofline
     hbm = load(device).hbm
     assert found is not None and hbm is not None
     return found.intensity / (found.peak * 1e12 / hbm.bytes_per_second)
 
 
-def _shares(method: str, device: str) -> list[float]:
+def _shares(method: str, device: str, n: int) -> list[float]:
     """The shares of the bandwidths of HBM, L2 and shared memory in use."""
-    found, chip = timed(method, device, ROOFLINE, ROOFLINE, ROOFLINE), load(device)
+    found, chip = timed(method, device, n, n, n), load(device)
     assert found.seconds is not None and found.cycles is not None and chip.hbm is not None and chip.l2 is not None
     moved, links = found.traffic_bytes, SHARED[device]
     shares = [
@@ -244,37 +248,42 @@ def _shares(method: str, device: str) -> list[float]:
     return [*shares, shared / (found.cycles * chip.cores * chip.links[links[0]].bytes_per_cycle)]
 
 
-def bandwidth_use(method: str, device: str) -> float:
+def bandwidth_use(method: str, device: str, n: int) -> float:
     """The mean over HBM, L2 and shared memory of the share of the level's bandwidth in use, per cent."""
-    return 100 * float(np.mean(_shares(method, device)))
+    return 100 * float(np.mean(_shares(method, device, n)))
 
 
 def measure_roofline(scale: Scale) -> Found:
-    """Fig. 14: intensities and the use of bandwidths at n = 8192."""
+    """Fig. 14: intensities and the use of bandwidths."""
     others = ("mark", "ooto", "plain")
-    measured: dict[str, dict[str, Quantity]] = {
-        f"fig14-{d}-region": {"le": intensity("le", d), "others": [intensity(m, d) for m in others]} for d in DEVICES
+    measured: dict[str, dict[str, Any]] = {
+        f"fig14-{d}-region": {
+            "le": [intensity("le", d, n) for n in ROOFLINE],
+            "others": [[intensity(m, d, n) for m in others] for n in ROOFLINE],
+        }
+        for d in DEVICES
     }
-    use = {d: {m: bandwidth_use(m, d) for m in ("le", *others)} for d in DEVICES}
     measured["fig14-bandwidth-use"] = {
-        "le": [use[d]["le"] for d in DEVICES], "others": [max(use[d][m] for m in others) for d in DEVICES]
-    }  # fmt: skip
+        "le": [[bandwidth_use("le", d, n) for d in DEVICES] for n in ROOFLINE],
+        "others": [[max(bandwidth_use(m, d, n) for m in others) for d in DEVICES] for n in ROOFLINE],
+    }
     columns: dict[str, list[object]] = {"line": [], "intensity": [], "tflops": []}
+    largest = ROOFLINE[-1]
     for d in DEVICES:
         for m in METHODS:
-            point = timed(m, d, ROOFLINE, ROOFLINE, ROOFLINE).roofline
+            point = timed(m, d, largest, largest, largest).roofline
             assert point is not None
             columns["line"].append(f"{d}, {NAMES[m]}")
             columns["intensity"].append(point.intensity)
             columns["tflops"].append(point.achieved)
     level = (
-        "Over HBM traffic: L2 catches what the warps draw again and again, so that these kernels, too, lie right of "
-        "the ridge; what holds them back is L2's rate, a level that the claim's roof leaves out."
+        "Over HBM traffic: L1 and L2 catch what the warps load again and again, so that these kernels, too, lie right "
+        "of the ridge; what holds them back is the rate of L1, a level that the claim's roof leaves out."
     )
-    of_l2 = {d: max(_shares(m, d)[1] for m in others) for d in DEVICES}
+    of_l2 = {d: max(_shares(m, d, largest)[1] for m in others) for d in DEVICES}
     use_note = (
-        f"Of L2's rate the baselines use {100 * of_l2['mi210']:.0f} % (MI210) and {100 * of_l2['a800']:.0f} % (A800), "
-        "of shared memory's nothing."
+        f"Of L2's rate the baselines use {100 * of_l2['mi210']:.0f} % (MI210) and {100 * of_l2['a800']:.0f} % (A800) "
+        f"at n = {largest}, of shared memory's nothing."
     )
     notes = {f"fig14-{d}-region": level for d in DEVICES} | {"fig14-bandwidth-use": use_note}
     notes["fig14-a800-region"] += f" {A800_TILE}"
@@ -283,10 +292,9 @@ def measure_roofline(scale: Scale) -> Found:
 
 def _cells(scale: Scale) -> list[CellCall]:
     points = [(m, d, f, n) for n in MEANS[scale] for m in METHODS for d in DEVICES for f in FAMILIES]
-    at = ALL_AT[scale]
-    points += [(m, d, f, at) for m in METHODS for d in DEVICES for f in FAMILIES]
-    points += [(m, d, "square", n) for n in (*SMALL, *TREND) for m in METHODS for d in DEVICES]
-    points += [("plain", "a800", f, n) for n in DROP for f in FAMILIES]
+    points += [(m, d, f, n) for n in LARGE for m in METHODS for d in DEVICES for f in FAMILIES]
+    points += [(m, d, "square", n) for n in (*SMALL, *TREND, *TO_2048) for m in METHODS for d in DEVICES]
+    points += [("plain", "a800", f, n) for n in (BEFORE_DROP, *DROP) for f in FAMILIES]
     return [call(rate, *one) for one in sorted(dict.fromkeys(points), key=lambda x: -x[3])]
 
 
@@ -300,13 +308,13 @@ EXPERIMENTS = (
             "table6-mi210-ooto", "table6-a800-wmma", "table6-a800-mark", "table6-a800-ooto",
         ),
         measure_baselines,
-        {"quick": 45.0, "full": 450.0},
+        {"quick": 120.0, "full": 200.0},
         _cells,
     ),
     Experiment(
         "baselines-roofline",
         ("fig14-mi210-region", "fig14-a800-region", "fig14-bandwidth-use"),
         measure_roofline,
-        {"quick": 5.0, "full": 5.0},
+        {"quick": 12.0, "full": 12.0},
     ),
 )  # fmt: skip

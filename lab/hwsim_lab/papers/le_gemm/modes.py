@@ -20,7 +20,7 @@ from hwsim_lab.papers.le_gemm.accuracy import EDGE, inputs, product
 
 Array = NDArray[Any]
 DEVICE = "a800"
-ERROR_SIZES, TIME_SIZES = (1024, 2048, 4096), (1024, 2048, 4096, 8192)
+ERROR_SIZES, TIME_SIZES = (1024, 2048, 4096), (1024, 2048, 3072, 4096, 6144, 8192)
 MODES = ("FAST_16F", "LE-GEMM", "COMPUTE_64F")
 
 

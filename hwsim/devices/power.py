@@ -1,0 +1,136 @@
+"""The clock that a power limit leaves a chip: by the energy of a busy cycle in each format, and by the board's watts.
+
+It knows clocks, watts and the table configs/energy/busy_cycles.yaml; it knows no program and no product. Power beyond
+what flows whatever runs is joules of a cycle x clock x voltage^2. Below a share of the chip's clock the voltage is
+constant, above it grows with the clock. A clock in one format at a limit therefore gives those in the others, and at
+other limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hwsim.datafiles.yaml_text import common_yaml
+from hwsim.devices.ranges import LEAST_MHZ
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.host.places import package_folder, text_of
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.devices.model.chip import PowerStage
+
+#: Formats whose clock under load says those of the others, best first.
+REFERENCES = ("bf16", "fp16")
+DEFAULT = "default"
+
+
+class _PowerRecord(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelNumber(_PowerRecord):
+    """A number of the model. role: whether the source set it, or moved a choice."""
+
+    value: float
+    source: str
+    role: Literal["calibration", "seen", "assumption"]
+
+
+class BusyCycles(_PowerRecord):
+    """The table: where the voltage stops falling, and joules of a busy cycle by format, relative to bf16."""
+
+    schema_version: Literal[1]
+    sources: dict[str, str]
+    voltage_floor_share: ModelNumber
+    joules_of_a_cycle: dict[str, ModelNumber]
+
+    def joules(self, format: str) -> float:
+        """Of a cycle in which the unit for operands of `format` is busy; as bf16 for one that the table lacks."""
+        number = self.joules_of_a_cycle.get(format)
+        return 1.0 if number is None else number.value
+
+
+@cache
+def busy_cycles() -> BusyCycles:
+    """The table of configs/energy/busy_cycles.yaml. Raises InputError for a damaged one."""
+    source = package_folder("energy") / "busy_cycles.yaml"
+    try:
+        return BusyCycles.model_validate(common_yaml(text_of(source, "energy")))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def power_at(mhz: float, nominal_mhz: float) -> float:
+    """Clock x voltage^2, relative to the voltage's floor: what a cycle's joules are multiplied by, in MHz."""
+    floor_mhz = busy_cycles().voltage_floor_share.value * nominal_mhz
+    return mhz * max(1.0, mhz / floor_mhz) ** 2
+
+
+def clock_at(power: float, nominal_mhz: float) -> float:
+    """The clock, MHz, at which `power_at` is `power`; at most `nominal_mhz`."""
+    floor_mhz = busy_cycles().voltage_floor_share.value * nominal_mhz
+    mhz = power if power <= floor_mhz else (power * floor_mhz**2) ** (1 / 3)
+    return min(mhz, nominal_mhz)
+
+
+def by_reference(clocks: Mapping[str, float], format: str, nominal_mhz: float) -> float | None:
+    """The clock of a format that `clocks` lacks, MHz, by the joules of its cycle; None without a reference.
+
+    clocks: under one load, by format. Rounded to whole MHz, as the clocks that it stands beside.
+    """
+    reference = next((name for name in REFERENCES if name in clocks), None)
+    if reference is None:
+        return None
+    table = busy_cycles()
+    power = power_at(clocks[reference], nominal_mhz) * table.joules(reference) / table.joules(format)
+    return float(round(clock_at(power, nominal_mhz)))
+
+
+def at_power(device: Device, watts: float) -> Device:
+    """The device with a board that may draw `watts`: its clocks under load are those that such a limit leaves.
+
+    Raises UnsupportedError where the device file has no board power or no clock under load, InputError for a limit that
+    what flows whatever runs exceeds.
+    """
+    board = device.board_power
+    limit = device.power_limit
+    if board is None or (limit is None and not device.sustained_clock_mhz):
+        raise UnsupportedError(
+            f"power_limit_w: {device.name}'s file has no board power, or no clock under load, to start from; give "
+            "clock_mhz"
+        )
+    if not watts > board.static_watts:
+        raise InputError(
+            f"power_limit_w = {watts:g}: {device.name} draws {board.static_watts:g} W whatever runs; allowed: more"
+        )
+    share = (watts - board.static_watts) / (board.watts - board.static_watts)
+
+    def scaled(clocks: Mapping[str, float]) -> dict[str, float]:
+        names = clocks if DEFAULT in clocks else dict.fromkeys((*clocks, *device.native))
+        nominal, at_watts = device.clock_mhz, {}
+        for name in names:
+            mhz = clocks[name] if name in clocks else by_reference(clocks, name, nominal)
+            if mhz is not None:
+                left = clock_at(share * power_at(mhz, nominal), nominal)
+                at_watts[name] = max(float(round(left)), LEAST_MHZ)
+        return at_watts
+
+    def of(stage: PowerStage) -> dict[str, object]:
+        return {"clock_mhz": scaled(stage.clock_mhz)}
+
+    new_limit = None if limit is None else limit.model_copy(update=of(limit))
+    if new_limit is not None and new_limit.later is not None:
+        new_limit = new_limit.model_copy(update={"later": new_limit.later.model_copy(update=of(new_limit.later))})
+    changed = {
+        "sustained_clock_mhz": scaled(device.sustained_clock_mhz),
+        "power_limit": new_limit,
+        "board_power": board.model_copy(update={"watts": watts}),
+    }
+    at_limit: Device = device.model_copy(update=changed)
+    at_limit._asked_mhz = device.asked_mhz
+    return at_limit

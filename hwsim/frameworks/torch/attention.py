@@ -1,0 +1,216 @@
+"""PyTorch's scaled_dot_product_attention as products with a softmax between: its math form, and what stands for a
+fused kernel.
+
+The module knows the formula's roundings and PyTorch's switches of attention; it knows no device's arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, takes
+from hwsim.frameworks.torch.multiplication import active
+from hwsim.frameworks.torch.names import run_by_the_compiler
+from hwsim.frameworks.torch.place import SCORES, VALUES, fused
+from hwsim.frameworks.torch.softmax import softmax
+from hwsim.frameworks.torch.switches import NATIVE
+from hwsim.frameworks.torch.tensors import format_name
+from hwsim.libraries.gemm_call import PYTORCH
+from hwsim.libraries.pytorch.attention import AttentionKind, candidates, first_fit
+from hwsim.libraries.pytorch.routes import pytorch
+
+FP32, MATH = "fp32", "MATH"
+NARROW = (torch.float16, torch.bfloat16)
+_ATEN = torch.ops.aten
+
+#: PyTorch's names of the backends of a GPU, by their numbers in its order of priority, and how each is switched on.
+BACKENDS = {
+    0: (MATH, torch._C._get_math_sdp_enabled),
+    1: ("FLASH_ATTENTION", torch._C._get_flash_sdp_enabled),
+    2: ("EFFICIENT_ATTENTION", torch._C._get_mem_efficient_sdp_enabled),
+    3: ("CUDNN_ATTENTION", torch._C._get_cudnn_sdp_enabled),
+}
+DEFAULT_PRIORITY = [1, 2, 0, 3]  # of PyTorch, unless somebody sets another
+
+
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """Query, key and value, with a head of key and value for each head of the query."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+def attention(
+    caller: Caller,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor | None:
+    """torch.nn.functional.scaled_dot_product_attention: query (..., heads, rows, width), key and value alike.
+
+    In its math form, or with library="pytorch" as near to the chip's fused kernel as the unit's own order is. Rows that
+    a mask hides entirely are 0. Raises UnsupportedError where no backend that PyTorch's switches allow takes the call.
+    """
+    if not takes(query, key, value) or min(query.dim(), key.dim(), value.dim()) < MATRIX:
+        return None
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        return None  # PyTorch says what is wrong
+    if not query.shape[-1] or (enable_gqa and _shared_heads(query, key, value) is None):
+        return None
+    if attn_mask is not None and (is_causal or attn_mask.dtype not in (torch.bool, torch.float32, query.dtype)):
+        return None
+    format = format_name(query.dtype)
+    by_rows = all(bool(x.stride(-1) == 1 or x.shape[-1] == 1) for x in (query, key, value))
+    has_mask = attn_mask is not None
+    options, is_wide, *kernel = _way(
+        caller.key, caller.layer, caller.stage, format, query.dim(), has_mask, is_causal, by_rows
+    )
+    sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
+    backend = first_fit(options, *sizes) if options else MATH
+    if enable_gqa:
+        shared = _shared_heads(query, key, value)
+        assert shared is not None
+        key, value = key.repeat_interleave(shared[0], -3), value.repeat_interleave(shared[1], -3)
+    mask: Tensor | None = attn_mask
+    if is_causal:
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    operands = _Operands(query, key, value)
+    if backend != MATH:
+        return _fused(caller, operands, mask, dropout_p, factor, backend)
+    return _math(caller, operands, mask, dropout_p, factor, is_wide, *kernel)
+
+
+def _math(
+    caller: Caller,
+    operands: _Operands,
+    mask: Tensor | None,
+    dropout: float,
+    factor: float,
+    is_wide: bool,
+    lanes: int,
+    most: int,
+) -> Tensor | None:
+    """_scaled_dot_product_attention_math of ATen: both operands of the scores are scaled by the factor's square root;
+    operands of 16 bits are fp32 in between (is_wide), and the result alone is rounded.
+    """
+    query, key, value = operands.query, operands.key, operands.value
+    if is_wide and query.dtype in NARROW:
+        query, key, value = query.float(), key.float(), value.float()
+    root = math.sqrt(abs(factor))
+    scores = product_of(caller, query * (-root if factor < 0 else root), key.mT * root, SCORES)
+    if scores is None:
+        return None
+    scores = _masked(scores, mask)
+    hidden = (scores == -math.inf).all(-1, keepdim=True)
+    is_of_kernel = lanes > 0 and scores.dtype == torch.float32 and 0 < scores.shape[-1] <= most
+    weights = softmax(scores, lanes) if is_of_kernel else torch.softmax(scores, -1)
+    weights = weights.masked_fill(hidden, 0)
+    if dropout > 0:
+        weights = torch.dropout(weights, dropout, True)
+    result = product_of(caller, weights, value, VALUES)
+    return None if result is None else result.to(operands.query.dtype)
+
+
+def _fused(
+    caller: Caller, operands: _Operands, mask: Tensor | None, dropout: float, factor: float, backend: str
+) -> Tensor | None:
+    """What a fused kernel computes, in the unit's own order: scores in fp32, powers rounded to the operands' dtype for
+    the second product, the division last. The kernel's blocks of keys are left out.
+    """
+    query, value = operands.query, operands.value
+    scores = product_of(caller, query, operands.key.mT, fused(backend, SCORES), torch.float32)
+    if scores is None:
+        return None
+    scores = _masked(scores * factor, mask)
+    hidden = (scores == -math.inf).all(-1, keepdim=True)
+    powers = torch.exp(scores - scores.detach().amax(-1, keepdim=True)).masked_fill(hidden, 0)
+    sums = powers.sum(-1, keepdim=True).masked_fill(hidden, 1)
+    if dropout > 0:
+        powers = torch.dropout(powers, dropout, True)
+    result = product_of(caller, powers.to(value.dtype), value, fused(backend, VALUES), torch.float32)
+    return None if result is None else (result / sums).to(query.dtype)
+
+
+def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores with a mask: added, or False where they are hidden."""
+    if mask is None:
+        return scores
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else (scores + mask).to(scores.dtype)
+
+
+def fused_attention(
+    caller: Caller,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    """aten::_scaled_dot_product_flash_attention_for_cpu: `attention`, and the logarithms that PyTorch's gradient of
+    the operator reads.
+    """
+    result = attention(caller, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    if result is None:
+        return None
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query.float(), key.float().mT) * factor
+    mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril() if is_causal else attn_mask
+    operator = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
+    shapes = operator(
+        *(x.to("meta") for x in (query, key, value)), dropout_p, is_causal
+    )  # compiled graphs rely on these strides
+    values = zip(shapes, (result, torch.logsumexp(_masked(scores, mask), -1)), strict=True)
+    return tuple(torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).copy_(x) for like, x in values)
+
+
+def _shared_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any] | None:
+    """How many heads of the query share one of the key, and of the value; None where PyTorch refuses."""
+    if min(query.dim(), key.dim(), value.dim()) < STACK or not key.shape[-3] or not value.shape[-3]:
+        return None
+    heads = query.shape[-3]
+    if heads % key.shape[-3] or heads % value.shape[-3]:
+        return None
+    return heads // key.shape[-3], heads // value.shape[-3]
+
+
+@run_by_the_compiler
+def _way(key: str, layer: str, stage: Any, *kind: Any) -> tuple[tuple[tuple[Any, ...], ...], bool, int, int]:
+    """How a call of this AttentionKind is computed: the backends that may take it (none: the math form), whether
+    operands of 16 bits are taken to fp32, how many lanes of a chip's kernel add a row of the softmax (0: PyTorch's own
+    function for CPUs), and the longest row that they add.
+    """
+    settings, _ = active(key)
+    arguments = settings.of(layer, stage).arguments
+    is_wide = not torch._C._get_math_sdp_allow_fp16_bf16_reduction()
+    if arguments is None:
+        return (), is_wide, 0, 0
+    device = arguments["device"]
+    if arguments["scheme"].name == NATIVE and arguments.get("format") is None and FP32 not in device.native:
+        is_wide = False
+    if arguments.get("library") != PYTORCH:
+        return (), is_wide, 0, 0
+    priority = [number for number in torch._C._get_sdp_priority_order() if number in BACKENDS]
+    order = None if priority == DEFAULT_PRIORITY else [BACKENDS[number][0] for number in priority]
+    enabled = {name for name, is_on in BACKENDS.values() if is_on()}
+    options = candidates(AttentionKind(*kind), device.name, device.family, enabled, order)
+    kernel = pytorch().softmax
+    return tuple(map(tuple, options)), is_wide, kernel.lanes * (device.family in kernel.families), kernel.most
+
+
+__all__ = ["attention", "fused_attention"]
