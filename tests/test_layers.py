@@ -29,6 +29,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.operands", "hwsim.gemm"),
     ("hwsim.libraries.gemm_call", "hwsim.libraries.kernel_choice", "hwsim.libraries.protocol"),
     ("hwsim.libraries.cublas",),
+    ("hwsim.libraries.published",),
     ("hwsim.libraries.pytorch",),
     ("hwsim.libraries.providers", "hwsim.libraries.on_device"),
     ("hwsim.schemes",),
@@ -95,6 +96,7 @@ OPTIONAL = (
     "pyarrow",
     "shtab",
     "torch",
+    "triton",
 )
 
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the

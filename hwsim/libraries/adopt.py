@@ -14,6 +14,7 @@ from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.layouts import order_named
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Decision
 from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
@@ -44,13 +45,14 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     """
     name = options.library.library
     assert name is not None
-    _check_options(name.id.name if isinstance(name, LibraryOnDevice) else str(name), options, request.scheme.name)
+    _check_options(name.id.name if isinstance(name, LibraryOnDevice) else str(name), options, request)
     chosen = library(name, device=request.device)
-    is_plain = request.scheme.name == PLAIN
+    is_plain = request.scheme.name == PLAIN or request.scheme.quantizes is not None
     layouts, fmt = options.mapping.layouts, request.format
-    calls = SchemeCalls(
-        dict(request.scheme_options), fmt or native_format(request.device, request.problem.input_format), layouts
-    )
+    operand = request.problem.input_format
+    if request.scheme.quantizes is None:
+        operand = fmt or native_format(request.device, operand)
+    calls = SchemeCalls(dict(request.scheme_options), operand, layouts)
     if not is_plain:
         calls = calls_of(request, layouts, chosen, pair)
     m, n, k = request.problem.sizes
@@ -67,6 +69,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         accumulate=of_native.accumulate,
         a_layout=calls.layouts[0],
         b_layout=calls.layouts[1],
+        scales=_granularities(request.problem),
         batch=request.problem.matrices,
         bias=options.epilogue.bias is not None,
         has_c=options.epilogue.c is not None or calls.adds,
@@ -97,7 +100,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     scheme_options = calls.options if call.accumulate is None else calls.options | {"accumulate": call.accumulate}
     return replace(
         request,
-        format=calls.format if is_plain else fmt,
+        format=calls.format if request.scheme.name == PLAIN else fmt,
         scheme_options=scheme_options,
         problem=request.problem.with_layouts(*call.layouts),
         schedule=replace(
@@ -121,17 +124,28 @@ def _slices_of(options: CallOptions) -> Schedule | None:
     return None if schedule.split_k == 1 and schedule.slice_k is None else schedule
 
 
+def _granularities(problem: Problem) -> tuple[str, str] | None:
+    """How A and B are scaled, by the names of a call; None: there are no scales."""
+    first, second = (operand.scale for operand in problem.operands)
+    if first is None or second is None:
+        return None
+    names = [f"{scale.rows}x{scale.k}" if scale.kind == "block" else str(scale.kind) for scale in (first, second)]
+    return names[0], names[1]
+
+
 def _is_as_recorded(machine: MachineOptions) -> bool:
     """Whether a call is timed as libraries' times were recorded: in a series, at the clock under the board's load."""
     return machine.clock_mhz is None and machine.power_limit_w is None and machine.l2 == DEFAULT
 
 
-def _check_options(name: str, options: CallOptions, scheme: str) -> None:
+def _check_options(name: str, options: CallOptions, request: Request) -> None:
     """Raise where options say what the library decides, or ask for what is no call of it."""
+    scheme, is_quantized = request.scheme.name, request.scheme.quantizes is not None
     callers = (*LAYOUTS_OF, SPLIT_K) if scheme == PLAIN else LAYOUTS_OF  # split_k: slices are calls of their own
     decided = [name for name, value in options.mapping.values.items() if value is not None and name not in callers]
     is_cut = scheme == PLAIN and is_of_slices(schedule_of(options.order.schedule))
     decided += ["schedule"] if options.order.schedule is not None and not is_cut else []
+    decided += ["scale_order"] if options.order.scale_order is not None else []
     if scheme == PLAIN:
         of_call = NativeOptions.names()
         decided += [name for name, value in options.of_scheme.items() if name not in of_call and value is not None]
@@ -149,7 +163,7 @@ def _check_options(name: str, options: CallOptions, scheme: str) -> None:
         "output": epilogue.output,
     }
     added = [name for name, value in around.items() if value is not None]
-    if added and scheme != PLAIN:
+    if added and scheme != PLAIN and not is_quantized:
         raise UnsupportedError(
             f"library = {name!r}: {', '.join(added)} of scheme {scheme}: which of its calls would add it is not known; "
             "leave it out, or add it to the result"

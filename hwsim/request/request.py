@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
@@ -16,7 +16,7 @@ from hwsim.devices.query import dot_spec, native_format
 from hwsim.formats import format_of
 from hwsim.gemm.planned import Planned
 from hwsim.gemm.problem import Problem
-from hwsim.gemm.schedule import Schedule, schedule_of
+from hwsim.gemm.schedule import ScaleOrder, Schedule, schedule_of
 from hwsim.libraries.call import LibraryCall
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.request.epilogue import with_epilogue
@@ -72,6 +72,8 @@ def request_of(
     schedule = with_epilogue(
         schedule_of(options.order.schedule), alpha=epilogue.alpha, beta=epilogue.beta, output=epilogue.output
     )
+    if options.order.scale_order is not None:
+        schedule = replace(schedule, scale_order=cast("ScaleOrder", options.order.scale_order))
     problem = Problem.of(
         assumed if operands.left is None else operands.left.format,
         *operands.sizes,
@@ -80,6 +82,8 @@ def request_of(
         bias=None if epilogue.bias is None else "fp32",
         image=None if operands.conv is None else operands.conv.image,
     )
+    if operands.scales != (None, None):
+        problem = _scaled(problem, operands)
     return Request(
         chip,
         scheme,
@@ -93,6 +97,13 @@ def request_of(
         timing=options.machine.timing,
         functional=bool(options.machine.functional),
     )
+
+
+def _scaled(problem: Problem, operands: ProductOperands) -> Problem:
+    """The problem with the operands' own formats and scales."""
+    scale_a, scale_b = operands.scales
+    right = problem.a.format if operands.right is None else operands.right.format
+    return replace(problem, a=replace(problem.a, scale=scale_a), b=replace(problem.b, scale=scale_b, format=right))
 
 
 def by_instruction(request: Request) -> Request:
