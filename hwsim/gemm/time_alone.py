@@ -15,7 +15,9 @@ def time_alone(gemm: Gemm, *, is_of_stack: bool = True) -> str:
     """
     image, plan = gemm.problem.image, gemm.plan
     is_mixed_stack = isinstance(plan, Mixed) and bool(plan.a_types) and gemm.problem.matrices > 1 and not is_of_stack
+    is_two_level = any(side.scale is not None and side.scale.is_two_level for side in gemm.problem.operands)
     why = {
+        "the factors of whole operands (NVFP4's global scales)": is_two_level,
         "sums that are rounded once (sum='exact')": gemm.single.arithmetic == "exact",
         "slices with signs of their own": gemm.single.split == "signed_slices",
         "the windows of its image, which the record does not say": image is not None and image.windows is None,

@@ -208,7 +208,11 @@ class Partition:
         for p in self.used(side, terms):
             stored = plan.input_format if self.converts_on_load else rules[p].format
             pieces.append(StoredPiece(p, MatrixRef(piece_name(side, p, rules), stored, order), rules[p].format))
-        return KernelOperand(order, tuple(pieces), tuple(rules), raw)
+        scale = self.gemm.problem.operands[side].scale
+        if scale is None or scale.kind != "vector" or scale.k is None:
+            return KernelOperand(order, tuple(pieces), tuple(rules), raw)
+        matrix = MatrixRef(f"{SIDES[side]}.scale", scale.format)
+        return KernelOperand(order, tuple(pieces), tuple(rules), raw, matrix, scale.k)
 
     # --- kernels -----------------------------------------------------------------------------------------------
 
