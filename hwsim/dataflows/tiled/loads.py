@@ -326,8 +326,7 @@ def refuses(gemm: Gemm) -> str:
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, ("k_permutation",)),
         refusals.formats(problem),
-        refusals.scales(problem, {"block"}),
-        refusals.one_sided_scales(problem, {"vector"}),
+        refusals.one_sided_scales(problem, refusals.ALONG_K),
         refusals.named({"scales along K of several products": _is_of_several(gemm)}),
         refusals.sparsity(problem),
     )

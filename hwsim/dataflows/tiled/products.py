@@ -165,6 +165,12 @@ def check(design: KernelDesign) -> None:
     for length in design.kernel.interleaves:
         if blocking.k % length:
             raise InputError(f"tile k = {blocking.k}; allowed: multiples of interleave = {length}")
+    has_scales = any(operand.scale is not None for operand in design.kernel.operands)
+    if has_scales and (design.reads_fragments or not design.family.staged or any(design.promotes_in_block)):
+        raise UnsupportedError(
+            f"the {design.family.name} dataflow reads scales of vectors from shared memory, where no run of K ends "
+            "within a block"
+        )
     scaled = any(stage.scale_exponent for term in design.kernel.terms for stage in term.stages)
     if scaled and unit.scale_input_d is None:
         raise UnsupportedError(
