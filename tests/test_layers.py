@@ -42,7 +42,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.libraries.call",),
     ("hwsim.request",),
     ("hwsim.resolve",),
-    ("hwsim.libraries.adopt", "hwsim.libraries.scheme_calls", "hwsim.libraries.times", "hwsim.libraries.notices"),
+    ("hwsim.libraries.adopt", "hwsim.libraries.scheme_calls", "hwsim.libraries.sliced_calls", "hwsim.libraries.times", "hwsim.libraries.notices"),
     ("hwsim.compute",),
     ("hwsim.trace",),
     ("hwsim.result",),
@@ -96,6 +96,7 @@ OPTIONAL = (
     "pyarrow",
     "shtab",
     "torch",
+    "triton",
 )
 
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the

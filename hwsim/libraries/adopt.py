@@ -16,11 +16,13 @@ from hwsim.formats import format_of
 from hwsim.gemm.layouts import order_named
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Decision
+from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
+from hwsim.libraries.sliced_calls import SlicedCalls, is_of_slices
 from hwsim.machines.l2_state import DEFAULT
 from hwsim.operands.operand import Operand
 from hwsim.request.option_records import MachineOptions
@@ -31,6 +33,7 @@ from hwsim.schemes.native import NativeOptions
 
 ROW_BYTES = 16  # of whole vectors
 PLAIN = "native"  # the scheme of one product a call
+SPLIT_K = "split_k"
 LAYOUTS_OF = (A_LAYOUT.name, B_LAYOUT.name)  # options of a mapping that are the call's
 
 
@@ -77,14 +80,19 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         lt_workspace_bytes=options.library.lt_workspace_bytes,
         caller=PYTORCH,
     )
-    call = library_call(
-        chosen,
-        gemm_call,
-        is_at_own_clock=_is_as_recorded(options.machine),
-        count=calls.count,
-        is_of_a_scheme=not is_plain,
-    )
-    mapping = dict(options.mapping.values)
+
+    def ask(call: GemmCall) -> LibraryCall:
+        return library_call(
+            chosen,
+            call,
+            is_at_own_clock=_is_as_recorded(options.machine),
+            count=calls.count,
+            is_of_a_scheme=not is_plain,
+        )
+
+    slices = _slices_of(options)
+    call = ask(gemm_call) if slices is None else SlicedCalls(slices).joined(gemm_call, ask)
+    mapping = {name: value for name, value in options.mapping.values.items() if name != SPLIT_K}
     if request.timing:
         mapping |= call.mapping
     else:  # layouts are the library's to know, and no program is asked for
@@ -105,6 +113,17 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     )
 
 
+def _slices_of(options: CallOptions) -> Schedule | None:
+    """How K is cut into calls, where the options say so. Raises InputError where they do not fit."""
+    given = options.order.schedule
+    schedule, count = schedule_of(given), options.mapping.values.get(SPLIT_K)
+    if count is not None and not isinstance(count, int):
+        raise InputError(f"split_k = {count!r} beside a library: each slice is a call of its own; give a number")
+    if count is not None and count > 1:
+        schedule = replace(schedule, split_k=count)
+    return None if schedule.split_k == 1 and schedule.slice_k is None else schedule
+
+
 def _granularities(problem: Problem) -> tuple[str, str] | None:
     """How A and B are scaled, by the names of a call; None: there are no scales."""
     first, second = (operand.scale for operand in problem.operands)
@@ -122,8 +141,11 @@ def _is_as_recorded(machine: MachineOptions) -> bool:
 def _check_options(name: str, options: CallOptions, request: Request) -> None:
     """Raise where options say what the library decides, or ask for what is no call of it."""
     scheme, is_quantized = request.scheme.name, request.scheme.quantizes is not None
-    decided = [name for name, value in options.mapping.values.items() if value is not None and name not in LAYOUTS_OF]
-    decided += [name for name in ("schedule", "scale_order") if getattr(options.order, name) is not None]
+    callers = (*LAYOUTS_OF, SPLIT_K) if scheme == PLAIN else LAYOUTS_OF  # split_k: slices are calls of their own
+    decided = [name for name, value in options.mapping.values.items() if value is not None and name not in callers]
+    is_cut = scheme == PLAIN and is_of_slices(schedule_of(options.order.schedule))
+    decided += ["schedule"] if options.order.schedule is not None and not is_cut else []
+    decided += ["scale_order"] if options.order.scale_order is not None else []
     if scheme == PLAIN:
         of_call = NativeOptions.names()
         decided += [name for name, value in options.of_scheme.items() if name not in of_call and value is not None]
@@ -217,7 +239,14 @@ def _told(call: GemmCall) -> list[Decision]:
 def _decisions(choice: LibraryChoice) -> list[Decision]:
     numbers = [f"{name} {number}" for name, number in choice.numbers.items()]
     decisions = [
-        Decision("kernel", choice.kernel, "library", choice.evidence, ", ".join([*numbers, choice.why])),
+        Decision(
+            "kernel",
+            choice.kernel,
+            "library",
+            choice.evidence,
+            ", ".join([*numbers, choice.why]),
+            confidence=choice.confidence,
+        ),
         Decision("split_k", str(choice.split_k), "library", choice.evidence, choice.why),
     ]
     if not choice.known:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from hwsim.frameworks.torch.layer_record import Record
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, layout, tensor_of
+from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
 from hwsim.operands.scales import scales_of as scales_of_array
 
@@ -79,9 +81,10 @@ def multiply(
     alpha: float,
     beta: float,
     dtype: torch.dtype,
+    library: LibraryOnDevice | None = None,
 ) -> torch.Tensor:
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
-    broadcast to the product.
+    broadcast to the product. library: of a convolution whose product it is; None: that of the settings.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
@@ -97,8 +100,10 @@ def multiply(
         if settings.switches is not None:
             operand = format_name(a.dtype)
             more |= settings.switches.arguments(chosen, place, operand)
-            if left_out := settings.switches.left_out(chosen, place, operand):
-                record.not_caught[left_out] += 1
+            if library is None and (left_out := settings.switches.left_out(chosen, place, operand)):
+                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
+        if library is not None:
+            more["library"] = library
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
