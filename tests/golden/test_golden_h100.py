@@ -68,9 +68,12 @@ def test_a_sparse_unit_covers_twice_the_length_of_k(name: str) -> None:
     spec = dot_spec(device, full)
     for key in ("narrow", "spread", "subnormal", "holes"):
         a, b, c, d, metadata = (SPARSE[f"{name}/{key}/{part}"] for part in ("a", "b", "c", "d", "metadata"))
-        if format_of(spec.a).is_integer is False and not np.isfinite(
-            CPU.decode(b.astype(code_dtype(format_of(spec.b))), format_of(spec.b), np.float32)
-        ).all():
+        if (
+            format_of(spec.a).is_integer is False
+            and not np.isfinite(
+                CPU.decode(b.astype(code_dtype(format_of(spec.b))), format_of(spec.b), np.float32)
+            ).all()
+        ):
             continue
         places = stored_places(metadata, spec.a, a.shape[-1])
         whole = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
