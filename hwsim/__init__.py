@@ -85,7 +85,7 @@ _MODULES = (
     *("_kernels", "analysis", "arithmetic", "backend", "compute", "dataflows", "devices", "evaluate", "formats"),
     *("frameworks", "gemm", "host", "libraries", "machines", "numerics", "operands", "program", "report", "request"),
     *("resolve", "schemes", "studies"),
-    *("format_arrays", "jax", "plots", "torch", "trace"),
+    *("format_arrays", "jax", "plots", "torch", "trace", "triton"),
 )
 
 

@@ -29,6 +29,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.operands", "hwsim.gemm"),
     ("hwsim.libraries.gemm_call", "hwsim.libraries.kernel_choice", "hwsim.libraries.protocol"),
     ("hwsim.libraries.cublas", "hwsim.libraries.cusparselt"),
+    ("hwsim.libraries.published",),
     ("hwsim.libraries.pytorch",),
     ("hwsim.libraries.providers", "hwsim.libraries.on_device"),
     ("hwsim.schemes",),
@@ -41,7 +42,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.libraries.call",),
     ("hwsim.request",),
     ("hwsim.resolve",),
-    ("hwsim.libraries.adopt", "hwsim.libraries.scheme_calls", "hwsim.libraries.times", "hwsim.libraries.notices"),
+    ("hwsim.libraries.adopt", "hwsim.libraries.scheme_calls", "hwsim.libraries.sliced_calls", "hwsim.libraries.times", "hwsim.libraries.notices"),
     ("hwsim.compute",),
     ("hwsim.trace",),
     ("hwsim.result",),
@@ -95,6 +96,7 @@ OPTIONAL = (
     "pyarrow",
     "shtab",
     "torch",
+    "triton",
 )
 
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the

@@ -158,8 +158,19 @@ def compute(
     added = None if part.c is None else Operand(part.c.copy(), record.output)
     epilogue = record.epilogue
     return product, Errors(
-        a=part.a, b=part.b, product=product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=part.bias
+        a=_with_factors(part.a, -1),
+        b=_with_factors(part.b, -2),
+        product=product,
+        alpha=epilogue.alpha,
+        beta=epilogue.beta or 0.0,
+        c=added,
+        bias=part.bias,
     )
+
+
+def _with_factors(side: Operand, axis: int) -> Operand:
+    """An operand whose elements are multiplied by their scales, in fp64. axis: of K."""
+    return side if side.scales is None else Operand(side.multiplied_values(axis).view(np.uint64), "fp64")
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = No
         name = device.native[a]
     else:
         name = _native_variant(device, a, b) or _widest(device, a, b)
-    if dot_spec(device, name).scale_format is not None:
+    if wanted is None and dot_spec(device, name).scale_format is not None:
         raise UnsupportedError(f"instruction {name} needs block scales, which a plan does not have")
     return name
 

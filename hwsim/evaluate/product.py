@@ -105,7 +105,14 @@ class Evaluator:
             )
             for source, side in sides
         )
-        return left, right
+        wanted = [side.scale is not None for side in self.gemm.problem.operands]
+        if wanted != [source.scales is not None for source in (a, b)]:
+            raise InputError(
+                "the record's operands have scales; give scale_a and scale_b, and nothing else where it has none"
+            )
+        if not any(wanted):
+            return left, right
+        return dataclasses.replace(left, scales=a.scales), dataclasses.replace(right, scales=b.scales)
 
     def scaled(self, source: Operand, side: Side, exponent: int, threads: int = 1) -> Operand:
         """A finite fp32 operand times 2^exponent, for `product` and `stack`: in the format of its piece, where the plan
@@ -187,7 +194,8 @@ class Evaluator:
 
     def makes_values(self, c: AnyArray | None, bias: AnyArray | None) -> bool:
         """Whether more than the codes of the result is held of an element of C: the values that it is made of."""
-        if isinstance(self.gemm.plan, Mixed) or self.schedule.regions:
+        is_scaled = any(side.scale is not None for side in self.gemm.problem.operands)
+        if isinstance(self.gemm.plan, Mixed) or self.schedule.regions or is_scaled:
             return True
         kind = c is not None, bias is not None
         known = self._values.get(kind)
@@ -396,9 +404,11 @@ def _within(index: AnyArray, part: Range) -> AnyArray:
 
 def subset(source: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
     """Some rows, or some columns, of an operand. Raises InputError for indices out of range."""
-    codes = source.codes
+    codes, scales = source.codes, source.scales
     if rows is not None:
-        codes = codes[..., selected_indices("rows", rows, codes.shape[-2]), :]
+        index = selected_indices("rows", rows, codes.shape[-2])
+        codes, scales = codes[..., index, :], scales and scales.picked(index)
     if cols is not None:
-        codes = codes[..., selected_indices("cols", cols, codes.shape[-1])]
-    return Operand(codes, source.format)
+        index = selected_indices("cols", cols, codes.shape[-1])
+        codes, scales = codes[..., index], scales and scales.picked(index)
+    return Operand(codes, source.format, scales=scales)

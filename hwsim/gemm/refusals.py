@@ -47,6 +47,12 @@ def scales(problem: Problem, kinds: Collection[ScaleKind]) -> str:
     return joined(*(f"scales of {side} ({scale})" for side, scale in scaled if scale.kind in kinds))
 
 
+def one_sided_scales(problem: Problem, kinds: Collection[ScaleKind]) -> str:
+    """The scales of these kinds of an operand, where the other one has none."""
+    is_one_sided = (problem.a.scale is None) != (problem.b.scale is None)
+    return scales(problem, kinds) if is_one_sided else ""
+
+
 def sparsity(problem: Problem) -> str:
     """The sparsity of A and B."""
     sides = zip("AB", problem.operands, strict=True)

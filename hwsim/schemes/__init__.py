@@ -21,6 +21,7 @@ from hwsim.schemes import (
     ootomo,
     ozaki,
     quantensor,
+    quantized,
     sgemm_cube,
 )
 from hwsim.schemes.scheme import Notice, Scheme
@@ -36,6 +37,7 @@ OWN = (
     *ootomo.SCHEMES,
     quantensor.SCHEME,
     *ozaki.SCHEMES,
+    *quantized.SCHEMES,
     fixedpoint.SCHEME,
 )
 

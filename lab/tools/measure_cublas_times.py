@@ -12,6 +12,8 @@ is a sample too. A file that exists is continued; --seconds ends a run. A call h
   Calls with fewer than LEAST_COLD_BYTES have none.
 * `kernels`: names in order, by PyTorch's profiler. `clock_mhz`, `watts`: by NVML after the series, where it is there.
 
+--reductions default leaves PyTorch's reduced-precision reductions on. --groups draws from these of SHARES alone.
+
 `launches`: microseconds of a GEMM of 16 x 16 x 16 (int8: 32 x 16 x 16) of each kind in a series.
 """
 
@@ -29,6 +31,9 @@ from typing import Any
 
 REPLAYS = 7
 FEW_COPIES, MANY_COPIES, LARGE_PRODUCTS = 4, 20, 2**36
+MOST_REPLAY_US = 40_000.0  # of the copies of a slow call
+TOGETHER, TOGETHER_BYTES = 40, 6e9  # calls whose kernels are recorded in one go
+MARK = "spin_kernel"  # between the kernels of two calls
 COLD_BYTES, LEAST_COLD_BYTES, MOST_SETS = 160e6, 2e6, 80
 MOST_BYTES, MOST_PRODUCTS = 8e9, 2**40
 MOST_PRODUCTS_OF = {"fp32": 2**36, "fp64": 2**36, "tf32": 2**38}
@@ -75,9 +80,10 @@ def log_uniform(rng: random.Random, least: float, most: float, step: int = 1) ->
     return max(step, round(least * (most / least) ** rng.random()) // step * step)
 
 
-def drawn(rng: random.Random, layers: tuple[tuple[int, int], ...]) -> Call:
-    """One call."""
-    group = rng.choices(list(SHARES), weights=list(SHARES.values()))[0]
+def drawn(rng: random.Random, layers: tuple[tuple[int, int], ...], groups: list[str] | None = None) -> Call:
+    """One call. groups: of SHARES; None: all."""
+    shares = {name: share for name, share in SHARES.items() if groups is None or name in groups}
+    group = rng.choices(list(shares), weights=list(shares.values()))[0]
     call = {"group": group, "batch": 1, "a_layout": "rows", "b_layout": "columns", **OF_GROUP[group](rng, layers)}
     operand = call["kind"].split(">")[0]
     if operand == "e4m3":
@@ -231,13 +237,13 @@ def is_feasible(call: Call) -> bool:
 
 
 class Gpu:
-    """PyTorch on its current CUDA device, reduced-precision reductions off."""
+    """PyTorch on its current CUDA device. has_reductions: reduced-precision ones, as by default."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_reductions: bool = False) -> None:
         import torch
 
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = has_reductions
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = has_reductions
         self.torch, self.unit = torch, torch.ones((), device="cuda")
         try:
             import pynvml
@@ -287,13 +293,31 @@ class Gpu:
         multiply = torch.mm if a.ndim == 2 else torch.bmm
         return lambda: multiply(a, b) if out == a.dtype else multiply(a, b, out_dtype=out)
 
-    def kernels(self, work: Work) -> list[str]:
+    def kernels(self, works: list[Work]) -> list[list[str]]:
+        """Names of what the device runs for each call, in order."""
         torch = self.torch
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            work()
+            for work in works:
+                torch.cuda._sleep(1)
+                work()
             torch.cuda.synchronize()
         events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-        return [event.name for event in sorted(events, key=lambda event: event.time_range.start)]
+        named: list[list[str]] = []
+        for event in sorted(events, key=lambda event: event.time_range.start):
+            if MARK in event.name:
+                named.append([])
+            elif named:
+                named[-1].append(event.name)
+        return named if len(named) == len(works) else [[] for _ in works]
+
+    def alone_us(self, work: Work) -> float:
+        """About how long a call takes, a launch from the host with it."""
+        start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        stop.record()
+        self.torch.cuda.synchronize()
+        return float(start.elapsed_time(stop)) * 1e3
 
     def microseconds(self, works: list[Work], copies: int) -> float:
         """Of one call, in `copies` calls in one graph that take the works in turn."""
@@ -318,21 +342,21 @@ class Gpu:
         clock = self.nvml.nvmlDeviceGetClockInfo(self.handle, self.nvml.NVML_CLOCK_SM)
         return {"clock_mhz": clock, "watts": self.nvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3}
 
-    def measured(self, call: Call) -> Call:
-        """Times and kernels of a call."""
+    def measured(self, call: Call) -> tuple[Call, Work]:
+        """Times of a call, and the call."""
         first = self.operands(call)
         work = self.work(call, *first)
         work()
         self.torch.cuda.synchronize()
-        entry: Call = {"kernels": self.kernels(work)}
         products, size = call["batch"] * call["m"] * call["n"] * call["k"], operand_bytes(call)
         copies = MANY_COPIES if products < LARGE_PRODUCTS else FEW_COPIES
-        entry |= {"us": round(self.microseconds([work], copies), 4), **self.load()}
+        copies = max(FEW_COPIES, min(copies, int(MOST_REPLAY_US / self.alone_us(work))))
+        entry = {"us": round(self.microseconds([work], copies), 4), **self.load()}
         if size >= LEAST_COLD_BYTES:
             count = min(MOST_SETS, max(2, int(COLD_BYTES / size) + 1))
             works = [work] + [self.work(call, *(clone(x) for x in first)) for _ in range(count - 1)]
             entry["cold_us"] = round(self.microseconds(works, max(copies, count)), 4)
-        return entry
+        return entry, work
 
 
 def clone(values: Tensor) -> Tensor:
@@ -350,13 +374,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--reductions", choices=["compute", "default"], default="compute")
+    parser.add_argument("--groups", type=lambda text: text.split(","), help=f"with commas: {', '.join(SHARES)}")
     arguments = parser.parse_args()
     start, rng, calls = time.time(), random.Random(f"{arguments.draw}{arguments.seed}"), []
     while len(calls) < arguments.count:
-        call = drawn(rng, LAYERS[arguments.draw])
+        call = drawn(rng, LAYERS[arguments.draw], arguments.groups)
         if is_feasible(call):
             calls.append(call)
-    gpu = Gpu()
+    gpu = Gpu(arguments.reductions == "default")
     torch = gpu.torch
     done: Call = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"launches": {}, "entries": []}
     for kind in sorted({call["kind"] for call in calls} - set(done["launches"])):
@@ -366,16 +392,36 @@ def main() -> None:
         work()
         torch.cuda.synchronize()
         done["launches"][kind] = round(gpu.microseconds([work], MANY_COPIES), 4)
+    works: list[tuple[Call, Work]] = []
+
+    def name_kernels() -> None:
+        for (entry, _), names in zip(works, gpu.kernels([work for _, work in works]), strict=True):
+            entry["kernels"] = names
+        works.clear()
+
+    held = 0.0
     for call in calls[len(done["entries"]) :]:
         if time.time() - start > arguments.seconds:
             break
+        entry = dict(call)
+        done["entries"].append(entry)
         try:
-            done["entries"].append(call | gpu.measured(call))
+            times, work = gpu.measured(call)
         except Exception as error:
-            done["entries"].append(call | {"error": str(error).splitlines()[0][:200]})
+            entry["error"] = str(error).splitlines()[0][:200]
+            continue
+        entry |= times
+        works.append((entry, work))
+        held += operand_bytes(call)
+        if len(works) == TOGETHER or held > TOGETHER_BYTES:
+            name_kernels()
+            held = 0.0
+    if works:
+        name_kernels()
     done |= {
         "draw": arguments.draw, "seed": arguments.seed, "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__, "cuda": torch.version.cuda, "reduced_precision_reductions": False,
+        "torch": torch.__version__, "cuda": torch.version.cuda,
+        "reduced_precision_reductions": arguments.reductions == "default",
     }  # fmt: skip
     arguments.out.write_text(json.dumps(done))
     refused = sum("error" in entry for entry in done["entries"])

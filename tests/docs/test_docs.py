@@ -55,6 +55,7 @@ EXPECTED = {
     "sweeps.md",
     "timing.md",
     "torch.md",
+    "triton.md",
     "tutorial/bf16x9_step_by_step.md",
     "tutorial/first_run.md",
     "tutorial/index.md",
@@ -67,11 +68,12 @@ EXPECTED = {
 NEEDS = {
     "torch.md": "torch",
     "jax.md": "jax",
+    "triton.md": "triton",
     "plots.md": "plot",
     "report.md": "report",
     "reading_a_report.md": "report",
 }
-PACKAGES = {"torch": "torch", "jax": "jax", "plot": "matplotlib", "report": "plotly"}
+PACKAGES = {"torch": "torch", "jax": "jax", "triton": "triton", "plot": "matplotlib", "report": "plotly"}
 #: Entry point groups, which are named like modules.
 PLUGIN_GROUPS = {"hwsim.schemes", "hwsim.devices", "hwsim.dataflows", "hwsim.libraries", "hwsim.verbs"}
 SOURCES = {".py", ".pyx", ".pxi", ".c", ".h", ".json"}

@@ -166,8 +166,8 @@ def test_invariance_sees_both_kernels_and_the_rule(library: ModuleType) -> None:
 def test_what_it_does_not_take_is_refused(library: ModuleType) -> None:
     with pytest.raises(UnsupportedError, match="tinyblas: operands of fp64; allowed: fp16, bf16, tf32, fp32"):
         hwsim.run(m=8, n=8, k=8, format="fp64", **CALL)
-    with pytest.raises(hwsim.InputError, match="library = 'tinyblas' decides split_k"):
-        hwsim.run(m=8, n=8, k=8, format="fp16", split_k=2, **CALL)
+    with pytest.raises(hwsim.InputError, match="library = 'tinyblas' decides stages"):
+        hwsim.run(m=8, n=8, k=8, format="fp16", stages=2, **CALL)
 
 
 def test_nothing_of_cublas_appears(library: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

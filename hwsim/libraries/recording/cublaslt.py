@@ -32,6 +32,8 @@ COMPUTE = {"tf32": COMPUTE_FAST_TF32, "fp64": COMPUTE_64F, "int8": COMPUTE_32I}
 EPILOGUE_BIAS = 4
 WORKSPACE_BYTES = 32 << 20  # PyTorch's of cublasGemmEx on Hopper; of cublasLtMatmul it is 1 MiB
 ANY_REDUCTION, COMPUTE_TYPE_REDUCTION = 7, 2  # masks: the second where reduced-precision reductions are off
+ALIGNMENT_BYTES = 256  # of pointers, as of PyTorch's own allocations and by default
+MIN_ALIGNMENTS = (5, 6, 7, 8)  # CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES to _D_BYTES
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class CublasLt:
         if status := self.c.cublasLtCreate(ctypes.byref(self.handle)):
             raise RuntimeError(f"cublasLtCreate: status {status}; is there a CUDA device?")
         self.version = int(self.c.cublasLtGetVersion())
-        self.preferences: dict[tuple[int, int], ctypes.c_void_p] = {}
+        self.preferences: dict[tuple[int, int, int], ctypes.c_void_p] = {}
         self.descriptors: dict[tuple[Kind, bool, bool], ctypes.c_void_p] = {}
         self.pointer = ctypes.c_void_p(1 << 20)  # of scales and biases; asked for, never read
 
@@ -141,14 +143,19 @@ class CublasLt:
             raise RuntimeError(f"{name}: status {status}")
         return status
 
-    def _preference(self, workspace: int, reductions: int) -> ctypes.c_void_p:
-        if (workspace, reductions) not in self.preferences:
-            new, size, mask = ctypes.c_void_p(), ctypes.c_size_t(workspace), ctypes.c_uint32(reductions)
+    def _preference(self, workspace: int, reductions: int, alignment: int) -> ctypes.c_void_p:
+        key = workspace, reductions, alignment
+        if key not in self.preferences:
+            new, size = ctypes.c_void_p(), ctypes.c_size_t(workspace)
             self._call("cublasLtMatmulPreferenceCreate", ctypes.byref(new))
             self._call("cublasLtMatmulPreferenceSetAttribute", new, 1, ctypes.byref(size), ctypes.c_size_t(8))
-            self._call("cublasLtMatmulPreferenceSetAttribute", new, 3, ctypes.byref(mask), ctypes.c_size_t(4))
-            self.preferences[workspace, reductions] = new
-        return self.preferences[workspace, reductions]
+            words = [(3, reductions)]
+            words += [(number, alignment) for number in MIN_ALIGNMENTS] if alignment != ALIGNMENT_BYTES else []
+            for number, word in words:
+                value = ctypes.c_uint32(word)
+                self._call("cublasLtMatmulPreferenceSetAttribute", new, number, ctypes.byref(value), ctypes.c_size_t(4))
+            self.preferences[key] = new
+        return self.preferences[key]
 
     def _set(self, descriptor: ctypes.c_void_p, attribute: int, value: ctypes._SimpleCData[Any]) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
@@ -196,11 +203,13 @@ class CublasLt:
         batch: int = 1,
         workspace: int = WORKSPACE_BYTES,
         reductions: int = ANY_REDUCTION,
+        alignment: int = ALIGNMENT_BYTES,
     ) -> LtAnswer:
         """The first algorithm for C (m, n) = A (m, k) B (k, n); leading dimensions are as tight as the shape.
 
-        workspace: bytes offered. reductions: CUBLASLT_REDUCTION_SCHEME_* that are allowed, as a mask. REFUSED where
-        cuBLASLt does not support the GEMM, or has no algorithm for it.
+        workspace: bytes offered. reductions: CUBLASLT_REDUCTION_SCHEME_* that are allowed, as a mask. alignment: bytes
+        to which the pointers of A, B, C and D are aligned. REFUSED where cuBLASLt does not support the GEMM, or has no
+        algorithm for it.
         """
         operand, output = TYPES[kind.operand], TYPES[kind.output]
         operand_b = operand if kind.operand_b is None else TYPES[kind.operand_b]
@@ -217,7 +226,7 @@ class CublasLt:
                 right,
                 to,
                 to,
-                self._preference(workspace, reductions),
+                self._preference(workspace, reductions, alignment),
                 1,
                 ctypes.byref(result),
                 ctypes.byref(count),

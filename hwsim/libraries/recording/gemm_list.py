@@ -29,6 +29,22 @@ def drawn(seed: int, index: int, m: int, n: int, k: int) -> tuple[NDArray[Any], 
     return rows, columns, values(len(rows), k), values(k, len(columns)), values(len(columns))
 
 
+def drawn_wide(seed: int, index: int, m: int, n: int, k: int, block: int) -> tuple[NDArray[Any], ...]:
+    """(rows, columns, A rows, B columns, bias of the columns, C of the block) of a block of at most `block` rows and
+    columns: as `drawn`, in float32, which takes a third of the time.
+    """
+    rng = np.random.default_rng([seed, index, block])
+    rows = np.sort(rng.choice(m, min(m, block), replace=False))
+    columns = np.sort(rng.choice(n, min(n, block), replace=False))
+
+    def values(*shape: int) -> NDArray[np.float32]:
+        powers = rng.integers(-6, 1, shape, np.int8).astype(np.int32)
+        return np.ldexp(rng.standard_normal(shape, np.float32), powers)
+
+    sizes = len(rows), len(columns)
+    return rows, columns, values(sizes[0], k), values(k, sizes[1]), values(sizes[1]), values(*sizes)
+
+
 def parse(kind: str) -> tuple[str, str, bool | None, bool]:
     """Operand format ("e4m3,e5m2": of A and of B), output format, fast accumulation, bias."""
     operand, _, output = kind.partition(">")

@@ -38,13 +38,15 @@ SHARES_K = 43
 HELD_BACK = 0.02
 LEFT_OUT = 50  # of so many chunks one is for tests
 MOST_SAMPLES, MOST_FURTHER = 4_500_000, 800_000  # MOST_FURTHER: of models of A by columns and of batches
+MOST_BASED = 1_200_000  # of models that take the choice of another preference beside the sizes
 ORDER_PRICE, UNALIGNED_PRICE, TILE_PRICE = 1.0, 2.0, 9.0  # answers that a leaf must mend
 FURTHER_PRICE = 9.0  # the same, of models of A by columns and of batches, for which little room is left
 BOTH_PRICE = 4.0  # the same, of batches with A by columns
 ORDER = ("id", "stages", "splitk", "reduction", "custom")  # of the answer: what fixes bits
-ALGORITHM_AND_SLICES = (0, 2)  # of these: of what the confidence speaks
+ALGORITHM_AND_SLICES = (0, 2)  # of these: of what the confidence speaks; of rows that are not whole 16 bytes, of all
 SHAPE = ("tile", "cluster", "swizzle")  # what fixes time besides; swizzle: of algorithm 43 alone, whose bits it moves
 MIB = 1 << 20
+SERVING = ("invariant_unaligned", "invariant_vector")  # parts
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Model:
     tile: bool = True
     batched: bool = False
     biased: bool = False  # of products with a bias alone, of which the choice is another one
+    narrow: bool = False  # of 16-bit results alone
+    base: tuple[int, int] | None = None  # workspace and reductions of the model whose choice it takes beside the sizes
 
     @property
     def is_further(self) -> bool:
@@ -75,6 +79,7 @@ class Model:
         words = [self.operand, *([] if self.fast is None else ["fast" if self.fast else "promoted"])]
         words += [self.a_layout, self.b_layout, f"{self.workspace_bytes // 1024}KiB", f"reductions{self.reductions}"]
         words += [] if self.aligned is None else ["aligned" if self.aligned else "unaligned"]
+        words += ["narrow"] if self.narrow else []
         words += ["batch"] if self.batched else []
         return "-".join([*words, *self.devices])
 
@@ -101,6 +106,20 @@ def models() -> list[Model]:
                     tile=False,
                 )
             )
+            slim = (("default_linear", biased), ("default_linear_layers", biased), ("default_vector", biased))
+            found.append(Model(fmt, "rows", b, MIB, 7, slim, aligned=False))
+            others = (  # kind, workspace, reductions, those of the model that it starts from, parts
+                (narrow, 32 * MIB, 7, (32 * MIB, 7), ("default_mm", "default_mm_layers", "default_mm_vector")),
+                (biased, MIB >> 10, 2, (MIB, 2), SERVING),
+                (narrow, MIB >> 3, 2, (32 * MIB, 2), SERVING),
+                (plain, MIB >> 3, 7, (32 * MIB, 7), SERVING),
+            )
+            for kind, size, mask, base, parts in others:
+                own = tuple((part, kind) for part in parts)
+                is_narrow = size == 32 * MIB
+                found.append(
+                    Model(fmt, "rows", b, size, mask, own, aligned=False, tile=False, narrow=is_narrow, base=base)
+                )
             for device in ("h200", "h100"):
                 parts = ("aligned", "vector", "variants")
                 own = tuple((part, plain) for part in (*parts, "long_aligned", "layers"))
@@ -153,7 +172,16 @@ def simple(model: Model) -> Model:
         and (one.workspace_bytes, one.reductions) == (model.workspace_bytes, model.reductions)
         and set(model.devices) <= set(one.devices)
         and not one.is_further
+        and one.base is None
     )
+
+
+def starts_from(model: Model) -> Model | None:
+    """The model whose choice another takes beside the sizes; None: it takes none."""
+    if model.base is not None:
+        workspace, reductions = model.base
+        return simple(replace(model, workspace_bytes=workspace, reductions=reductions))
+    return simple(model) if model.is_further else None
 
 
 class Answers:
@@ -206,7 +234,8 @@ def samples(model: Model, folders: list[Answers]) -> tuple[np.ndarray, np.ndarra
     if model.aligned is not None:
         keep &= is_aligned(model, size) == model.aligned
     size, answer = size[keep], answer[keep]
-    order = np.random.default_rng(0).permutation(len(size))[: MOST_FURTHER if model.is_further else MOST_SAMPLES]
+    most = MOST_FURTHER if model.is_further else MOST_BASED if model.base is not None else MOST_SAMPLES
+    order = np.random.default_rng(0).permutation(len(size))[:most]
     return size[order], answer[order]
 
 
@@ -275,14 +304,19 @@ def fitted(
     order = answer[:, [0, 2, 3, 4, 6]].copy()
     order[order[:, 0] == NVJET, 4] = 0  # another kernel of the same bits
     price = UNALIGNED_PRICE if model.aligned is False else ORDER_PRICE
+    before = starts_from(model)
+    if before is not None:
+        values = np.concatenate([values, simple_choices(before, out, size)])
     if model.is_further:
-        values = np.concatenate([values, simple_choices(simple(model), out, size)])
         price = BOTH_PRICE if model.batched and model.a_layout == "columns" else FURTHER_PRICE
-    data, table, right, nodes = tree_of(values, order, price, ALGORITHM_AND_SLICES)
+    sure_of = () if model.aligned is False and not model.is_further else ALGORITHM_AND_SLICES
+    data, table, right, nodes = tree_of(values, order, price, sure_of)
     entry: dict[str, object] = {
         "name": model.name, "operand": model.operand, "a_layout": model.a_layout, "b_layout": model.b_layout,
         "workspace_bytes": model.workspace_bytes, "reductions": model.reductions, "aligned": model.aligned,
-        "fast": model.fast, "batched": model.batched, "biased": model.biased, "devices": model.devices, "order": table,
+        "fast": model.fast, "batched": model.batched, "biased": model.biased, "narrow": model.narrow,
+        "base": before.name if before is not None and model.base is not None else "", "devices": model.devices,
+        "asked_on": sorted({device for _, device in given if device in model.devices}), "order": table,
         "samples": len(size), "order_right": round(right, 4),
     }  # fmt: skip
     files = {f"{model.name}.order": data}

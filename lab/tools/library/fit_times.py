@@ -5,8 +5,8 @@ r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of w
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
 
 A FILE, as in tests/golden/h200_library, has a row per GEMM: device, set, group, kind, a_layout, b_layout, batch, m, n,
-k, kernels, us (median of a graph of replays) and launch_us (of a GEMM of 16 cubed of the kind). A launch is the
-shortest launch_us of a chip's set. For each kind of kernel the numbers of
+k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind) and reductions (any: as
+PyTorch's switches are by default; empty: compute). A launch is the shortest launch_us of a chip's set. For each kind of kernel the numbers of
 hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all, the trees.
 Writes OUT.csv and OUT.npz. 50,000 GEMMs take half an hour on a core. --compare prints how far
 `hwsim.run(library=)` is off, and fits nothing. Needs scipy and scikit-learn.
@@ -48,7 +48,7 @@ LEAST_US = 0.05  # beyond a launch
 WEIGHT_OF_CALLS = 3.0  # of sets as programs in use make them, beside sets of drawn sizes
 COLUMNS = (
     *("device", "set", "group", "kind", "a_layout", "b_layout", "batch", "m", "n", "k", "kernels", "us", "launch_us"),
-    *("cold_us", "clock_mhz"),
+    *("cold_us", "clock_mhz", "reductions"),
 )
 Row = dict[str, str]
 
@@ -93,6 +93,7 @@ def gemm_call(row: Row) -> GemmCall:
         b_layout=row["b_layout"],
         batch=int(row.get("batch") or 1),
         bias=has_bias,
+        reductions=row.get("reductions") or None,
         caller=PYTORCH,
     )
 
@@ -103,7 +104,7 @@ def run_of(row: Row) -> Any:
     lead = [] if call.batch == 1 else [call.batch]
     options = {
         "format": call.format, "output": call.output, "accumulate": call.accumulate, "a_layout": call.a_layout,
-        "b_layout": call.b_layout,
+        "b_layout": call.b_layout, "reductions": call.reductions,
     }  # fmt: skip
     if call.bias:
         options["bias"] = np.zeros(call.n, np.float32)
@@ -308,7 +309,9 @@ def rows_of_json(path: Path, device: str, set_name: str) -> list[Row]:
     for entry in measured["entries"]:
         if "error" not in entry:
             launch = {"device": device, "set": set_name, "launch_us": measured["launches"][entry["kind"]]}
+            is_any = measured["reduced_precision_reductions"] and parse(entry["kind"])[0] in ("fp16", "bf16")
             row = {**entry, **launch, "kernels": " + ".join(entry["kernels"])[:120]}
+            row["reductions"] = "any" if is_any else ""
             rows.append({name: str(row.get(name, "")) for name in COLUMNS})
     return rows
 

@@ -26,7 +26,7 @@ import numpy as np
 sys.path.append(
     str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording")
 )  # none of these needs hwsim
-from cublaslt import ANY_REDUCTION, COMPUTE_TYPE_REDUCTION, WORKSPACE_BYTES, CublasLt, Kind, LtAnswer
+from cublaslt import ALIGNMENT_BYTES, ANY_REDUCTION, COMPUTE_TYPE_REDUCTION, WORKSPACE_BYTES, CublasLt, Kind, LtAnswer
 
 CHUNK = 1000  # shapes
 HALF = [Kind("fp16", "fp32"), Kind("bf16", "fp32")]
@@ -56,12 +56,30 @@ MIXED = [
 #: narrow ones, for addmm, linear and _scaled_mm, and for _int_mm.
 ANY, NARROW = (WORKSPACE_BYTES, ANY_REDUCTION), (WORKSPACE_BYTES, COMPUTE_TYPE_REDUCTION)
 SMALL, SMALL_ANY, NONE = (1 << 20, COMPUTE_TYPE_REDUCTION), (1 << 20, ANY_REDUCTION), (0, ANY_REDUCTION)
-ALIGNED = ("aligned", "linear_aligned", "scaled", "int8", "long_aligned", "mixed")
-UNALIGNED = ("unaligned", "narrow", "linear_unaligned", "long_unaligned")
+#: The same as batch-invariant serving asks (CUBLASLT_WORKSPACE_SIZE=1, CUBLAS_WORKSPACE_CONFIG=:16:8): for linear, for
+#: mm of narrow outputs and of wide ones.
+LEAST, LITTLE = (1 << 10, COMPUTE_TYPE_REDUCTION), (1 << 17, COMPUTE_TYPE_REDUCTION)
+LITTLE_ANY = (1 << 17, ANY_REDUCTION)
+POINTERS = (2, 4, 8, 16)  # bytes to which pointers are aligned, beside 256
+ALIGNED = (
+    "aligned",
+    "linear_aligned",
+    "scaled",
+    "int8",
+    "long_aligned",
+    "mixed",
+    "default_aligned",
+    "invariant_aligned",
+)
+UNALIGNED = (
+    "unaligned", "narrow", "linear_unaligned", "long_unaligned", "default_linear", "default_mm", "invariant_unaligned",
+    "pointers",
+)  # fmt: skip
+OF_LAYERS = ("default_linear_layers", "default_mm_layers")  # rows that are not whole 16 bytes, sizes as of layers
 ROWS_ROWS, ROWS_COLUMNS, COLUMNS_ROWS, COLUMNS_COLUMNS = (False, False), (False, True), (True, False), (True, True)
 
 
-Asked = tuple[Kind, tuple[bool, bool], tuple[int, int]]
+Asked = tuple[Kind, tuple[bool, bool], tuple[int, ...]]  # the last: workspace, reductions, perhaps alignment
 
 
 def asked(part: str) -> list[Asked]:
@@ -111,6 +129,16 @@ def asked(part: str) -> list[Asked]:
         every = [(Kind(x, x), NARROW) for x in ("bf16", "fp16")]
         every += [(Kind("e4m3", "bf16", fast=True), SMALL_ANY), *((Kind(x, "fp32"), ANY) for x in ("tf32", "fp32"))]
         return [(x, ROWS_COLUMNS, preference) for x, preference in every]
+    biased, narrow = [(x, y) for x in BIASED for y in both], [(Kind(x, x), y) for x in ("fp16", "bf16") for y in both]
+    if part.startswith(("default_linear", "default_aligned", "default_vector")):
+        return [(x, y, SMALL_ANY) for x, y in biased]
+    if part.startswith("default_mm"):
+        return [(x, y, ANY) for x, y in narrow]
+    if part.startswith("invariant"):
+        every = [(x, y, LEAST) for x, y in biased] + [(x, y, LITTLE) for x, y in narrow]
+        return every + [(x, y, LITTLE_ANY) for x in HALF for y in both]
+    if part == "pointers":
+        return [(BIASED[0], y, (1 << 20, ANY_REDUCTION, size)) for y in both for size in (*POINTERS, ALIGNMENT_BYTES)]
     if part == "int8":
         return [(x, ROWS_COLUMNS, NONE) for x in INT8]
     raise SystemExit(f"no part {part}")
@@ -128,6 +156,8 @@ def draw(part: str, seed: int, chunk: int) -> np.ndarray:
         return drawn_layers(rng)
     if part == "weights":
         return drawn_weights(rng)
+    if part in OF_LAYERS:
+        return drawn_ragged(rng)
     wide = rng.random(CHUNK) < 1 / 6
     x = np.where(wide[:, None], 2 ** rng.uniform(0, 17, (CHUNK, 3)), 2 ** rng.uniform(3, 14, (CHUNK, 3)))
     if part.startswith("long"):
@@ -185,6 +215,18 @@ def drawn_weights(rng: np.random.Generator) -> np.ndarray:
     return np.stack([m, n, k, np.ones(CHUNK, np.int64)], 1)
 
 
+def drawn_ragged(rng: np.random.Generator) -> np.ndarray:
+    """(CHUNK, 4) sizes of layers whose rows are not whole 16 bytes: m 1 .. 2048, n 16 .. 8192, k 64 .. 16384, half of
+    them uniform in 1 .. 640, 128 .. 3072, 512 .. 13312; each of m, n, k odd, or a multiple of 2 or 4.
+    """
+    log = np.stack([2048 ** rng.random(CHUNK), 16 * 512 ** rng.random(CHUNK), 64 * 256 ** rng.random(CHUNK)], 1)
+    uniform = np.stack([rng.uniform(*span, CHUNK) for span in ((1, 641), (128, 3073), (512, 13313))], 1)
+    x = np.where(rng.random(CHUNK)[:, None] < 0.5, log, uniform).astype(np.int64)
+    step = np.array([1, 1, 1, 2, 2, 4])[rng.integers(0, 6, (CHUNK, 3))]
+    sizes = np.maximum(x // step * step, step)
+    return np.concatenate([sizes, np.ones((CHUNK, 1), np.int64)], 1)
+
+
 def work(task: tuple[str, int, int]) -> tuple[str, int, list[LtAnswer], np.ndarray]:
     """Answers of a chunk: a table of the distinct ones, and (kinds, CHUNK) indices."""
     part, seed, chunk = task
@@ -194,11 +236,12 @@ def work(task: tuple[str, int, int]) -> tuple[str, int, list[LtAnswer], np.ndarr
     table: dict[LtAnswer, int] = {}
     wanted, shapes = asked(part), draw(part, seed, chunk).tolist()
     codes = np.zeros((len(wanted), CHUNK), np.int32)
-    for i, (kind, (a_columns, b_columns), (workspace, reductions)) in enumerate(wanted):
+    for i, (kind, (a_columns, b_columns), (workspace, reductions, *pointers)) in enumerate(wanted):
+        alignment = pointers[0] if pointers else ALIGNMENT_BYTES
         for j, (m, n, k, batch) in enumerate(shapes):
             answer = lt.ask(
                 kind, m, n, k, a_columns=a_columns, b_columns=b_columns, batch=batch, workspace=workspace,
-                reductions=reductions,
+                reductions=reductions, alignment=alignment,
             )  # fmt: skip
             codes[i, j] = table.setdefault(answer, len(table))
     return part, chunk, list(table), codes
@@ -285,12 +328,12 @@ def main() -> None:
     for part, found in results.items():
         found.sort(key=lambda x: x[0])
         wanted = asked(part)
-        for i, (kind, (a_columns, b_columns), (workspace, reductions)) in enumerate(wanted):
+        for i, (kind, (a_columns, b_columns), (workspace, reductions, *pointers)) in enumerate(wanted):
             file = f"{part}.{len(jobs)}.xz"
             said.append({
                 "part": part, "kind": kind.name, "a_layout": "columns" if a_columns else "rows",
                 "b_layout": "columns" if b_columns else "rows", "workspace_bytes": workspace,
-                "reductions": reductions, "file": file, "chunks": [x[0] for x in found],
+                "reductions": reductions, "pointers": pointers, "file": file, "chunks": [x[0] for x in found],
             })  # fmt: skip
             jobs.append((arguments.out / file, place[np.concatenate([c[i] for _, c in found])]))
     with mp.get_context("fork").Pool(arguments.processes) as packers:

@@ -26,7 +26,7 @@ from hwsim.libraries.cublas.calls import (
     HeuristicQuery,
     Preference,
 )
-from hwsim.libraries.cublas.pytorch import biased_outputs, pytorch_call
+from hwsim.libraries.cublas.pytorch import NARROW, biased_outputs, pytorch_call
 from hwsim.libraries.cublas.versions import Version
 
 #: Parts of a call in words.
@@ -108,17 +108,26 @@ class FittedChoices:
         trees, call = self.trees, query.call._replace(m=int(sizes_m[0]))
         sizes = sizes_m, np.full(len(sizes_m), call.n), np.full(len(sizes_m), call.k)
         values = features(*sizes)
-        labels, sure = trees.tree(f"{entry.name}.order").leaves(values)
+        order = entry.order
+        labels, sure = self._leaves(entry, values)
         for further in [] if entry.biased else self._further(call, query.fast, query.batch > 1):
             values_of_sizes = batch_features(*sizes, query.batch) if further.batched else values
-            before = np.array(entry.order, np.float64)[labels].T
+            before = np.array(order, np.float64)[labels].T
             labels, sure = trees.tree(f"{further.name}.order").leaves(np.concatenate([values_of_sizes, before]))
-            entry = further
+            entry, order = further, further.order
         unasked = self._unasked(entry, query)
         return [
-            FittedAnswer(tuple(entry.order[label]), confidence, unasked)
+            FittedAnswer(tuple(order[label]), confidence, unasked)
             for label, confidence in zip(labels.tolist(), sure.tolist(), strict=True)
         ]
+
+    def _leaves(self, entry: Entry, values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Labels and confidences of a model of single products, by the sizes and the choice of its base."""
+        if entry.base:
+            base = self.trees.entry(entry.base)
+            labels, _ = self._leaves(base, values)
+            values = np.concatenate([values, np.array(base.order, np.float64)[labels].T])
+        return self.trees.tree(f"{entry.name}.order").leaves(values)
 
     def vector_answer(self, query: HeuristicQuery) -> FittedAnswer | None:
         """What the trees give for a batch of matrix-vector products; None where they have none."""
@@ -140,7 +149,8 @@ class FittedChoices:
         fits = [entry for entry in self.simple_entries(call, query.fast) if entry.tile is not None]
         wanted = (query.told.workspace_bytes, query.told.mask)
         model = next(
-            (entry for entry in fits if (entry.workspace_bytes, entry.reductions) == wanted), fits[0] if fits else None
+            (entry for entry in fits if (entry.workspace_bytes, entry.reductions) == wanted),
+            max(fits, key=lambda entry: entry.workspace_bytes, default=None),
         )
         if model is None or model.tile is None:
             return ()
@@ -149,8 +159,18 @@ class FittedChoices:
         return tuple(model.tile[self.trees.tree(f"{model.name}.tile").leaf(values)[0]])
 
     def _models(self, query: HeuristicQuery) -> list[Entry]:
-        """The models for one product of a call, A by rows, whatever the preference."""
-        return [entry for entry in self.simple_entries(query.call, query.fast) if query.bias or not entry.biased]
+        """The models for one product of a call, A by rows, whatever the preference; first those for 16-bit results.
+
+        Models of A by columns and of batches start from the choice for wide results.
+        """
+        call = query.call
+        is_narrow = call.output in NARROW and call.a_layout == "rows" and query.batch == 1
+        fits = [
+            entry
+            for entry in self.simple_entries(call, query.fast)
+            if (query.bias or not entry.biased) and (is_narrow or not entry.narrow)
+        ]
+        return sorted(fits, key=lambda entry: not entry.narrow)
 
     def _further(self, call: CublasGemm, fast: bool | None, batched: bool) -> list[Entry]:
         """The models that start from the choice of one product with A by rows: that of such calls, or where there is
@@ -177,6 +197,8 @@ class FittedChoices:
         parts += [COLUMNS] if entry.a_layout != call.a_layout else []
         parts += [BATCHES] if entry.batched != (query.batch > 1) else []
         chips: tuple[str, ...] = ()
+        if self.device not in entry.asked_on:
+            chips = entry.asked_on
         if entry.biased:  # a model of its own
             chips = self.version.chips_instead(self.device, "biased")
         if entry.batched and entry.a_layout == "columns":

@@ -26,9 +26,11 @@ class Entry:
     """One fitted model: for which calls it is, its tables of labels, and how many answers it was fitted to.
 
     batched: is it for batches? Those, and those of A by columns, take the choice for one product with A by rows beside
-    the sizes. biased: is it for products with a bias alone, of which the choice is another one? order: rows of (id,
-    stages, slices, reduction, custom option) as cuBLASLt numbers them. tile: rows of (tile, cluster), or None where the
-    model has no tree for them. order_right: share of held-back answers that the order tree gives.
+    the sizes. biased: is it for products with a bias alone, of which the choice is another one? narrow: for 16-bit
+    results alone. base: name of the model whose choice it takes beside the sizes; "": of none. asked_on: the chips that
+    the library was asked on; devices: those that it is for. order: rows of (id, stages, slices, reduction, custom
+    option) as cuBLASLt numbers them. tile: rows of (tile, cluster), or None where the model has no tree for them.
+    order_right: share of held-back answers that the order tree gives.
     """
 
     name: str
@@ -46,6 +48,9 @@ class Entry:
     order_right: float
     batched: bool = False
     biased: bool = False
+    narrow: bool = False
+    base: str = ""
+    asked_on: tuple[str, ...] = ()
 
     @property
     def is_further(self) -> bool:
@@ -80,6 +85,10 @@ class Store:
     clusters: dict[int, tuple[int, int]]
     _trees: dict[str, Tree] = field(default_factory=dict)
 
+    def entry(self, name: str) -> Entry:
+        """The model of a name."""
+        return next(entry for entry in self.entries if entry.name == name)
+
     def tree(self, name: str) -> Tree:
         """A tree of the file by its name ("NAME.order", "NAME.tile"); read once."""
         if name not in self._trees:
@@ -109,6 +118,9 @@ def store(name: str) -> Store:
             devices=tuple(entry["devices"]),
             batched=entry.get("batched", False),
             biased=entry.get("biased", False),
+            narrow=entry.get("narrow", False),
+            base=entry.get("base", ""),
+            asked_on=tuple(entry.get("asked_on", entry["devices"])),
             order=entry["order"],
             tile=entry.get("tile"),
         )

@@ -9,7 +9,7 @@ import math
 
 from hwsim.devices.least_time import LeastTime
 from hwsim.formats import format_of
-from hwsim.libraries.cublas.calls import ELEMENT_BYTES, VECTOR_BYTES
+from hwsim.libraries.cublas.calls import ELEMENT_BYTES, REDUCTION_IN_PLACE, VECTOR_BYTES
 from hwsim.libraries.cublas.choice import CublasChoice
 from hwsim.libraries.gemm_call import GemmCall
 
@@ -35,6 +35,8 @@ QUANTITIES = (
     "mean_unaligned_steps",
     "slice_kilo_k",
     "kilo_results",  # of all slices
+    "serial_slices",  # but the first: each waits for the one before, and adds to what that wrote
+    "serial_kilo_results",
     "mega_elements_a",
     "mega_elements_b",
 )
@@ -92,6 +94,8 @@ FACTS = (
     "rows_of_tiles",
     "sum_logarithm",
     "sum_ratio",
+    "reduction",  # of slices: cuBLASLt's number
+    "serial_slices",
 )
 ABOUT_A_LAUNCH_US = 2.0  # the trees' factor is of the time with a launch: very short kernels hide in it
 FORMATS = ("fp16", "bf16", "tf32", "fp32", "fp64", "e4m3", "int8")
@@ -129,6 +133,8 @@ def quantities(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTim
         shape.unaligned_tiles * shape.unaligned_deep,
         k / choice.split_k / 1e3,
         call.batch * m * n * choice.split_k / 1e3,
+        _serial_slices(choice),
+        call.batch * m * n * _serial_slices(choice) / 1e3,
         call.batch * m * k / 1e6,
         call.batch * n * k / 1e6,
     )
@@ -162,8 +168,14 @@ def facts(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime, su
         call.batch * (m * k + k * n) * item / 1e6,
         *(math.ceil(n / (shape.columns or TILE_N)), math.ceil(m / (shape.rows or TILE_M))),
         *(math.log(sum_us + ABOUT_A_LAUNCH_US), math.log((sum_us + ABOUT_A_LAUNCH_US) / with_launch)),
+        *(choice.reduction if choice.split_k > 1 else 0, _serial_slices(choice)),
     )
     return tuple([float(number) for number in numbers])
+
+
+def _serial_slices(choice: CublasChoice) -> int:
+    """Slices that wait for another: all but the first, where one after the other adds to the result in place."""
+    return choice.split_k - 1 if choice.reduction == REDUCTION_IN_PLACE else 0
 
 
 class _KernelShape:
