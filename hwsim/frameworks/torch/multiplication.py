@@ -143,7 +143,7 @@ def multiply_scaled(
         if settings.switches is not None:
             more |= settings.switches.arguments(chosen, place, operand)
             if left_out := settings.switches.left_out(chosen, place, operand):
-                record.not_caught[left_out] += 1
+                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
             more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
@@ -151,8 +151,8 @@ def multiply_scaled(
         product, ready = multiplied(chosen, left, right, **more)
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
-        measured = (x.float() for x in _multiplied_operands(left, right, scales))
-        record.product(place, *measured, bias, 1.0, 1.0, out, ready, seconds)
+        first, second = (x.float() for x in _multiplied_operands(left, right, scales))
+        record.product(place, first, second, bias, 1.0, 1.0, out, ready, seconds)
         return out
 
 
