@@ -10,7 +10,19 @@ import warnings
 from hwsim.errors import InputError, nearest
 from hwsim.gemm.option_types import Option
 from hwsim.host.plugins import entry_points
-from hwsim.schemes import ape, bf16, fixedpoint, four_products, le_gemm, multiword, native, ootomo, ozaki, quantensor, sgemm_cube
+from hwsim.schemes import (
+    ape,
+    bf16,
+    fixedpoint,
+    four_products,
+    le_gemm,
+    multiword,
+    native,
+    ootomo,
+    ozaki,
+    quantensor,
+    sgemm_cube,
+)
 from hwsim.schemes.scheme import Notice, Scheme
 
 OWN = (
