@@ -68,6 +68,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         k=k,
         format=calls.format,
         format_b=of_native.format_b,
+        sparsity=_sparsity(request, chosen),
         output=options.epilogue.output,
         accumulate=of_native.accumulate,
         a_layout=calls.layouts[0],
@@ -136,6 +137,14 @@ def _granularities(problem: Problem) -> tuple[str, str] | None:
     return names[0], names[1]
 
 
+def _sparsity(request: Request, chosen: LibraryOnDevice) -> str | None:
+    """The sparsity of A. Raises UnsupportedError where the library has no kernels for it."""
+    sparsity = request.problem.sparsity
+    if sparsity is not None and not chosen.rules.takes_sparse:
+        raise UnsupportedError(f"library {chosen.id.name} has no kernels for sparsity {sparsity}; leave library out")
+    return sparsity
+
+
 def _is_as_recorded(machine: MachineOptions) -> bool:
     """Whether a call is timed as libraries' times were recorded: in a series, at the clock under the board's load."""
     return machine.clock_mhz is None and machine.power_limit_w is None and machine.l2 == DEFAULT
@@ -146,7 +155,7 @@ def _of_convolution(request: Request, options: CallOptions) -> LibraryOnDevice:
     assert options.problem.conv is not None
     form = request.format or native_format(request.device, request.problem.input_format)
     call = ConvolutionCall(shape=conv_of(options.problem.conv), format=str(form))
-    return convolution_library(options.library.library, request.device, call)[0]
+    return convolution_library(options.library.library, request.device, call).library
 
 
 def _check_options(name: str, options: CallOptions, request: Request) -> None:

@@ -249,10 +249,14 @@ def allocate(space: Allocation, side: int) -> LoadBuffers:
     raw_landing: RingBuffer | None = None
 
     def stage(name: str, format: str, spread: int = 1) -> RingBuffer:
-        return space.ring(name, family.shared, blocking.stages, size, format, spread=spread)
+        return space.ring(
+            name, family.shared, blocking.stages, size, format, spread=spread, element_bits=operand.element_bits
+        )
 
     def registers(name: str, format: str) -> RingBuffer:
-        return space.ring(name, family.registers, blocking.accumulators, size, format, synced=True)
+        return space.ring(
+            name, family.registers, blocking.accumulators, size, format, synced=True, element_bits=operand.element_bits
+        )
 
     if family.through_registers:
         if raw is not None:
@@ -267,11 +271,10 @@ def allocate(space: Allocation, side: int) -> LoadBuffers:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the loads do not carry: scales along K, metadata of sparsity, another order of K."""
+    """What of a record the loads do not carry: scales along K, another order of K."""
     problem = gemm.problem
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, ("k_permutation",)),
         refusals.formats(problem),
         refusals.scales(problem, refusals.ALONG_K),
-        refusals.sparsity(problem),
     )

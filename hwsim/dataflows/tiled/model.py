@@ -58,13 +58,15 @@ class KernelOperand:
     """A or B of one kernel: the pieces that its products use, or the unsplit matrix (`raw`) that the kernel splits
     itself.
 
-    order: storage order of all its matrices. rules: how the plan makes each piece.
+    order: storage order of all its matrices. rules: how the plan makes each piece. element_bits: of a sparse operand,
+    as a GlobalArray's.
     """
 
     order: StorageOrder
     pieces: tuple[StoredPiece, ...]
     rules: tuple[Piece, ...] = ()
     raw: MatrixRef | None = None
+    element_bits: int = 0
 
     @property
     def matrices(self) -> tuple[MatrixRef, ...]:

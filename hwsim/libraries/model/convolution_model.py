@@ -24,12 +24,14 @@ class KernelSumsModel(StrictRecord):
     one chain. "rest_first": the rest of K before whole tiles. "interleaved": of every two instructions' elements of K,
     each instruction takes every other quarter of its own length. "blocks": blocks of channels as long as the tile's K,
     in each the filter's elements in turn. "dealt": such blocks, dealt out to the slices in turn, which are added in
-    order. "segments": neighbouring blocks to each slice, added in pairs. instruction: None: the unit's own.
+    order. "segments": neighbouring blocks to each slice, added in pairs. operand, instruction: of the products; None: the
+    call's format, the unit's own.
     """
 
     names: Patterns
     rule: SumRule
     k_order: KOrder = "rsc"
+    operand: Name | None = None
     instruction: Name | None = None
 
 
