@@ -1,4 +1,4 @@
-"""Convolutions of PyTorch: cuDNN's kernels with library="pytorch", an H100's results, and no work on a stride's gaps."""
+"""Convolutions of PyTorch with library="pytorch": an H100's results, and no work on a stride's gaps."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _library(
         raise UnsupportedError("library: cuDNN runs no schemes; leave scheme or library out")
     form = arguments.get("format") or arguments.get("input_format")
     if form is None:
-        left, right = to_common_format(operand("x", images.reshape(1, -1)), operand("w", filters.reshape(1, -1)))
+        left, _ = to_common_format(operand("x", images.reshape(1, -1)), operand("w", filters.reshape(1, -1)))
         form = left.format
     call = ConvolutionCall(shape=shape, format=str(form), is_nchw=layout == "nchw")
     return convolution_library(arguments["library"], arguments.get("device", DEFAULT_DEVICE), call)
