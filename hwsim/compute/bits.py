@@ -350,6 +350,7 @@ def _by_program(
         backend = resolved.backend
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         codes[0] = _in_memory(codes[0], record.problem.image, backend)
+        codes += _scale_codes((x, y), backend)
         codes += [] if start is None else [in_c_order(backend.from_host(start))]
         if bias is not None:
             whole = bias.astype(np.int64) if is_whole else bias  # wraps then
@@ -377,6 +378,14 @@ def _by_program(
     return product, Errors(
         arrays.a, arrays.b, product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=bias
     )
+
+
+def _scale_codes(pair: tuple[Operand, Operand], backend: Backend) -> list[AnyArray]:
+    """The scales that instructions read beside A and B, as a program takes them."""
+    left, right = (side.scales for side in pair)
+    if left is None or right is None:
+        return []
+    return [backend.from_host(in_c_order(values)) for values in (left.values, right.values.T)]
 
 
 def _check_program_memory(

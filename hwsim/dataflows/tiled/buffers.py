@@ -128,7 +128,7 @@ class OperandBuffers:
     stages: pieces in shared memory; raw_stage: the unsplit operand there. landing, raw_landing: the same in registers
     after the load, where a family loads through registers. raw: the unsplit operand in the registers of the split.
     pieces: from that split. taken: where the unit reads pieces from, with one barrier for all of them (`ready`);
-    empty where it reads them from the stages.
+    empty where it reads them from the stages. scale: scales of a block of K, in the stages.
     """
 
     stages: dict[int, RingBuffer]
@@ -139,6 +139,7 @@ class OperandBuffers:
     pieces: dict[int, RingBuffer]
     taken: dict[int, RingBuffer]
     ready: Barrier | None
+    scale: RingBuffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ def footprint_of(buffers: KernelBuffers) -> Footprint:
     staged = {
         ring.name
         for operand in buffers.operands
-        for ring in (*operand.stages.values(), operand.raw_stage)
+        for ring in (*operand.stages.values(), operand.raw_stage, operand.scale)
         if ring is not None
     }
     for ring in buffers.every:

@@ -209,7 +209,11 @@ class Partition:
         for p in self.used(side, terms):
             stored = plan.input_format if self.converts_on_load else rules[p].format
             pieces.append(StoredPiece(p, MatrixRef(piece_name(side, p, rules), stored, order), rules[p].format))
-        return KernelOperand(order, tuple(pieces), tuple(rules), raw, self.element_bits(side))
+        scale, bits = self.gemm.problem.operands[side].scale, self.element_bits(side)
+        if scale is None or scale.kind != "vector" or scale.k is None:
+            return KernelOperand(order, tuple(pieces), tuple(rules), raw, bits)
+        matrix = MatrixRef(f"{SIDES[side]}.scale", scale.format)
+        return KernelOperand(order, tuple(pieces), tuple(rules), raw, bits, matrix, scale.k)
 
     def element_bits(self, side: int) -> int:
         """Bits that an element of a sparse operand takes in memory; 0 of a dense one."""
