@@ -28,7 +28,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.libraries.model",),
     ("hwsim.operands", "hwsim.gemm"),
     ("hwsim.libraries.gemm_call", "hwsim.libraries.kernel_choice", "hwsim.libraries.protocol"),
-    ("hwsim.libraries.cublas",),
+    ("hwsim.libraries.cublas", "hwsim.libraries.cusparselt"),
     ("hwsim.libraries.published",),
     ("hwsim.libraries.pytorch",),
     ("hwsim.libraries.providers", "hwsim.libraries.on_device"),

@@ -40,6 +40,7 @@ from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.machines.need import bytes_of_arrays
 from hwsim.operands.operand import Operand, selected_indices
+from hwsim.operands.sparse import positions
 from hwsim.operands.windows import gathered, scattered
 from hwsim.program.ir import Program
 from hwsim.resolve.resolved import Resolved
@@ -335,6 +336,9 @@ def _by_program(
         check_whole(record.epilogue.alpha, record.epilogue.beta or 0.0, bias)
     if record.single.specials != "unit":
         _refuse_specials(record.scheme, arrays, asker)
+    if record.problem.sparsity is not None:
+        positions(arrays.a.converted(record.single.a_pieces[0].format))
+        _refuse_specials(f"{record.scheme} with sparsity", arrays, asker)
     if isinstance(record.plan, Mixed):
         _check_blocks(record.plan, arrays, resolved.backend, asker[0])
     formats = {array.name: format_of(array.format) for array in program.arrays}

@@ -65,6 +65,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         k=k,
         format=calls.format,
         format_b=of_native.format_b,
+        sparsity=_sparsity(request, chosen),
         output=options.epilogue.output,
         accumulate=of_native.accumulate,
         a_layout=calls.layouts[0],
@@ -131,6 +132,14 @@ def _granularities(problem: Problem) -> tuple[str, str] | None:
         return None
     names = [f"{scale.rows}x{scale.k}" if scale.kind == "block" else str(scale.kind) for scale in (first, second)]
     return names[0], names[1]
+
+
+def _sparsity(request: Request, chosen: LibraryOnDevice) -> str | None:
+    """The sparsity of A. Raises UnsupportedError where the library has no kernels for it."""
+    sparsity = request.problem.sparsity
+    if sparsity is not None and not chosen.rules.takes_sparse:
+        raise UnsupportedError(f"library {chosen.id.name} has no kernels for sparsity {sparsity}; leave library out")
+    return sparsity
 
 
 def _is_as_recorded(machine: MachineOptions) -> bool:

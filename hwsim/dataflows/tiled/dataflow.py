@@ -32,6 +32,7 @@ from hwsim.dataflows.tiled.program import (
 from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm import refusals
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
@@ -97,10 +98,11 @@ class TiledDataflow:
         """What of a record no program carries, by name; empty where there is one."""
         return refuses(gemm)
 
-    def _check(self, gemm: Gemm) -> None:
+    def _check(self, gemm: Gemm, device: Device) -> None:
         """Raise UnsupportedError for a record that no program carries."""
         single_plan(gemm)
-        refused = self.refuses(gemm)
+        taken = instruction(device, gemm.unit).sparsity
+        refused = refusals.joined(self.refuses(gemm), refusals.sparsity_beside(gemm.problem, taken))
         if refused:
             raise UnsupportedError(f"the {self.name} dataflow carries no {refused}")
 
@@ -110,7 +112,7 @@ class TiledDataflow:
         """The record with its kernels, tile, stages and order of tiles; see Dataflow.map."""
         if options.get("staging") == "none" and self.family.staged:
             return self._bare.map(gemm, device, options)
-        self._check(gemm)
+        self._check(gemm, device)
         k = gemm.problem.k
         lengths = gemm.schedule.slice_lengths(k)
         request = self._request(options)
@@ -311,7 +313,7 @@ class TiledDataflow:
         return self._writer(gemm, device).epilogue()
 
     def _writer(self, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> ProgramWriter:
-        self._check(gemm)
+        self._check(gemm, device)
         first = mapping_of(gemm, self.name).kernels[0]
         family = self.family if is_staged(first) else self.family.without_staging
         return ProgramWriter(family, gemm, device, areas)

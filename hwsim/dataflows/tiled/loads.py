@@ -293,10 +293,14 @@ def allocate(space: Allocation, side: int) -> LoadBuffers:
     raw_landing: RingBuffer | None = None
 
     def stage(name: str, format: str, spread: int = 1) -> RingBuffer:
-        return space.ring(name, family.shared, blocking.stages, size, format, spread=spread)
+        return space.ring(
+            name, family.shared, blocking.stages, size, format, spread=spread, element_bits=operand.element_bits
+        )
 
     def registers(name: str, format: str) -> RingBuffer:
-        return space.ring(name, family.registers, blocking.accumulators, size, format, synced=True)
+        return space.ring(
+            name, family.registers, blocking.accumulators, size, format, synced=True, element_bits=operand.element_bits
+        )
 
     if family.through_registers:
         if raw is not None:
@@ -321,12 +325,11 @@ def _is_of_several(gemm: Gemm) -> bool:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the loads do not carry: scales along K, metadata of sparsity, another order of K."""
+    """What of a record the loads do not carry: scales along K, another order of K."""
     problem = gemm.problem
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, ("k_permutation",)),
         refusals.formats(problem),
         refusals.one_sided_scales(problem, refusals.ALONG_K),
         refusals.named({"scales along K of several products": _is_of_several(gemm)}),
-        refusals.sparsity(problem),
     )

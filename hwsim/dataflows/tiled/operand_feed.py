@@ -191,10 +191,14 @@ def allocate(space: Allocation, side: int) -> FeedBuffers:
     else:
         return FeedBuffers({}, None)
     size = design.extent(side, design.step_k)
-    taken = {p: space.ring(f"{letter}{p}.op", memory, slots, size, fmt) for p, fmt in operand.formats.items()}
+    bits = operand.element_bits
+    taken = {
+        p: space.ring(f"{letter}{p}.op", memory, slots, size, fmt, element_bits=bits)
+        for p, fmt in operand.formats.items()
+    }
     return FeedBuffers(taken, space.barrier(f"{letter}.op", slots))
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the feed does not carry: scales and metadata that the instruction reads beside A and B."""
-    return refusals.joined(refusals.one_sided_scales(gemm.problem, {"vector"}), refusals.sparsity(gemm.problem))
+    """What of a record the feed does not carry: scales of one operand alone, which no instruction reads."""
+    return refusals.one_sided_scales(gemm.problem, {"vector"})

@@ -186,12 +186,11 @@ def check_streams(design: KernelDesign, longest_k: int) -> None:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the products do not carry: a sum that starts at C or is written out, scales and sparsity inside
-    the instruction.
+    """What of a record the products do not carry: a sum that starts at C or is written out, scales inside the
+    instruction.
     """
     schedule = gemm.schedule
     return refusals.joined(
         refusals.named({"start='c'": schedule.start == "c", "sum": schedule.sum is not None}),
         refusals.one_sided_scales(gemm.problem, {"vector"}),
-        refusals.sparsity(gemm.problem),
     )

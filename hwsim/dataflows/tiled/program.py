@@ -158,7 +158,9 @@ class ProgramWriter:
                 raise UnsupportedError("a convolution's image is stored pixel by pixel: a_layout=rows")
             rows, cols = self.matrices * image.rows, image.cols
         if not self.partition.is_made(side):
-            return self._in_memory(GlobalArray(name, rows, cols, plan.input_format, order), image).name
+            bits = self.partition.element_bits(side)
+            array = GlobalArray(name, rows, cols, plan.input_format, order, element_bits=bits)
+            return self._in_memory(array, image).name
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
         declared, vectors = source, self.partition.vectors[side]
         if image is not None and vectors:  # numbers of a row are of a window: the pieces are made of all windows
@@ -168,7 +170,17 @@ class ProgramWriter:
         self.arrays[source.name] = source
         used = self.partition.used(side, self.partition.everything)
         pieces = {
-            p: self._in_memory(GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order), image)
+            p: self._in_memory(
+                GlobalArray(
+                    piece_name(side, p, rules),
+                    rows,
+                    cols,
+                    rules[p].format,
+                    made_order,
+                    element_bits=self.partition.element_bits(side),
+                ),
+                image,
+            )
             for p in used
         }
         letter: Side = "a" if side == 0 else "b"
