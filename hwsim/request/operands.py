@@ -225,7 +225,7 @@ def _of_convolution(
         "k": problem.k,
         "c": options.epilogue.c if a is None else None,
         "shape": options.region.shape,
-        "library": options.library.library,
+        "library": options.library.library if a is not None else None,
     }
     others = [name for name, value in beside.items() if value is not None]
     if others:

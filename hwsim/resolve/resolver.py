@@ -31,6 +31,7 @@ from hwsim.request.request import Request
 from hwsim.resolve import evidence
 from hwsim.resolve.gemm_record import in_other_order, record_of
 from hwsim.resolve.mapping_choice import mapped, program_of
+from hwsim.resolve.mapping_search import searched
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
@@ -238,7 +239,9 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
     if not is_asked and not flow.features.k_group:
         return gemm, NOT_ASKED
     try:
-        return mapped(gemm, device, options), "" if is_asked else NOT_ASKED
+        if is_asked:
+            return searched(gemm, device, options), ""
+        return mapped(gemm, device, options), NOT_ASKED
     except UnsupportedError as error:
         if not request.exact:
             raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.rules import CudnnRules
+from hwsim.libraries.cudnn.convolution_rules import CudnnRules
 from hwsim.libraries.model.facts import convolution_kernels
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.protocol import AnyDevice, LibraryProvider, LibraryRequest, LibraryRules

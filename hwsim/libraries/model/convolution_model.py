@@ -42,7 +42,7 @@ class ChoicesModel(StrictRecord):
 class ConvolutionKernels(StrictRecord):
     """Kernels of convolutions of a version of a library. devices: chips on which it was asked. families: of chips for
     which its choices are assumed. right: by format, the share of calls that the choices were not fitted to whose order
-    of summation is right. rounds_away: kernels that round fp32 operands to TF32 with ties away from zero.
+    of summation is right. ties_away: kernels that round fp32 operands to TF32 with ties away from zero.
     """
 
     schema_version: Literal[1]
@@ -52,5 +52,5 @@ class ConvolutionKernels(StrictRecord):
     devices: NameList
     families: NameList
     right: dict[Name, float]
-    rounds_away: Patterns
+    ties_away: Patterns
     kernels: Annotated[dict[Name, KernelSumsModel], Field(min_length=1)]
