@@ -127,8 +127,8 @@ PROBLEM = (
         "sparsity",
         TEXT,
         None,
-        "2:4: of every four elements of A along K at most two are not zero (of 32 bits: of two one), and instructions "
-        "for such matrices multiply it; hwsim.prune makes A so",
+        "2:4: at most two of every four elements of A along K are not zero (of 32 bits: one of two); hwsim.prune makes "
+        "A so",
         choices=("2:4",),
         default_text="A is dense",
     ),

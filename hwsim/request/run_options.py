@@ -49,8 +49,8 @@ class RunOptions(TypedDict, total=False):
     #: fp32 factors of all of A and all of B, beside scales or without any (NVFP4's global scales)
     tensor_scales: Sequence[float] | None
 
-    #: 2:4: of every four elements of A along K at most two are not zero (of 32 bits: of two one), and instructions for
-    #: such matrices multiply it; hwsim.prune makes A so (default: A is dense)
+    #: 2:4: at most two of every four elements of A along K are not zero (of 32 bits: one of two); hwsim.prune makes A
+    #: so (default: A is dense)
     sparsity: str | None
 
     #: with scheme=auto: largest predicted error, relative, Frobenius norm; the fastest such scheme is used

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.errors import InputError
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, Stage, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
@@ -21,6 +20,7 @@ NAME = "fixedpoint-fp64"
 DYNAMIC = "dynamic"
 SLICE_BITS = 8
 FP64_DIGITS = 53
+ASSUMED_BITS = 55  # of data that are not known, as cuBLAS without dynamic control
 NATIVE = 0  # bits of a product that is not emulated
 MOST_BITS = 79  # of cuBLAS: where the data need more, the product is native
 TILE = 128  # rows and columns of a CTA tile, and the multiple of K in parts
@@ -34,13 +34,9 @@ NOTHING = -(1 << 20)  # exponent of a zero, below all others
 def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     """Slices of A and B, products i + j < count by diagonals of equal i + j, added from the most significant.
 
-    bits = 0: a plan of one native FP64 product. Raises InputError for bits="dynamic" without operands.
+    bits = 0: a plan of one native FP64 product; "dynamic", of sizes alone: of 55 bits.
     """
-    bits = options["bits"]
-    if bits == DYNAMIC:
-        raise InputError(
-            f"scheme {NAME}: bits = {DYNAMIC!r} takes their number from the data; give A and B, or a number"
-        )
+    bits = ASSUMED_BITS if options["bits"] == DYNAMIC else options["bits"]
     if bits == NATIVE:
         piece = (Piece("fp64"),)
         return Plan(NAME, piece, piece, (chain((0, 0)),), TermValue(0), input_format="fp64", output_format="fp64")

@@ -23,7 +23,7 @@ CUSPARSELT = np.load(HERE / "h100_sparse" / "cusparselt.npz")
 DGEMM = np.load(HERE / "h100_emulated" / "dgemm.npz")
 BITS = json.loads((HERE / "h100_emulated" / "bits.json").read_text())
 MOST_ELEMENTS = 300_000  # of an operand, so that a test stays short
-INSTRUCTIONS = sorted({key.split("/")[0] for key in SPARSE.files})
+INSTRUCTIONS = sorted({key.split()[0] for key in SPARSE.files})
 FLAGGED = {"fp16 4096x2048x1024"}  # more tiles than run at once: the order is not known, and the record says so
 
 
@@ -49,8 +49,8 @@ def test_a_sparse_instruction_is_the_dense_one_on_the_stored_elements(name: str)
     """Steps take stored elements in their order, whatever their places: infinities and NaNs elsewhere have no part."""
     device = hwsim.device("h100")
     spec = dot_spec(device, dense_name(name))
-    for kind in sorted({key.split("/")[1] for key in SPARSE.files if key.startswith(f"{name}/")}):
-        a, b, c, d, metadata = (SPARSE[f"{name}/{kind}/{part}"] for part in ("a", "b", "c", "d", "metadata"))
+    for kind in sorted({key.split()[1] for key in SPARSE.files if key.startswith(f"{name} ")}):
+        a, b, c, d, metadata = (SPARSE[f"{name} {kind} {part}"] for part in ("a", "b", "c", "d", "metadata"))
         places = stored_places(metadata, spec.a, a.shape[-1])
         selected = np.take_along_axis(b, places[:, None, :], axis=2)
         operands = (x.astype(code_dtype(format_of(fmt))) for x, fmt in ((a, spec.a), (selected, spec.b), (c, spec.c)))
@@ -67,10 +67,13 @@ def test_a_sparse_unit_covers_twice_the_length_of_k(name: str) -> None:
     full = ".".join([kind, sp, shape, d_format, a_format, a_format, *([d_format] if kind == "mma" else [])])
     spec = dot_spec(device, full)
     for key in ("narrow", "spread", "subnormal", "holes"):
-        a, b, c, d, metadata = (SPARSE[f"{name}/{key}/{part}"] for part in ("a", "b", "c", "d", "metadata"))
-        if format_of(spec.a).is_integer is False and not np.isfinite(
-            CPU.decode(b.astype(code_dtype(format_of(spec.b))), format_of(spec.b), np.float32)
-        ).all():
+        a, b, c, d, metadata = (SPARSE[f"{name} {key} {part}"] for part in ("a", "b", "c", "d", "metadata"))
+        if (
+            format_of(spec.a).is_integer is False
+            and not np.isfinite(
+                CPU.decode(b.astype(code_dtype(format_of(spec.b))), format_of(spec.b), np.float32)
+            ).all()
+        ):
             continue
         places = stored_places(metadata, spec.a, a.shape[-1])
         whole = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import UnsupportedError
 from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.problem import Problem
 from hwsim.operands.operand import operand
@@ -61,9 +61,8 @@ def test_data_that_need_more_bits_are_multiplied_in_fp64() -> None:
     assert np.isinf(hwsim.matmul(a, b, device="h100", scheme="fixedpoint-fp64", bits=55)[:, 2]).all()
 
 
-def test_sizes_alone_need_a_number_of_bits() -> None:
-    with pytest.raises(InputError, match="bits = 'dynamic' takes their number from the data"):
-        hwsim.run(m=64, n=64, k=64, device="h100", scheme="fixedpoint-fp64", exact=False)
-    assert hwsim.run(m=64, n=64, k=64, device="h100", scheme="fixedpoint-fp64", bits=55, exact=False).cycles
+def test_of_sizes_alone_there_are_55_bits() -> None:
+    asked = {"m": 64, "n": 64, "k": 64, "device": "h100", "scheme": "fixedpoint-fp64", "exact": False}
+    assert hwsim.run(**asked).cycles == hwsim.run(bits=55, **asked).cycles > hwsim.run(bits=39, **asked).cycles
     with pytest.raises(UnsupportedError, match="stands for time alone"):
         hwsim.run(np.ones((8, 8)), np.ones((8, 8)), device="h100", scheme="fixedpoint-fp64", functional=True)

@@ -190,13 +190,15 @@ def alternatives(core: CoupledPlan, gemm: Gemm, device: Device, options: Mapping
     packings = _packings(core, gemm, device, options)
     for packed in packings:
         estimate = _estimate(core, gemm, device, packed)
-        for cycles, at, grid in estimate.ranked(candidates, grids(device.cores, len(lengths)))[:MOST_TILES]:
+        for cycles, at, grid in estimate.ranked(candidates, grids(device.cores, len(lengths)))[
+            : max(2, MOST_TILES // len(packings))
+        ]:
             b_m, b_k, b_n = candidates.tiles[at].tolist()
             sides = min(grid.rows, -(-gemm.problem.m // b_m)), min(grid.cols, -(-gemm.problem.n // b_n))
             settings: dict[str, Any] = {"tile": Tile(b_m, b_n, b_k).to_dict(), "grid": sides}
             settings |= {f"pack_{side}": packed[number] for number, side in enumerate("ab") if packings[-1][number]}
             ranked.append((cycles + _pack_cycles(core, estimate), settings))
-    return [settings for _, settings in sorted(ranked, key=lambda entry: entry[0])[:MOST_TILES]]
+    return [settings for _, settings in sorted(ranked, key=lambda entry: entry[0])]
 
 
 def _estimate(core: CoupledPlan, gemm: Gemm, device: Device, packed: tuple[bool, bool]) -> CoupledEstimate:
