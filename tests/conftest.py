@@ -6,11 +6,14 @@ alone what collecting the tests makes: going through it is a third of that time,
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 from required_extras import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
+
+os.environ["TRITON_INTERPRET"] = "1"  # hwsim.triton's tests need it before PyTorch imports Triton
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,10 +27,17 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.devices",),
     ("hwsim.libraries.model",),
     ("hwsim.operands", "hwsim.gemm"),
-    ("hwsim.libraries.gemm_call", "hwsim.libraries.kernel_choice", "hwsim.libraries.protocol"),
-    ("hwsim.libraries.cublas",),
+    (
+        "hwsim.libraries.gemm_call",
+        "hwsim.libraries.convolution_call",
+        "hwsim.libraries.kernel_choice",
+        "hwsim.libraries.protocol",
+        "hwsim.libraries.on_device",
+    ),
+    ("hwsim.libraries.cublas", "hwsim.libraries.cudnn", "hwsim.libraries.cusparselt"),
+    ("hwsim.libraries.published",),
     ("hwsim.libraries.pytorch",),
-    ("hwsim.libraries.providers", "hwsim.libraries.on_device"),
+    ("hwsim.libraries.providers",),
     ("hwsim.schemes",),
     ("hwsim.program",),
     ("hwsim.arithmetic",),
@@ -41,7 +48,13 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.libraries.call",),
     ("hwsim.request",),
     ("hwsim.resolve",),
-    ("hwsim.libraries.adopt", "hwsim.libraries.scheme_calls", "hwsim.libraries.times", "hwsim.libraries.notices"),
+    (
+        "hwsim.libraries.adopt",
+        "hwsim.libraries.scheme_calls",
+        "hwsim.libraries.sliced_calls",
+        "hwsim.libraries.times",
+        "hwsim.libraries.notices",
+    ),
     ("hwsim.compute",),
     ("hwsim.trace",),
     ("hwsim.result",),
@@ -95,6 +108,7 @@ OPTIONAL = (
     "pyarrow",
     "shtab",
     "torch",
+    "triton",
 )
 
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the

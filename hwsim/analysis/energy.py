@@ -1,7 +1,8 @@
-"""Energy of a timed GEMM by assumed energies of operations and bytes (configs/energy/chips.yaml), at three levels.
+"""Energy of a timed GEMM by energies of operations and bytes (configs/energy/chips.yaml): assumed ones, at three
+levels, and where a chip's power was measured, those that were fitted to it.
 
 Counted are multiply-accumulates, cycles of the lanes beside them, operands that a matrix unit reads from shared memory,
-traffic by memory, and time. Every energy is an assumption: ratios of similar runs say more than joules.
+traffic by memory, and time. Of assumed energies, ratios of similar runs say more than joules.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
-EnergyLevel = Literal["low", "typical", "high"]
-LEVELS: tuple[EnergyLevel, ...] = get_args(EnergyLevel)
-EVIDENCE = "assumption"
+AssumedLevel = Literal["low", "typical", "high"]
+EnergyLevel = AssumedLevel | Literal["measured"]
+LEVELS: tuple[AssumedLevel, ...] = get_args(AssumedLevel)
+MEASURED: EnergyLevel = "measured"
+EVIDENCE: Mapping[EnergyLevel, str] = {**dict.fromkeys(LEVELS, "assumption"), MEASURED: "fitted"}
 _LANE_BYTES = 4  # of an fp32 lane
 _PICO = 1e-12
 _ON_CHIP = ("SMEM", "TMEM")
@@ -38,13 +41,16 @@ class _EnergyRecord(BaseModel):
 
 
 class EnergyRange(_EnergyRecord):
-    """Three levels of an assumed number, with its source. bound: no true value is above it."""
+    """Three levels of an assumed number, with its source. bound: no true value is above it. measured: the number that
+    was fitted to measured power, None where none was.
+    """
 
     low: float
     typical: float
     high: float
     source: str
     bound: float | None = None
+    measured: float | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -53,8 +59,13 @@ class EnergyRange(_EnergyRecord):
         return self
 
     def at(self, level: EnergyLevel) -> float:
-        """The value of a level."""
-        return {"low": self.low, "typical": self.typical, "high": self.high}[level]
+        """The value of a level. Raises UnsupportedError where nothing was measured."""
+        value = {"low": self.low, "typical": self.typical, "high": self.high, MEASURED: self.measured}[level]
+        if value is None:
+            raise UnsupportedError(
+                "no energies of this chip, or of this format on it, were measured; take another level"
+            )
+        return value
 
 
 class BoardPower(_EnergyRecord):
@@ -99,7 +110,11 @@ class Energy:
     seconds: float
     operations: int
     level: EnergyLevel
-    evidence: str = EVIDENCE
+
+    @property
+    def evidence(self) -> str:
+        """How good the energies are: `assumption`, or `fitted` to measured power."""
+        return EVIDENCE[self.level]
 
     @property
     def joules(self) -> float:
@@ -140,7 +155,7 @@ def energy(times: Times, gemm: Gemm, level: EnergyLevel = "typical", energies: C
 
     A cycle in which the lanes are busy, beside FMAs of the products, is one operation of each lane. Raises
     UnsupportedError without times, for a time of 0 (a library's kernel that takes no longer than a launch), without
-    energies, or for a format without one.
+    energies, for a format without one, and for "measured" where no power was measured.
     """
     chip = times.chip
     if chip is None or times.seconds is None:

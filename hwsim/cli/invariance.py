@@ -11,15 +11,18 @@ from typing import Any
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.errors import InputError
+from hwsim.gemm.option_types import WHOLE
 from hwsim.host.files import check_outputs
 from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.kernel_choice import LibraryChoice
 from hwsim.report.page.invariance_page import invariance_page
 from hwsim.report.text.words import plural
+from hwsim.request.declarations import LIBRARY
 from hwsim.studies.invariance import BatchClass, batch_classes, other_calls
 
 RANGES, KERNELS = 6, 3  # that a line shows
 MOST_SIZES = 1_000_000
+OF_CALL = ("reductions", "workspace_bytes", "lt_workspace_bytes")  # options of a library that a call has
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +46,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="rows",
         help="columns: a linear layer's weight, (n, k) by rows",
     )
+    for option in LIBRARY:
+        if option.name in OF_CALL:
+            parser.add_argument(
+                option.flag,
+                type=int if option.type is WHOLE else str,
+                choices=option.choices or None,
+                metavar=option.metavar.upper() if option.type is WHOLE else None,
+                help=f"{option.help} (default: {option.default_text})",
+            )
     parser.add_argument("--bias", action="store_true", help="with a bias, as F.linear adds it: another library call")
     add_report(parser, "--device h200 --library cublas --format bf16 --n 4096 --k 4096 --m 1:512")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
@@ -57,6 +69,7 @@ def execute(arguments: argparse.Namespace) -> int:
         name: getattr(arguments, name) for name in ("n", "k", "device", "library", "format", "output", "accumulate")
     }
     call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout, "bias": arguments.bias}
+    call |= {name: getattr(arguments, name) for name in OF_CALL if getattr(arguments, name) is not None}
     with progress_bar(quiet=False) as progress:
         classes = batch_classes(m=sizes, progress=progress, **call)
     notes = [_note(arguments.library, other_calls(**call)), _estimated(classes, arguments.device)]

@@ -6,6 +6,7 @@ arrays; it does not know how a request is resolved.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,11 @@ from hwsim.formats import format_of
 from hwsim.gemm.plan import Side
 from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.powers import encoded
+from hwsim.request.operands import scaled_pair
 from hwsim.resolve.resolved import Resolved
 
 AnyArray = NDArray[Any]
+NO_SCALES = (None, None, None)
 UNSCALED = (0, 0)  # exponents of the powers of two that A and B are multiplied by
 
 
@@ -46,14 +49,20 @@ class Prepared:
         c: AnyArray | None = None,
         bias: AnyArray | None = None,
         exponents: tuple[int, int] = UNSCALED,
+        scales: Sequence[Any] = NO_SCALES,
     ) -> AnyArray:
         """The product of a (..., m, k) and b (..., k, n), of the shapes and dtypes that it was made for; c (..., m, n)
         and bias (n,) where it was made with them. exponents: of powers of two by which a and b, finite fp32 arrays
-        where theirs is not 0, are multiplied first. Raises InputError for a c or bias of another shape.
+        where theirs is not 0, are multiplied first. scales:
+        scale_a, scale_b and tensor_scales, as of hwsim.run. Raises InputError for a c or bias of another shape.
         """
         left, right = (
             operand(name, x, input_format=self.input_format, format=self.format) for name, x in (("A", a), ("B", b))
         )
+        if any(x is not None for x in scales):
+            left, right = scaled_pair(left, right, *scales)
+            arrays = Arrays(left, right, self.lead, c, bias)
+            return compute(self.resolved, arrays, by_program=False, threads=self.threads, progress=None)[0]
         left, right = to_common_format(left, right)
         left, right = self._converted(left, "a", exponents[0]), self._converted(right, "b", exponents[1])
         arrays = Arrays(left, right, self.lead, c, bias)

@@ -32,7 +32,15 @@ from hwsim.schemes.native import NativeOptions
 AnyArray = NDArray[Any]
 #: Options beside a record: what is read, which part of the result is wanted, and how the host computes it.
 BESIDE_RECORD = (
-    *("bias", "input_format", "seed", *(field.name for field in fields(RegionOptions))),
+    *(
+        "bias",
+        "scale_a",
+        "scale_b",
+        "tensor_scales",
+        "input_format",
+        "seed",
+        *(field.name for field in fields(RegionOptions)),
+    ),
     *(field.name for field in fields(MachineOptions) if field.name != "clock_mhz"),
 )
 

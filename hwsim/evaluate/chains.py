@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.schedule import Run
 
 Codes = NDArray[Any]
+ONE = {"ue8m0": 0x7F, "ue4m3": 0x38}  # codes of 1
 
 
 class Chains:
@@ -70,6 +71,40 @@ class Chains:
             for index, span in enumerate(run):
                 scale = 0 if index else stage.scale_exponent
                 value = self._stage(stage, span, a, b, value, value is start, scale, threads)
+        assert value is not None
+        return value
+
+    def scaled(
+        self,
+        term: Term,
+        run: Run,
+        a: Sequence[Codes],
+        b: Sequence[Codes],
+        scales: tuple[Codes, Codes],
+        start: Codes | None,
+        threads: int,
+    ) -> Codes:
+        """As `chain`, for a term of one product by an instruction with block scales.
+
+        scales: codes of A's (m, blocks) and B's (blocks, n). Elements that fill up the last instruction are 0 times 1.
+        """
+        [(i, j)] = term.products
+        first = self.instructions.of((i, j))
+        block = first.spec.scale_block
+        assert block is not None
+        filling = np.uint8(ONE[str(first.spec.scale_format)])
+        value = start
+        for begin, stop in run:
+            x, y = (whole(piece, (begin, stop), first.model.k, None, axis) for piece, axis in ((a[i], 1), (b[j], 0)))
+            of_span = slice(begin // block, -(-stop // block))
+            left, right = scales[0][:, of_span], scales[1][of_span]
+            missing = x.shape[-1] // block - left.shape[1]
+            if missing:
+                left = np.pad(left, ((0, 0), (0, missing)), constant_values=filling)
+                right = np.pad(right, ((0, missing), (0, 0)), constant_values=filling)
+            spec = first.spec if value is start else first.continued
+            left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+            value = self.backend.gemm(spec, DotOperands(x, y, value, left, right), threads=threads)
         assert value is not None
         return value
 
@@ -263,5 +298,18 @@ class _Accumulator:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the chains do not compute: scales along K and sparsity."""
-    return refusals.joined(refusals.scales(gemm.problem, refusals.ALONG_K), refusals.sparsity(gemm.problem))
+    """What of a record the chains do not compute: scales along K of some plans and orders."""
+    is_along_k = refusals.scales(gemm.problem, refusals.ALONG_K)
+    schedule, plan = gemm.schedule, gemm.single
+    beside = refusals.named(
+        {
+            "scales of plans with several products": plan.products != 1,
+            "scales along K beside a permuted K": schedule.k_permutation is not None,
+            "scales along K beside a written-out sum": schedule.sum is not None or bool(schedule.regions),
+            "scales along K beside remainder='first'": schedule.remainder == "first",
+            "scales along K beside start='c'": schedule.start == "c",
+            "scales along K beside sparsity": gemm.problem.sparsity is not None,
+        }
+    )
+    alone = refusals.one_sided_scales(gemm.problem, refusals.ALONG_K)
+    return refusals.joined(alone, beside if is_along_k and not alone else "")

@@ -143,5 +143,9 @@ def to_odd(total: AnyArray, left: AnyArray, right: AnyArray) -> AnyArray:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the epilogue does not compute: scales of finished sums."""
-    return refusals.scales(gemm.problem, refusals.SUMS)
+    """What of a record the epilogue does not compute: scales of one operand alone, and of slices that are added to the
+    output one by one.
+    """
+    is_into_output = gemm.schedule.merge_into == "output"
+    every = refusals.scales(gemm.problem, refusals.SUMS | refusals.ALONG_K) if is_into_output else ""
+    return refusals.joined(refusals.one_sided_scales(gemm.problem, refusals.SUMS), every)

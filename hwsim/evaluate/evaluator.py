@@ -159,11 +159,14 @@ def _block_codes(block: RowBlock, c: Codes | None, bias: AnyArray | None) -> Cod
     if len(slices) > 1 and job.calls is None:
         parts = [merged(job, [values[t] for values in slices]) for t in range(len(parts))]
     special = None if job.patch is None else job.patch.find(a, b, block.k)
-    if isinstance(parts[0], UnitResult) and special is None and job.is_unit_result(bias):
+    is_scaled = block.scaling is not None and block.scaling.is_outside
+    if isinstance(parts[0], UnitResult) and special is None and job.is_unit_result(bias) and not is_scaled:
         return parts[0].codes
     acc = block.joined(parts) if len(slices) == 1 or job.calls is None else calls_into_output(job, slices)
     if a.exponents is not None and b.exponents is not None:
         acc = job.join.raised(acc, a.exponents[..., :, None] + b.exponents[..., None, :])
+    if block.scaling is not None and is_scaled:
+        acc = block.scaling.finished(acc)
     if special is not None and job.is_float:
         special.put(acc, threads)
     count = len(written.parts) if isinstance(written, Reduction) else len(slices)

@@ -31,6 +31,7 @@ from hwsim.gemm.schedule import Epilogue
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
+from hwsim.operands.sparse import kept_mask
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -53,7 +54,10 @@ class Evaluator:
 
         Raises UnsupportedError for a record that asks for more than its parts compute.
         """
-        refused = refusals.of_parts((split.refuses, chains.refuses, epilogue.refuses), gemm)
+        refused = refusals.joined(
+            refusals.of_parts((split.refuses, chains.refuses, epilogue.refuses), gemm),
+            refusals.sparsity_beside(gemm.problem, instruction(device, gemm.unit).sparsity),
+        )
         if refused:
             raise UnsupportedError(f"the evaluator computes no {refused}")
         self.gemm, self.device, self.backend = gemm, device, backend
@@ -101,7 +105,14 @@ class Evaluator:
             )
             for source, side in sides
         )
-        return left, right
+        wanted = [side.scale is not None for side in self.gemm.problem.operands]
+        if wanted != [source.scales is not None for source in (a, b)]:
+            raise InputError(
+                "the record's operands have scales; give scale_a and scale_b, and nothing else where it has none"
+            )
+        if not any(wanted):
+            return left, right
+        return dataclasses.replace(left, scales=a.scales), dataclasses.replace(right, scales=b.scales)
 
     def scaled(self, source: Operand, side: Side, exponent: int, threads: int = 1) -> Operand:
         """A finite fp32 operand times 2^exponent, for `product` and `stack`: in the format of its piece, where the plan
@@ -183,7 +194,8 @@ class Evaluator:
 
     def makes_values(self, c: AnyArray | None, bias: AnyArray | None) -> bool:
         """Whether more than the codes of the result is held of an element of C: the values that it is made of."""
-        if isinstance(self.gemm.plan, Mixed) or self.schedule.regions:
+        is_scaled = any(side.scale is not None for side in self.gemm.problem.operands)
+        if isinstance(self.gemm.plan, Mixed) or self.schedule.regions or is_scaled:
             return True
         kind = c is not None, bias is not None
         known = self._values.get(kind)
@@ -215,7 +227,10 @@ class Evaluator:
             if self.schedule.regions:
                 return self._by_region(left, right, c, bias, at, threads)
             partition = self._partition(left.shape[1])
-            return self.evaluate(left, right, c=c, bias=bias, partition=partition, threads=threads, progress=progress)
+            codes = self.evaluate(left, right, c=c, bias=bias, partition=partition, threads=threads, progress=progress)
+            if self.gemm.problem.sparsity is not None:
+                self._without_missing_products(codes, left, right, c, bias)
+            return codes
         fmt = self.plan.input_format
         backend = self.backend
         operands = a.converted(fmt, backend), b.converted(fmt, backend)
@@ -225,6 +240,31 @@ class Evaluator:
         fixed = self.plan, self.schedule, self.device
         return apply_epilogue(*fixed, codes, c=c, bias=bias, threads=threads, backend=backend)
 
+    def _without_missing_products(
+        self, codes: AnyArray, a: Pieces, b: Pieces, c: AnyArray | None, bias: AnyArray | None
+    ) -> None:
+        """Compute anew, in place, the columns of a sparse A's product in which B has infinities or NaNs.
+
+        An element of A that is not stored has no product, where a zero would make a NaN of them. Raises InputError for
+        an A that is not so sparse.
+        """
+        fmt = self.plan.a_pieces[0].format
+        stored = kept_mask(Operand(self.backend.to_host(a.codes[0]), fmt))
+        if format_of(fmt).is_integer:
+            return
+        with np.errstate(invalid="ignore"):
+            values = Operand(b.codes[0], self.plan.b_pieces[0].format).values(self.backend)
+            columns = np.nonzero(~np.isfinite(values).all(axis=0))[0]
+        if not columns.size:
+            return
+        special = b.picked("b", columns).codes[0]
+        for row in range(len(stored)):
+            left = a.picked("a", slice(row, row + 1))
+            right = np.where(stored[row][:, None], special, special.dtype.type(0))
+            of_c = None if c is None else c[row : row + 1, columns]
+            of_bias = None if bias is None else bias[columns]
+            codes[row, columns] = self.evaluate(left, [right], c=of_c, bias=of_bias)[0]
+
     def _by_parts_of_k(
         self, a: Operand, b: Operand, c: AnyArray | None, bias: AnyArray | None, threads: int
     ) -> AnyArray:
@@ -232,7 +272,8 @@ class Evaluator:
         plan = dataclasses.replace(self.plan, k_parts=())
         alone = dataclasses.replace(self.schedule, epilogue=Epilogue())
         job = self._evaluation(c is not None)
-        lanes, alpha, total, start = job.join.lanes, self.schedule.epilogue.alpha, None, 0
+        lanes, alpha, start = job.join.lanes, self.schedule.epilogue.alpha, 0
+        total: AnyArray | None = None
         for length in self.plan.k_parts:
             some = slice(start, start + length)
             pieces = self.pieces(Operand(a.codes[:, some], a.format), Operand(b.codes[some], b.format), threads)
@@ -240,6 +281,7 @@ class Evaluator:
             value = lanes.load(codes)
             total = job.epilogue.scaled_sum(value, c, 1) if total is None else lanes.fused(alpha, value, total)
             start += length
+        assert total is not None
         return job.epilogue.biased_codes(total, lanes, bias, threads)
 
     def _orders(self) -> tuple[Schedule, list[tuple[Schedule, Range, Range]]]:
@@ -313,7 +355,8 @@ class Evaluator:
     def at_once(self, count: int, sizes: tuple[int, int, int]) -> int:
         """How many of a stack's products with sizes (m, n, k) one call takes; 1: each is computed alone."""
         m, n, k = sizes
-        if isinstance(self.gemm.plan, Mixed) or self.plan.k_parts or not takes_stacks(self.schedule) or not m * n:
+        is_alone = isinstance(self.gemm.plan, Mixed) or self.plan.k_parts or self.gemm.problem.sparsity is not None
+        if is_alone or not takes_stacks(self.schedule) or not m * n:
             return 1
         sums = sums_at_once(self.plan, self.schedule, len(self.schedule.k_partition(k).slices))
         rows, cols = block_at_once(self.products, n, k, sums)
@@ -361,9 +404,11 @@ def _within(index: AnyArray, part: Range) -> AnyArray:
 
 def subset(source: Operand, *, rows: Any = None, cols: Any = None) -> Operand:
     """Some rows, or some columns, of an operand. Raises InputError for indices out of range."""
-    codes = source.codes
+    codes, scales = source.codes, source.scales
     if rows is not None:
-        codes = codes[..., selected_indices("rows", rows, codes.shape[-2]), :]
+        index = selected_indices("rows", rows, codes.shape[-2])
+        codes, scales = codes[..., index, :], scales and scales.picked(index)
     if cols is not None:
-        codes = codes[..., selected_indices("cols", cols, codes.shape[-1])]
-    return Operand(codes, source.format)
+        index = selected_indices("cols", cols, codes.shape[-1])
+        codes, scales = codes[..., index], scales and scales.picked(index)
+    return Operand(codes, source.format, scales=scales)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hwsim.errors import InputError
 from hwsim.evaluate.plan_evaluation import PlanEvaluation, UnitResult
+from hwsim.evaluate.scaling import Scaling
 from hwsim.gemm.plan import Depth, Expression, OperandSum, Term
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class RowBlock:
     ) -> None:
         self.job, self.chains, self.a, self.b = job, chains, a, b
         self.threads, self.progress = threads, progress
+        self.scaling: Scaling | None = None
+        if a.scales is not None and b.scales is not None:
+            self.scaling = Scaling(a.scales, b.scales, job.schedule.scale_order, job.join.lanes)
         self.k = max(stop for runs in cuts.slices for run in runs for _, stop in run)
         self.cuts, self.shape = cuts, (*a.lead, a.shape[0], b.shape[1])
         sums = len(cuts.slices) if job.plan.join == "end" else sum(map(len, cuts.slices))
@@ -109,6 +113,11 @@ class RowBlock:
             runs = in_groups(runs, group, term.k_group == "instruction")
         spec = job.instructions.spec(term)
         is_promoted = is_own or (job.schedule.promotion_k is not None and job.plan.join == "end")
+        scaling = self.scaling
+        if scaling is not None and scaling.is_inside:
+            return self._scaled_inside(term, runs, start, scaling)
+        if scaling is not None and scaling.is_of_runs:
+            return self._scaled_runs(term, runs, scaling)
         if not is_promoted:
             return UnitResult(self.chains.chain(term, runs[0], self.a.codes, self.b.codes, start, self.threads), spec)
         total = job.join.zeros(self.shape)
@@ -124,6 +133,31 @@ class RowBlock:
                 )
                 start, done = None, 1
             runs = runs[done:]
+        return total
+
+    def _scaled_inside(
+        self, term: Term, runs: tuple[Run, ...], start: Codes | None, scaling: Scaling
+    ) -> UnitResult | Value:
+        """One term whose products are scaled inside the unit."""
+        job, spec = self.job, self.job.instructions.spec(term)
+        parts = [
+            self.chains.scaled(term, run, self.a.codes, self.b.codes, scaling.codes, start, self.threads)
+            for run in runs
+        ]
+        if len(parts) == 1:
+            return UnitResult(parts[0], spec)
+        total = job.join.zeros(self.shape)
+        for codes in parts:
+            total = job.join.add(total, job.join.load(codes, spec), in_place=True, threads=self.threads)
+        return total
+
+    def _scaled_runs(self, term: Term, runs: tuple[Run, ...], scaling: Scaling) -> Value:
+        """One term as the sum of its runs, each times the factors of its block of K."""
+        job, spec = self.job, self.job.instructions.spec(term)
+        total = job.join.zeros(self.shape)
+        for run in runs:
+            codes = self.chains.chain(term, run, self.a.codes, self.b.codes, None, self.threads)
+            total = scaling.added(total, job.join.load(codes, spec), run[0][0])
         return total
 
 

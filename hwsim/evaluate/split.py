@@ -6,7 +6,7 @@ The module knows plans' pieces, formats and a device's conversions; it knows no 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.plan import Piece, Plan, Side
     from hwsim.gemm.record import Gemm
+    from hwsim.operands.scales import Scales
 
 AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
@@ -41,12 +42,13 @@ class Pieces:
     strides.
 
     exponents: for slices, e of each row of A or column of B. source: the unsplit operand, where something besides the
-    products needs it.
+    products needs it. scales: factors of the operand's elements.
     """
 
     codes: tuple[AnyArray, ...]
     exponents: AnyArray | None = None
     source: Operand | None = None
+    scales: Scales | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -64,11 +66,12 @@ class Pieces:
         at: tuple[slice | AnyArray, ...] = (index,) if side == "a" else (slice(None), index)
         exponents = None if self.exponents is None else self.exponents[index]
         source = None if self.source is None else Operand(self.source.codes[at], self.source.format)
-        return Pieces(tuple(codes[at] for codes in self.codes), exponents, source)
+        scales = None if self.scales is None else self.scales.picked(index)
+        return Pieces(tuple(codes[at] for codes in self.codes), exponents, source, scales)
 
     def contiguous(self) -> Pieces:
         """The same pieces with codes in C order."""
-        return Pieces(tuple(in_c_order(x) for x in self.codes), self.exponents, self.source)
+        return replace(self, codes=tuple(in_c_order(x) for x in self.codes))
 
 
 def as_pieces(pieces: Pieces | Sequence[AnyArray]) -> Pieces:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.api import prepared
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.record import Gemm
 
 AnyArray = NDArray[Any]
+ARRAYS = ("c", "bias", "scale_a", "scale_b", "tensor_scales")  # arguments whose values may differ from call to call
 MOST_KINDS = 4096  # of operands, that products are kept ready for
 
 
@@ -70,12 +72,13 @@ class Repeated:
             self.fixed[variant] = dict(fixed)
             if former is not None:
                 self.ready.clear()
-        c, bias = (varying[name] if name in varying else fixed.get(name) for name in ("c", "bias"))
-        varying_key = repr([item for item in varying.items() if item[0] not in ("c", "bias")])  # tells 0.0 from -0.0
-        kind = (variant, a.shape, a.dtype, b.shape, b.dtype, c is None, bias is None, varying_key)
+        c, bias, *scales = (varying[name] if name in varying else fixed.get(name) for name in ARRAYS)
+        varying_key = repr([item for item in varying.items() if item[0] not in ARRAYS])  # tells 0.0 from -0.0
+        of_scales = [None if x is None else (np.shape(x), getattr(x, "dtype", None)) for x in scales]
+        kind = (variant, a.shape, a.dtype, b.shape, b.dtype, c is None, bias is None, repr(of_scales), varying_key)
         ready = self.ready.get(kind)
         if ready is not None and ready.product is not None:
-            return ready.product(a, b, c, bias, exponents), ready
+            return ready.product(a, b, c, bias, exponents, scales), ready
         keep_freed_pages()
         a, b = (
             times_power(operand, exponent) if exponent else operand

@@ -30,7 +30,7 @@ class Decision:
 
     by: the user's request, the scheme, the device file, a library's data, an estimate of hwsim's, or hwsim's default.
     evidence: a level of hwsim.datafiles.provenance, for choices that claim to be what a chip or its library does; empty
-    where there is no such claim.
+    where there is no such claim. confidence: the probability that the choice is right; None: it is not known.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Decision:
     by: By
     evidence: str = ""
     why: str = ""
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

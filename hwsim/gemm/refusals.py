@@ -47,10 +47,24 @@ def scales(problem: Problem, kinds: Collection[ScaleKind]) -> str:
     return joined(*(f"scales of {side} ({scale})" for side, scale in scaled if scale.kind in kinds))
 
 
+def one_sided_scales(problem: Problem, kinds: Collection[ScaleKind]) -> str:
+    """The scales of these kinds of an operand, where the other one has none."""
+    is_one_sided = (problem.a.scale is None) != (problem.b.scale is None)
+    return scales(problem, kinds) if is_one_sided else ""
+
+
 def sparsity(problem: Problem) -> str:
     """The sparsity of A and B."""
     sides = zip("AB", problem.operands, strict=True)
     return joined(*(f"{operand.sparsity} sparsity of {side}" for side, operand in sides if operand.sparsity))
+
+
+def sparsity_beside(problem: Problem, taken: str | None) -> str:
+    """The sparsity of B, for which there is no instruction, and that of A where the instruction takes another A.
+
+    taken: the sparsity of A that the instruction takes.
+    """
+    return sparsity(problem if problem.sparsity != taken else problem.with_sparsity(None))
 
 
 def formats(problem: Problem) -> str:

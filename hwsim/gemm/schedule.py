@@ -21,6 +21,7 @@ from hwsim.gemm.summation import FORMATS, Chain, Range, Reduction, Region
 MergeOrder = Literal["ascending", "descending", "pairwise"]
 MergeInto = Literal["sum", "output"]
 Contraction = Literal["none", "alpha", "beta"]
+ScaleOrder = Literal["joined", "a", "b"]
 KRange = tuple[int, int]
 Run = tuple[KRange, ...]
 
@@ -121,6 +122,9 @@ class Schedule:
         operand_rounding: of the operands to the unit's format, for plans with one piece each. None: the plan's.
         start: "zero", or "c": C starts in the accumulator of the first slice (then alpha and beta must be 1).
         epilogue: what is done with the finished sum.
+        scale_order: of the factors of A and B outside the unit. "joined": the product of both, rounded, multiplies the
+            sum. "a": A's factor multiplies the sum first, then B's. "b": B's first. Of blocks along K the last
+            multiplication is fused with the addition.
         sum: the order of summation written out, for kernels that follow none of the rules above but promotion_k, which
             then counts from the start of each chain.
         regions: the same for parts of C, where it differs from tile to tile. What lies in no region follows `sum`, or
@@ -145,6 +149,7 @@ class Schedule:
     operand_rounding: Rounding | None = None
     start: Literal["zero", "c"] = "zero"
     epilogue: Epilogue = field(default_factory=Epilogue)
+    scale_order: ScaleOrder = "joined"
     sum: Chain | Reduction | None = None
     regions: tuple[Region, ...] = ()
     shape: tuple[int, int] | None = None
@@ -189,6 +194,7 @@ class Schedule:
         if self.operand_rounding is not None:
             _choice("operand_rounding", self.operand_rounding, ROUNDINGS)
         _choice("start", self.start, ("zero", "c"))
+        _choice("scale_order", self.scale_order, get_args(ScaleOrder))
         if self.shape is not None:
             if not isinstance(self.shape, tuple) or len(self.shape) != 2:
                 raise InputError(f"schedule: shape = {self.shape!r}; allowed: (m, n)")

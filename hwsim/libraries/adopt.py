@@ -13,13 +13,19 @@ from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT
 from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.convolution import conv_of
 from hwsim.gemm.layouts import order_named
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Decision
+from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
+from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.cudnn.provider import convolution_library
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
+from hwsim.libraries.sliced_calls import SlicedCalls, is_of_slices
 from hwsim.machines.l2_state import DEFAULT
 from hwsim.operands.operand import Operand
 from hwsim.request.option_records import MachineOptions
@@ -30,6 +36,7 @@ from hwsim.schemes.native import NativeOptions
 
 ROW_BYTES = 16  # of whole vectors
 PLAIN = "native"  # the scheme of one product a call
+SPLIT_K = "split_k"
 LAYOUTS_OF = (A_LAYOUT.name, B_LAYOUT.name)  # options of a mapping that are the call's
 
 
@@ -41,13 +48,14 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     """
     name = options.library.library
     assert name is not None
-    _check_options(name.id.name if isinstance(name, LibraryOnDevice) else str(name), options, request.scheme.name)
-    chosen = library(name, device=request.device)
-    is_plain = request.scheme.name == PLAIN
+    _check_options(name.id.name if isinstance(name, LibraryOnDevice) else str(name), options, request)
+    chosen = library(name, device=request.device) if options.problem.conv is None else _of_convolution(request, options)
+    is_plain = request.scheme.name == PLAIN or request.scheme.quantizes is not None
     layouts, fmt = options.mapping.layouts, request.format
-    calls = SchemeCalls(
-        dict(request.scheme_options), fmt or native_format(request.device, request.problem.input_format), layouts
-    )
+    operand = request.problem.input_format
+    if request.scheme.quantizes is None:
+        operand = fmt or native_format(request.device, operand)
+    calls = SchemeCalls(dict(request.scheme_options), operand, layouts)
     if not is_plain:
         calls = calls_of(request, layouts, chosen, pair)
     m, n, k = request.problem.sizes
@@ -60,10 +68,12 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         k=k,
         format=calls.format,
         format_b=of_native.format_b,
+        sparsity=_sparsity(request, chosen),
         output=options.epilogue.output,
         accumulate=of_native.accumulate,
         a_layout=calls.layouts[0],
         b_layout=calls.layouts[1],
+        scales=_granularities(request.problem),
         batch=request.problem.matrices,
         bias=options.epilogue.bias is not None,
         has_c=options.epilogue.c is not None or calls.adds,
@@ -74,14 +84,19 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         lt_workspace_bytes=options.library.lt_workspace_bytes,
         caller=PYTORCH,
     )
-    call = library_call(
-        chosen,
-        gemm_call,
-        is_at_own_clock=_is_as_recorded(options.machine),
-        count=calls.count,
-        is_of_a_scheme=not is_plain,
-    )
-    mapping = dict(options.mapping.values)
+
+    def ask(call: GemmCall) -> LibraryCall:
+        return library_call(
+            chosen,
+            call,
+            is_at_own_clock=_is_as_recorded(options.machine),
+            count=calls.count,
+            is_of_a_scheme=not is_plain,
+        )
+
+    slices = _slices_of(options)
+    call = ask(gemm_call) if slices is None else SlicedCalls(slices).joined(gemm_call, ask)
+    mapping = {name: value for name, value in options.mapping.values.items() if name != SPLIT_K}
     if request.timing:
         mapping |= call.mapping
     else:  # layouts are the library's to know, and no program is asked for
@@ -89,7 +104,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     scheme_options = calls.options if call.accumulate is None else calls.options | {"accumulate": call.accumulate}
     return replace(
         request,
-        format=calls.format if is_plain else fmt,
+        format=calls.format if request.scheme.name == PLAIN else fmt,
         scheme_options=scheme_options,
         problem=request.problem.with_layouts(*call.layouts),
         schedule=replace(
@@ -102,15 +117,55 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     )
 
 
+def _slices_of(options: CallOptions) -> Schedule | None:
+    """How K is cut into calls, where the options say so. Raises InputError where they do not fit."""
+    given = options.order.schedule
+    schedule, count = schedule_of(given), options.mapping.values.get(SPLIT_K)
+    if count is not None and not isinstance(count, int):
+        raise InputError(f"split_k = {count!r} beside a library: each slice is a call of its own; give a number")
+    if count is not None and count > 1:
+        schedule = replace(schedule, split_k=count)
+    return None if schedule.split_k == 1 and schedule.slice_k is None else schedule
+
+
+def _granularities(problem: Problem) -> tuple[str, str] | None:
+    """How A and B are scaled, by the names of a call; None: there are no scales."""
+    first, second = (operand.scale for operand in problem.operands)
+    if first is None or second is None:
+        return None
+    names = [f"{scale.rows}x{scale.k}" if scale.kind == "block" else str(scale.kind) for scale in (first, second)]
+    return names[0], names[1]
+
+
+def _sparsity(request: Request, chosen: LibraryOnDevice) -> str | None:
+    """The sparsity of A. Raises UnsupportedError where the library has no kernels for it."""
+    sparsity = request.problem.sparsity
+    if sparsity is not None and not chosen.rules.takes_sparse:
+        raise UnsupportedError(f"library {chosen.id.name} has no kernels for sparsity {sparsity}; leave library out")
+    return sparsity
+
+
 def _is_as_recorded(machine: MachineOptions) -> bool:
     """Whether a call is timed as libraries' times were recorded: in a series, at the clock under the board's load."""
     return machine.clock_mhz is None and machine.power_limit_w is None and machine.l2 == DEFAULT
 
 
-def _check_options(name: str, options: CallOptions, scheme: str) -> None:
+def _of_convolution(request: Request, options: CallOptions) -> LibraryOnDevice:
+    """The library for the GEMM of a convolution, whose images are stored pixel by pixel."""
+    assert options.problem.conv is not None
+    form = request.format or native_format(request.device, request.problem.input_format)
+    call = ConvolutionCall(shape=conv_of(options.problem.conv), format=str(form))
+    return convolution_library(options.library.library, request.device, call).library
+
+
+def _check_options(name: str, options: CallOptions, request: Request) -> None:
     """Raise where options say what the library decides, or ask for what is no call of it."""
-    decided = [name for name, value in options.mapping.values.items() if value is not None and name not in LAYOUTS_OF]
-    decided += ["schedule"] if options.order.schedule is not None else []
+    scheme, is_quantized = request.scheme.name, request.scheme.quantizes is not None
+    callers = (*LAYOUTS_OF, SPLIT_K) if scheme == PLAIN else LAYOUTS_OF  # split_k: slices are calls of their own
+    decided = [name for name, value in options.mapping.values.items() if value is not None and name not in callers]
+    is_cut = scheme == PLAIN and is_of_slices(schedule_of(options.order.schedule))
+    decided += ["schedule"] if options.order.schedule is not None and not is_cut else []
+    decided += ["scale_order"] if options.order.scale_order is not None else []
     if scheme == PLAIN:
         of_call = NativeOptions.names()
         decided += [name for name, value in options.of_scheme.items() if name not in of_call and value is not None]
@@ -128,7 +183,7 @@ def _check_options(name: str, options: CallOptions, scheme: str) -> None:
         "output": epilogue.output,
     }
     added = [name for name, value in around.items() if value is not None]
-    if added and scheme != PLAIN:
+    if added and scheme != PLAIN and not is_quantized:
         raise UnsupportedError(
             f"library = {name!r}: {', '.join(added)} of scheme {scheme}: which of its calls would add it is not known; "
             "leave it out, or add it to the result"
@@ -204,7 +259,14 @@ def _told(call: GemmCall) -> list[Decision]:
 def _decisions(choice: LibraryChoice) -> list[Decision]:
     numbers = [f"{name} {number}" for name, number in choice.numbers.items()]
     decisions = [
-        Decision("kernel", choice.kernel, "library", choice.evidence, ", ".join([*numbers, choice.why])),
+        Decision(
+            "kernel",
+            choice.kernel,
+            "library",
+            choice.evidence,
+            ", ".join([*numbers, choice.why]),
+            confidence=choice.confidence,
+        ),
         Decision("split_k", str(choice.split_k), "library", choice.evidence, choice.why),
     ]
     if not choice.known:

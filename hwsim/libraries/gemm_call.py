@@ -31,11 +31,13 @@ class GemmCall(OperationCall):
     k: int
     format: str  # of the elements of A, by hwsim's name; of B too, where format_b is None
     format_b: str | None = None
+    sparsity: str | None = None  # of A: "2:4"
     output: str | None = None  # format of the result; None: the accumulator's
     accumulate: str | None = None  # of 8-bit floats: "fast" or "promoted"; None: the library's default
     a_layout: str = "rows"  # storage order: "rows" (row-major) or "columns"
     b_layout: str = "rows"
     batch: int = 1  # products in one strided call
+    scales: tuple[str, str] | None = None  # of A and B: "tensor", "row", "1x128", "128x128", "vector"
     bias: bool = False  # one value per column is added
     has_c: bool = False  # beta C is added
     is_scaled: bool = False  # alpha is not 1, or beta neither 0 nor 1
@@ -68,6 +70,7 @@ class GemmFields(TypedDict, total=False):
     accumulate: str | None
     a_layout: str
     b_layout: str
+    scales: tuple[str, str] | None
     batch: int
     bias: bool
     reductions: Reductions | None

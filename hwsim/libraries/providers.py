@@ -13,11 +13,13 @@ from typing import Any
 from hwsim.errors import ConfigError, UnsupportedError, nearest
 from hwsim.host.plugins import entry_points
 from hwsim.libraries.cublas.provider import CUBLAS
+from hwsim.libraries.cudnn.provider import CUDNN
 from hwsim.libraries.protocol import LibraryProvider, LibraryRequest, LibraryRules
+from hwsim.libraries.published.kernels import CUTLASS, DEEPGEMM
 from hwsim.libraries.pytorch.router import ROUTER
 
 GROUP = "hwsim.libraries"
-OWN: tuple[LibraryProvider, ...] = (CUBLAS, ROUTER)
+OWN: tuple[LibraryProvider, ...] = (CUBLAS, CUDNN, ROUTER, DEEPGEMM, CUTLASS)
 
 
 def known_libraries() -> list[str]:

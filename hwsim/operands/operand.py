@@ -5,7 +5,7 @@ The module knows formats and arrays; it knows no plan and no device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from hwsim.host.arrays import given_array
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
+    from hwsim.operands.scales import Scales
 
 AnyArray = NDArray[Any]
 TYPED = (
@@ -51,12 +52,14 @@ class Operand:
     """A matrix, or a stack of matrices, as codes of a format (hwsim.formats).
 
     codes: (..., rows, columns), of the format's code dtype, any strides. format: its name. is_piece: finite values that
-    were rounded to a plan's only piece already; each is the same through any wider format.
+    were rounded to a plan's only piece already; each is the same through any wider format. scales: factors of its
+    elements.
     """
 
     codes: AnyArray
     format: str
     is_piece: bool = False
+    scales: Scales | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -77,7 +80,7 @@ class Operand:
     def on(self, backend: Backend) -> Operand:
         """The operand with its codes in an array of the backend."""
         codes = backend.from_host(self.codes)
-        return self if codes is self.codes else Operand(codes, self.format, self.is_piece)
+        return self if codes is self.codes else replace(self, codes=codes)
 
     def values(self, backend: Backend = CPU) -> AnyArray:
         """The values as float16, float32 or float64: the format's own dtype, or one that holds it exactly (int64 is
@@ -88,6 +91,15 @@ class Operand:
         if self.format in WIDE_INTEGERS:
             return self.array.astype(np.float64)
         return backend.decode(self.codes, format_of(self.format), np.float32)
+
+    def multiplied_values(self, axis: int) -> AnyArray:
+        """The values times their factors, in float64. axis: of K, -1 or -2."""
+        values = self.values()
+        if self.scales is None:
+            return values
+        with np.errstate(all="ignore"):
+            factors = self.scales.spread(self.codes.shape[axis])
+            return np.asarray(values.astype(np.float64) * (factors if axis == -1 else factors.T))
 
     def fp32(self, backend: Backend = CPU) -> Operand:
         """The values as float32, rounded where the format holds more."""

@@ -54,6 +54,21 @@ def _library(value: Any) -> str | LibraryOnDevice:
     raise ValueError("a name, a file of answers, or what hwsim.library gives")
 
 
+def _factors(value: Any) -> Any:
+    if isinstance(value, str) or not hasattr(value, "__len__") or len(value) != 2:
+        raise ValueError("two numbers: the factor of A and that of B")
+    return tuple(float(factor) for factor in value)
+
+
+def _parse_factors(text: str) -> Any:
+    try:
+        first, second = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError("two numbers with a comma, as 0.5,2") from None
+    return first, second
+
+
+FACTORS = OptionType("own", _factors, _parse_factors, "A,B", "Sequence[float]")
 MHZ = OptionType("own", _clock, NUMBER.parse, "MHZ", "float")
 SCHEDULE = replace(MAPPING, annotation="Schedule | Mapping[str, Any]")
 LIBRARY_NAME = OptionType("own", _library, str, "NAME|FILE", "str | Path | LibraryOnDevice")
@@ -94,6 +109,29 @@ PROBLEM = (
         default_text="the arrays'; with exact=False `format`",
     ),
     Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0),
+    Option(
+        "scale_a",
+        ARRAY,
+        None,
+        "factors of A's elements: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8) of ue8m0 by "
+        "32 of K or ue4m3 by 16",
+    ),
+    Option("scale_b", ARRAY, None, "the same of B, one row for each column of B: (n or ceil(n/128) or 1, blocks of K)"),
+    Option(
+        "tensor_scales",
+        FACTORS,
+        None,
+        "fp32 factors of all of A and all of B, beside scales or without any (NVFP4's global scales)",
+    ),
+    Option(
+        "sparsity",
+        TEXT,
+        None,
+        "2:4: at most two of every four elements of A along K are not zero (of 32 bits: one of two); hwsim.prune makes "
+        "A so",
+        choices=("2:4",),
+        default_text="A is dense",
+    ),
 )
 SCHEME = (
     Option(
@@ -130,6 +168,15 @@ ORDER = (
         None,
         "order of summation over K: the fields of hwsim.gemm.schedule.Schedule",
         default_text="one chain in order of K, or the dataflow's",
+    ),
+    Option(
+        "scale_order",
+        TEXT,
+        None,
+        "order of factors outside the unit: joined (A's times B's first), a (the sum times A's, then B's), b (B's "
+        "first)",
+        choices=("joined", "a", "b"),
+        default_text="joined; with `library` its kernel's",
     ),
 )
 LIBRARY = (

@@ -14,11 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.analysis.inputs import drawn
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.convolution import ConvShape, conv_of
+from hwsim.gemm.problem import SCALES, OperandScale
 from hwsim.host.memory import check_memory
 from hwsim.operands.operand import Operand, operand, to_common_format
+from hwsim.operands.quantization import SCHEMES, quantize
+from hwsim.operands.scales import of_quantized, scales_of
+from hwsim.operands.sparse import prune
 from hwsim.request.declarations import DEFAULT_SIZE
 from hwsim.request.options import CallOptions
 from hwsim.schemes import Scheme
@@ -29,7 +33,7 @@ AnyArray = NDArray[Any]
 @dataclass(frozen=True, slots=True)
 class ProductOperands:
     """A and B (None when only sizes were given), (m, n, k), leading dimensions, whether A and B were drawn at random,
-    and the convolution whose GEMM it is.
+    the convolution whose GEMM it is, and where A and B have scales.
     """
 
     left: Operand | None
@@ -38,6 +42,7 @@ class ProductOperands:
     lead: tuple[int, ...] = ()
     is_drawn: bool = False
     conv: ConvShape | None = None
+    scales: tuple[OperandScale | None, OperandScale | None] = (None, None)
 
     @property
     def pair(self) -> tuple[Operand, Operand] | None:
@@ -47,7 +52,8 @@ class ProductOperands:
     def converted(self, format: str) -> ProductOperands:
         """The same operands rounded to a format."""
         assert self.left is not None and self.right is not None
-        return replace(self, left=self.left.converted(format), right=self.right.converted(format))
+        left, right = (replace(side.converted(format), scales=side.scales) for side in (self.left, self.right))
+        return replace(self, left=left, right=right)
 
 
 def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, scheme: Scheme) -> ProductOperands:
@@ -61,6 +67,7 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     if (a is None) != (b is None):
         raise InputError("got one of A and B; give both, or neither for random ones")
     if problem.conv is not None:
+        _check_unscaled(options, scheme, "a convolution")
         return _of_convolution(problem.conv, a, b, options)
     left = right = None
     lead: tuple[int, ...] = ()
@@ -70,7 +77,8 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
             operand(name, x, input_format=problem.input_format, format=options.scheme.format)
             for name, x in (("A", a), ("B", b))
         )
-        left, right = to_common_format(left, right)
+        if not _is_scaled(options, scheme):
+            left, right = to_common_format(left, right)
         sizes = _sizes_of(left, right, sizes_asked)
         lead = _common(left, right)
     else:
@@ -81,9 +89,97 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     if is_drawn:
         pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, scheme.input_formats[0])
         left, right = (operand("A", x) for x in pair)
+        if problem.sparsity is not None:
+            left = operand("A", prune(pair[0]))
         if problem.input_format is not None:
             left, right = left.converted(problem.input_format), right.converted(problem.input_format)
-    return ProductOperands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)
+    operands = ProductOperands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)
+    return _with_scales(operands, options, scheme) if _is_scaled(options, scheme) else operands
+
+
+def _is_scaled(options: CallOptions, scheme: Scheme) -> bool:
+    """Whether operands have scales, or get some by the scheme."""
+    problem = options.problem
+    of_call = (problem.scale_a, problem.scale_b, problem.tensor_scales)
+    return scheme.quantizes is not None or any(scales is not None for scales in of_call)
+
+
+def _check_unscaled(options: CallOptions, scheme: Scheme, what: str) -> None:
+    if _is_scaled(options, scheme):
+        raise UnsupportedError(f"scales of {what}: not computed; give plain operands, or single matrices")
+
+
+def _with_scales(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:
+    """The operands with their scales: those that were given, or by the scheme's quantisation."""
+    if operands.lead:
+        _check_unscaled(options, scheme, "stacks of matrices")
+    problem = options.problem
+    arrays = problem.scale_a, problem.scale_b
+    if (arrays[0] is None) != (arrays[1] is None):
+        raise InputError("got one of scale_a and scale_b; give both")
+    if arrays[0] is None and scheme.quantizes is not None:
+        if problem.tensor_scales is not None:
+            raise InputError(f"tensor_scales: scheme {scheme.name} makes its own; give scale_a and scale_b too")
+        return _quantized(operands, options, scheme)
+    if operands.left is None or operands.right is None:
+        raise InputError("scales belong to arrays: give A and B; for cycles alone a scheme says where scales are")
+    left, right = scaled_pair(operands.left, operands.right, *arrays, problem.tensor_scales)
+    return _checked_scales(replace(operands, left=left, right=right))
+
+
+def scaled_pair(
+    left: Operand, right: Operand, scale_a: Any, scale_b: Any, tensor_scales: Any
+) -> tuple[Operand, Operand]:
+    """A and B with scales as they were given. Raises InputError for scales that do not fit."""
+    k, sides = left.shape[1], []
+    for name, side, array, place, extent in (
+        ("scale_a", left, scale_a, 0, left.shape[0]),
+        ("scale_b", right, scale_b, 1, right.shape[1]),
+    ):
+        factor = None if tensor_scales is None else tensor_scales[place]
+        values, beside = (np.float32(factor), None) if array is None else (array, factor)
+        sides.append(replace(side, scales=scales_of(name, values, (extent, k), side.format, factor=beside)))
+    return sides[0], sides[1]
+
+
+def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:
+    """Operands in the formats of a scheme that quantises, where they are not quantised yet."""
+    assert scheme.quantizes is not None
+    complete = scheme.complete(options.of_scheme)
+    rule, element = complete.get("rule"), complete.get("element")
+    names = scheme.quantizes
+    if operands.left is None or operands.right is None:
+        return replace(operands, scales=(scale_of_scheme(names[0]), scale_of_scheme(names[1])))
+    sides = []
+    for side, name, axis in ((operands.left, names[0], -1), (operands.right, names[1], -2)):
+        values = side.values()
+        quantized = quantize(values, name, rule=rule, element=element, axis=axis)
+        sides.append(Operand(quantized.codes, quantized.element, scales=of_quantized(quantized)))
+    return _checked_scales(replace(operands, left=sides[0], right=sides[1]))
+
+
+def scale_of_scheme(name: str) -> OperandScale:
+    """Where operands have scales that are quantised by this name."""
+    scheme = SCHEMES[name]
+    return OperandScale(scheme.scale_format, scheme.rows, scheme.k, scheme.scale_format == "ue4m3")
+
+
+def _checked_scales(operands: ProductOperands) -> ProductOperands:
+    """The operands with descriptions of their scales. Raises InputError for scales of A and B that no kernel joins."""
+    assert operands.left is not None and operands.right is not None
+    left, right = operands.left.scales, operands.right.scales
+    assert left is not None and right is not None
+    described = (
+        OperandScale(left.format, left.rows, left.k, left.factor is not None),
+        OperandScale(right.format, right.rows, right.k, right.factor is not None),
+    )
+    kinds = tuple("sum" if scale.k is None else SCALES[scale.rows, scale.k][0] for scale in described)
+    if kinds[0] != kinds[1] or (left.k, left.format) != (right.k, right.format):
+        raise InputError(
+            f"scales of A are {described[0]}, those of B {described[1]}; allowed: both of rows or tensors, both of "
+            "blocks of 128 of K, or both of one format and vector length"
+        )
+    return replace(operands, scales=described)
 
 
 def _sizes_of(left: Operand, right: Operand, sizes_asked: Mapping[str, int | None]) -> dict[str, int]:
@@ -132,7 +228,7 @@ def _of_convolution(
         "k": problem.k,
         "c": options.epilogue.c if a is None else None,
         "shape": options.region.shape,
-        "library": options.library.library,
+        "library": options.library.library if a is not None else None,
     }
     others = [name for name, value in beside.items() if value is not None]
     if others:

@@ -26,6 +26,10 @@ class ProblemOptions:
     conv: Mapping[str, Any] | None = None
     input_format: str | None = None
     seed: int = 0
+    scale_a: ArrayLike | None = None
+    scale_b: ArrayLike | None = None
+    tensor_scales: Sequence[float] | None = None
+    sparsity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class OrderOptions:
     """Options of the owner "order of summation"."""
 
     schedule: Schedule | Mapping[str, Any] | None = None
+    scale_order: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

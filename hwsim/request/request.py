@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
 from hwsim.devices.device import Device
 from hwsim.devices.query import dot_spec, native_format
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.planned import Planned
-from hwsim.gemm.problem import Problem
-from hwsim.gemm.schedule import Schedule, schedule_of
+from hwsim.gemm.problem import Problem, Sparsity
+from hwsim.gemm.schedule import ScaleOrder, Schedule, schedule_of
 from hwsim.libraries.call import LibraryCall
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.request.epilogue import with_epilogue
@@ -72,6 +73,10 @@ def request_of(
     schedule = with_epilogue(
         schedule_of(options.order.schedule), alpha=epilogue.alpha, beta=epilogue.beta, output=epilogue.output
     )
+    if options.order.scale_order is not None:
+        schedule = replace(schedule, scale_order=cast("ScaleOrder", options.order.scale_order))
+    if options.problem.sparsity is not None and scheme.name != DEFAULT_SCHEME:
+        raise InputError(f"sparsity is for scheme={DEFAULT_SCHEME!r}; leave it out of scheme {scheme.name}")
     problem = Problem.of(
         assumed if operands.left is None else operands.left.format,
         *operands.sizes,
@@ -79,7 +84,9 @@ def request_of(
         has_c=epilogue.c is not None,
         bias=None if epilogue.bias is None else "fp32",
         image=None if operands.conv is None else operands.conv.image,
-    )
+    ).with_sparsity(cast("Sparsity | None", options.problem.sparsity))
+    if operands.scales != (None, None):
+        problem = _scaled(problem, operands)
     return Request(
         chip,
         scheme,
@@ -93,6 +100,13 @@ def request_of(
         timing=options.machine.timing,
         functional=bool(options.machine.functional),
     )
+
+
+def _scaled(problem: Problem, operands: ProductOperands) -> Problem:
+    """The problem with the operands' own formats and scales."""
+    scale_a, scale_b = operands.scales
+    right = problem.a.format if operands.right is None else operands.right.format
+    return replace(problem, a=replace(problem.a, scale=scale_a), b=replace(problem.b, scale=scale_b, format=right))
 
 
 def by_instruction(request: Request) -> Request:

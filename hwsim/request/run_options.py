@@ -39,6 +39,20 @@ class RunOptions(TypedDict, total=False):
     #: seed of random matrices, N(0, 1) (default: 0)
     seed: int | None
 
+    #: factors of A's elements: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8) of ue8m0 by 32
+    #: of K or ue4m3 by 16
+    scale_a: ArrayLike | None
+
+    #: the same of B, one row for each column of B: (n or ceil(n/128) or 1, blocks of K)
+    scale_b: ArrayLike | None
+
+    #: fp32 factors of all of A and all of B, beside scales or without any (NVFP4's global scales)
+    tensor_scales: Sequence[float] | None
+
+    #: 2:4: at most two of every four elements of A along K are not zero (of 32 bits: one of two); hwsim.prune makes A
+    #: so (default: A is dense)
+    sparsity: str | None
+
     #: with scheme=auto: largest predicted error, relative, Frobenius norm; the fastest such scheme is used
     error_target: float | None
 
@@ -63,6 +77,10 @@ class RunOptions(TypedDict, total=False):
     #: order of summation over K: the fields of hwsim.gemm.schedule.Schedule (default: one chain in order of K, or the
     #: dataflow's)
     schedule: Schedule | Mapping[str, Any] | None
+
+    #: order of factors outside the unit: joined (A's times B's first), a (the sum times A's, then B's), b (B's first)
+    #: (default: joined; with `library` its kernel's)
+    scale_order: str | None
 
     #: GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it; or a file that
     #: `hwsim library record` wrote, or what hwsim.library gave for this device (default: none: the device's own order)
@@ -215,6 +233,9 @@ class RunOptions(TypedDict, total=False):
 
     #: fast: one chain over K; promoted (8-bit floats only): a promotion interval of 128 (default: fast) [native]
     #: sum of the products; int32 wraps (default: int64) [ape-int16]
+    #: fast: one chain over K; promoted: a promotion interval of 128 (default: fast) [mxfp8, mxfp6, mxfp4, nvfp4,
+    #: fp8-row]
+    #: fast: one chain over K; promoted: a promotion interval of 128 (default: promoted) [fp8-block]
     accumulate: str | None
 
     #: the low piece is scaled by 2^this (0 to 12 in the paper) (default: 12) [sgemm-cube]
@@ -292,9 +313,21 @@ class RunOptions(TypedDict, total=False):
     #: fp64: rounded additions from the least significant; exact: one rounding (default: fp64) [ozaki-fp16, ozaki-int8]
     sum: str | None
 
-    #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy (default: dynamic)
-    #: [fixedpoint-fp64]
+    #: format of an element (default: e4m3) [mxfp8, fp8-block, fp8-row]
+    #: format of an element (default: e2m3) [mxfp6]
+    #: format of an element (default: e2m1) [mxfp4, nvfp4]
+    element: str | None
+
+    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (default: rceil) [mxfp8, mxfp6,
+    #: mxfp4]
+    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (default: te) [nvfp4]
+    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (default: cublaslt) [fp8-block,
+    #: fp8-row]
+    rule: str | None
+
+    #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy; 0: a native FP64
+    #: product (default: dynamic) [fixedpoint-fp64]
     bits: int | Literal["dynamic"] | None
 
-    #: where more bits are needed, the product is one of native FP64 (default: 79) [fixedpoint-fp64]
+    #: dynamic: where more bits are needed, the product is one of native FP64 (default: 79) [fixedpoint-fp64]
     most_bits: int | None

@@ -14,6 +14,7 @@ from hwsim.evaluate import defaults
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import DeviceId, Gemm
 from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.resolve.scaled_record import scaled_schedule
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -40,6 +41,7 @@ def record_of(
             raise UnsupportedError(f"scheme {plan.scheme}: its blocks follow different plans; a schedule fits none")
         check_mixed(device, plan)
     single = plan.plans[-1] if isinstance(plan, Mixed) else plan
+    wanted = scaled_schedule(wanted, problem, single, device)
     full = defaults.resolved(wanted, single, device)
     unit = defaults.first_unit(single, full, device)
     complete = defaults.with_result_formats(single, dot_spec(device, unit))

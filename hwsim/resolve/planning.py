@@ -18,7 +18,9 @@ from hwsim.operands.operand import Operand
 from hwsim.resolve.choice import hybrid
 from hwsim.resolve.choice.mixed_choice import surveyed
 from hwsim.resolve.gemm_record import check_mixed
-from hwsim.schemes import Scheme
+from hwsim.schemes import OWN, Scheme
+
+SCALED = tuple(scheme.name for scheme in OWN if scheme.quantizes is not None)
 
 
 def plan_for(
@@ -57,6 +59,11 @@ def _own_plan(
         options["format"] = native_format(chip, input_format)
     complete = scheme.complete(options)
     if has_format and complete["format"] not in chip.native:
+        if complete["format"] in SCALED:
+            raise UnsupportedError(
+                f"format {complete['format']}: operands of it have scales; give scheme={complete['format']!r}, which "
+                "quantises, or elements with scale_a and scale_b"
+            )
         raise UnsupportedError(
             f"device {chip.name} has no native {complete['format']!r} matrix unit; it has {', '.join(chip.native)}"
             f"{nearest(complete['format'], list(chip.native))}"

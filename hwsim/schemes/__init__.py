@@ -10,7 +10,20 @@ import warnings
 from hwsim.errors import InputError, nearest
 from hwsim.gemm.option_types import Option
 from hwsim.host.plugins import entry_points
-from hwsim.schemes import ape, bf16, fixedpoint, four_products, le_gemm, multiword, native, ootomo, ozaki, quantensor, sgemm_cube
+from hwsim.schemes import (
+    ape,
+    bf16,
+    fixedpoint,
+    four_products,
+    le_gemm,
+    multiword,
+    native,
+    ootomo,
+    ozaki,
+    quantensor,
+    quantized,
+    sgemm_cube,
+)
 from hwsim.schemes.scheme import Notice, Scheme
 
 OWN = (
@@ -24,6 +37,7 @@ OWN = (
     *ootomo.SCHEMES,
     quantensor.SCHEME,
     *ozaki.SCHEMES,
+    *quantized.SCHEMES,
     fixedpoint.SCHEME,
 )
 

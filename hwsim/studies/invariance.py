@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
-from hwsim.libraries.gemm_call import PYTORCH, GemmCall
+from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.numerics.units import IntegerUnit
 from hwsim.resolve import library_on_device
 from hwsim.schemes.native import PROMOTED_K
@@ -63,6 +63,9 @@ def invariance(
     a_layout: str = "rows",
     b_layout: str = "rows",
     bias: bool = False,
+    reductions: Reductions | None = None,
+    workspace_bytes: int | None = None,
+    lt_workspace_bytes: int | None = None,
 ) -> list[Label]:
     """One hashable label per m, in order: where labels are equal, a row of C[m, n] has equal bits for all operands.
 
@@ -83,6 +86,9 @@ def invariance(
         a_layout: as of `hwsim.run`.
         b_layout: as of `hwsim.run`.
         bias: one value per column is added, which is another call of the library's.
+        reductions: as of `hwsim.run`.
+        workspace_bytes: as of `hwsim.run`.
+        lt_workspace_bytes: as of `hwsim.run`.
 
     Raises:
         InputError: numbers and names that are not allowed.
@@ -98,6 +104,9 @@ def invariance(
         a_layout=a_layout,
         b_layout=b_layout,
         bias=bias,
+        reductions=reductions,
+        workspace_bytes=workspace_bytes,
+        lt_workspace_bytes=lt_workspace_bytes,
         caller=PYTORCH,
     )
     return [label for label, *_ in _each(weight, m, device, library)]
@@ -155,6 +164,13 @@ def _each(
             raise InputError(f"{name} = {size!r}; allowed: an integer of at least 1")
     if not isinstance(weight.format, str):
         raise InputError(f"format = {weight.format!r}; allowed: a name, as bf16")
+    if weight.reductions not in (None, *get_args(Reductions)):
+        allowed = ", ".join(map(repr, get_args(Reductions)))
+        raise InputError(f"reductions = {weight.reductions!r}; allowed: {allowed}")
+    for name in ("workspace_bytes", "lt_workspace_bytes"):
+        size = getattr(weight, name)
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0):
+            raise InputError(f"{name} = {size!r}; allowed: an integer of at least 0")
     if not isinstance(weight.bias, bool):
         raise InputError(f"bias = {weight.bias!r}; allowed: True, False")
     chip, call = load(device), replace(weight, n=int(weight.n), k=int(weight.k))

@@ -245,6 +245,8 @@ def papers(only_cached: bool, jobs: int) -> None:
         processes.run(PAPERS, None, scale="quick", jobs=jobs)
     found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached, jobs=jobs)
     outcomes = found.outcomes
+    for plot in (FOLDER / "papers" / "plots").glob("*.png"):
+        plot.unlink()
     reproduce_text.write_pages(FOLDER / "papers", found)
     verdicts.write(outcomes)
     tables = {
@@ -269,7 +271,7 @@ def hanging(outcomes: Sequence[reproduce.ClaimOutcome]) -> str:
     held = sum(one.verdict == "holds" for one in turned)
     said = (
         f"{len(rest)} claims rest on assumptions. These were varied for {len(varied)} of them, and the verdict of "
-        f"{len(turned)} turns; {held} of these hold as things are.\n"
+        f'{len(turned)} turns. Of the verdicts that turn, {held} are "holds" with the values that hwsim assumes.\n'
     )
     return f"{said}\n{influences_text.hanging(turned)}"
 

@@ -269,3 +269,49 @@ def test_confidence_of_a_class_is_of_all_its_sizes() -> None:
     assert sum(len(one.sizes_m) for one in found) == 299  # each once
     assert all(len(one.sizes_m) == len(one.confidences) for one in found)
     assert any(max(one.confidences) - min(one.confidences) > 0.1 for one in found)
+
+
+def test_the_library_s_own_options_are_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """A ragged product, whose slices cuBLAS adds in 16 bits where it may, and cuts otherwise without a workspace."""
+    call = {
+        "n": 132,
+        "k": 6886,
+        "m": [7, 500],
+        "device": "h100",
+        "library": "pytorch",
+        "format": "bf16",
+        "output": "bf16",
+    }
+    labels = {
+        name: hwsim.invariance(**call, **more)
+        for name, more in (("default", {}), ("any", {"reductions": "any"}), ("compute", {"reductions": "compute"}))
+    }
+    assert labels["default"] == labels["any"] != labels["compute"]
+    bits = [
+        hwsim.matmul(a, b, device="h100", library="pytorch", format="bf16", output="bf16", reductions="compute")[:7]
+        for b in [np.random.default_rng(0).standard_normal((6886, 132), np.float32)]
+        for a in [np.random.default_rng(1).standard_normal((m, 6886), np.float32) for m in (500, 500)]
+    ]
+    assert np.array_equal(*bits)
+    none = hwsim.invariance(**call, reductions="compute", workspace_bytes=0)
+    assert none != labels["compute"]
+    words = [
+        "--n",
+        "132",
+        "--k",
+        "6886",
+        "--m",
+        "7,500",
+        "--device",
+        "h100",
+        "--library",
+        "pytorch",
+        "--format",
+        "bf16",
+    ]
+    assert main(["invariance", *words, "--output", "bf16", "--reductions", "compute", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["reductions"] == "compute" and len(told["classes"]) == len(set(labels["compute"]))
+    for more in ({"reductions": "all"}, {"workspace_bytes": -1}, {"lt_workspace_bytes": 1.5}):
+        with pytest.raises(InputError, match=f"{next(iter(more))} = .*; allowed: "):
+            hwsim.invariance(**call, **more)

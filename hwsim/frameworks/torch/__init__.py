@@ -5,6 +5,8 @@ with hwsim.torch.emulate(device="b200", scheme="native", format="bf16") as run: 
 print(run.report())                                     # per layer: calls, MACs, errors, overflows; what was not caught
 hwsim.torch.swap(model, device="h200", library="cublas")  # modules that compute there from now on, no `with` needed
 hwsim.torch.diff(model, x, "h200", "b200")              # the first product and element at which two chips part
+hwsim.torch.compare(model, x, "h200", "mi300x", "plain")  # outputs: distance, KL divergence, changed answers, a page
+hwsim.torch.invariance(model, x, [1, 8, 64], device="h100", library="pytorch")  # batch sizes with equal bits, by layer
 
 Needs the extra `torch` (CPU PyTorch suffices).
 """
@@ -18,10 +20,23 @@ except ModuleNotFoundError as error:
         raise
     raise UnsupportedError("hwsim.torch needs PyTorch: pip install 'hwsim[torch]'") from None
 
+from hwsim.frameworks.torch.batches import BatchInvariance, invariance
+from hwsim.frameworks.torch.comparison import Comparison, compare
 from hwsim.frameworks.torch.difference import Parting, diff
 from hwsim.frameworks.torch.emulation import Emulation, emulate
 from hwsim.frameworks.torch.swapping import swap, unswap
 
 del _torch
 
-__all__ = ["Emulation", "Parting", "diff", "emulate", "swap", "unswap"]
+__all__ = [
+    "BatchInvariance",
+    "Comparison",
+    "Emulation",
+    "Parting",
+    "compare",
+    "diff",
+    "emulate",
+    "invariance",
+    "swap",
+    "unswap",
+]

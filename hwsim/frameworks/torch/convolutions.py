@@ -1,7 +1,8 @@
 """Convolution and its two gradients as implicit GEMMs in one, two or three dimensions.
 
-K runs over the channels of a group, then over the window (forward, gradient of the input), or over images and pixels
-(gradient of the weight). Padding, and the gaps that a stride leaves in the gradient of the input, count as zeros. The
+K runs over the channels of a group, then over the window, or as a library's kernel says (forward, gradient of the
+input), or over images and pixels (gradient of the weight). Padding counts as zeros. The gradient of the input of a
+strided convolution is one product for each place of a pixel between two strides, so that no gap is multiplied. The
 module knows images and windows; it knows no device.
 """
 
@@ -9,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
 import torch
 
+from hwsim.frameworks.torch.convolution_order import CHANNELS_LAST, ConvolutionOrder, order_of
 from hwsim.frameworks.torch.multiplication import multiply
 from hwsim.frameworks.torch.place import Place
+from hwsim.gemm.convolution import ConvShape, conv_shape
+from hwsim.libraries.model.convolution_model import KOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,23 @@ class Window:
         sizes = zip(x[2:], w[2:], self.stride, self.padding, self.dilation, strict=True)
         return x[0], w[0], *((size + 2 * p - d * (r - 1) - 1) // s + 1 for size, r, s, p, d in sizes)
 
+    def sizes(self, x: Sequence[int], w: Sequence[int]) -> ConvShape | None:
+        """The sizes of the convolution of x with w in two dimensions; one dimension is a line of height 1. None: more
+        dimensions.
+        """
+        if len(self.stride) > 2:
+            return None
+        flat = len(self.stride) == 1
+        lines, paddings = ((1,), (0,)) if flat else ((), ())
+        return conv_shape(
+            (*x[:2], *lines, *x[2:]),
+            (*w[:2], *lines, *w[2:]),
+            stride=(*lines, *self.stride),
+            padding=(*paddings, *self.padding),
+            dilation=(*lines, *self.dilation),
+            groups=self.groups,
+        )
+
 
 def memory_format(x: torch.Tensor, w: torch.Tensor) -> torch.memory_format:
     """How PyTorch stores the result: channels last where the image or the window has them last."""
@@ -45,23 +67,37 @@ def memory_format(x: torch.Tensor, w: torch.Tensor) -> torch.memory_format:
 def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window: Window, place: Place) -> torch.Tensor:
     """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue."""
     around = [(p, p) for p in window.padding]
-    return _convolved(x, w, bias, around, window, place).contiguous(memory_format=memory_format(x, w))
+    order = order_of(place, window.sizes(x.shape, w.shape), x, w, "forward")
+    return _convolved(x, w, bias, around, window, place, order).contiguous(memory_format=memory_format(x, w))
 
 
 def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
-    """The gradient of the input, of shape `size`: dy with gaps, convolved with the reversed window."""
-    spread = [(y - 1) * s + 1 for y, s in zip(dy.shape[2:], window.stride, strict=True)]
-    full = dy.new_zeros((*dy.shape[:2], *spread))
-    full[(..., *(slice(None, None, s) for s in window.stride))] = dy
-    around = []
-    sizes = zip(size[2:], spread, w.shape[2:], window.padding, window.dilation, strict=True)
-    for wanted, have, r, p, d in sizes:
-        before = d * (r - 1) - p
-        around.append((before, wanted - have - before + d * (r - 1)))
-    groups = window.groups
-    mirrored = w.flip(list(range(2, w.dim()))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
-    ones = [1] * len(window.stride)
-    gradient = _convolved(full, mirrored, None, around, Window(ones, ones, window.dilation, groups), place)
+    """The gradient of the input, of shape `size`: for each place between two strides, dy convolved with those elements
+    of the reversed window that meet it.
+    """
+    order = order_of(place, window.sizes(size, w.shape), dy, w, "backward_input")
+    groups, ones = window.groups, [1] * len(window.stride)
+    mirrored = w.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    gradient = dy.new_zeros(tuple(size))
+    for places in product(*(range(min(s, wanted)) for s, wanted in zip(window.stride, size[2:], strict=True))):
+        taps, around, gaps = [], [], []
+        for axis, place_of_axis in enumerate(places):
+            stride, dilation = window.stride[axis], window.dilation[axis]
+            reach = place_of_axis + window.padding[axis]
+            met = [tap for tap in reversed(range(w.shape[axis + 2])) if (reach - dilation * tap) % stride == 0]
+            count = -(-(size[axis + 2] - place_of_axis) // stride)
+            gap = dilation * (met[0] - met[1]) // stride if len(met) > 1 else 1
+            before = -(reach - dilation * met[0]) // stride if met else 0
+            around.append((before, count + gap * (len(met) - 1) - dy.shape[axis + 2] - before))
+            taps.append(met)
+            gaps.append(gap)
+        if not all(taps):
+            continue
+        part = mirrored
+        for axis, met in enumerate(taps):
+            part = part.index_select(axis + 2, torch.tensor(met, device=w.device))
+        steps = (slice(at, None, s) for at, s in zip(places, window.stride, strict=True))
+        gradient[(..., *steps)] = _convolved(dy, part, None, around, Window(ones, ones, gaps, groups), place, order)
     return gradient.contiguous(memory_format=memory_format(dy, w))
 
 
@@ -71,8 +107,8 @@ def of_weight(dy: torch.Tensor, x: torch.Tensor, size: Sequence[int], window: Wi
     columns = _columns(x, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]))
     groups = window.groups
     left = dy.unflatten(1, (groups, -1)).movedim(1, 0).movedim(2, 1).reshape(groups, size[0] // groups, -1)
-    product = _stacked(left, columns, None, place)
-    return product.reshape(*size)
+    order = order_of(place, window.sizes(x.shape, size), dy, x, "backward_weight")
+    return _stacked(left, columns, None, place, order).reshape(*size)
 
 
 def _convolved(
@@ -82,16 +118,19 @@ def _convolved(
     around: Sequence[tuple[int, int]],
     window: Window,
     place: Place,
+    order: ConvolutionOrder,
 ) -> torch.Tensor:
     """x padded by `around` (negative: cropped), convolved with w; of any strides."""
     groups, spatial = window.groups, list(w.shape[2:])
     sizes = zip(x.shape[2:], spatial, window.stride, around, window.dilation, strict=True)
     out = tuple((size + lo + hi - d * (r - 1) - 1) // s + 1 for size, r, s, (lo, hi), d in sizes)
-    columns = _columns(x, spatial, around, window, out)
+    columns = _columns(x, spatial, around, window, out, order.k_order)
+    if order.k_order == CHANNELS_LAST:
+        w = w.movedim(1, -1)
     weights = w.reshape(groups, w.shape[0] // groups, -1).mT
     group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
-    product = _stacked(columns, weights, group_bias, place)  # (groups, N * pixels, O / groups)
-    image = product.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
+    stack = _stacked(columns, weights, group_bias, place, order)  # (groups, N * pixels, O / groups)
+    image = stack.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
     return image.movedim(-1, 1)
 
 
@@ -101,23 +140,29 @@ def _columns(
     around: Sequence[tuple[int, int]],
     window: Window,
     out: tuple[int, ...],
+    k_order: KOrder = "crs",
 ) -> torch.Tensor:
-    """One row per output pixel: (groups, N * pixels, C / groups * window)."""
+    """One row per output pixel: (groups, N * pixels, C / groups * window), of the window * C / groups."""
     flat = [side for pair in reversed(around) for side in pair]
     full = torch.nn.functional.pad(x, flat)
     lead, strides = full.stride()[:2], full.stride()[2:]
     step = [y * s for y, s in zip(strides, window.stride, strict=True)]
     gap = [y * d for y, d in zip(strides, window.dilation, strict=True)]
     count = x.shape[1] // window.groups
+    sizes, strides_of = (count, *spatial), (lead[1], *gap)
+    if k_order == CHANNELS_LAST:
+        sizes, strides_of = (*spatial, count), (*gap, lead[1])
     windows = full.as_strided(
-        (window.groups, x.shape[0], *out, count, *spatial),
-        (lead[1] * count, lead[0], *step, lead[1], *gap),
+        (window.groups, x.shape[0], *out, *sizes),
+        (lead[1] * count, lead[0], *step, *strides_of),
         full.storage_offset(),
     )
     return windows.reshape(window.groups, x.shape[0] * prod(out), count * prod(spatial))
 
 
-def _stacked(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, place: Place) -> torch.Tensor:
+def _stacked(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, place: Place, order: ConvolutionOrder
+) -> torch.Tensor:
     if len(a) == 1:  # a matrix, not a stack of one
-        return multiply(place, a[0], b[0], c, 1.0, 1.0, a.dtype).unsqueeze(0)
-    return multiply(place, a, b, c, 1.0, 1.0, a.dtype)
+        return multiply(place, a[0], b[0], c, 1.0, 1.0, a.dtype, order.library, order.is_known).unsqueeze(0)
+    return multiply(place, a, b, c, 1.0, 1.0, a.dtype, order.library, order.is_known)

@@ -18,6 +18,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
 from hwsim.frameworks.product import scaled_operands
 from hwsim.frameworks.torch.emulation import emulate
+from hwsim.frameworks.torch.layer_record import LayerRecord
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.tensors import array_of, format_name
@@ -31,12 +32,16 @@ if TYPE_CHECKING:
     from hwsim.studies.diff import Difference
 
 AnyArray = NDArray[Any]
+SIDES = ("left: ", "right:")
 
 
 @dataclass(frozen=True)
 class Step:
     """One product of the model: its layer, operation and pass, how many of its elements differ in bits, and the largest
     difference relative to the largest value.
+
+    evidence: the weakest level behind both sides' bits. least_confidence: the least probability that a library's kernel
+    is the one that was computed; None: no library was asked.
     """
 
     layer: str
@@ -45,6 +50,8 @@ class Step:
     shape: tuple[int, ...]
     differing: int
     largest_difference: float
+    evidence: str = ""
+    least_confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ class Parting:
     steps: every product in order. first: index of the first one with a difference, None where all bits are equal;
     element: index of its first differing element; values: that element on both sides; row, column: the operands of it,
     as the left side takes them. sides: the settings of both in words. refused: why that row and column do not explain
-    the element, or empty. records: how each side computes its sum.
+    the element, or empty. remarks: of each side, what its report says beside the table: evidence, what was not caught,
+    how much of the model was simulated. records: how each side computes its sum.
     """
 
     sides: tuple[str, str]
@@ -65,6 +73,7 @@ class Parting:
     row: Any = None
     column: Any = None
     refused: str = field(default="", repr=False)
+    remarks: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     records: tuple[hwsim.Variant, ...] = field(default=(), repr=False)
 
     @property
@@ -87,6 +96,10 @@ class Parting:
     def __str__(self) -> str:
         left, right = self.sides
         lines = [f"left:  {left}", f"right: {right}"]
+        if self.remarks[0] == self.remarks[1]:
+            lines += [f"both:  {remark}" for remark in self.remarks[0]]
+        else:
+            lines += [f"{side} {remark}" for side, texts in zip(SIDES, self.remarks, strict=True) for remark in texts]
         if self.first is None:
             return "\n".join([*lines, f"all {len(self.steps)} products have the same bits"])
         step = self.steps[self.first]
@@ -112,13 +125,13 @@ def diff(
     right: str | Mapping[str, Any],
     **common: Any,
 ) -> Parting:
-    """Run `model` on x (a tensor, or a tuple of arguments) in two ways, and compare its products bit by bit, in order.
+    """Run `model` on x in two ways, and compare its products bit by bit, in order.
 
     The model must multiply in the same order both times (dropout is as the model's mode says: eval() first).
 
     Args:
         model: a module or a function.
-        x: a tensor, or a tuple of arguments.
+        x: a tensor, a tuple of arguments, or a mapping of keyword arguments.
         left: a device, or a mapping of arguments of `emulate`.
         right: a device, or a mapping of arguments of `emulate`.
         common: arguments of both.
@@ -131,7 +144,7 @@ def diff(
     records: list[list[Gemm]] = [[], []]
     operands: list[tuple[torch.Tensor, torch.Tensor]] = []
     sides, settings = [], []
-    inputs = x if isinstance(x, tuple) else (x,)
+    remarks: list[tuple[str, ...]] = []
     state = torch.get_rng_state()
     parted: int | None = None
     for index, arguments in enumerate(settings_of_sides):
@@ -148,7 +161,8 @@ def diff(
 
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
             run.record.observer = observe
-            model(*inputs)
+            called(model, x)
+        remarks.append(tuple(run.record.remarks()))
         sides.append(run.report().partition("\n")[0])
         settings.append(run.settings)
     names = [[(place.layer, place.operation, tuple(out.shape)) for place, out in run] for run in runs]
@@ -157,11 +171,18 @@ def diff(
             f"the two runs have unlike products: {len(names[0])} and {len(names[1])}; is the model random?"
         )
     steps = tuple(
-        Step(place.layer, place.operation, place.stage, tuple(left_out.shape), *_compared(left_out, right_out))
-        for (place, left_out), (_, right_out) in zip(*runs, strict=True)
+        Step(
+            place.layer,
+            place.operation,
+            place.stage,
+            tuple(left_out.shape),
+            *_compared(left_out, right_out),
+            *_grounds(*pair),
+        )
+        for (place, left_out), (_, right_out), *pair in zip(*runs, *records, strict=True)
     )
     if parted is None:
-        return Parting((sides[0], sides[1]), steps)
+        return Parting((sides[0], sides[1]), steps, remarks=(remarks[0], remarks[1]))
     place, left_out = runs[0][parted]
     right_out = runs[1][parted][1]
     element = tuple(int(i) for i in _differs(left_out, right_out).nonzero()[0])
@@ -178,10 +199,26 @@ def diff(
         row=operand_pairs[0][0],
         column=operand_pairs[0][1],
         refused=_refusal(pair, operand_pairs),
+        remarks=(remarks[0], remarks[1]),
         records=_variants(
             pair, [(side_settings.arguments or {})["device"] for side_settings in chosen], element, left_out.dtype
         ),
     )
+
+
+def called(model: Callable[..., Any], x: Any) -> Any:
+    """What a model gives for a tensor, a tuple of arguments or a mapping of keyword arguments."""
+    if isinstance(x, Mapping):
+        return model(**x)
+    return model(*x) if isinstance(x, tuple) else model(x)
+
+
+def _grounds(*records: Gemm) -> tuple[str, float | None]:
+    """The weakest evidence of several records, and their least confidence."""
+    both = LayerRecord()
+    for record in records:
+        both.note(record)
+    return both.evidence, both.least_confidence
 
 
 def _taken(
@@ -252,4 +289,4 @@ def _compared(left: torch.Tensor, right: torch.Tensor) -> tuple[int, float]:
     return count, float((x - y).abs().nan_to_num().max()) / largest if largest else 0.0
 
 
-__all__ = ["Parting", "Step", "active", "diff"]
+__all__ = ["Parting", "Step", "active", "called", "diff"]

@@ -32,8 +32,9 @@ from hwsim.frameworks.torch.multiplication import activated
 from hwsim.frameworks.torch.names import Names, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
+from hwsim.frameworks.torch.progress import counting
 from hwsim.frameworks.torch.switches import current
-from hwsim.frameworks.torch.uncaught import multiplies, runs_products
+from hwsim.frameworks.torch.uncaught import macs_of, multiplies, runs_products
 
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
 #: {function: the same, or what another library has wrapped: PyTorch's own, which asks whether somebody overrides it}
@@ -202,7 +203,7 @@ class _Operators(TorchDispatchMode):
             kind = _KINDS[id(func)] = _Kind(func)
         if kind.is_other:
             if kind.runs and runs_products(func, args):
-                self.record.not_caught[func.name()] += 1
+                self.record.passed_on(func.name(), None)
             return func(*args, **(kwargs or {}))
         keywords, result = kwargs or {}, None
         if func is CONVOLUTION_BACKWARD:
@@ -213,7 +214,10 @@ class _Operators(TorchDispatchMode):
             return result
         if kind.multiplies and not (args and isinstance(args[0], FakeTensor)):
             space = "" if func.namespace == "aten" else f"{func.namespace}::"
-            self.record.not_caught[f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"] += 1
+            name = f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"
+            result = func(*args, **keywords)
+            self.record.passed_on(name, macs_of(func, args, keywords, result))
+            return result
         return func(*args, **keywords)
 
     def _convolution_backward(self, *args: Any) -> Any:
@@ -286,6 +290,7 @@ def emulate(
     modules: Mapping[str, Given] | None = None,
     measure_every: int = EVERY,
     timing: bool = False,
+    progress: bool = True,
     **arguments: Any,
 ) -> Iterator[Emulation]:
     """Context manager: inside it PyTorch's matrix products run on a simulated device; yields an `Emulation`.
@@ -300,6 +305,7 @@ def emulate(
         modules: {pattern of qualified names ("blocks.*.attn"): the arguments that hold there instead, or "plain"}.
         measure_every: the error of the first and then of every so many products of a layer is measured (0: none).
         timing: add up the simulated device's time.
+        progress: after two seconds, show on a terminal how many products were computed.
         arguments: those of `hwsim.run` (device, scheme, format, library, accumulate, split_k, threads, ...) for all
             three passes. forward, backward_input, backward_weight: a mapping of what differs in a pass (the gradients
             of a product's first operand and of its second, which a layer's weight is; None takes an argument back), or
@@ -316,6 +322,7 @@ def emulate(
         warnings.filterwarnings("ignore", HOOK_WARNING, UserWarning)
         names = stack.enter_context(naming())
         stack.enter_context(_step_by_step())
+        record.progress = stack.enter_context(counting(progress))
         stack.enter_context(_Operators(settings.key, names, record))
         stack.enter_context(_Functions(settings.key, names))
         yield Emulation(settings, record)

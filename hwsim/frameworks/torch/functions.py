@@ -21,7 +21,8 @@ from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.attention import attention, fused_attention
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, rows_of, stack_of, takes
-from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST
+from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST, SCALED_GROUPED, SCALED_GROUPED_FAST
+from hwsim.frameworks.torch.scale_tensors import takes_elements
 from hwsim.frameworks.torch.tensors import is_known
 
 _ATEN = torch.ops.aten
@@ -246,23 +247,30 @@ def scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor | None:
-    """torch._scaled_mm with one scale per tensor. Raises UnsupportedError for scales by row or block."""
-    if scale_a.numel() != 1 or scale_b.numel() != 1:
-        raise UnsupportedError(
-            f"_scaled_mm: scales of shapes {tuple(scale_a.shape)} and {tuple(scale_b.shape)}; hwsim.torch takes one "
-            "scale per tensor (by rows and by blocks: not yet)"
-        )
+    """torch._scaled_mm: scales of tensors, rows, blocks of 1 x 128 and 128 x 128, MX and NVFP4."""
+    return _scaled(caller, input, mat2, [scale_a], [scale_b], bias, scale_result, out_dtype, use_fast_accum)
+
+
+def _scaled(
+    caller: Caller,
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Tensor | None,
+    scale_result: Tensor | None,
+    out_dtype: torch.dtype | None,
+    use_fast_accum: bool,
+) -> Tensor | None:
     if scale_result is not None:
         raise UnsupportedError("_scaled_mm: scale_result is not taken; scale the result outside")
-    if not is_known(input) or not is_known(mat2) or not _multiplies(input, mat2):
+    if not takes_elements(input, mat2) or not _multiplies(input, mat2):
         return None
-    dtype = out_dtype or input.dtype
     operation = SCALED_FAST if use_fast_accum else SCALED
-    product = caller.product(input, mat2, None, operation, dtype=torch.float32)
-    scaled = product * (scale_a * scale_b)
-    if bias is not None:
-        scaled = scaled + bias.float()
-    return scaled.to(dtype)
+    narrow = input.dtype if is_known(input) else torch.bfloat16
+    return operators.scaled_product(
+        (input, mat2), scale_a, scale_b, bias, caller.key, caller.layer, operation, out_dtype or narrow
+    )
 
 
 def scaled_mm_v2(
@@ -280,15 +288,51 @@ def scaled_mm_v2(
     contraction_dim: Any = (),
     use_fast_accum: bool = False,
 ) -> Tensor | None:
-    """aten::_scaled_mm_v2, below torch.nn.functional.scaled_mm. Raises UnsupportedError for more than one scale per
-    tensor.
+    """aten::_scaled_mm_v2, below torch.nn.functional.scaled_mm; of NVFP4 with a second tensor of scales, the factor."""
+    return _scaled(caller, a, b, scale_a, scale_b, bias, None, out_dtype, use_fast_accum)
+
+
+def scaled_grouped_mm(
+    caller: Caller,
+    self: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor | None:
+    """aten::_scaled_grouped_mm: FP8 with scales of rows. offs: (groups,), where the rows of A of a group end (A a
+    matrix, B a stack), or None (two stacks). scale_a: one number a row of A; scale_b: (groups, n).
     """
-    if len(scale_a) != 1 or len(scale_b) != 1:
-        raise UnsupportedError(
-            f"_scaled_mm_v2: {len(scale_a)} and {len(scale_b)} tensors of scales; hwsim.torch takes one scale per "
-            "tensor (by rows and by blocks: not yet)"
+    if scale_result is not None or bias is not None:
+        raise UnsupportedError("_scaled_grouped_mm: bias and scale_result are not taken; leave them out")
+    if not is_known(self) or not is_known(mat2) or isinstance(offs, FakeTensor) or torch.compiler.is_compiling():
+        return None
+    dtype, operation = out_dtype or torch.bfloat16, SCALED_GROUPED_FAST if use_fast_accum else SCALED_GROUPED
+    where = (caller.key, caller.layer, operation, dtype)
+    if (self.dim(), mat2.dim()) == (STACK, STACK) and offs is None:
+        parts = zip(self, mat2, scale_a, scale_b, strict=True)
+        return torch.stack(
+            [operators.scaled_product((a, b), [x[:, None]], [y[None]], None, *where) for a, b, x, y in parts]
         )
-    return scaled_mm(caller, a, b, scale_a[0], scale_b[0], bias, None, out_dtype, use_fast_accum)
+    if (self.dim(), mat2.dim()) != (MATRIX, STACK) or offs is None:
+        raise UnsupportedError(
+            f"_scaled_grouped_mm: operands of {self.dim()} and {mat2.dim()} dimensions; allowed: rows of A in groups "
+            "(2 and 3, with offs), or two stacks (3 and 3, without)"
+        )
+    result = torch.zeros(self.shape[0], mat2.shape[2], dtype=dtype, device=self.device)
+    start = 0
+    for stop, b, of_columns in zip(offs.tolist(), mat2, scale_b, strict=True):
+        if stop > start:
+            rows = slice(start, stop)
+            result[rows] = operators.scaled_product(
+                (self[rows], b), [scale_a[rows, None]], [of_columns[None]], None, *where
+            )
+        start = stop
+    return result
 
 
 def grouped_mm(
@@ -531,6 +575,7 @@ _STANDING_IN: dict[Any, Callable[..., Tensor | None]] = {
     torch._scaled_mm: scaled_mm,
     torch._int_mm: int_mm,
     **{getattr(torch, name): grouped_mm for name in ("_grouped_mm",) if hasattr(torch, name)},
+    **{getattr(torch, name): scaled_grouped_mm for name in ("_scaled_grouped_mm",) if hasattr(torch, name)},
     torch.convolution: general_convolution,
     **{original: convolution(1) for original in (F.conv1d, torch.conv1d)},
     **{original: convolution(2) for original in (F.conv2d, torch.conv2d)},
@@ -557,6 +602,7 @@ OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN._scaled_mm.default: scaled_mm,
     _ATEN._int_mm.default: int_mm,
     **{getattr(_ATEN, name).default: grouped_mm for name in ("_grouped_mm",) if hasattr(_ATEN, name)},
+    **{getattr(_ATEN, name).default: scaled_grouped_mm for name in ("_scaled_grouped_mm",) if hasattr(_ATEN, name)},
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default: fused_attention,
     # of PyTorch 2.10 and later
     **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},

@@ -6,19 +6,24 @@ The module knows tensors and results; it knows no setting and no operator.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hwsim.analysis.running_error import RunningError
+from hwsim.datafiles.provenance import LEVELS
 
 if TYPE_CHECKING:
     from hwsim.frameworks.repeated import Ready
     from hwsim.frameworks.torch.place import Place
+    from hwsim.gemm.record import Gemm
 
 MATRIX = 2  # dimensions
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
+GROUNDS, KERNEL = ("instruction", "order of summation"), "kernel"  # decisions of a record
+SHOWN_NAMES = 4  # of modules that are not swapped
 EVERY = 16  # products of a layer and pass: one of them is measured
 
 
@@ -31,7 +36,9 @@ class LayerRecord:
     that are not finite: error, plain_error: root mean square of ||got - fp64|| / ||fp64||, of the simulated product
     and of PyTorch's own; largest_error. distance: root mean square of ||got - plain|| / ||plain||, plain: PyTorch's own
     product; of `compared` calls, those whose plain product is not zero. overflows: elements of these rows and columns
-    that are infinite or NaN where the fp64 product is finite.
+    that are infinite or NaN where the fp64 product is finite. evidence: the weakest level behind instruction and order
+    of summation ("": of no product); least_confidence: the least probability that a library's kernel is the one that
+    was computed, None where no library was asked.
     """
 
     calls: int = 0
@@ -40,6 +47,8 @@ class LayerRecord:
     cycles: int = 0
     seconds: float = 0.0
     overflows: int = 0
+    evidence: str = ""
+    least_confidence: float | None = None
     errors: RunningError = field(default_factory=RunningError, repr=False)
     plain_errors: RunningError = field(default_factory=RunningError, repr=False)
     distances: RunningError = field(default_factory=RunningError, repr=False)
@@ -77,7 +86,17 @@ class LayerRecord:
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         names = ("calls", "macs", "host_seconds", "cycles", "seconds", "measured", "error", "plain_error", "distance")
-        return {name: getattr(self, name) for name in (*names, "largest_error", "overflows")}
+        more = ("largest_error", "overflows", "evidence", "least_confidence")
+        return {name: getattr(self, name) for name in (*names, *more)}
+
+    def note(self, gemm: Gemm) -> None:
+        """Take the evidence of one product's record."""
+        decisions = {decision.name: decision for decision in gemm.decisions}
+        for name in GROUNDS:
+            if name in decisions:
+                self.evidence = weaker(self.evidence, decisions[name].evidence)
+        kernel = decisions.get(KERNEL)
+        self.least_confidence = least(self.least_confidence, None if kernel is None else kernel.confidence)
 
     def add(self, other: LayerRecord) -> None:
         """Add the products of another record."""
@@ -85,6 +104,10 @@ class LayerRecord:
             value, more = getattr(self, entry.name), getattr(other, entry.name)
             if isinstance(value, RunningError):
                 value.merge(more)
+            elif entry.name == "evidence":
+                self.evidence = weaker(value, more)
+            elif entry.name == "least_confidence":
+                self.least_confidence = least(value, more)
             else:
                 setattr(self, entry.name, value + more)
 
@@ -94,14 +117,55 @@ class Record:
 
     every: measure the error of the first, and then of each `every`-th product of a layer and pass; 0: of none. timing:
     add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
-    record.
+    record. not_caught: calls by name; macs_not_caught: multiply-accumulates of these, as far as they are known;
+    stand_ins: of products that another kernel than the library's was computed for. not_swapped: {class of modules:
+    their names}. progress: told of each product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
         self.every, self.timing = every, timing
         self.layers: dict[tuple[str, str, str], LayerRecord] = {}
         self.not_caught: Counter[str] = Counter()
+        self.macs_not_caught: Counter[str] = Counter()
+        self.stand_ins: Counter[str] = Counter()
+        self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
+        self.progress: Callable[[int], None] | None = None
+
+    def left_out(self, name: str, macs: int) -> None:
+        """Count a product that the unit's own order stands for: the library's kernel for it is not known."""
+        self.not_caught[name] += 1
+        self.stand_ins[name] += macs
+
+    def passed_on(self, name: str, macs: int | None) -> None:
+        """Count a call that PyTorch computes; macs: None where nobody counts them."""
+        self.not_caught[name] += 1
+        if macs is not None:
+            self.macs_not_caught[name] += macs
+
+    @property
+    def simulated_share(self) -> float | None:
+        """The share of all multiply-accumulates that were simulated by the kernel that runs there; None: there were
+        none.
+        """
+        caught = self.total().macs
+        everything = caught + self.macs_not_caught.total()
+        return (caught - self.stand_ins.total()) / everything if everything else None
+
+    @property
+    def uncounted(self) -> list[str]:
+        """Names of calls that were left to PyTorch and whose multiply-accumulates nobody counted."""
+        return sorted(
+            name for name in self.not_caught if name not in self.macs_not_caught and name not in self.stand_ins
+        )
+
+    def coverage(self) -> str:
+        """How much of the model was simulated, in one line; "": there was nothing to simulate."""
+        share = self.simulated_share
+        if share is None:
+            return ""
+        text = f"{share:.1%} of this model's MACs were simulated"
+        return f"{text}, not counting {', '.join(self.uncounted)}" if self.uncounted else text
 
     def product(
         self,
@@ -124,6 +188,9 @@ class Record:
         entry.host_seconds += host_seconds
         entry.cycles += ready.cycles or 0
         entry.seconds += ready.seconds or 0.0  # a library's kernel may have seconds and no cycles
+        entry.note(ready.gemm)
+        if self.progress is not None:
+            self.progress(out.numel() * a.shape[-1])
         if self.observer is not None:
             self.observer(place, a, b, out, ready.gemm)
 
@@ -172,12 +239,20 @@ class Record:
         return whole
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: {"layers": [...], "total": {...}, "not_caught": {name: calls}}."""
+        """Plain data: the layers, their total, what was not caught by name, the share of MACs that was simulated."""
         rows = [
             {"layer": layer, "operation": operation, "pass": stage, **entry.to_dict()}
             for (layer, operation, stage), entry in self.layers.items()
         ]
-        return {"layers": rows, "total": self.total().to_dict(), "not_caught": dict(self.not_caught)}
+        return {
+            "layers": rows,
+            "total": self.total().to_dict(),
+            "not_caught": dict(self.not_caught),
+            "macs_not_caught": dict(self.macs_not_caught),
+            "stand_ins": dict(self.stand_ins),
+            "not_swapped": {kind: list(names) for kind, names in self.not_swapped.items()},
+            "simulated_share": self.simulated_share,
+        }
 
     def text(self) -> str:
         """A table: one line for each layer, operation and pass. error, PyTorch's: of the simulated and of PyTorch's own
@@ -202,8 +277,33 @@ class Record:
             ).rstrip()
             for row in rows
         ]
-        lines += [f"not caught: {name}, {count} calls" for name, count in sorted(self.not_caught.items())]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.remarks()])
+
+    def remarks(self) -> list[str]:
+        """What the table does not say: the grounds of the bits, what was not simulated, and its share of the MACs."""
+        total = self.total()
+        lines = [f"evidence of the bits: {total.evidence}"] if total.evidence else []
+        if total.least_confidence is not None and total.least_confidence < 1:
+            lines.append(f"least probability that a kernel is the library's: {total.least_confidence:.2f}")
+        everything = total.macs + self.macs_not_caught.total()
+        for name, count in sorted(self.not_caught.items()):
+            macs = self.stand_ins[name] or self.macs_not_caught[name]
+            share = f", {macs / everything:.1%} of the MACs" if macs else ""
+            lines.append(f"not caught: {name}, {count} calls{share}")
+        for kind, names in sorted(self.not_swapped.items()):
+            shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
+            lines.append(f"not swapped: {len(names)} of {kind} ({shown})")
+        return lines + ([self.coverage()] if self.coverage() else [])
+
+
+def weaker(left: str, right: str) -> str:
+    """The weaker of two evidence levels; "": none."""
+    return max((level for level in (left, right) if level), key=LEVELS.index, default="")
+
+
+def least(left: float | None, right: float | None) -> float | None:
+    """The smaller of two numbers, where there are any."""
+    return min((number for number in (left, right) if number is not None), default=None)
 
 
 def _norm(x: torch.Tensor) -> float:

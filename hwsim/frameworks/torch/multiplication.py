@@ -8,20 +8,28 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from hwsim.errors import InputError
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import Settings
 from hwsim.frameworks.torch.layer_record import Record
-from hwsim.frameworks.torch.place import Place
-from hwsim.frameworks.torch.tensors import array_of, format_name, layout, tensor_of
+from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
+from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
+from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, layout, tensor_of
+from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.operands.operand import operand as operand_of
+from hwsim.request.operands import scaled_pair
 
 #: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
+#: {operator: the library of its kernels}, where PyTorch calls none for it: GroupedBlas.cpp of PyTorch 2.11.
+KERNELS_OF = {SCALED_GROUPED: "cutlass"}
 
 
 class _Entered(threading.local):
@@ -73,9 +81,12 @@ def multiply(
     alpha: float,
     beta: float,
     dtype: torch.dtype,
+    library: LibraryOnDevice | None = None,
+    is_known: bool = False,
 ) -> torch.Tensor:
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
-    broadcast to the product.
+    broadcast to the product. library: of a convolution whose product it is; None: that of the settings. is_known:
+    whether the order of its kernel is.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
@@ -91,8 +102,10 @@ def multiply(
         if settings.switches is not None:
             operand = format_name(a.dtype)
             more |= settings.switches.arguments(chosen, place, operand)
-            if left_out := settings.switches.left_out(chosen, place, operand):
-                record.not_caught[left_out] += 1
+            if not is_known and (left_out := settings.switches.left_out(chosen, place, operand)):
+                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
+        if library is not None:
+            more["library"] = library
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
@@ -105,6 +118,60 @@ def multiply(
             out = out + (c if beta == 1 else beta * c).to(dtype)
         record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
         return out
+
+
+def multiply_scaled(
+    place: Place,
+    operands: tuple[torch.Tensor, torch.Tensor],
+    scale_a: Sequence[torch.Tensor],
+    scale_b: Sequence[torch.Tensor],
+    bias: torch.Tensor | None,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """The product of a (m, k) and b (k, n) with scales as of torch._scaled_mm, plus a bias (n,), of `dtype`."""
+    with torch._C.DisableTorchFunction():
+        a, b = operands
+        settings, record = active(place.key)
+        chosen = settings.of(place.layer, place.stage)
+        scales = scales_of(a, b, scale_a, scale_b)
+        left, right = elements_of(a, -1), elements_of(b, -2)
+        if chosen.arguments is None:
+            return plain_scaled_product(left, right, scales, bias, dtype)
+        start = time.perf_counter()
+        operand = format_name(a.dtype) if a.dtype in FORMATS else "e2m1"
+        more: dict[str, Any] = scales._asdict()
+        more |= {"output": format_name(dtype)} if format_name(dtype) in NARROW else {}
+        more |= {"bias": array_of(bias.contiguous())} if bias is not None else {}
+        if settings.switches is not None:
+            more |= settings.switches.arguments(chosen, place, operand)
+            if left_out := settings.switches.left_out(chosen, place, operand):
+                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
+        if {**chosen.arguments, **more}.get("library") is not None:
+            more |= {"a_layout": layout(a), "b_layout": layout(b)}
+            more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
+        more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
+        product, ready = multiplied(chosen, left, right, **more)
+        out = tensor_of(product, dtype, a.device)
+        seconds = time.perf_counter() - start
+        first, second = (x.float() for x in _multiplied_operands(left, right, scales))
+        record.product(place, first, second, bias, 1.0, 1.0, out, ready, seconds)
+        return out
+
+
+def plain_scaled_product(
+    a: AnyArray, b: AnyArray, scales: TensorScales, bias: torch.Tensor | None, dtype: torch.dtype
+) -> torch.Tensor:
+    """The product of elements with scales in fp64, rounded to `dtype`."""
+    left, right = _multiplied_operands(a, b, scales)
+    product = left @ right
+    return (product if bias is None else product + bias.double()).to(dtype)
+
+
+def _multiplied_operands(a: AnyArray, b: AnyArray, scales: TensorScales) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements of A and B times their scales, in fp64."""
+    sides = scaled_pair(operand_of("A", a), operand_of("B", b), *scales)
+    left, right = (side.multiplied_values(axis) for side, axis in zip(sides, (-1, -2), strict=True))
+    return torch.from_numpy(left), torch.from_numpy(np.ascontiguousarray(right))
 
 
 def _c_arguments(
@@ -136,4 +203,4 @@ def plain_product(
     return product.to(dtype)
 
 
-__all__ = ["activate", "activated", "active", "multiply", "plain_product"]
+__all__ = ["activate", "activated", "active", "multiply", "multiply_scaled", "plain_product"]

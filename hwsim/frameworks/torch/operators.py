@@ -6,7 +6,7 @@ convolutions'.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from hwsim.frameworks.torch import convolutions
-from hwsim.frameworks.torch.multiplication import multiply
+from hwsim.frameworks.torch.multiplication import multiply, multiply_scaled
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.tensors import layout
 
@@ -28,6 +28,11 @@ LIBRARY = torch.library.Library("hwsim", "DEF")
 _WHERE = "str key, str layer, str stage, str operation, str gradient"
 LIBRARY.define(
     f"product(Tensor a, Tensor b, Tensor? c, float alpha, float beta, ScalarType dtype, {_WHERE}) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+LIBRARY.define(
+    "scaled_product(Tensor a, Tensor b, Tensor[] scale_a, Tensor[] scale_b, Tensor? bias, ScalarType dtype, str key, "
+    "str layer, str operation) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 _SHAPE = "int[] stride, int[] padding, int[] dilation, int groups"
@@ -71,6 +76,26 @@ def product(
         with torch._C._DisableTorchDispatch():  # what the record measures is not caught
             return _product(a, b, c, *rest)
     return call("product", a, b, c, *rest)
+
+
+def scaled_product(
+    operands: tuple[torch.Tensor, torch.Tensor],
+    scale_a: Sequence[torch.Tensor],
+    scale_b: Sequence[torch.Tensor],
+    bias: torch.Tensor | None,
+    key: str,
+    layer: str,
+    operation: str,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """The product of `operands`, a (m, k) and b (k, n), with scales as of torch._scaled_mm, plus a bias (n,)."""
+    a, b = operands
+    rest = (list(scale_a), list(scale_b), bias, dtype, key, layer, operation)
+    if _is_alone(a, b, bias, *scale_a, *scale_b):
+        with torch._C._DisableTorchDispatch():
+            return _scaled_product(a, b, *rest)
+    result: torch.Tensor = torch.ops.hwsim.scaled_product(a, b, *rest)
+    return result
 
 
 def call(name: str, *arguments: Any) -> torch.Tensor:
@@ -134,6 +159,29 @@ def _product(
     gradient: str,
 ) -> torch.Tensor:
     return multiply(Place(key, layer, stage, operation, gradient), a, b, c, alpha, beta, dtype)
+
+
+def _scaled_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: Sequence[torch.Tensor],
+    scale_b: Sequence[torch.Tensor],
+    bias: torch.Tensor | None,
+    dtype: torch.dtype,
+    key: str,
+    layer: str,
+    operation: str,
+) -> torch.Tensor:
+    return multiply_scaled(Place(key, layer, "forward", operation), (a, b), scale_a, scale_b, bias, dtype)
+
+
+def _scaled_shape(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, dtype: torch.dtype, *_: Any) -> torch.Tensor:
+    result: torch.Tensor = a.new_empty((a.shape[0], b.shape[1]), dtype=dtype)
+    return result
+
+
+LIBRARY.impl("scaled_product", _scaled_product, "CompositeExplicitAutograd")
+torch.library.register_fake("hwsim::scaled_product", _scaled_shape, lib=LIBRARY)
 
 
 def _product_shape(a: Any, b: Any, c: Any, alpha: Any, beta: Any, dtype: torch.dtype, *_: Any) -> torch.Tensor:

@@ -9,6 +9,7 @@ from hwsim.frameworks.settings import PassName
 CONVOLUTION, GROUPED = "convolution", "_grouped_mm"
 SCORES, VALUES = "attention scores", "attention values"
 SCALED, SCALED_FAST = "_scaled_mm", "_scaled_mm, fast accumulation"
+SCALED_GROUPED, SCALED_GROUPED_FAST = "_scaled_grouped_mm", "_scaled_grouped_mm, fast accumulation"
 
 
 def fused(kernel: str, operation: str) -> str:
@@ -31,12 +32,13 @@ class Place:
     @property
     def operator(self) -> str:
         """The operator of PyTorch, by which a route is found."""
-        return SCALED if self.operation == SCALED_FAST else self.operation
+        return {SCALED_FAST: SCALED, SCALED_GROUPED_FAST: SCALED_GROUPED}.get(self.operation, self.operation)
 
     @property
     def accumulate(self) -> str | None:
         """How an operator says that 8-bit floats are accumulated: "fast", "promoted"; None: it does not."""
-        return {SCALED: "promoted", SCALED_FAST: "fast"}.get(self.operation)
+        slow, fast = dict.fromkeys((SCALED, SCALED_GROUPED), "promoted"), (SCALED_FAST, SCALED_GROUPED_FAST)
+        return (slow | dict.fromkeys(fast, "fast")).get(self.operation)
 
     @property
     def stands_for(self) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hwsim.frameworks.settings import Given, settings_of
-from hwsim.frameworks.torch.caller import Caller
+from hwsim.frameworks.torch.caller import MATRIX, Caller
 from hwsim.frameworks.torch.emulation import Emulation
 from hwsim.frameworks.torch.functions import conv_transpose, convolution, linear
 from hwsim.frameworks.torch.layer_record import EVERY, Record
@@ -77,7 +77,8 @@ def swap(
     """Let the linear and convolution modules of `model` compute on a simulated device; returns the record's owner.
 
     Parameters, names and classes stay as they are: only `forward` of these modules is replaced, until `unswap`. Other
-    products (attention, functions of the model's own) are left to PyTorch, or to an `emulate` around them.
+    products (attention, functions of the model's own) are left to PyTorch, or to an `emulate` around them. The report
+    names modules of other classes that have matrices ("not swapped").
 
     Args:
         model: its linear and convolution modules are swapped.
@@ -91,6 +92,9 @@ def swap(
     for name, module in model.named_modules():
         if type(module) in MODULES:
             module.forward = partial(_computed, type(module), Caller(settings.key, name), module)
+        elif _multiplies(module):
+            kind = f"{type(module).__module__.partition('.')[0]}'s {type(module).__name__}"
+            record.not_swapped.setdefault(kind, []).append(name)
     return Emulation(settings, record)
 
 
@@ -99,6 +103,12 @@ def unswap(model: nn.Module) -> None:
     for module in model.modules():
         if type(module) in MODULES:
             module.__dict__.pop("forward", None)
+
+
+def _multiplies(module: nn.Module) -> bool:
+    """Whether a module that is not swapped may multiply: it has a matrix of its own, and looks no rows of it up."""
+    has_matrix = any(parameter.dim() >= MATRIX for parameter in module.parameters(recurse=False))
+    return has_matrix and not isinstance(module, nn.Embedding | nn.EmbeddingBag)
 
 
 def _computed(kind: type[nn.Module], caller: Caller, module: nn.Module, *args: Any, **keywords: Any) -> torch.Tensor:

@@ -6,6 +6,7 @@ The module knows names of operators, and PyTorch's own list of those that its co
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -43,6 +44,17 @@ def multiplies(func: Any) -> bool:
         return func.namespace not in ("hwsim", "prims") and _WORDS.search(name) is not None
     is_linalg = name.removeprefix("_").startswith("linalg_")
     return name in NOT_CAUGHT or (is_linalg and name not in _NO_PRODUCTS)
+
+
+def macs_of(func: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], result: Any) -> int | None:
+    """The multiply-accumulates of a call, as PyTorch counts FLOPs; None where it does not."""
+    count = flop_registry.get(func.overloadpacket)
+    if count is None:
+        return None
+    try:
+        return int(count(*args, **keywords, out_val=result)) // 2
+    except (TypeError, ValueError, AttributeError, IndexError, AssertionError):  # arguments that it does not expect
+        return None
 
 
 def runs_products(func: Any, args: tuple[Any, ...]) -> bool:

@@ -33,6 +33,7 @@ from hwsim.libraries.cublas.calls import (
 from hwsim.libraries.cublas.choice import CublasChoice, choice_of
 from hwsim.libraries.cublas.orders.families import OrderTables, tables_in
 from hwsim.libraries.cublas.pytorch import NARROW, PytorchCall, pytorch_call
+from hwsim.libraries.cublas.scaled_kernels import TENSORS, scaled_choice
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, forest_of, key_of, row_of
 from hwsim.libraries.cublas.versions import ASSUMED, Version, has_seen_rules, rules_text
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
@@ -90,6 +91,8 @@ class CublasRules(LibraryRules):
         PyTorch has no such call, and where the choice is not known.
         """
         gemm = gemm_of(call, self.id)
+        if gemm.scales is not None:
+            return self._scaled(gemm)
         operand, query = self._query(gemm)
         choice = _chosen(self, query)
         if not operand == gemm.format == (gemm.format_b or gemm.format):
@@ -157,6 +160,15 @@ class CublasRules(LibraryRules):
     def layouts(self, format: str, layouts: tuple[str, str]) -> tuple[str, str]:
         """8-bit operands are K-major; of others any layout is taken."""
         return ("rows", "columns") if format in self.version.taken.k_major else layouts
+
+    def _scaled(self, gemm: GemmCall) -> CublasChoice:
+        """The choice for operands with scales. Raises UnsupportedError for scales that cuBLAS does not take there."""
+        if self.estimates is not None and gemm.scales != TENSORS:
+            raise UnsupportedError(
+                f"{self.id.name} on {self.device}: its kernels for scales of {' and '.join(gemm.scales or ())} are not "
+                "known but on Hopper; leave library out"
+            )
+        return scaled_choice(gemm, self.choose(replace(gemm, scales=None)))
 
     def _query(self, gemm: GemmCall) -> tuple[str, HeuristicQuery]:
         """The format whose kernels multiply, and the call with what was said of workspace and reductions, and for the

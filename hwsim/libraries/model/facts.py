@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hwsim.datafiles.reading import FileRecord, Model, record_of
 from hwsim.datafiles.yaml_text import parse
 from hwsim.host import places
+from hwsim.libraries.model.convolution_model import ConvolutionKernels
 from hwsim.libraries.model.framework_model import Framework
 from hwsim.libraries.model.loader import FURTHER, SUFFIX
 from hwsim.libraries.model.sums_model import LibrarySums
@@ -38,6 +39,12 @@ def sums_in(name: str) -> LibrarySums:
     InputError where it cannot be read.
     """
     return _read(places.package_folder("libraries") / name, LibrarySums).record
+
+
+@cache
+def convolution_kernels(name: str) -> ConvolutionKernels:
+    """Kernels of convolutions, by a file's name beside the library files; errors as of `sums_in`."""
+    return _read(places.package_folder("libraries") / name, ConvolutionKernels).record
 
 
 @cache

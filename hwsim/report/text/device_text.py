@@ -38,8 +38,18 @@ def device_text(device: Device) -> str:
 
 
 def _clocks(device: Device) -> str:
-    slower = ", ".join(f"{name} {mhz:,g}" for name, mhz in device.sustained_clock_mhz.items())
-    return f"{device.clock_mhz:,g} MHz" + (f"; under the power limit (MHz): {slower}" if slower else "")
+    stages = [("under load", device.sustained_clock_mhz)]
+    if device.power_limit is not None:
+        stages += [(f"from {stage.after_ms:g} ms on", stage.clock_mhz) for stage in device.power_limit.stages]
+    parts = [f"{device.clock_mhz:,g} MHz"]
+    parts += [
+        f"{when} (MHz): {', '.join(f'{name} {mhz:,g}' for name, mhz in clocks.items())}"
+        for when, clocks in stages
+        if clocks
+    ]
+    if device.board_power is not None:
+        parts.append(f"board of {device.board_power.watts:,g} W")
+    return "; ".join(parts)
 
 
 def _library(device: Device) -> Iterator[tuple[str, str]]:

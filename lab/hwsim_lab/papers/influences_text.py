@@ -19,7 +19,7 @@ def table(outcomes: Sequence[ClaimOutcome]) -> str:
     for.
     """
     rows = [row for one in outcomes if one.verdict != "holds" or one.turns for row in _rows(one)]
-    if not any(one.influences for one in outcomes):
+    if not any(one.influences or one.unmoved for one in outcomes):
         return ""
     head = "| claim | verdict | assumption | value | at | moves what was measured by | verdict there |\n"
     return head + "| --- | --- | --- | --- | --- | --- | --- |\n" + "".join(rows)

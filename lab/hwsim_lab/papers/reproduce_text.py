@@ -21,37 +21,61 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 SHOWN = 6  # elements of a series in a table
 CLAIMS_FILE = "claims.json"
 LETTERS_SIDE_BY_SIDE = 60  # of names on an axis
+LINES_IN_AXES = 12  # of a plot whose legend is in the axes
 DOTS_PER_INCH, DOTS_ON_A_PAGE = 120, 64
 DEVIATIONS: tuple[Verdict, ...] = ("order", "fails")
 UNEXPLAINED = "not explained."
+INTRODUCTION = (
+    "This page has every claim of the paper, what hwsim measured for it, and the verdict.\n"
+    "[papers.md](../papers.md) says what a verdict and a kind of claim mean and by which rules a verdict is given.\n"
+)
+COLUMNS = (
+    "`paper` has the paper's numbers, `hwsim` the same quantities as measured; a series is cut after six elements.\n"
+    '"of 6 sizes" says at how many sizes a claim has which verdict. A row without a verdict of its own is another\n'
+    "reading of the claim above it.\n"
+)
+DEVIATIONS_SAID = (
+    "Claims that hold in order only, or fail: why, as far as that is known, and what was run otherwise than the paper\n"
+    "says."
+)
+NOTES_SAID = "Of claims that hold: what was run otherwise than the paper says, and what the result rests on."
 ASSUMPTIONS = (
-    "The experiment run again with one assumption at another value: relative changes of what was measured, and the "
-    "verdict there, bold where it turns. `operands`: all drawn with other seeds."
+    "The experiment was run again with one assumption at another value. The table has how far that moves what was\n"
+    "measured, and the verdict there, bold where it turns: for claims that do not hold, and for those that hold and\n"
+    "turn. `operands`: all drawn with other seeds."
 )
 
 
 def summary(outcomes: Sequence[ClaimOutcome]) -> str:
     """How many claims of each paper hold, hold in order, fail, and so on."""
-    lines = ["| paper | " + " | ".join(VERDICTS) + " | claims |", "| --- |" + " ---: |" * (len(VERDICTS) + 1)]
+    shown = _shown(outcomes)
+    lines = ["| paper | " + " | ".join(shown) + " | claims |", "| --- |" + " ---: |" * (len(shown) + 1)]
     papers = list(dict.fromkeys(one.paper for one in outcomes))
     for paper in [*papers, *(["all"] if len(papers) > 1 else [])]:
         own = [one for one in outcomes if paper in (one.paper, "all")]
         counts = Counter(one.verdict for one in own)
-        cells = [str(counts[verdict]) for verdict in VERDICTS]
+        cells = [str(counts[verdict]) for verdict in shown]
         lines.append(f"| {paper} | {' | '.join(cells)} | {len(own)} |")
     return "\n".join(lines) + "\n"
+
+
+def _shown(outcomes: Sequence[ClaimOutcome]) -> list[Verdict]:
+    """The columns of a table of counts: "not measured" only where a claim is."""
+    seen = {one.verdict for one in outcomes}
+    return [verdict for verdict in VERDICTS if verdict != "not measured" or verdict in seen]
 
 
 def by_kind(outcomes: Sequence[ClaimOutcome]) -> str:
     """The same by kind of claim: definitions and designs hold because hwsim follows them, bits and times because they
     come out.
     """
-    lines = ["| kind | " + " | ".join(VERDICTS) + " | claims |", "| --- |" + " ---: |" * (len(VERDICTS) + 1)]
+    shown = _shown(outcomes)
+    lines = ["| kind | " + " | ".join(shown) + " | claims |", "| --- |" + " ---: |" * (len(shown) + 1)]
     for kind in get_args(Kind):
         own = [one for one in outcomes if one.claim.kind == kind]
         counts = Counter(one.verdict for one in own)
         if own:
-            lines.append(f"| {kind} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} | {len(own)} |")
+            lines.append(f"| {kind} | {' | '.join(str(counts[verdict]) for verdict in shown)} | {len(own)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -96,18 +120,18 @@ def page(paper: str, outcomes: Sequence[ClaimOutcome], plots: Sequence[str] = ()
     plots: names of the files of its figures, beside the page.
     """
     said = claims.read(paper)
-    text = f"# {said.title}\n\n{said.reference}\n\n{summary(outcomes)}\n{by_kind(outcomes)}\n"
-    text += f"## Claims\n\n{table(outcomes)}"
+    text = f"# {said.title}\n\n{said.reference}\n\n{INTRODUCTION}\n{summary(outcomes)}\n{by_kind(outcomes)}\n"
+    text += f"## Claims\n\n{COLUMNS}\n{table(outcomes)}"
     apart = [one for one in outcomes if one.verdict in DEVIATIONS]
     if apart:
-        text += "\n## Deviations\n\nClaims that hold in order only, or fail.\n\n"
+        text += f"\n## Deviations\n\n{DEVIATIONS_SAID}\n\n"
         text += "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(_note(one)) or UNEXPLAINED}\n" for one in apart)
     moved = influences_text.table(outcomes)
     if moved:
         text += f"\n## What assumptions do to the claims\n\n{ASSUMPTIONS}\n\n{moved}"
     noted = [(one, _note(one)) for one in outcomes if one not in apart]
     if any(note for _, note in noted):
-        text += "\n## Notes\n\n"
+        text += f"\n## Notes\n\n{NOTES_SAID}\n\n"
         text += "".join(f"* `{one.claim.id}` ({one.verdict}): {_cell(note)}\n" for one, note in noted if note)
     if plots:
         text += "\n## Figures\n\n" + "\n".join(f"![{Path(name).stem}]({name})\n" for name in plots)
@@ -171,12 +195,13 @@ def _plot(series: Series, dots_per_inch: int) -> bytes | None:
         from matplotlib.figure import Figure  # optional
     except ImportError:
         return None
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes: Any = figure.add_subplot()
     assert series.x is not None and series.y is not None
     x, y = series.columns[series.x], series.columns[series.y]
     names = series.columns[series.by] if series.by else [""] * len(x)
     lines = list(dict.fromkeys(names))
+    is_crowded = len(lines) > LINES_IN_AXES and series.value is None
+    figure = Figure(figsize=(9.6, 6.4) if is_crowded else (6.4, 4.2), layout="constrained")
+    axes: Any = figure.add_subplot()
     axes.set_prop_cycle(color=COLOURS)
     if series.value is not None:
         _draw_map(figure, axes, series)
@@ -184,7 +209,7 @@ def _plot(series: Series, dots_per_inch: int) -> bytes | None:
         _draw_bars(axes, series, lines)
     else:
         for number, name in enumerate(lines):
-            own = [i for i, other in enumerate(names) if other == name]
+            own = sorted((i for i, other in enumerate(names) if other == name), key=lambda i: x[i])
             marker = MARKERS[number % len(MARKERS)]
             axes.plot([x[i] for i in own], [y[i] for i in own], marker=marker, markersize=3.5, label=str(name))
     axes.set(xlabel=series.x, ylabel=series.y, title=series.name)
@@ -192,7 +217,10 @@ def _plot(series: Series, dots_per_inch: int) -> bytes | None:
         if letter in series.log:
             scale("log")
     if series.by and series.value is None:
-        axes.legend(fontsize="small", title=series.by)
+        if is_crowded:
+            figure.legend(fontsize="x-small", title=series.by, loc="outside right upper")
+        else:
+            axes.legend(fontsize="small", title=series.by)
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=dots_per_inch, metadata={"Software": None})
     return image.getvalue()

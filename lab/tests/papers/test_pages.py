@@ -52,7 +52,7 @@ def test_a_page_has_every_claim_and_its_counts(paper: str) -> None:
     }, BEHIND
     assert "not measured" not in own.values()
     number = Counter(own.values())
-    expected = [*(number[verdict] for verdict in VERDICTS), len(known)]
+    expected = [*(number[verdict] for verdict in VERDICTS if verdict != "not measured"), len(known)]
     assert counts(text(paper), paper) == expected
     assert counts((DOCS / "papers.md").read_text(encoding="utf-8"), paper) == expected, BEHIND
 

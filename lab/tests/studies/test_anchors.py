@@ -254,8 +254,8 @@ def test_reasons_are_those_of_several_points(tmp_path):
     file.write_text(text.replace('why: "SIZES"', 'why: "sizes"', 2))
     with pytest.raises(InputError, match="reasons SIZES: not the `why` of several points"):
         anchor_data.read(file)
-    file.write_text(text.replace('why: "WMMA"', 'why: "WMA"', 1))
-    with pytest.raises(InputError, match="why: WMA; there is no such reason"):
+    file.write_text(text.replace('why: "CLOCKS"', 'why: "CLOKS"', 1))
+    with pytest.raises(InputError, match="why: CLOKS; there is no such reason"):
         anchor_data.read(file)
 
 

@@ -1,0 +1,208 @@
+"""`hwsim.torch.invariance`: which batch sizes give a sample's rows the same bits, layer by layer.
+
+The module runs a model on batches and compares rows of its products; how they are computed is others'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hwsim.errors import InputError
+from hwsim.frameworks.torch.difference import called
+from hwsim.frameworks.torch.emulation import emulate
+
+if TYPE_CHECKING:
+    from hwsim.frameworks.torch.place import Place
+    from hwsim.gemm.record import Gemm
+
+
+@dataclass(frozen=True)
+class LayerInvariance:
+    """One product of the model. classes: batch sizes, those together that give the first sample the same bits for the
+    same operands. rows: of the first sample. kernels: by batch size, a library's kernel, or the order of summation.
+    operands_differ: batch sizes whose operands are others, by what PyTorch computes between the products.
+    """
+
+    layer: str
+    operation: str
+    rows: int
+    classes: tuple[tuple[int, ...], ...]
+    kernels: Mapping[int, str]
+    operands_differ: tuple[int, ...] = ()
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether all batch sizes give the same bits."""
+        return len(self.classes) == 1
+
+
+@dataclass(frozen=True)
+class BatchInvariance:
+    """The answer of `invariance`. side: the settings in words. layers: every product in order. remarks: a report's."""
+
+    side: str
+    batches: tuple[int, ...]
+    layers: tuple[LayerInvariance, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether all products give the same bits for all batch sizes."""
+        return all(layer.is_invariant for layer in self.layers)
+
+    @property
+    def classes(self) -> tuple[tuple[int, ...], ...]:
+        """Batch sizes with which the whole model gives a sample the same bits, as far as its products decide it."""
+        places = [{batch: at for at, members in enumerate(layer.classes) for batch in members} for layer in self.layers]
+        whole: dict[tuple[int, ...], list[int]] = {}
+        for batch in self.batches:
+            whole.setdefault(tuple(place[batch] for place in places), []).append(batch)
+        return tuple(map(tuple, whole.values()))
+
+    def __str__(self) -> str:
+        lines = [self.side, *self.remarks]
+        lines.append(f"batch sizes with equal bits in all {len(self.layers)} products: {_classes(self.classes)}")
+        lines.append(f"{'layer':<32} {'operation':<18} {'rows':>6}  batch sizes with equal bits; kernels")
+        for layer in self.layers:
+            kernels = "; ".join(dict.fromkeys(layer.kernels[members[0]] for members in layer.classes))
+            unlike = (
+                f"; other operands with {', '.join(map(str, layer.operands_differ))}" if layer.operands_differ else ""
+            )
+            where = f"{layer.layer or '-':<32} {layer.operation:<18} {layer.rows:>6}"
+            lines.append(f"{where}  {_classes(layer.classes)}; {kernels}{unlike}")
+        return "\n".join(lines)
+
+
+def _classes(classes: Sequence[Sequence[int]]) -> str:
+    return " | ".join(", ".join(map(str, members)) for members in classes)
+
+
+@dataclass
+class _Product:
+    """One product with a batch of one: its first operand and its result. digests, kernels: by batch size.
+
+    operands_differ: batch sizes whose first sample has another operand.
+    """
+
+    place: Place
+    operand: torch.Tensor
+    rows: torch.Tensor
+    digests: dict[int, str] = field(default_factory=dict)
+    kernels: dict[int, str] = field(default_factory=dict)
+    operands_differ: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Follower:
+    """Sees the products of one batch size, and compares them with those of a batch of one."""
+
+    products: list[_Product]
+    size: int
+    is_first: bool
+    count: int = 0
+
+    def __call__(self, place: Place, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, gemm: Gemm) -> None:
+        """One product: its first sample's rows are noted, and replaced by those of a batch of one."""
+        if self.is_first:
+            self.products.append(_Product(place, a.clone(), out.clone()))
+            return
+        where = f"{place.layer or '(outside of modules)'}, {place.operation}"
+        if self.count >= len(self.products) or not self._is_like(place, out):
+            raise InputError(
+                f"{where}: product {self.count + 1} of batch size {self.size}, of shape {tuple(out.shape)}, has no "
+                "like of batch size 1; its first dimension must count samples, and no operation depend on their number"
+            )
+        product = self.products[self.count]
+        taken = _first_samples(len(out), self.size)
+        operands = [torch.equal(a[part], product.operand) for part in taken]
+        part = taken[operands.index(True) if any(operands) else 0]
+        if not any(operands):
+            product.operands_differ.append(self.size)
+        rows = out[part]
+        kernel = gemm.decided("kernel") or gemm.decided("order of summation")
+        product.digests[self.size] = _digest(rows)
+        product.kernels[self.size] = "" if kernel is None else kernel.value
+        out[part] = product.rows
+        self.count += 1
+
+    def _is_like(self, place: Place, out: torch.Tensor) -> bool:
+        product = self.products[self.count]
+        is_same = (product.place.layer, product.place.operation) == (place.layer, place.operation)
+        count, *rest = product.rows.shape
+        return is_same and out.shape == (count * self.size, *rest)
+
+
+def _first_samples(count: int, size: int) -> tuple[slice, slice]:
+    """Where the first of `size` samples may lie among `count` rows or matrices: one after another, or in turn."""
+    return slice(0, count // size), slice(0, count, size)
+
+
+def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], **arguments: Any) -> BatchInvariance:
+    """Run a model's forward pass with several batch sizes, and compare the first sample's rows of each product.
+
+    After each product the rows that a batch of one gives are put in the place of the others', so that every product has
+    the same operands for the first sample with each size, and a layer's classes are its own.
+
+    Args:
+        model: a module in eval mode, or a function. Its first sample must not depend on the others.
+        inputs: a tensor, a tuple or a mapping of tensors, whose first dimension counts samples; these are repeated.
+        batches: the batch sizes.
+        arguments: as of `emulate`.
+
+    Raises:
+        InputError: a product that has no like in a batch of one; and as `emulate`.
+    """
+    sizes = tuple(dict.fromkeys(batches))
+    if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
+        raise InputError(f"batches = {batches!r}; allowed: integers of at least 1")
+    products: list[_Product] = []
+    side = ""
+    remarks: tuple[str, ...] = ()
+    for index, size in enumerate((1, *sizes)):
+        follower = _Follower(products, size, index == 0)
+        with emulate(measure_every=0, **arguments) as run, torch.no_grad():
+            run.record.observer = follower
+            called(model, _repeated(inputs, size))
+        if index == 0:
+            side, remarks = run.report().partition("\n")[0], tuple(run.record.remarks())
+        elif follower.count != len(products):
+            raise InputError(f"batch sizes 1 and {size} have {len(products)} and {follower.count} products")
+    return BatchInvariance(side, sizes, tuple(map(_layer, products)), remarks)
+
+
+def _layer(product: _Product) -> LayerInvariance:
+    classes: dict[str, list[int]] = {}
+    for batch, digest in product.digests.items():
+        classes.setdefault(digest, []).append(batch)
+    place = product.place
+    return LayerInvariance(
+        place.layer,
+        place.operation,
+        product.rows.numel() // max(product.rows.shape[-1], 1),
+        tuple(map(tuple, classes.values())),
+        dict(product.kernels),
+        tuple(product.operands_differ),
+    )
+
+
+def _digest(rows: torch.Tensor) -> str:
+    return hashlib.sha256(bytes(rows.contiguous().view(torch.uint8).numpy())).hexdigest()
+
+
+def _repeated(inputs: Any, size: int) -> Any:
+    """Inputs of `size` samples: the given ones, again and again."""
+    if isinstance(inputs, Mapping):
+        return {name: _repeated(value, size) for name, value in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_repeated(value, size) for value in inputs)
+    if not isinstance(inputs, torch.Tensor) or not inputs.dim():
+        return inputs
+    return inputs[torch.arange(size) % inputs.shape[0]]
+
+
+__all__ = ["BatchInvariance", "LayerInvariance", "invariance"]

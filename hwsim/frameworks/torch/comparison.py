@@ -1,0 +1,162 @@
+"""`hwsim.torch.compare`: what a model's output is on several devices: distances, divergence, changed answers.
+
+The module runs a model and compares its outputs; how products are computed, and how a page looks, is others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hwsim.errors import InputError
+from hwsim.frameworks.settings import PLAIN
+from hwsim.frameworks.torch.difference import called
+from hwsim.frameworks.torch.emulation import emulate
+from hwsim.report.page.comparison_page import comparison_page
+
+LOGITS = "logits"  # an attribute of outputs of Hugging Face's models
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Outputs of two sides, by their names.
+
+    distance: ||right - left|| / ||left||, Frobenius norms. largest: of the differences, relative to the largest value.
+    differing: the share of elements with other bits. divergence, largest_divergence: Kullback-Leibler divergence of the
+    softmax along the last dimension, in nats, on average over positions and at most. flips: positions whose largest
+    element is another one, of `positions`.
+    """
+
+    left: str
+    right: str
+    distance: float
+    largest: float
+    differing: float
+    divergence: float
+    largest_divergence: float
+    flips: int
+    positions: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way of running the model. settings: in words. remarks: as its report has them. output: fp64."""
+
+    name: str
+    settings: str
+    remarks: tuple[str, ...]
+    output: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The answer of `compare`: the sides in order, and each pair of them."""
+
+    sides: tuple[Side, ...]
+    pairs: tuple[Pair, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, without the outputs."""
+        sides = [{"name": s.name, "settings": s.settings, "remarks": list(s.remarks)} for s in self.sides]
+        return {"schema": "hwsim.comparison/1", "sides": sides, "pairs": [asdict(pair) for pair in self.pairs]}
+
+    def write(self, path: str | Path) -> None:
+        """Write the page of the comparison, one HTML file."""
+        comparison_page(str(self), self.to_dict()).write(path)
+
+    def __str__(self) -> str:
+        lines = []
+        for side in self.sides:
+            lines += [f"{side.name}: {side.settings}", *(f"  {remark}" for remark in side.remarks)]
+        lines.append(
+            f"{'outputs':<40} {'distance':>10} {'largest':>10} {'differing':>10} {'KL':>10} {'largest KL':>10} "
+            f"{'top-1 flips':>14}"
+        )
+        for pair in self.pairs:
+            name, flips = f"{pair.left} and {pair.right}", f"{pair.flips} of {pair.positions}"
+            lines.append(
+                f"{name:<40} {pair.distance:>10.2e} {pair.largest:>10.2e} {pair.differing:>10.1%} "
+                f"{pair.divergence:>10.2e} {pair.largest_divergence:>10.2e} {flips:>14}"
+            )
+        return "\n".join(lines)
+
+
+def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], **common: Any) -> Comparison:
+    """Run a model's forward pass in several ways, and compare its outputs: logits, or any tensor.
+
+    Args:
+        model: a module in eval mode, or a function. Its output is a tensor, has one named `logits`, or begins with one.
+        x: a tensor, a tuple of arguments, or a mapping of keyword arguments.
+        sides: devices, mappings of arguments of `emulate`, or "plain" for PyTorch's own products; at least two.
+        common: arguments of all of them.
+
+    Raises:
+        InputError: fewer than two sides, or an output without a tensor; and as `emulate`.
+    """
+    if len(sides) < 2:
+        raise InputError(f"compare: {len(sides)} sides; allowed: at least two devices, mappings, or {PLAIN!r}")
+    state = torch.get_rng_state()
+    runs = []
+    for number, side in enumerate(sides):
+        torch.set_rng_state(state)
+        name = side if isinstance(side, str) else _name(side, number)
+        if side == PLAIN:
+            with torch.no_grad():
+                runs.append(Side(name, "PyTorch's own products", (), _output(called(model, x))))
+            continue
+        arguments = {"device": side} if isinstance(side, str) else side
+        with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
+            output = _output(called(model, x))
+        runs.append(Side(name, run.report().partition("\n")[0], tuple(run.record.remarks()), output))
+    if len({tuple(run.output.shape) for run in runs}) > 1:
+        raise InputError(f"compare: outputs of shapes {[tuple(run.output.shape) for run in runs]}; they must be alike")
+    pairs = tuple(_pair(left, right) for index, left in enumerate(runs) for right in runs[index + 1 :])
+    return Comparison(tuple(runs), pairs)
+
+
+def _name(side: Mapping[str, Any], number: int) -> str:
+    """A side's name: its device and what else it says, or its number."""
+    return " ".join(f"{value}" for value in side.values() if isinstance(value, str)) or f"side {number + 1}"
+
+
+def _output(value: Any) -> torch.Tensor:
+    """The logits of a model's output, in fp64."""
+    found = getattr(value, LOGITS, value)
+    while isinstance(found, tuple | list) and found:
+        found = found[0]
+    if not isinstance(found, torch.Tensor):
+        first = getattr(found, "last_hidden_state", None)
+        if not isinstance(first, torch.Tensor):
+            raise InputError(
+                f"compare: the model gives {type(value).__name__}; allowed: a tensor, something with one named "
+                f"{LOGITS!r}, or a tuple that begins with one"
+            )
+        found = first
+    return found.detach().double()
+
+
+def _pair(left: Side, right: Side) -> Pair:
+    x, y = left.output, right.output
+    size, largest = float(torch.linalg.vector_norm(x)), float(x.abs().max()) if x.numel() else 0.0
+    rows = (x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])) if x.dim() else (x.reshape(1, 1), y.reshape(1, 1))
+    first, second = (torch.log_softmax(row, -1) for row in rows)
+    divergence = (first.exp() * (first - second)).sum(-1).clamp_min(0)
+    flips = int((rows[0].argmax(-1) != rows[1].argmax(-1)).sum())
+    return Pair(
+        left.name,
+        right.name,
+        distance=float(torch.linalg.vector_norm(y - x)) / size if size else 0.0,
+        largest=float((y - x).abs().max()) / largest if largest else 0.0,
+        differing=float((x != y).double().mean()) if x.numel() else 0.0,
+        divergence=float(divergence.mean()),
+        largest_divergence=float(divergence.max()),
+        flips=flips,
+        positions=len(rows[0]),
+    )
+
+
+__all__ = ["Comparison", "Pair", "Side", "compare"]

@@ -1,0 +1,74 @@
+"""How the kernel of a convolution adds over K, where the settings name a library that has convolutions.
+
+It knows settings, sizes and storage orders; no array's values and no kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hwsim.errors import UnsupportedError
+from hwsim.frameworks.torch.multiplication import active
+from hwsim.frameworks.torch.place import Place
+from hwsim.frameworks.torch.switches import NATIVE
+from hwsim.frameworks.torch.tensors import format_name
+from hwsim.gemm.convolution import ConvShape
+from hwsim.libraries.convolution_call import ConvolutionCall, Direction
+from hwsim.libraries.cudnn.provider import convolution_library
+from hwsim.libraries.model.convolution_model import KOrder
+from hwsim.libraries.on_device import LibraryOnDevice
+
+CHANNELS_LAST: KOrder = "rsc"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionOrder:
+    """The library for the GEMM of a convolution, and how its K runs. library: None: the settings' own order.
+
+    is_known: whether the order of the library's kernel is known; else the unit's own stands for it.
+    """
+
+    library: LibraryOnDevice | None = None
+    k_order: KOrder = "crs"
+    is_known: bool = False
+
+
+def order_of(
+    place: Place, shape: ConvShape | None, image: torch.Tensor, other: torch.Tensor, direction: Direction
+) -> ConvolutionOrder:
+    """The order for a convolution under the settings of its place. image, other: its tensors, whose storage orders
+    decide a kernel. shape: None: of more than two dimensions, which no library is asked about.
+    """
+    settings, _ = active(place.key)
+    chosen = settings.of(place.layer, place.stage)
+    arguments = chosen.arguments
+    if arguments is None or arguments.get("library") is None or shape is None:
+        return ConvolutionOrder()
+    if arguments["scheme"].name != NATIVE or chosen.scale is not None or chosen.gradient_format is not None:
+        return ConvolutionOrder()
+    operand = format_name(image.dtype)
+    switched = {} if settings.switches is None else settings.switches.arguments(chosen, place, operand)
+    form = str(switched.get("format") or arguments.get("format") or operand)
+    is_nchw = not any(is_stored_last(tensor) for tensor in (image, other))
+    call = ConvolutionCall(shape=shape, format=form, direction=direction, is_nchw=is_nchw)
+    try:
+        return ConvolutionOrder(*convolution_library(arguments["library"], arguments["device"], call))
+    except UnsupportedError:  # the record then counts the convolution as left out
+        return ConvolutionOrder()
+
+
+def is_stored_last(tensor: torch.Tensor) -> bool:
+    """Whether PyTorch takes a tensor of four dimensions as stored with its channels last, by its strides (c10's
+    is_channels_last_strides_2d).
+    """
+    if tensor.dim() != 4 or tensor.stride(1) == 0:
+        return False
+    least = 0
+    for axis in (1, 3, 2, 0):
+        size, stride = tensor.shape[axis], tensor.stride(axis)
+        if size == 0 or stride < least or (axis == 0 and least == tensor.stride(1)):
+            return False
+        least = stride * size if size > 1 else stride
+    return True

@@ -1,0 +1,179 @@
+"""`with hwsim.triton.emulate(device=...)`: Triton kernels in the interpreter, their dots with the bits of a chip.
+
+The module knows devices and what was asked; hwsim.frameworks.triton.compiler asks Triton, .tile computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton.language
+from numpy.typing import NDArray
+from triton.runtime.interpreter import InterpretedFunction
+
+from hwsim.analysis.running_error import RunningError
+from hwsim.backend.cpu import CPU
+from hwsim.devices.device import Device
+from hwsim.devices.loader import load
+from hwsim.devices.query import instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import Format, format_of
+from hwsim.frameworks.triton.compiler import MLIR_TYPES, DotQuestion, least_dot_size, lowered, target_options
+from hwsim.frameworks.triton.instructions import FORMATS
+from hwsim.frameworks.triton.interpreter import hooked
+from hwsim.frameworks.triton.targets import target_of
+from hwsim.frameworks.triton.tile import LoweredDot
+from hwsim.frameworks.triton.ttgir import parsed
+
+Codes = NDArray[Any]
+EVERY = 64  # dots of a kind: one of them is measured
+SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured dot, the first ones
+
+
+@dataclass
+class DotRecord:
+    """Dots of one kind. dots: calls of tl.dot. macs: multiply-adds as written, a scheme's further products not counted.
+    cycles: of the matrix unit of one core for all products; None where the device gives no rate. errors: of measured
+    dots, ||got - fp64|| / ||fp64||.
+    """
+
+    instruction: str
+    products: int
+    dots: int = 0
+    macs: int = 0
+    cycles: float | None = 0.0
+    errors: RunningError = field(default_factory=RunningError, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        names = ("instruction", "products", "dots", "macs", "cycles")
+        return {**{name: getattr(self, name) for name in names}, "error": self.errors.mean}
+
+
+class TritonEmulation:
+    """What `emulate` yields: the device, and the dots of the kernels that ran."""
+
+    def __init__(self, device: Device, measure_every: int) -> None:
+        self.device, self.target = device, target_of(device)
+        self.dots: dict[DotQuestion, DotRecord] = {}
+        self._every = measure_every
+        self._lowered: dict[DotQuestion, LoweredDot] = {}
+
+    def report(self) -> str:
+        """A table of the kinds of dots: tile, formats, instruction, dots, multiply-adds, error, cycles of the unit."""
+        lines = [f"Triton on {self.device.name} ({self.target.backend}:{self.target.arch})"]
+        head = ("tile", "formats", "precision", "instruction", "products", "dots", "MACs", "error", "cycles")
+        rows = [head]
+        for question, record in self.dots.items():
+            tile = "x".join(map(str, (*question.a_shape[:-1], question.b_shape[-1], question.a_shape[-1])))
+            formats = f"{question.a_type} x {question.b_type} -> {question.d_type}"
+            error = "-" if record.errors.mean is None else f"{record.errors.mean:.3g}"
+            cycles = "-" if record.cycles is None else f"{record.cycles:,.0f}"
+            numbers = (str(record.products), f"{record.dots:,}", f"{record.macs:,}", error, cycles)
+            rows.append((tile, formats, question.input_precision, record.instruction, *numbers))
+        widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+        lines += [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        ]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        kinds = [{**vars(question), **record.to_dict()} for question, record in self.dots.items()]
+        return {"device": self.device.name, "target": f"{self.target.backend}:{self.target.arch}", "dots": kinds}
+
+    def dot(
+        self, a: Codes, b: Codes, c: Codes, types: tuple[str, str, str], precision: str, imprecise: int, num_warps: int
+    ) -> Codes:
+        """Codes of c + a b as the device computes Triton's lowering of this `tl.dot`. types: Triton's names."""
+        for name in types:
+            if name not in MLIR_TYPES:
+                known = ", ".join(MLIR_TYPES)
+                raise UnsupportedError(f"tl.dot of {name}: hwsim takes {known}")
+        question = DotQuestion(a.shape, b.shape, *types, precision, imprecise, num_warps)
+        lowered_dot = self._lowered.get(question)
+        if lowered_dot is None:
+            answer = lowered(question, self.target)
+            lowered_dot = self._lowered[question] = LoweredDot(self.device, parsed(answer.ttgir), answer.assembly)
+        result = lowered_dot(a, b, c)
+        self._count(question, lowered_dot, a, b, c, result)
+        return result
+
+    def _count(
+        self, question: DotQuestion, lowered_dot: LoweredDot, a: Codes, b: Codes, c: Codes, result: Codes
+    ) -> None:
+        record = self.dots.setdefault(question, DotRecord(lowered_dot.instruction, lowered_dot.dots))
+        if self._every and record.dots % self._every == 0:
+            error = _error(*(_values(x, name) for x, name in zip((a, b, c, result), _names(question), strict=True)))
+            if error is not None:
+                record.errors.add(error)
+        macs = result.size * a.shape[-1]
+        timing = instruction(self.device, lowered_dot.instruction).timing
+        record.dots += 1
+        record.macs += macs
+        rate = None if timing is None else instruction(self.device, lowered_dot.instruction).macs_per_cycle
+        record.cycles = (
+            None if rate is None or record.cycles is None else record.cycles + lowered_dot.dots * macs / float(rate)
+        )
+
+
+def _names(question: DotQuestion) -> tuple[str, ...]:
+    return (question.a_type, question.b_type, question.d_type, question.d_type)
+
+
+def _values(codes: Codes, name: str) -> NDArray[np.float64]:
+    fmt: Format = format_of(FORMATS[MLIR_TYPES[name]])
+    if fmt.name.startswith("int"):
+        return codes.view(f"i{codes.itemsize}").astype(np.float64)
+    return CPU.decode(codes, fmt, np.float64)
+
+
+def _error(
+    a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64], got: NDArray[np.float64]
+) -> float | None:
+    rows, columns = slice(SAMPLED_ROWS), slice(SAMPLED_COLUMNS)
+    with np.errstate(all="ignore"):
+        exact = c[..., rows, columns] + a[..., rows, :] @ b[..., columns]
+        size = float(np.linalg.norm(exact))
+        distance = float(np.linalg.norm(got[..., rows, columns] - exact))
+    return distance / size if np.isfinite(size) and np.isfinite(distance) and size else None
+
+
+@contextlib.contextmanager
+def emulate(
+    device: str | Path | Mapping[str, Any] | Device = "h100", *, processes: int = 1, measure_every: int = EVERY
+) -> Iterator[TritonEmulation]:
+    """Context manager: inside it Triton kernels run in Triton's interpreter, and `tl.dot` gives a device's bits.
+
+    Set TRITON_INTERPRET=1 before Triton is imported. The kernels are untouched. Triton's own compiler says for
+    each kind of dot which instruction runs, how K is cut and what is added around it; hwsim computes that by the
+    device's unit from the accumulator on. Everything else is the interpreter's: sums, exponentials and other functions
+    have NumPy's bits.
+
+    Args:
+        device: a device that Triton has a target for.
+        processes: how many run a grid; its tensors move to shared memory. The report then has no counts.
+        measure_every: the error of the first and then of every so many dots of a kind is measured (0: none).
+
+    Raises:
+        InputError: the interpreter is off, an argument does not fit. UnsupportedError: a dot that hwsim cannot compute.
+    """
+    if processes < 1:
+        raise InputError(f"processes: {processes}; allowed: 1 and more")
+    if not isinstance(triton.language.zeros, InterpretedFunction):
+        raise InputError(
+            "Triton's interpreter is off: set TRITON_INTERPRET=1 in the environment before Triton is imported"
+        )
+    run = TritonEmulation(load(device), measure_every)
+    with hooked(
+        run.dot,
+        lambda warps: target_options(run.target, warps),
+        lambda warps: least_dot_size(run.target, warps),
+        processes,
+    ):
+        yield run

@@ -1,0 +1,169 @@
+"""Which matrix instruction of a device a lowered dot runs, and in which order it takes K.
+
+The module knows how assembly and layouts spell instructions; it knows no array and no kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.devices.model import DeviceModel
+from hwsim.devices.patterns import spelt
+from hwsim.devices.query import dot_spec, find, instruction
+from hwsim.errors import UnsupportedError
+from hwsim.formats import format_of
+from hwsim.frameworks.triton.ttgir import Function, Operation, number, numbers
+from hwsim.numerics.units import DotSpec
+
+WGMMA = re.compile(
+    r"wgmma\.mma_async\.sync\.aligned\.(m\d+n\d+k\d+)\.([\w.]+)\s*\{[^}]*\},[^;]*?, *(0|%p\d+|1|-1)[,;][^\n]*"
+)
+MMA = re.compile(r"\bmma\.sync\.aligned\.(m\d+n\d+k\d+)\.row\.col\.([\w.]+)")
+TCGEN05 = re.compile(r"\btcgen05\.mma\.cta_group::(\d)\.kind::(\w+)")
+MFMA = re.compile(r"\bv_mfma_\w+")
+FMA = re.compile(r"\bfma\.rn\.f\d+\b")
+TCGEN05_K = (8, 16, 32, 64)
+LANES = 64  # of an AMD wavefront, which share one MFMA
+QUAD = 4  # threads of an mma.sync that share a row of A
+
+
+@dataclass(frozen=True, slots=True)
+class DotStep:
+    """How one dot runs: an instruction, K in this order (None: ascending), and partial sums.
+
+    partial_k: so many of K are summed from +0 before the sum is added to the accumulator; 0: all begin at it.
+    """
+
+    instruction: str
+    spec: DotSpec
+    order: NDArray[np.intp] | None
+    partial_k: int
+
+
+def step_of(device: DeviceModel, function: Function, operation: Operation, assembly: str) -> DotStep:
+    """How the device runs this dot (tt.dot, ttng.warp_group_dot, ttng.tc_gen5_mma).
+
+    Raises UnsupportedError where the assembly has no instruction of the device, or several.
+    """
+    a, b, d = operation.types[:3]
+    layout = function.layout_of(d)
+    k = a.shape[-1]
+    order: NDArray[np.intp] | None = None
+    partial_k = 0
+    if operation.name.endswith("tc_gen5_mma"):
+        name = _tcgen05(device, layout, assembly, a.element, b.element)
+    elif layout.startswith("ttg.nvidia_mma") and number(layout, "versionMajor") == 3:
+        name, partial_k = _wgmma(assembly, operation)
+    elif layout.startswith("ttg.nvidia_mma"):
+        name = _only({f"mma.{shape}.{formats}" for shape, formats in MMA.findall(assembly)}, "mma.sync")
+        order = _quad_order(k, _k_width(function, operation), format_of(dot_spec(device, name).a).bits)
+    elif layout.startswith("ttg.amd_mfma"):
+        name = _mfma(device, assembly)
+        order = _lane_order(k, _k_width(function, operation), *numbers(layout, "instrShape"))
+    else:
+        name = _only(set(FMA.findall(assembly)), "fma")
+    instruction(device, name)  # raises where the device has none
+    return DotStep(name, dot_spec(device, name), order, partial_k if 0 < partial_k < 2**30 else 0)
+
+
+def _only(names: set[str], kind: str) -> str:
+    if len(names) != 1:
+        listed = ", ".join(sorted(names)) or "none"
+        raise UnsupportedError(
+            f"Triton's assembly of this tl.dot has {len(names)} kinds of {kind}: {listed}; hwsim takes one"
+        )
+    return names.pop()
+
+
+def _wgmma(assembly: str, operation: Operation) -> tuple[str, int]:
+    """The instruction, and how much of K a partial sum has: instructions from one that ignores its accumulator on."""
+    calls = WGMMA.findall(assembly)
+    name = _only({f"wgmma.{shape}.{formats}" for shape, formats, _ in calls}, "wgmma")
+    most = number(operation.text, "maxNumImpreciseAcc")
+    if not most:
+        return name, 0
+    begins = [place for place, (_, _, scale_d) in enumerate(calls) if scale_d == "0"]
+    if not begins:
+        return name, 0
+    lengths = {end - begin for begin, end in zip(begins, [*begins[1:], len(calls)], strict=True)}
+    if len(lengths) != 1:
+        raise UnsupportedError(
+            f"Triton's partial sums of this tl.dot have {sorted(lengths)} instructions; hwsim takes equal ones"
+        )
+    matched = re.search(r"k(\d+)$", calls[0][0])
+    assert matched is not None
+    return name, lengths.pop() * int(matched[1])
+
+
+def _tcgen05(device: DeviceModel, layout: str, assembly: str, a: str, b: str) -> str:
+    group, kind = _only_pair(set(TCGEN05.findall(assembly)))
+    m, n = number(layout, "blockM"), number(layout, "blockN")
+    assert m is not None and n is not None
+    formats = ".".join(spelt("tf32" if kind == "tf32" else FORMATS[x]) for x in (a, b))
+    for k in TCGEN05_K:
+        name = f"tcgen05.mma.m{m * int(group)}n{n}k{k}.{kind}.f32.{formats}"
+        if find(device, name) is not None:
+            return name
+    raise UnsupportedError(f"{device.name} has no tcgen05.mma of kind {kind}, {m * int(group)} x {n}, for {formats}")
+
+
+def _only_pair(pairs: set[tuple[str, str]]) -> tuple[str, str]:
+    if len(pairs) != 1:
+        raise UnsupportedError(
+            f"Triton's assembly of this tl.dot has {len(pairs)} kinds of tcgen05.mma; hwsim takes one"
+        )
+    return pairs.pop()
+
+
+def _mfma(device: DeviceModel, assembly: str) -> str:
+    """The device's name of the MFMA: chips before gfx940 spell it without some underscores."""
+    name = _only(set(MFMA.findall(assembly)), "v_mfma")
+    same = [entry for entry in device.matrix_instructions if entry.replace("_", "") == name.replace("_", "")]
+    return same[0] if same else name
+
+
+def _k_width(function: Function, operation: Operation) -> int:
+    """How many neighbours of K a thread holds in A, as the operand's layout says."""
+    return number(function.layout_of(operation.types[0]), "kWidth") or 1
+
+
+def _quad_order(k: int, width: int, bits: int) -> NDArray[np.intp] | None:
+    """K as mma.sync takes it where a thread holds `width` neighbours: a register of them an instruction and half."""
+    each = 32 // bits  # elements of a register
+    tile = 2 * QUAD * width
+    if width <= each or tile > k:
+        return None
+    places = np.arange(tile).reshape(2, QUAD, width // each, each)  # half, thread, register, element
+    one = places.transpose(2, 0, 1, 3).reshape(-1)
+    return (np.arange(0, k, tile)[:, None] + one).reshape(-1)
+
+
+def _lane_order(k: int, width: int, m: int, n: int, k_instruction: int) -> NDArray[np.intp] | None:
+    """K as an MFMA takes it where a lane holds `width` neighbours: as many an instruction as its K leaves a lane."""
+    groups = LANES // max(m, n)
+    each = max(k_instruction // groups, 1)
+    tile = groups * width
+    if width <= each or tile > k:
+        return None
+    places = np.arange(tile).reshape(groups, width // each, each)
+    one = places.transpose(1, 0, 2).reshape(-1)
+    return (np.arange(0, k, tile)[:, None] + one).reshape(-1)
+
+
+#: MLIR's element types as hwsim's formats.
+FORMATS = {
+    "f64": "fp64",
+    "f32": "fp32",
+    "f16": "fp16",
+    "bf16": "bf16",
+    "f8E4M3FN": "e4m3",
+    "f8E5M2": "e5m2",
+    "f8E4M3FNUZ": "e4m3fnuz",
+    "f8E5M2FNUZ": "e5m2fnuz",
+    "i32": "int32",
+    "i8": "int8",
+}

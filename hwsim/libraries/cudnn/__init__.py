@@ -1,0 +1,1 @@
+"""cuDNN: which kernel it takes for a convolution, and how that adds over K."""

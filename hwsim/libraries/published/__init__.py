@@ -1,0 +1,1 @@
+"""Libraries whose kernels' order of summation is published source: DeepGEMM, CUTLASS."""

@@ -1,0 +1,190 @@
+"""What reports of models say of their grounds and gaps; outputs on several devices; batch sizes with equal bits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
+
+from torch.nn import functional as F  # noqa: E402, N812  PyTorch is optional; its usual name
+from torch_cases import H200, drawn, network  # noqa: E402
+
+import hwsim  # noqa: E402
+import hwsim.torch  # noqa: E402
+
+PYTORCH = {"device": "h100", "library": "pytorch"}
+
+
+class Conv1D(torch.nn.Module):
+    """A linear layer of somebody's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(drawn(1, 8, 4))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+def test_the_report_says_how_much_was_simulated():
+    x = drawn(1, 6, 8)
+    with hwsim.torch.emulate(**H200, progress=False) as run:
+        x @ drawn(2, 8, 4)  # 192 multiply-accumulates
+        torch.addmm(drawn(3, 6, 4), x, drawn(2, 8, 4), out=torch.empty(6, 4))
+        torch.linalg.inv(drawn(4, 3, 3))
+    assert run.record.simulated_share == 0.5 and run.record.uncounted == ["linalg_inv_ex of float32"]
+    lines = run.report().splitlines()
+    assert "not caught: addmm of float32, 1 calls, 50.0% of the MACs" in lines
+    assert lines[-1] == "50.0% of this model's MACs were simulated, not counting linalg_inv_ex of float32"
+    data = json.loads(json.dumps(run.to_dict()))
+    assert data["simulated_share"] == 0.5 and data["macs_not_caught"] == {"addmm of float32": 192}
+
+
+def test_what_stands_for_another_kernel_is_not_simulated():
+    query = drawn(1, 1, 2, 16, 64).bfloat16()
+    weight = drawn(2, 64, 64).bfloat16()
+    with hwsim.torch.emulate(**PYTORCH) as run:
+        F.scaled_dot_product_attention(query @ weight, query, query)
+    products, attention = 2 * 16 * 64 * 64, 2 * 2 * 16 * 16 * 64
+    assert run.record.simulated_share == pytest.approx(products / (products + attention))
+    share = attention / (products + attention)
+    name = "CUDNN_ATTENTION of bf16, in the unit's own order"
+    assert f"not caught: {name}, 2 calls, {share:.1%} of the MACs" in run.report()
+    assert not run.record.macs_not_caught
+
+
+def test_the_report_has_evidence_and_the_least_confidence():
+    x, w = drawn(1, 7, 512).bfloat16(), drawn(2, 512, 51865).bfloat16()
+    with hwsim.torch.emulate(**PYTORCH, measure_every=0) as run:
+        x @ w
+        x @ w[:, :64].contiguous()
+    entry = run.record.total()
+    each = [
+        hwsim.library("pytorch", device="h100").choose(m=7, n=n, k=512, format="bf16", output="bf16").confidence
+        for n in (51865, 64)
+    ]
+    assert entry.least_confidence == pytest.approx(min(each)) and entry.evidence
+    assert f"evidence of the bits: {entry.evidence}" in run.report()
+    assert (min(each) < 1) == ("least probability that a kernel is the library's" in run.report())
+
+
+def test_swap_names_modules_that_it_leaves_alone():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), Conv1D(), torch.nn.LayerNorm(4), torch.nn.Embedding(3, 4))
+    run = hwsim.torch.swap(model, **H200)
+    kind = f"{__name__.partition('.')[0]}'s Conv1D"
+    assert run.record.not_swapped == {kind: ["1"]} and f"not swapped: 1 of {kind} (1)" in run.report()
+
+
+def test_diff_takes_keyword_arguments_and_says_its_grounds():
+    layer = torch.nn.Linear(512, 8)
+
+    def model(*, pixels, scale):
+        torch.linalg.inv(torch.eye(2))
+        return layer(pixels) * scale
+
+    inputs = {"pixels": drawn(1, 5, 512), "scale": 2.0}
+    answer = hwsim.torch.diff(model, inputs, "h200", "mi300x", format="bf16")
+    assert not answer.is_equal and answer.steps[0].evidence
+    assert "not caught: linalg_inv_ex of float32, 1 calls" in str(answer)
+    assert "100.0% of this model's MACs were simulated, not counting linalg_inv_ex" in str(answer)
+
+
+def test_compare_by_hand(tmp_path):
+    model, x = network(), drawn(3, 6, 16)
+    comparison = hwsim.torch.compare(model, x, "h200", {"device": "mi300x", "format": "fp16"}, "plain", format="bf16")
+    outputs = []
+    for more in ({"device": "h200", "format": "bf16"}, {"device": "mi300x", "format": "fp16"}):
+        with hwsim.torch.emulate(**more), torch.no_grad():
+            outputs.append(model(x).double())
+    first, other = outputs
+    pair = comparison.pairs[0]
+    assert [p.left + p.right for p in comparison.pairs] == ["h200mi300x fp16", "h200plain", "mi300x fp16plain"]
+    assert pair.distance == pytest.approx(float((other - first).norm() / first.norm()))
+    kl = F.kl_div(other.log_softmax(-1), first.log_softmax(-1), log_target=True, reduction="none").sum(-1)
+    assert pair.divergence == pytest.approx(float(kl.mean())) and pair.largest_divergence == pytest.approx(
+        float(kl.max())
+    )
+    assert pair.flips == int((first.argmax(-1) != other.argmax(-1)).sum()) and pair.positions == 6
+    comparison.write(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "h200 and mi300x fp16" in page and f"{pair.distance:.2e}" in page
+    assert json.loads(json.dumps(comparison.to_dict()))["pairs"][0]["flips"] == pair.flips
+    with pytest.raises(hwsim.InputError, match="1 sides; allowed: at least two"):
+        hwsim.torch.compare(model, x, "h200")
+    with pytest.raises(hwsim.InputError, match="the model gives dict; allowed: a tensor"):
+        hwsim.torch.compare(lambda x: {"y": x}, x, "h200", "plain")
+
+
+def test_flips_are_counted():
+    x = torch.tensor([[1.0, 1.0 + 2.0**-9], [1.0, 0.0]])  # bf16 rounds both to 1, and the first of equals is taken
+    comparison = hwsim.torch.compare(
+        lambda x: x @ torch.eye(2), x, {"format": "bf16"}, {"format": "fp32"}, device="h200"
+    )
+    assert (comparison.pairs[0].flips, comparison.pairs[0].positions) == (1, 2)
+
+
+def test_batch_sizes_with_equal_bits_layer_by_layer():
+    """Each layer's classes are those that its own products have, although the layers before differ."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4096, 512), torch.nn.ReLU(), torch.nn.Linear(512, 4096)).bfloat16()
+    x, batches = drawn(1, 1, 4096).bfloat16(), (1, 64, 128, 512)
+    answer = hwsim.torch.invariance(model, x, batches, **PYTORCH)
+    assert [(layer.layer, layer.operation, layer.rows) for layer in answer.layers] == [
+        ("0", "linear", 1),
+        ("2", "linear", 1),
+    ]
+    for layer, (n, k) in zip(answer.layers, ((512, 4096), (4096, 512)), strict=True):
+        labels = hwsim.invariance(
+            n=n, k=k, m=batches, b_layout="columns", bias=True, format="bf16", output="bf16", **PYTORCH
+        )
+        by_label = {}
+        for batch, label in zip(batches, labels, strict=True):
+            by_label.setdefault(label, []).append(batch)
+        assert all(any(set(alike) <= set(members) for members in layer.classes) for alike in by_label.values())
+        assert not layer.operands_differ
+    assert not answer.is_invariant
+    assert "batch sizes with equal bits in all 2 products" in str(answer)
+    without = hwsim.torch.invariance(model, x, batches, device="h100")
+    assert without.is_invariant and without.classes == (batches,)
+
+
+def test_stacks_and_several_rows_a_sample_are_followed():
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+    answer = hwsim.torch.invariance(layer, drawn(1, 2, 5, 32), [1, 2, 3], **H200)
+    assert answer.is_invariant and {layer.rows for layer in answer.layers} == {5, 20}
+    last = torch.nn.TransformerEncoderLayer(32, 4, 64).eval()  # the batch is its second dimension
+    swapped = hwsim.torch.invariance(lambda x: last(x.transpose(0, 1)), drawn(1, 2, 5, 32), [2, 3], **H200)
+    assert swapped.is_invariant and swapped.batches == (2, 3) and swapped.classes == ((2, 3),)
+    with pytest.raises(hwsim.InputError, match="its first dimension must count samples"):
+        hwsim.torch.invariance(lambda x: torch.ones(3, 4) @ x.t(), drawn(1, 1, 4), [1, 2], **H200)
+    with pytest.raises(hwsim.InputError, match=r"batches = .*; allowed: integers of at least 1"):
+        hwsim.torch.invariance(layer, drawn(1, 2, 5, 32), [0], **H200)
+
+
+def test_products_are_counted_on_a_terminal(monkeypatch):
+    told = []
+
+    class Bar:
+        def __init__(self, **options):
+            assert options["delay"] == 2.0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            told.append("end")
+
+        def update(self, macs):
+            told.append(macs)
+
+    from hwsim.frameworks.torch import progress
+
+    monkeypatch.setattr(progress, "tqdm", Bar)
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
+    for is_wanted in (False, True):
+        with hwsim.torch.emulate(**H200, progress=is_wanted):
+            drawn(1, 3, 8) @ drawn(2, 8, 4)
+    assert told == [96, "end"]

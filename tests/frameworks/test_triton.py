@@ -1,0 +1,145 @@
+"""hwsim.triton: kernels in Triton's interpreter, tl.dot with a chip's bits."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import hwsim
+from tests.golden.modern import kernels, operand, picked
+
+os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'hwsim[torch]'")
+pytest.importorskip("triton", reason="needs Triton: pip install 'hwsim[triton]'")
+import hwsim.triton  # noqa: E402
+from hwsim.frameworks.triton.compiler import DotQuestion, lowered  # noqa: E402
+from hwsim.frameworks.triton.instructions import _lane_order, _quad_order  # noqa: E402
+from hwsim.frameworks.triton.targets import target_of  # noqa: E402
+from tests.frameworks.triton_kernels import batches, product  # noqa: E402
+
+TYPES = {"bf16": (np.int16, torch.bfloat16), "e4m3": (np.uint8, torch.float8_e4m3fn)}
+
+
+def tensor(x, fmt):
+    bits, dtype = TYPES.get(fmt, (x.dtype, None))
+    plain = torch.from_numpy(np.ascontiguousarray(x).view(bits))
+    return plain if dtype is None else plain.view(dtype)
+
+
+def run(a, bt, tile, device="h100", precision="tf32", imprecise=-1, **launch):
+    """The product of tensors a (m, k), bt (n, k), and the emulation."""
+    (m, k), n = a.shape, bt.shape[0]
+    bm, bn, bk = tile
+    d = torch.full((m, n), float("nan"))
+    keywords = {name: launch.pop(name) for name in ("processes", "measure_every") if name in launch}
+    with hwsim.triton.emulate(device=device, **keywords) as emulation:
+        grid = (-(-m // bm), -(-n // bn))
+        product[grid](a, bt, d, m, n, k, k, 1, 1, k, BM=bm, BN=bn, BK=bk, PREC=precision, IMP=imprecise, **launch)
+    return d.numpy(), emulation
+
+
+@pytest.mark.parametrize("key", sorted(kernels("triton")))
+def test_a_kernel_gives_an_h100s_bits(key):
+    _, fmt, precision, imprecise, sizes, tile = key.split()
+    (m, n, k), blocks = (tuple(map(int, x.split("x"))) for x in (sizes, tile))
+    a, bt = tensor(operand(61, m, k, fmt), fmt), tensor(operand(62, n, k, fmt), fmt)
+    rows, columns = picked(m, 8, 1), picked(n, 8, 2)
+    d, _ = run(a[rows], bt[columns], blocks, precision=precision, imprecise=int(imprecise))  # other rows change none
+    np.testing.assert_array_equal(d.view(np.int32), kernels("triton")[key])
+
+
+def test_a_dot_is_the_units_chain_from_the_accumulator_on():
+    rng = np.random.default_rng(0)
+    a, bt = (torch.from_numpy(rng.integers(0, 2**16, (64, 67), dtype=np.uint16).view(np.float16)) for _ in range(2))
+    d, emulation = run(a, bt, (64, 64, 32))
+    expected = hwsim.matmul(a.numpy(), bt.numpy().T, device="h100", scheme="native")
+    finite = ~np.isnan(expected)
+    np.testing.assert_array_equal(d[finite].view(np.int32), expected[finite].view(np.int32))
+    assert np.isnan(d[~finite]).all() and emulation.device.name == "h100"
+
+
+@pytest.mark.parametrize("device, instruction", [
+    ("a100", "mma.m16n8k16.f32.f16.f16.f32"),
+    ("h200", "wgmma.m64n64k16.f32.f16.f16"),
+    ("b200", "tcgen05.mma.m64n64k16.f16.f32.f16.f16"),
+    ("mi300x", "v_mfma_f32_32x32x8_f16"),
+])  # fmt: skip
+def test_the_device_runs_its_own_instruction(device, instruction):
+    a, bt = (torch.from_numpy(operand(seed, 64, 128, "fp16")) for seed in (1, 2))
+    d, emulation = run(a, bt, (64, 64, 64), device=device)
+    (record,) = emulation.dots.values()
+    assert (record.instruction, record.dots, record.macs) == (instruction, 2, 64 * 64 * 128)
+    expected = hwsim.matmul(a.numpy(), bt.numpy().T, device=device, scheme="native")
+    np.testing.assert_array_equal(d.view(np.int32), expected.view(np.int32))
+    assert record.cycles and 0 < record.errors.mean < 1e-6
+    assert instruction in emulation.report() and emulation.to_dict()["dots"][0]["instruction"] == instruction
+
+
+def test_fewer_warps_take_another_instruction():
+    a, bt = (torch.from_numpy(operand(seed, 64, 64, "fp16")) for seed in (1, 2))
+    names = [next(iter(run(a, bt, (64, 64, 64), num_warps=warps)[1].dots.values())).instruction for warps in (2, 4)]
+    assert names == ["mma.m16n8k16.f32.f16.f16.f32", "wgmma.m64n64k16.f32.f16.f16"]
+
+
+def test_processes_give_the_same_bits():
+    a, bt = (torch.from_numpy(operand(seed, 96, 64, "fp16")) for seed in (1, 2))
+    np.testing.assert_array_equal(run(a, bt, (32, 32, 32))[0], run(a, bt, (32, 32, 32), processes=2)[0])
+
+
+def test_three_dimensions():
+    a, b = (torch.from_numpy(operand(seed, 4 * 32, 32, "fp16").reshape(4, 32, 32)) for seed in (1, 2))
+    d = torch.zeros(4, 32, 32)
+    with hwsim.triton.emulate(device="a100"):
+        batches[(1,)](a, b, d, 4, 32, 32, 32)
+    expected = hwsim.matmul(a.numpy(), b.numpy(), device="a100", scheme="native")
+    np.testing.assert_array_equal(d.numpy(), expected)
+
+
+def test_the_interpreter_is_as_before_afterwards():
+    from triton.runtime import interpreter
+
+    builder = interpreter.interpreter_builder
+    before = (type(builder).create_dot, interpreter.GridExecutor.__call__, builder.options)
+    with pytest.raises(ZeroDivisionError), hwsim.triton.emulate():
+        assert type(builder).create_dot is not before[0]
+        raise ZeroDivisionError
+    assert (type(builder).create_dot, interpreter.GridExecutor.__call__, builder.options) == before
+
+
+def test_what_is_refused():
+    with (
+        pytest.raises(hwsim.UnsupportedError, match="no target for the device ascend910a"),
+        hwsim.triton.emulate("ascend910a"),
+    ):
+        pass
+    with pytest.raises(hwsim.InputError, match="processes: 0"), hwsim.triton.emulate(processes=0):
+        pass
+    a = tensor(operand(1, 32, 32, "e4m3"), "e4m3")
+    with pytest.raises(hwsim.UnsupportedError, match="no fp8e4nv on cuda:80"):
+        run(a, a, (32, 32, 32), device="a100")
+
+
+def test_without_the_interpreter_the_context_is_refused():
+    code = "import hwsim.triton\nwith hwsim.triton.emulate(): pass"
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert result.returncode and "TRITON_INTERPRET=1" in result.stderr
+
+
+def test_k_as_threads_hold_it():
+    """Threads of a quad hold 2 `width` neighbours; registers of two go to one instruction (PTX, mma.m16n8k16, A)."""
+    assert _quad_order(32, 2, 16) is None  # a thread holds what one instruction takes
+    order = _quad_order(64, 4, 16)
+    assert order[:16].tolist() == [0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29]
+    assert sorted(order) == list(range(64))
+    order = _lane_order(64, 8, 32, 32, 8)  # two groups of lanes, each with 4 of K an instruction
+    assert order[:16].tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15]
+
+
+def test_the_compilers_words_are_told(capfd):
+    question = DotQuestion((16, 16), (16, 16), "fp64", "fp16", "fp32", "ieee", 0, 4)
+    with pytest.raises(hwsim.UnsupportedError, match=r"cannot lower this tl\.dot for cuda:90"):
+        lowered(question, target_of(hwsim.device("h100")))
+    assert "tt.func" not in capfd.readouterr().err

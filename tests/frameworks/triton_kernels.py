@@ -1,0 +1,34 @@
+"""Triton kernels of the tests. The interpreter must be on before they are defined."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(
+    a, b, c, M, N, K, sam, sak, sbk, sbn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PREC: tl.constexpr,
+    IMP: tl.constexpr,
+):  # fmt: skip
+    """c (M, N) fp32 = a (M, K) b (K, N), tile by tile, K in steps of BK. IMP: max_num_imprecise_acc, or -1."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    steps = tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        k = first + steps
+        x = tl.load(a + rows[:, None] * sam + k[None] * sak, mask=(rows[:, None] < M) & (k[None] < K), other=0.0)
+        y = tl.load(b + k[:, None] * sbk + columns[None] * sbn, mask=(k[:, None] < K) & (columns[None] < N), other=0.0)
+        if IMP == -1:
+            acc = tl.dot(x, y, acc, input_precision=PREC)
+        else:
+            acc = tl.dot(x, y, acc, input_precision=PREC, max_num_imprecise_acc=IMP)
+    tl.store(c + rows[:, None] * N + columns[None], acc, mask=(rows[:, None] < M) & (columns[None] < N))
+
+
+@triton.jit
+def batches(a, b, c, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """c (B, M, N) fp32 = a (B, M, K) b (B, K, N) by one dot of three dimensions."""
+    batch, i, j, k = tl.arange(0, B), tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + batch[:, None, None] * M * K + i[None, :, None] * K + k[None, None, :])
+    y = tl.load(b + batch[:, None, None] * K * N + k[None, :, None] * N + j[None, None, :])
+    tl.store(c + batch[:, None, None] * M * N + i[None, :, None] * N + j[None, None, :], tl.dot(x, y))
