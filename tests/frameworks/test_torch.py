@@ -206,10 +206,13 @@ def test_convolutions_and_their_gradients(name):
         gradients = torch.autograd.grad(got.square().sum(), (x, w, bias))
     for one, other in zip((got, *gradients), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    strides = options.get("stride", 1)
-    strides = (strides,) * (len(window) - 2) if isinstance(strides, int) else strides
+    strides, dilations = (
+        (size,) * (len(window) - 2) if isinstance(size, int) else size
+        for size in (options.get("stride", 1), options.get("dilation", 1))
+    )
     # For an image's gradient, or a transposed convolution: a product for each place between strides that a tap meets.
-    products = math.prod(min(s, r) for s, r in zip(strides, window[2:], strict=True))
+    axes = zip(strides, dilations, window[2:], strict=True)
+    products = math.prod(len({tap * d % s for tap in range(r)}) for s, d, r in axes)
     assert run.record.total().calls == 2 + products and not run.not_caught
 
 
