@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwsim.frameworks.numpy.convolution import conv2d
     from hwsim.frameworks.numpy.emulation import Array, emulate
     from hwsim.operands.quantization import dequantize, quantize
+    from hwsim.operands.sparse import prune
     from hwsim.resolve.library_on_device import library
     from hwsim.result import Result
     from hwsim.studies.invariance import invariance
@@ -54,6 +55,7 @@ __all__ = [
     "invariance",
     "library",
     "matmul",
+    "prune",
     "quantize",
     "run",
     "sweep",
@@ -68,6 +70,7 @@ _NAMES = {
     "frameworks.numpy.convolution": ("conv2d",),
     "frameworks.numpy.emulation": ("Array", "emulate"),
     "operands.quantization": ("dequantize", "quantize"),
+    "operands.sparse": ("prune",),
     "resolve.library_on_device": ("library",),
     "studies.invariance": ("invariance",),
     "studies.sweep": ("sweep",),

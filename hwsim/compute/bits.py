@@ -40,6 +40,7 @@ from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.machines.need import bytes_of_arrays
 from hwsim.operands.operand import Operand, selected_indices
+from hwsim.operands.sparse import positions
 from hwsim.operands.windows import gathered, scattered
 from hwsim.program.ir import Program
 from hwsim.resolve.resolved import Resolved
@@ -335,6 +336,9 @@ def _by_program(
         check_whole(record.epilogue.alpha, record.epilogue.beta or 0.0, bias)
     if record.single.specials != "unit":
         _refuse_specials(record.scheme, arrays, asker)
+    if record.problem.sparsity is not None:
+        positions(arrays.a.converted(record.single.a_pieces[0].format))
+        _refuse_specials(f"{record.scheme} with sparsity", arrays, asker)
     if isinstance(record.plan, Mixed):
         _check_blocks(record.plan, arrays, resolved.backend, asker[0])
     formats = {array.name: format_of(array.format) for array in program.arrays}
@@ -346,6 +350,7 @@ def _by_program(
         backend = resolved.backend
         codes = [in_c_order(side.on(backend).converted(taken, backend).codes) for side in (x, y)]
         codes[0] = _in_memory(codes[0], record.problem.image, backend)
+        codes += _scale_codes((x, y), backend)
         codes += [] if start is None else [in_c_order(backend.from_host(start))]
         if bias is not None:
             whole = bias.astype(np.int64) if is_whole else bias  # wraps then
@@ -373,6 +378,14 @@ def _by_program(
     return product, Errors(
         arrays.a, arrays.b, product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=bias
     )
+
+
+def _scale_codes(pair: tuple[Operand, Operand], backend: Backend) -> list[AnyArray]:
+    """The scales that instructions read beside A and B, as a program takes them."""
+    left, right = (side.scales for side in pair)
+    if left is None or right is None:
+        return []
+    return [backend.from_host(in_c_order(values)) for values in (left.values, right.values.T)]
 
 
 def _check_program_memory(

@@ -129,6 +129,11 @@ class Instructions:
         return [min(cover, model.n_last // model.n * model.n)]
 
 
+def same_family(name: str, other: str) -> bool:
+    """Whether two instructions are of one family: they differ in their shape alone (mma, wgmma, ...)."""
+    return _SHAPE.sub("k", name, count=1).split(".")[0] == _SHAPE.sub("k", other, count=1).split(".")[0]
+
+
 def _computes(reference: InstructionModel, model: InstructionModel) -> bool:
     """Whether the entry `model` has the same arithmetic as the instruction `reference`, for its formats."""
     formats = (reference.a, reference.b) == (model.a, model.b) or (

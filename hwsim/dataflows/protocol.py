@@ -101,3 +101,15 @@ class Dataflow(Protocol):
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
         """Initial tiles of a search."""
+
+
+@runtime_checkable
+class SearchedDataflow(Dataflow, Protocol):
+    """A dataflow whose estimates are too rough to choose by: the best of them are timed."""
+
+    def alternatives(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterable[Gemm]:
+        """The record with mappings that may be faster than that of `map`, the least estimated time first.
+
+        gemm: resolved except for the mapping, with the schedule that `map` chose. The caller leaves out mappings whose
+        bits differ. None where `options` leave nothing open.
+        """

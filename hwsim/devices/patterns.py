@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 #: What instructions of one engine with equal bits have in common, beside the formats of their operands.
-ARITHMETIC = ("engine", "unit", "k", "c", "d", "scale_format", "operand_rounding", "scale_input_d_rule")
+ARITHMETIC = ("engine", "unit", "k", "c", "d", "scale_format", "sparsity", "operand_rounding", "scale_input_d_rule")
 
 #: How PTX spells formats in the names of instructions; others are spelt as they are.
 SPELLINGS = {

@@ -79,8 +79,9 @@ def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
     spec = device._specs.get(name)
     if spec is None:
         model = instruction(device, name)
+        unit = device.dot_units[model.unit]
         spec = units.DotSpec(
-            unit=device.dot_units[model.unit],
+            unit=unit if model.sparsity is None else units.of_sparse(unit),
             a=model.a,
             b=model.b,
             c=model.c,
@@ -118,6 +119,26 @@ def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = No
     return name
 
 
+def sparse_instruction(device: DeviceModel, a: str, b: str, sparsity: str) -> str:
+    """The name of the device's largest instruction for a sparse A and a B of these formats.
+
+    Raises UnsupportedError where it has none.
+    """
+    found = [
+        (model.m * (model.n_last or model.n), key)
+        for key, model in device.matrix_instructions.items()
+        if model.sparsity == sparsity and ((a, b) == (model.a, model.b) or {a, b} <= set(model.formats))
+    ]
+    if not found:
+        formats = {model.a for model in device.matrix_instructions.values() if model.sparsity == sparsity}
+        raise UnsupportedError(
+            f"device {device.name} has no instruction for {sparsity} sparsity of {a} x {b}; it has "
+            f"{', '.join(sorted(formats)) or 'no such instruction'}"
+        )
+    key = max(found)[1]
+    return example(device, key, n=device.matrix_instructions[key].n_last, a=a, b=b)
+
+
 def instruction_taking(device: DeviceModel, a: str, b: str, wanted: str | None = None) -> str:
     """As `instruction_for`; `wanted` may also be an instruction for wider floats, which hold these exactly."""
     if wanted is not None:
@@ -144,7 +165,7 @@ def _widest(device: DeviceModel, a: str, b: str) -> str:
     fits: list[tuple[int, str]] = []
     for key, model in device.matrix_instructions.items():
         is_open = a in model.formats and b in model.formats
-        if model.scale_format is None and (is_open or (a, b) == (model.a, model.b)):
+        if model.scale_format is None and model.sparsity is None and (is_open or (a, b) == (model.a, model.b)):
             fits.append((model.k, example(device, key, n=model.n_last, a=a, b=b)))
     if not fits:
         formats = list(device.native)

@@ -298,7 +298,7 @@ class _Accumulator:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the chains do not compute: sparsity, and scales along K of some plans and orders."""
+    """What of a record the chains do not compute: scales along K of some plans and orders."""
     is_along_k = refusals.scales(gemm.problem, refusals.ALONG_K)
     schedule, plan = gemm.schedule, gemm.single
     beside = refusals.named(
@@ -308,7 +308,8 @@ def refuses(gemm: Gemm) -> str:
             "scales along K beside a written-out sum": schedule.sum is not None or bool(schedule.regions),
             "scales along K beside remainder='first'": schedule.remainder == "first",
             "scales along K beside start='c'": schedule.start == "c",
+            "scales along K beside sparsity": gemm.problem.sparsity is not None,
         }
     )
     alone = refusals.one_sided_scales(gemm.problem, refusals.ALONG_K)
-    return refusals.joined(alone, beside if is_along_k and not alone else "", refusals.sparsity(gemm.problem))
+    return refusals.joined(alone, beside if is_along_k and not alone else "")

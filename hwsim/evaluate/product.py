@@ -31,6 +31,7 @@ from hwsim.gemm.schedule import Epilogue
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
+from hwsim.operands.sparse import kept_mask
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -53,7 +54,10 @@ class Evaluator:
 
         Raises UnsupportedError for a record that asks for more than its parts compute.
         """
-        refused = refusals.of_parts((split.refuses, chains.refuses, epilogue.refuses), gemm)
+        refused = refusals.joined(
+            refusals.of_parts((split.refuses, chains.refuses, epilogue.refuses), gemm),
+            refusals.sparsity_beside(gemm.problem, instruction(device, gemm.unit).sparsity),
+        )
         if refused:
             raise UnsupportedError(f"the evaluator computes no {refused}")
         self.gemm, self.device, self.backend = gemm, device, backend
@@ -223,7 +227,10 @@ class Evaluator:
             if self.schedule.regions:
                 return self._by_region(left, right, c, bias, at, threads)
             partition = self._partition(left.shape[1])
-            return self.evaluate(left, right, c=c, bias=bias, partition=partition, threads=threads, progress=progress)
+            codes = self.evaluate(left, right, c=c, bias=bias, partition=partition, threads=threads, progress=progress)
+            if self.gemm.problem.sparsity is not None:
+                self._without_missing_products(codes, left, right, c, bias)
+            return codes
         fmt = self.plan.input_format
         backend = self.backend
         operands = a.converted(fmt, backend), b.converted(fmt, backend)
@@ -233,6 +240,31 @@ class Evaluator:
         fixed = self.plan, self.schedule, self.device
         return apply_epilogue(*fixed, codes, c=c, bias=bias, threads=threads, backend=backend)
 
+    def _without_missing_products(
+        self, codes: AnyArray, a: Pieces, b: Pieces, c: AnyArray | None, bias: AnyArray | None
+    ) -> None:
+        """Compute anew, in place, the columns of a sparse A's product in which B has infinities or NaNs.
+
+        An element of A that is not stored has no product, where a zero would make a NaN of them. Raises InputError for
+        an A that is not so sparse.
+        """
+        fmt = self.plan.a_pieces[0].format
+        stored = kept_mask(Operand(self.backend.to_host(a.codes[0]), fmt))
+        if format_of(fmt).is_integer:
+            return
+        with np.errstate(invalid="ignore"):
+            values = Operand(b.codes[0], self.plan.b_pieces[0].format).values(self.backend)
+            columns = np.nonzero(~np.isfinite(values).all(axis=0))[0]
+        if not columns.size:
+            return
+        special = b.picked("b", columns).codes[0]
+        for row in range(len(stored)):
+            left = a.picked("a", slice(row, row + 1))
+            right = np.where(stored[row][:, None], special, special.dtype.type(0))
+            of_c = None if c is None else c[row : row + 1, columns]
+            of_bias = None if bias is None else bias[columns]
+            codes[row, columns] = self.evaluate(left, [right], c=of_c, bias=of_bias)[0]
+
     def _by_parts_of_k(
         self, a: Operand, b: Operand, c: AnyArray | None, bias: AnyArray | None, threads: int
     ) -> AnyArray:
@@ -240,7 +272,8 @@ class Evaluator:
         plan = dataclasses.replace(self.plan, k_parts=())
         alone = dataclasses.replace(self.schedule, epilogue=Epilogue())
         job = self._evaluation(c is not None)
-        lanes, alpha, total, start = job.join.lanes, self.schedule.epilogue.alpha, None, 0
+        lanes, alpha, start = job.join.lanes, self.schedule.epilogue.alpha, 0
+        total: AnyArray | None = None
         for length in self.plan.k_parts:
             some = slice(start, start + length)
             pieces = self.pieces(Operand(a.codes[:, some], a.format), Operand(b.codes[some], b.format), threads)
@@ -248,6 +281,7 @@ class Evaluator:
             value = lanes.load(codes)
             total = job.epilogue.scaled_sum(value, c, 1) if total is None else lanes.fused(alpha, value, total)
             start += length
+        assert total is not None
         return job.epilogue.biased_codes(total, lanes, bias, threads)
 
     def _orders(self) -> tuple[Schedule, list[tuple[Schedule, Range, Range]]]:
@@ -321,7 +355,8 @@ class Evaluator:
     def at_once(self, count: int, sizes: tuple[int, int, int]) -> int:
         """How many of a stack's products with sizes (m, n, k) one call takes; 1: each is computed alone."""
         m, n, k = sizes
-        if isinstance(self.gemm.plan, Mixed) or self.plan.k_parts or not takes_stacks(self.schedule) or not m * n:
+        is_alone = isinstance(self.gemm.plan, Mixed) or self.plan.k_parts or self.gemm.problem.sparsity is not None
+        if is_alone or not takes_stacks(self.schedule) or not m * n:
             return 1
         sums = sums_at_once(self.plan, self.schedule, len(self.schedule.k_partition(k).slices))
         rows, cols = block_at_once(self.products, n, k, sums)

@@ -155,7 +155,8 @@ class Plan:
         split_in: "pass": kernels of their own write the pieces to memory. "kernel": the GEMM kernel splits operands.
         calls: each term is a GEMM of its own (successive library calls), not one of several accumulators of one kernel.
         k_parts: lengths of parts of K, in order. Each part is split with exponents of its own, and its value V is
-            scaled and added alone: D = fma(alpha, V, beta C) for the first, then D = fma(alpha, V, D). (): K is one part.
+            scaled and added alone: D = fma(alpha, V, beta C) for the first, then D = fma(alpha, V, D). (): K is one
+            part.
         order: origin of the order of the products and of the additions outside the unit. "calls": library calls and
             elementwise steps that were run so on a chip, and compared. "ours": a kernel that nobody has published,
             chosen here where the paper leaves it open.
@@ -165,9 +166,9 @@ class Plan:
     with x's sign, truncated toward zero; the last is rounded by its piece's rounding (and may reach 2^slice_bits).
     Every value of C is then multiplied by 2^(e of its row + e of its column).
 
-    Signed slices, of 8 bits: x = 2^e * sum over i of d_i 256^-(i + 1), truncated toward zero, with d_i from -128 to 127.
-    e is two more than the exponent of the row's or column's largest magnitude, and three more where the six bits behind
-    its leading one are ones.
+    Signed slices, of 8 bits: x = 2^e * sum over i of d_i 256^-(i + 1), truncated toward zero, with d_i from -128 to
+    127. e is two more than the exponent of the row's or column's largest magnitude, and three more where the six bits
+    behind its leading one are ones.
     """
 
     scheme: str

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Literal
 
+from hwsim.formats import format_of
 from hwsim.gemm.layouts import StorageOrder
+from hwsim.numerics.sparsity import stored_bits
 
 ScaleKind = Literal["tensor", "row", "vector", "block"]
 Sparsity = Literal["2:4"]
@@ -72,6 +74,11 @@ class OperandDescription:
     def is_plain(self) -> bool:
         """Whether its elements are all there and have no factors."""
         return self.scale is None and self.sparsity is None
+
+    @property
+    def element_bits(self) -> int:
+        """Bits that an element takes in memory; of a sparse operand on average, with the metadata."""
+        return format_of(self.format).bits if self.sparsity is None else stored_bits(self.format)
 
     def __repr__(self) -> str:
         """As the call that makes it, without fields at None: part of the key by which resolved requests are kept."""
@@ -231,6 +238,11 @@ class Problem:
         return self.m, self.n, self.k
 
     @property
+    def sparsity(self) -> Sparsity | None:
+        """The sparsity of A, which is the operand that instructions take sparse."""
+        return self.a.sparsity
+
+    @property
     def matrices(self) -> int:
         """Number of products in the batch."""
         count = 1
@@ -241,6 +253,10 @@ class Problem:
     def with_format(self, format: str) -> Problem:
         """The problem with elements of another format in both operands."""
         return replace(self, a=replace(self.a, format=format), b=replace(self.b, format=format))
+
+    def with_sparsity(self, sparsity: Sparsity | None) -> Problem:
+        """The problem with an A of that sparsity."""
+        return replace(self, a=replace(self.a, sparsity=sparsity)) if sparsity != self.a.sparsity else self
 
     def with_layouts(self, a: StorageOrder | None = None, b: StorageOrder | None = None) -> Problem:
         """The problem with other layouts of A and B; None: the own one."""

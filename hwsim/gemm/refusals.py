@@ -59,6 +59,14 @@ def sparsity(problem: Problem) -> str:
     return joined(*(f"{operand.sparsity} sparsity of {side}" for side, operand in sides if operand.sparsity))
 
 
+def sparsity_beside(problem: Problem, taken: str | None) -> str:
+    """The sparsity of B, for which there is no instruction, and that of A where the instruction takes another A.
+
+    taken: the sparsity of A that the instruction takes.
+    """
+    return sparsity(problem if problem.sparsity != taken else problem.with_sparsity(None))
+
+
 def formats(problem: Problem) -> str:
     """Formats of A and B that differ."""
     a, b = problem.a.format, problem.b.format

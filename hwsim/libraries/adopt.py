@@ -13,11 +13,14 @@ from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT
 from hwsim.devices.query import native_format
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.convolution import conv_of
 from hwsim.gemm.layouts import order_named
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Decision
 from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
+from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.cudnn.provider import convolution_library
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
@@ -46,7 +49,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
     name = options.library.library
     assert name is not None
     _check_options(name.id.name if isinstance(name, LibraryOnDevice) else str(name), options, request)
-    chosen = library(name, device=request.device)
+    chosen = library(name, device=request.device) if options.problem.conv is None else _of_convolution(request, options)
     is_plain = request.scheme.name == PLAIN or request.scheme.quantizes is not None
     layouts, fmt = options.mapping.layouts, request.format
     operand = request.problem.input_format
@@ -65,6 +68,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         k=k,
         format=calls.format,
         format_b=of_native.format_b,
+        sparsity=_sparsity(request, chosen),
         output=options.epilogue.output,
         accumulate=of_native.accumulate,
         a_layout=calls.layouts[0],
@@ -133,9 +137,25 @@ def _granularities(problem: Problem) -> tuple[str, str] | None:
     return names[0], names[1]
 
 
+def _sparsity(request: Request, chosen: LibraryOnDevice) -> str | None:
+    """The sparsity of A. Raises UnsupportedError where the library has no kernels for it."""
+    sparsity = request.problem.sparsity
+    if sparsity is not None and not chosen.rules.takes_sparse:
+        raise UnsupportedError(f"library {chosen.id.name} has no kernels for sparsity {sparsity}; leave library out")
+    return sparsity
+
+
 def _is_as_recorded(machine: MachineOptions) -> bool:
     """Whether a call is timed as libraries' times were recorded: in a series, at the clock under the board's load."""
     return machine.clock_mhz is None and machine.power_limit_w is None and machine.l2 == DEFAULT
+
+
+def _of_convolution(request: Request, options: CallOptions) -> LibraryOnDevice:
+    """The library for the GEMM of a convolution, whose images are stored pixel by pixel."""
+    assert options.problem.conv is not None
+    form = request.format or native_format(request.device, request.problem.input_format)
+    call = ConvolutionCall(shape=conv_of(options.problem.conv), format=str(form))
+    return convolution_library(options.library.library, request.device, call).library
 
 
 def _check_options(name: str, options: CallOptions, request: Request) -> None:

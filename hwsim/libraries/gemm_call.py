@@ -31,6 +31,7 @@ class GemmCall(OperationCall):
     k: int
     format: str  # of the elements of A, by hwsim's name; of B too, where format_b is None
     format_b: str | None = None
+    sparsity: str | None = None  # of A: "2:4"
     output: str | None = None  # format of the result; None: the accumulator's
     accumulate: str | None = None  # of 8-bit floats: "fast" or "promoted"; None: the library's default
     a_layout: str = "rows"  # storage order: "rows" (row-major) or "columns"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.record import LibraryId
@@ -52,8 +52,11 @@ class ChoicesByM(NamedTuple):
 class LibraryRules(Protocol):
     """One version of a library on one device: what it runs, how that adds, and how long it takes.
 
-    A class that derives from it gets what stands below the first three.
+    A class that derives from it gets what stands below the first three. takes_sparse: whether it has kernels for an A
+    with 2:4 sparsity.
     """
+
+    takes_sparse: ClassVar[bool] = False
 
     @property
     def id(self) -> LibraryId:

@@ -7,10 +7,12 @@ they are: a field's range stands in its type, `model` is the key that selects th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
+
+from hwsim.errors import UnsupportedError
 
 RoundingName = Literal["RNE", "RNA", "RZ", "RU", "RD"]
 NanOrder = Literal["abc", "acb", "bac", "bca", "cab", "cba"]
@@ -144,6 +146,20 @@ class CompositeUnit:
 Unit = (
     FusedUnit | ExactUnit | FmaChainUnit | PairwiseUnit | TwoLevelUnit | IntegerUnit | BlockScaledUnit | CompositeUnit
 )
+
+
+def of_sparse(unit: Unit) -> Unit:
+    """The unit as an instruction with a 2:4 sparse A uses it, over all elements of K, where those not stored are +0.
+
+    A step takes as many stored elements as without sparsity, in their order: so it covers twice the length of K. Zero
+    products change no sum of a unit whose zero results are positive, or whose sums are exact. Raises UnsupportedError
+    for a unit whose steps select places of K: they would select places among the stored elements.
+    """
+    if isinstance(unit, CompositeUnit):
+        raise UnsupportedError("a composite unit selects places of K, which a sparse A moves; no instruction has both")
+    if isinstance(unit, FmaChainUnit):  # an addition is a step
+        return unit
+    return replace(unit, terms=2 * unit.terms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,9 +255,18 @@ class KernelBuilder:
         self._semaphores: dict[str, Semaphore] = {}
         self._groups: list[CoreGroup] = []
 
-    def buffer(self, name: str, memory: str, slots: int, slot_bytes: int, spread: int = 1, spilled: int = 0) -> str:
+    def buffer(
+        self,
+        name: str,
+        memory: str,
+        slots: int,
+        slot_bytes: int,
+        spread: int = 1,
+        spilled: int = 0,
+        element_bits: int = 0,
+    ) -> str:
         """Declare a buffer; returns its name."""
-        self._buffers[name] = Buffer(name, memory, slots, slot_bytes, spread, spilled)
+        self._buffers[name] = Buffer(name, memory, slots, slot_bytes, spread, spilled, element_bits)
         return name
 
     def semaphore(self, name: str, initial: int = 0, pieces: bool = False, peers: bool = False) -> Sync:

@@ -121,6 +121,8 @@ class GlobalArray:
     order changes which bytes lie together, and so only the time of transfers; tiles are named by row and column.
     of: a view: another array, in whose memory these elements lie, many in the same place (an image, and its windows as
     rows of a matrix); reads: how many elements of that it shows; windows: which they are (None: of time alone).
+    element_bits: bits of an element in memory, where they are not its format's: on average, with the metadata of 2:4
+    sparsity (0: the format's).
     """
 
     name: str
@@ -131,6 +133,7 @@ class GlobalArray:
     of: str = ""
     reads: int = 0
     windows: Windows | None = None
+    element_bits: int = 0
 
     @property
     def stored(self) -> tuple[int, int]:
@@ -145,7 +148,7 @@ class Buffer:
 
     spread: cores beside each other over whose memories a slot lies, in equal parts, for instructions of all of them.
     spilled: bytes that take no room in the memory, because they lie in local memory between uses: the program's copies
-    move them there and back.
+    move them there and back. element_bits: as a GlobalArray's.
     """
 
     name: str
@@ -154,6 +157,7 @@ class Buffer:
     slot_bytes: int
     spread: int = 1
     spilled: int = 0
+    element_bits: int = 0
 
     @property
     def own_bytes(self) -> int:

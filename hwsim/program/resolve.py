@@ -50,8 +50,9 @@ class Scope:
         return self.arrays[tile.array].format if isinstance(tile, GlobalTile) else tile.format
 
     def bits(self, tile: AnyTile) -> int:
-        """Bits of one element of a tile."""
-        return format_of(self.format(tile)).bits
+        """Bits of one element of a tile in its memory."""
+        place = self.arrays[tile.array] if isinstance(tile, GlobalTile) else self.buffers[tile.buffer]
+        return place.element_bits or format_of(self.format(tile)).bits
 
     def stored(self, tile: AnyTile) -> tuple[int, int]:
         """(lines, elements per line): the contiguous lines of a tile in memory."""
@@ -73,7 +74,8 @@ class Scope:
 
     def reach_bytes(self, buffer: str, rows: int, cols: int, format: str) -> int:
         """The same of rows x cols elements in a slot of `buffer`."""
-        vector, row_bytes = self.device.vector, -(-cols * format_of(format).bits // 8)
+        bits = self.buffers[buffer].element_bits or format_of(format).bits
+        vector, row_bytes = self.device.vector, -(-cols * bits // 8)
         if vector is not None and self.buffers[buffer].memory == vector.memory:
             return rows * row_bytes
         fractal = self.device.fractal

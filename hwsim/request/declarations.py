@@ -123,6 +123,15 @@ PROBLEM = (
         None,
         "fp32 factors of all of A and all of B, beside scales or without any (NVFP4's global scales)",
     ),
+    Option(
+        "sparsity",
+        TEXT,
+        None,
+        "2:4: at most two of every four elements of A along K are not zero (of 32 bits: one of two); hwsim.prune makes "
+        "A so",
+        choices=("2:4",),
+        default_text="A is dense",
+    ),
 )
 SCHEME = (
     Option(

@@ -29,6 +29,7 @@ class ProblemOptions:
     scale_a: ArrayLike | None = None
     scale_b: ArrayLike | None = None
     tensor_scales: Sequence[float] | None = None
+    sparsity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
 from hwsim.devices.device import Device
 from hwsim.devices.query import dot_spec, native_format
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.gemm.planned import Planned
-from hwsim.gemm.problem import Problem
+from hwsim.gemm.problem import Problem, Sparsity
 from hwsim.gemm.schedule import ScaleOrder, Schedule, schedule_of
 from hwsim.libraries.call import LibraryCall
 from hwsim.request.declarations import DEFAULT_SCHEME
@@ -74,6 +75,8 @@ def request_of(
     )
     if options.order.scale_order is not None:
         schedule = replace(schedule, scale_order=cast("ScaleOrder", options.order.scale_order))
+    if options.problem.sparsity is not None and scheme.name != DEFAULT_SCHEME:
+        raise InputError(f"sparsity is for scheme={DEFAULT_SCHEME!r}; leave it out of scheme {scheme.name}")
     problem = Problem.of(
         assumed if operands.left is None else operands.left.format,
         *operands.sizes,
@@ -81,7 +84,7 @@ def request_of(
         has_c=epilogue.c is not None,
         bias=None if epilogue.bias is None else "fp32",
         image=None if operands.conv is None else operands.conv.image,
-    )
+    ).with_sparsity(cast("Sparsity | None", options.problem.sparsity))
     if operands.scales != (None, None):
         problem = _scaled(problem, operands)
     return Request(

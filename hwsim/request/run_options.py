@@ -49,6 +49,10 @@ class RunOptions(TypedDict, total=False):
     #: fp32 factors of all of A and all of B, beside scales or without any (NVFP4's global scales)
     tensor_scales: Sequence[float] | None
 
+    #: 2:4: at most two of every four elements of A along K are not zero (of 32 bits: one of two); hwsim.prune makes A
+    #: so (default: A is dense)
+    sparsity: str | None
+
     #: with scheme=auto: largest predicted error, relative, Frobenius norm; the fastest such scheme is used
     error_target: float | None
 
@@ -321,9 +325,9 @@ class RunOptions(TypedDict, total=False):
     #: fp8-row]
     rule: str | None
 
-    #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy (default: dynamic)
-    #: [fixedpoint-fp64]
+    #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy; 0: a native FP64
+    #: product (default: dynamic) [fixedpoint-fp64]
     bits: int | Literal["dynamic"] | None
 
-    #: where more bits are needed, the product is one of native FP64 (default: 79) [fixedpoint-fp64]
+    #: dynamic: where more bits are needed, the product is one of native FP64 (default: 79) [fixedpoint-fp64]
     most_bits: int | None

@@ -70,15 +70,15 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         if slices not in (None, 1):
             raise InputError(f"scheme {gemm.scheme}: split_k = {slices}; its blocks are not cut along K")
         return replace(
-            mixed.mapped(flow, with_parts(_without_stack(gemm, flow), device), device, values), problem=gemm.problem
+            mixed.mapped(flow, with_parts(without_stack(gemm, flow), device), device, values), problem=gemm.problem
         )
     if slices is not None:
         gemm = _cut(gemm, device, slices, values)
-    gemm_with_mapping = flow.map(_without_stack(gemm, flow), device, values)
+    gemm_with_mapping = flow.map(without_stack(gemm, flow), device, values)
     return replace(gemm_with_mapping, problem=gemm.problem)
 
 
-def _without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
+def without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
     """The record for the dataflow: reduced to one matrix of a batch where its programs support no batches."""
     if flow.features.stacks or not gemm.problem.lead:
         return gemm
@@ -128,7 +128,7 @@ def program_of(gemm: Gemm, device: Device) -> Program:
     MOST_INSTRUCTIONS, or on one core than MOST_ON_A_CORE.
     """
     flow = dataflow(device)
-    of_one_matrix = _without_stack(gemm, flow)
+    of_one_matrix = without_stack(gemm, flow)
     m, n, k = of_one_matrix.problem.sizes
     lines = {"m": m * of_one_matrix.problem.matrices, "n": n, "k": k}
     for name, size in lines.items():

@@ -15,13 +15,15 @@ from hwsim.backend.operations import Backend
 from hwsim.dataflows.options import INSTRUCTION
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices.device import Device
+from hwsim.devices.query import instruction, sparse_instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.epilogue import check_whole
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import Setting
-from hwsim.gemm.plan import Mixed
+from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.planned import Planned
 from hwsim.gemm.record import By, Decision, Gemm
+from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.providers import known_libraries
 from hwsim.operands.operand import Operand
@@ -29,6 +31,7 @@ from hwsim.request.request import Request
 from hwsim.resolve import evidence
 from hwsim.resolve.gemm_record import in_other_order, record_of
 from hwsim.resolve.mapping_choice import mapped, program_of
+from hwsim.resolve.mapping_search import searched
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
@@ -64,6 +67,7 @@ def rerun(gemm: Gemm, device: Device, scheme: Scheme, exact: bool, backend: Back
     # of any version: the record says the order of summation
     if gemm.library is not None and gemm.library.name not in known_libraries():
         raise UnsupportedError("gemm record: it has library, which nothing computes")
+    check_sparsity(device, gemm)
     options = {setting.name: setting.value for setting in gemm.scheme_options}
     program, reason = None, "" if gemm.mapping is not None else "the record has no mapping: bits only"
     try:
@@ -151,10 +155,38 @@ def _unmapped(request: Request, planned: Planned) -> Gemm:
     """The record without its mapping."""
     settings = tuple([Setting(option.name, planned.options.get(option.name)) for option in request.scheme.options])
     plan = planned.plan if request.library is None else as_calls(planned.plan)
-    gemm = record_of(plan, request.device, request.problem, request.schedule, settings)
+    gemm = record_of(plan, request.device, request.problem, _with_instruction(request, plan), settings)
     if gemm.single.arithmetic in INTEGERS and format_of(gemm.output).is_integer:
         check_whole(gemm.epilogue.alpha, gemm.epilogue.beta or 0.0, None)
     return gemm
+
+
+def _with_instruction(request: Request, plan: Plan | Mixed) -> Schedule:
+    """The order of summation that is asked for, with the instruction for a sparse A where none is named.
+
+    Raises InputError for an instruction that takes A sparse where it is not, or the other way round.
+    """
+    schedule, sparsity = request.schedule, request.problem.sparsity
+    if schedule.instruction is not None:
+        check_taken(request.device, schedule.instruction, sparsity)
+        return schedule
+    if sparsity is None or isinstance(plan, Mixed):
+        return schedule
+    formats = plan.a_pieces[0].format, plan.b_pieces[0].format
+    return replace(schedule, instruction=sparse_instruction(request.device, *formats, sparsity))
+
+
+def check_sparsity(device: Device, gemm: Gemm) -> None:
+    """Raise InputError for a record with an instruction that takes A sparse where it is not, or the other way round."""
+    if gemm.schedule.instruction is not None:
+        check_taken(device, gemm.schedule.instruction, gemm.problem.sparsity)
+
+
+def check_taken(device: Device, name: str, sparsity: str | None) -> None:
+    """Raise InputError where the instruction takes another A than one of that sparsity."""
+    taken = instruction(device, name).sparsity
+    if taken != sparsity:
+        raise InputError(f"instruction {name} is for A {taken or 'dense'}; A is {sparsity or 'dense'} (sparsity=)")
 
 
 def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:
@@ -207,7 +239,9 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
     if not is_asked and not flow.features.k_group:
         return gemm, NOT_ASKED
     try:
-        return mapped(gemm, device, options), "" if is_asked else NOT_ASKED
+        if is_asked:
+            return searched(gemm, device, options), ""
+        return mapped(gemm, device, options), NOT_ASKED
     except UnsupportedError as error:
         if not request.exact:
             raise

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.errors import InputError
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, Stage, Term, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
@@ -21,6 +20,8 @@ NAME = "fixedpoint-fp64"
 DYNAMIC = "dynamic"
 SLICE_BITS = 8
 FP64_DIGITS = 53
+ASSUMED_BITS = 55  # of data that are not known, as cuBLAS without dynamic control
+NATIVE = 0  # bits of a product that is not emulated
 MOST_BITS = 79  # of cuBLAS: where the data need more, the product is native
 TILE = 128  # rows and columns of a CTA tile, and the multiple of K in parts
 LEAST_K = 1024  # of a product that is cut along K
@@ -33,14 +34,10 @@ NOTHING = -(1 << 20)  # exponent of a zero, below all others
 def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
     """Slices of A and B, products i + j < count by diagonals of equal i + j, added from the most significant.
 
-    Above `most_bits` a plan of one native FP64 product. Raises InputError for bits="dynamic" without operands.
+    bits = 0: a plan of one native FP64 product; "dynamic", of sizes alone: of 55 bits.
     """
-    bits = options["bits"]
-    if bits == DYNAMIC:
-        raise InputError(
-            f"scheme {NAME}: bits = {DYNAMIC!r} takes their number from the data; give A and B, or a number"
-        )
-    if bits > options["most_bits"]:
+    bits = ASSUMED_BITS if options["bits"] == DYNAMIC else options["bits"]
+    if bits == NATIVE:
         piece = (Piece("fp64"),)
         return Plan(NAME, piece, piece, (chain((0, 0)),), TermValue(0), input_format="fp64", output_format="fp64")
     count = slices(bits)
@@ -81,8 +78,8 @@ def parts_of_k(m: int, n: int, k: int) -> tuple[int, ...]:
 def needed_bits(a: AnyArray, b: AnyArray) -> int:
     """Bits with which no product of a row of A and a column of B loses more than FP64 does: 54 + span of exponents.
 
-    a (..., m, k), b (..., k, n): finite. The span of an element of C is the largest exponent of its row plus that of its
-    column, minus a lower bound of its largest product. The bound takes for each 64 of K the largest exponent of one
+    a (..., m, k), b (..., k, n): finite. The span of an element of C is the largest exponent of its row plus that of
+    its column, minus a lower bound of its largest product. The bound takes for each 64 of K the largest exponent of one
     operand and the smallest of the other. Zeros take no part, which no capture tells.
     Source: Automatic dynamic precision, arXiv 2511.13778; 267 counts that cuBLAS 13.1 gave on an H100.
     """
@@ -123,20 +120,24 @@ def _range(exponents: AnyArray) -> tuple[AnyArray, AnyArray]:
 
 
 def survey(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolves bits="dynamic" from the data. Infinities and NaNs make the product native, whatever `bits`."""
+    """Resolves bits="dynamic" from the data: native where they need more than most_bits.
+
+    Infinities and NaNs make the product native, whatever `bits`.
+    """
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return dict(options) | {"bits": options["most_bits"] + 1}
+        return dict(options) | {"bits": NATIVE}
     if options["bits"] != DYNAMIC:
         return dict(options)
-    return dict(options) | {"bits": needed_bits(a.astype(np.float64), b.astype(np.float64))}
+    bits = needed_bits(a.astype(np.float64), b.astype(np.float64))
+    return dict(options) | {"bits": bits if bits <= options["most_bits"] else NATIVE}
 
 
 def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and data that need more bits than are emulated."""
     notices = special_notices(a, b)
-    if not notices and options["bits"] > options["most_bits"]:
+    if not notices and options["bits"] == NATIVE:
         text = f"more than {options['most_bits']} bits are needed: a native FP64 product, in the unit's own order"
-        notices.append(Notice("native_instead", int(options["bits"]), text))
+        notices.append(Notice("native_instead", 1, text))
     return notices
 
 
@@ -149,16 +150,17 @@ SCHEME = Scheme(
             "bits",
             int,
             DYNAMIC,
-            "bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy",
+            "bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy; 0: a "
+            "native FP64 product",
             words=(DYNAMIC,),
-            least=1,
+            least=0,
             most=2000,
         ),
         Option(
             "most_bits",
             int,
             MOST_BITS,
-            "where more bits are needed, the product is one of native FP64",
+            "dynamic: where more bits are needed, the product is one of native FP64",
             least=1,
             most=2000,
         ),

@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.options import INSTRUCTION
+from hwsim.dataflows.options import INSTRUCTION, SPLIT_K
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
-from hwsim.resolve.choice.cost import PlanCost, cost, plan_record
+from hwsim.resolve.choice.cost import plan_record
+from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.studies.analytic_tiles import eq11, tlp
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.gemm.schedule import Schedule
 
 OBJECTIVES, CHOOSERS = ("cycles", "traffic"), ("search", "eq11", "tlp")
 STARTS = 3  # of the best tiles, to go on from
@@ -94,12 +96,14 @@ def tune(
     chooser: str = "search",
     exhaustive: bool = False,
     budget: int = BUDGET,
+    same_bits: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Landscape:
     """Search (or a formula: chooser "eq11", "tlp") for the configuration with the fewest cycles or bytes of HBM
     traffic.
 
-    sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. Raises InputError for an
+    sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. same_bits: K is not cut, and
+    mappings that change the order of summation are refused. Raises InputError for an
     unknown objective or chooser, UnsupportedError where the device has no dataflow or no times for the plan, or the
     formula is for other devices.
     """
@@ -114,6 +118,8 @@ def tune(
     default = search.time({})
     if default.cycles is None:
         raise UnsupportedError(default.refused)
+    if same_bits:
+        search.schedule = plan_record(plan, chip, sizes, {}).schedule
     space = _space(search)
     if chooser == "search":
         search.run(space, exhaustive)
@@ -144,6 +150,8 @@ def _space(search: _Search) -> _Space:
     chip, flow = search.chip, dataflow(search.chip)
     gemm = plan_record(search.plan, chip, search.sizes, {})
     others = {option.name: option.axis for option in flow.options if option.axis}
+    if search.schedule is not None:
+        others.pop(SPLIT_K.name, None)
     if any(option.name == INSTRUCTION.name for option in flow.options):
         families = Instructions(chip).equivalent_families(gemm.unit)
         if len(families) > 1:
@@ -167,6 +175,7 @@ class _Search:
         self.by_traffic = objective == "traffic"
         self.points: dict[str, TunedPoint] = {}
         self.timed, self.complete = 0, True
+        self.schedule: Schedule | None = None  # that all points have
         self.shown = (*(option.name for option in dataflow(chip).options), "unit")
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
@@ -191,7 +200,10 @@ class _Search:
 
     def _timed(self, values: dict[str, Any]) -> TunedPoint:
         try:
-            plan_cost: PlanCost = cost(self.plan, self.chip, self.sizes, values)
+            gemm = plan_record(self.plan, self.chip, self.sizes, values, self.schedule)
+            if self.schedule not in (None, gemm.schedule):
+                raise InputError("it adds K in another order")
+            plan_cost: PlanCost = cost_of(gemm, self.chip)
         except HwsimError as error:
             return TunedPoint(values, refused=str(error), shown=self.shown)
         m, n, k = self.sizes

@@ -66,7 +66,8 @@ def test_what_was_fitted_to_times_says_so(name):
         if about.evidence not in ("assumption", "unknown"):
             assert (about.evidence == "fitted") == bool(about.fitted_to), path
             assert about.fitted_to or not FITTING.search(f"{about.source} {about.note}"), path
-        assert not about.evidence.startswith("silicon") or path.startswith(("dot_units.", "library.")), path
+        is_of_bits = path.startswith(("dot_units.", "library.")) or path.endswith(".unit")
+        assert not about.evidence.startswith("silicon") or is_of_bits, path
 
 
 #: Chips of which results were recorded: by this project, with the keys of such sources; by others, with theirs.

@@ -56,6 +56,7 @@ EXPECTED = {
     "timing.md",
     "torch.md",
     "triton.md",
+    "tutorial/a_hugging_face_model.md",
     "tutorial/bf16x9_step_by_step.md",
     "tutorial/first_run.md",
     "tutorial/index.md",
@@ -67,13 +68,21 @@ EXPECTED = {
 #: Pages whose blocks need an extra, and a package of each extra.
 NEEDS = {
     "torch.md": "torch",
+    "a_hugging_face_model.md": "models",
     "jax.md": "jax",
     "triton.md": "triton",
     "plots.md": "plot",
     "report.md": "report",
     "reading_a_report.md": "report",
 }
-PACKAGES = {"torch": "torch", "jax": "jax", "triton": "triton", "plot": "matplotlib", "report": "plotly"}
+PACKAGES = {
+    "torch": "torch",
+    "models": "transformers",
+    "jax": "jax",
+    "triton": "triton",
+    "plot": "matplotlib",
+    "report": "plotly",
+}
 #: Entry point groups, which are named like modules.
 PLUGIN_GROUPS = {"hwsim.schemes", "hwsim.devices", "hwsim.dataflows", "hwsim.libraries", "hwsim.verbs"}
 SOURCES = {".py", ".pyx", ".pxi", ".c", ".h", ".json"}

@@ -78,7 +78,7 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 
 def test_devices_and_libraries_have_pages(site: Path) -> None:
     devices = [file.stem for file in (ROOT / "configs" / "devices").glob("*.yaml")]
-    schemas = ["device", "library", "library_sums", "framework"]
+    schemas = ["device", "library", "library_kernels", "library_sums", "framework"]
     for kind, names in (("devices", devices), ("libraries", library_names()), ("schema", schemas)):
         folder = site / "generated" / kind
         assert names and [name for name in names if not (folder / f"{name}.html").exists()] == []

@@ -181,7 +181,8 @@ def test_a_name_is_said_once() -> None:
 @pytest.mark.parametrize(
     ("row", "changes"),
     [
-        ("| scales of vectors", [{"scale": OperandScale("ue8m0", 1, 32)}, {"sparsity": "2:4"}]),
+        ("| scales of vectors", [{"scale": OperandScale("ue8m0", 1, 32)}]),
+        ("| 2:4 sparsity of A", [{"sparsity": "2:4"}]),
         ("| scales of blocks", [{"scale": OperandScale("fp32", 1, 128)}, {"scale": OperandScale("fp32", 128, 128)}]),
         ("| scales of rows", [{"scale": OperandScale("fp32", 1, None)}, {"scale": OperandScale("fp32")}]),
     ],

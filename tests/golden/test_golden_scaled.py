@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -11,28 +12,18 @@ from numpy.typing import NDArray
 
 import hwsim
 
-CAPTURES = np.load(Path(__file__).parent / "h100_scaled" / "captures.npz")
+sys.path.insert(0, str(Path(__file__).parent))
+import modern
+
+CAPTURES = np.load(modern.FOLDER / "kernels.npz")
 SCALED = [key for key in CAPTURES.files if key.startswith("fp8 ")]
 E4M3 = ml_dtypes.float8_e4m3fn
 BLOCK = 128
 
 
-def hashed(seed: int, rows: int, columns: int) -> NDArray[np.uint64]:
-    """A hash of each index of a matrix, of 32 bits."""
-    mask = np.uint64(0xFFFFFFFF)
-    h = (np.arange(rows * columns, dtype=np.uint64) + np.uint64(seed * 0x9E3779B1)) & mask
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        h ^= h >> np.uint64(shift)
-        h = (h * np.uint64(factor)) & mask
-    return (h ^ (h >> np.uint64(16))).reshape(rows, columns)
-
-
 def operand(seed: int, rows: int, columns: int) -> NDArray[np.float32]:
-    """A sum of four bytes of the hash, about normal, with full significands."""
-    h = hashed(seed, rows, columns)
-    total = sum(((h >> np.uint64(8 * byte)) & np.uint64(255)).astype(np.int64) for byte in range(4)) - 510
-    x = total / 128 + (hashed(seed + 7, rows, columns).astype(np.float64) - 2.0**31) / 2.0**40
-    return np.asarray(x.astype(np.float32))
+    """About normal, with full significands."""
+    return np.asarray(modern.operand(seed, rows, columns, "fp32"))
 
 
 def scale(seed: int, rows: int, columns: int, power_of_two: bool) -> NDArray[np.float32]:
@@ -42,8 +33,7 @@ def scale(seed: int, rows: int, columns: int, power_of_two: bool) -> NDArray[np.
 
 
 def picked(size: int, count: int, seed: int) -> list[int]:
-    places = np.random.default_rng(seed).choice(size, min(size, count), replace=False)
-    return sorted(int(place) for place in places)
+    return [int(place) for place in modern.picked(size, count, seed)]
 
 
 def scales_of(kind: str, m: int, n: int, k: int, power_of_two: bool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -123,7 +113,7 @@ def test_torch_s_scaled_mm_gives_the_same(key: str) -> None:
     assert np.array_equal(np.asarray(part.view(ints)), want)
 
 
-@pytest.mark.parametrize("key", [key for key in CAPTURES.files if key.startswith("grouped")])
+@pytest.mark.parametrize("key", [key for key in CAPTURES.files if key.startswith("grouped e4m3")])
 def test_torch_s_scaled_grouped_mm_gives_the_same(key: str) -> None:
     torch = pytest.importorskip("torch")
     if not hasattr(torch, "_scaled_grouped_mm"):

@@ -92,13 +92,17 @@ def test_the_record_runs_again() -> None:
         ({"pad": 1}, {}, "conv has no 'pad'"),
         ({}, {"m": 8}, "m: not beside conv"),
         ({}, {"exact": True}, "for cycles alone"),
-        ({}, {"library": "cublas"}, "library: not beside conv"),
         ({}, {"scheme": "auto", "error_target": 1e-6}, "name a scheme beside conv"),
     ],
 )
 def test_what_does_not_fit(sizes: dict[str, Any], options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         hwsim.run(**{"conv": SIZES | sizes, "device": "a100", "exact": False} | options)
+
+
+def test_a_library_without_convolutions_refuses_them() -> None:
+    with pytest.raises(UnsupportedError, match="library = 'cublas' has no convolutions: PyTorch calls cuDNN"):
+        hwsim.run(conv=SIZES, device="h100", library="cublas", exact=False)
 
 
 def test_what_is_missing() -> None:

@@ -9,14 +9,14 @@ unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import options as declared
 from hwsim.dataflows.davinci import core_grid, cube_kernel, join_ops
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
-from hwsim.dataflows.davinci.coupled_mapping import best_split_k, mapped
+from hwsim.dataflows.davinci.coupled_mapping import alternatives, best_split_k, mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format
@@ -31,6 +31,7 @@ from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import carried, mapping_of, plan_of, whole
+from hwsim.errors import InputError
 from hwsim.gemm import refusals
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.mapping import KernelMapping, Tile
@@ -75,6 +76,15 @@ class CoupledDataflow:
         carried(gemm, NAME, PARTS)
         core = CoupledPlan.of(gemm, gemm.unit, device)
         return mapped(gemm, core, device, options, NAME, self.tile_order)
+
+    def alternatives(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
+        """Tiles, grids and packed operands with the same K per accumulation; see SearchedDataflow.alternatives."""
+        for settings in alternatives(CoupledPlan.of(gemm, gemm.unit, device), gemm, device, options):
+            try:
+                mapped_gemm = self.map(gemm, device, {**options, **settings})
+            except InputError:  # no room for it in UB or L1
+                continue
+            yield mapped_gemm
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, zero C (or the terms), the GEMM, combine the terms."""

@@ -87,6 +87,16 @@ class CoupledEstimate:
         cycles_least, _, _, at, grid = min(ranked, key=lambda entry: entry[:3])
         return at, grid, cycles_least
 
+    def ranked(self, candidates: Candidates, among: Iterable[CoreGrid]) -> list[tuple[float, int, CoreGrid]]:
+        """Of each candidate the estimated cycles, its number and its best grid; the fewest first."""
+        best: dict[int, tuple[float, float, int, CoreGrid]] = {}
+        for number, grid in enumerate(among):
+            of_core, shared = self.cycles(candidates, grid)
+            for at, rank in enumerate(zip(np.maximum(of_core, shared).tolist(), of_core.tolist(), strict=True)):
+                entry = *rank, number, grid
+                best[at] = min(best.get(at, entry), entry, key=lambda entry: entry[:3])
+        return sorted(((entry[0], at, entry[3]) for at, entry in best.items()), key=lambda entry: entry[:2])
+
     def cycles(self, candidates: Candidates, grid: CoreGrid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Estimated cycles of each candidate on `grid`, for one term: of the busiest core, and of L2 and HBM."""
         limits, buffers = self.limits, candidates.buffers

@@ -113,6 +113,7 @@ def _interval_decision(core: CoupledPlan, gemm: Gemm, promotion_interval: int) -
     return Decision("k_group", str(promotion_interval), "default", why=why)
 
 
+MOST_TILES = 8  # that a search looks at
 LEAST_GAIN = 0.97  # estimated cycles with an operand packed over those without, at most
 
 
@@ -159,15 +160,11 @@ def _blocking(
         if asked_grid
         else grids(device.cores, len(lengths))
     )
-    orders, whole = (gemm.problem.a_layout, gemm.problem.b_layout), (sizes[0], sizes[1], sum(lengths))
-    pieces, sweeps = core.used_pieces, len(core.k_sweeps)
     best: tuple[float, int, CoreGrid, tuple[bool, bool]] | None = None
     for packed in _packings(core, gemm, device, options):
-        estimate = CoupledEstimate(
-            device, core.unit, core.limits, whole, slices=len(lengths), orders=orders, packed=packed
-        )
+        estimate = _estimate(core, gemm, device, packed)
         place, grid_of_cores, cycles_of_term = estimate.best(candidates, among)
-        total = cycles_of_term + estimate.pack_cycles(pieces) / sweeps
+        total = cycles_of_term + _pack_cycles(core, estimate)
         if best is None or total < LEAST_GAIN * best[0]:
             best = total, place, grid_of_cores, packed
     assert best is not None
@@ -176,6 +173,43 @@ def _blocking(
     if not asked_grid:
         grid = replace(grid, rows=min(grid.rows, -(-sizes[0] // b_m)), cols=min(grid.cols, -(-sizes[1] // b_n)))
     return GridBlocking(Tile(b_m, b_n, b_k), int(candidates.fused[at]), grid, promotion_k, packed, cycles)
+
+
+def alternatives(core: CoupledPlan, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Tiles with their best grids and packed operands, the least estimated time first; none where the user gave one.
+
+    gemm: with the K that the cube accumulates from zero; tiles that would change it are left out.
+    """
+    if any(options.get(name) is not None for name in ("tile", "n_fused", "grid")):
+        return []
+    lengths, promotion_k = gemm.schedule.slice_lengths(gemm.problem.k), gemm.schedule.promotion_k
+    buffers = BUFFERS[options.get("buffering") or DEFAULT_BUFFERING]
+    tiles = _candidates(core.limits, core.accumulators, core.is_joined, core.resident, promotion_k)
+    candidates = _fused_candidates(core, tiles, promotion_k, max(lengths), buffers)
+    ranked: list[tuple[float, dict[str, Any]]] = []
+    packings = _packings(core, gemm, device, options)
+    for packed in packings:
+        estimate = _estimate(core, gemm, device, packed)
+        for cycles, at, grid in estimate.ranked(candidates, grids(device.cores, len(lengths)))[
+            : max(2, MOST_TILES // len(packings))
+        ]:
+            b_m, b_k, b_n = candidates.tiles[at].tolist()
+            sides = min(grid.rows, -(-gemm.problem.m // b_m)), min(grid.cols, -(-gemm.problem.n // b_n))
+            settings: dict[str, Any] = {"tile": Tile(b_m, b_n, b_k).to_dict(), "grid": sides}
+            settings |= {f"pack_{side}": packed[number] for number, side in enumerate("ab") if packings[-1][number]}
+            ranked.append((cycles + _pack_cycles(core, estimate), settings))
+    return [settings for _, settings in sorted(ranked, key=lambda entry: entry[0])]
+
+
+def _estimate(core: CoupledPlan, gemm: Gemm, device: Device, packed: tuple[bool, bool]) -> CoupledEstimate:
+    problem, slices = gemm.problem, len(gemm.schedule.slice_lengths(gemm.problem.k))
+    orders = problem.a_layout, problem.b_layout
+    return CoupledEstimate(device, core.unit, core.limits, problem.sizes, slices=slices, orders=orders, packed=packed)
+
+
+def _pack_cycles(core: CoupledPlan, estimate: CoupledEstimate) -> float:
+    """Of the kernels that pack operands, for each term."""
+    return estimate.pack_cycles(core.used_pieces) / len(core.k_sweeps)
 
 
 def _packings(core: CoupledPlan, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[tuple[bool, bool]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MEMORIES = ("L1", "L0A", "L0B", "L0C")
 MOST_BLOCKS = 16  # blocks of K in a packet
 LARGEST_TILE = 512  # side of a tile that is looked at by default
+SEARCHED_SIDES = 16, 32, 64, 96, 128, 192, 256, 384, 512  # of the tiles that a search ranks
+DEEPEST_TILE = 1024  # K of these, at most
 C_BITS = 32  # of an element of C in L0C
 
 
@@ -177,6 +179,19 @@ class CubeMemory:
                 "are too many for L0A and L0B"
             )
         return min(fitting, key=self.estimate_cycles)
+
+    def ranked(self, buffers: int, steps: tuple[int | None, int | None]) -> list[CubeBlocking]:
+        """Blockings that fit, of more tiles than `choose` looks at; the fewest estimated cycles first."""
+        deepest = max(1, -(-self.sizes[2] // self.depth))
+        depths = [self.depth << i for i in range(deepest.bit_length() + 1) if self.depth << i <= DEEPEST_TILE]
+        tiles = [
+            self.with_packets(m, n, k, buffers, steps)
+            for m in SEARCHED_SIDES
+            for n in SEARCHED_SIDES
+            if not (m % self.rows or n % self.rows)
+            for k in depths
+        ]
+        return sorted((b for b in tiles if not self.excess(b)), key=self.estimate_cycles)
 
     def check(self, b: CubeBlocking) -> None:
         """Raise InputError for a blocking that does not fit, or is none of whole fractals and packets."""

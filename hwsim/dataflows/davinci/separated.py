@@ -8,7 +8,7 @@ Each term of a plan is a GEMM kernel of the cube cores, whose FixPipe writes the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from hwsim.dataflows.davinci.cube_blocking import CubeMemory
 from hwsim.dataflows.davinci.cube_kernel import CubeKernel
 from hwsim.dataflows.davinci.separated_kernels import SeparatedKernels
 from hwsim.dataflows.davinci.separated_mapping import (
+    alternatives,
     areas_distributed,
     blocking_of,
     distributed,
@@ -30,6 +31,7 @@ from hwsim.dataflows.elementwise import lower_pass
 from hwsim.dataflows.protocol import SplitK
 from hwsim.dataflows.records import carried
 from hwsim.devices import instruction
+from hwsim.errors import InputError
 from hwsim.gemm import refusals
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.option_types import Option
@@ -68,6 +70,16 @@ class SeparatedDataflow:
         """
         plan = carried(gemm, NAME, PARTS)
         return mapped(gemm, SeparatedKernels(gemm, plan, device), device, options, NAME, self.tile_order)
+
+    def alternatives(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
+        """The tiles with the fewest estimated cycles; see SearchedDataflow.alternatives."""
+        kernels = SeparatedKernels(gemm, carried(gemm, NAME, PARTS), device)
+        for settings in alternatives(gemm, kernels, device, options):
+            try:
+                mapped_gemm = self.map(gemm, device, {**options, **settings})
+            except InputError:  # no room for it in UB or L1
+                continue
+            yield mapped_gemm
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, one GEMM per term, promotion and combination of terms."""

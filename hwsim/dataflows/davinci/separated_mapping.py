@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hwsim.dataflows.plan_areas import PlanArea
     from hwsim.devices.device import Device
 
+MOST_TILES = 8  # that a search looks at
 CYCLIC, BLOCK = "cyclic", "block"  # distributions
 #: Settings that each kernel has, and those that it may have.
 NEEDED, POSSIBLE = (STEP_KA, STEP_KB, DISTRIBUTION, UNIT_FLAG, KERNELS), (GRID_ROWS, GRID_COLS, K_GROUP)
@@ -95,6 +96,18 @@ def mapped(
         for t, term in enumerate(kernels.terms)
     )
     return replace(gemm, mapping=GemmMapping(family, mappings), decisions=(*gemm.decisions, *decisions))
+
+
+def alternatives(
+    gemm: Gemm, kernels: SeparatedKernels, device: Device, options: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The tiles with the fewest estimated cycles; none where the user gave one."""
+    if options.get("tile") is not None:
+        return []
+    memory = CubeMemory(device, kernels.terms, gemm.unit, gemm.problem.sizes)
+    buffers = BUFFERS[options.get("buffering") or DEFAULT_BUFFERING]
+    ranked = memory.ranked(buffers, (options.get("step_ka"), options.get("step_kb")))
+    return [{"tile": Tile(b.m, b.n, b.k).to_dict()} for b in ranked[:MOST_TILES]]
 
 
 def recorded(gemm: Gemm, family: str) -> GemmMapping:

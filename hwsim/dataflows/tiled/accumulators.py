@@ -13,6 +13,7 @@ from hwsim.dataflows.tiled.buffers import AccumulatorBuffers, Allocation, RingBu
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.formats import format_of
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 from hwsim.program.quick import quick
@@ -191,7 +192,7 @@ def allocate(space: Allocation) -> tuple[AccumulatorBuffers, ...]:
         slots = SHORT_SUMS if design.promoted[t] and apart else blocking.accumulators
         if design.promotes_in_block[t] and not design.in_registers and apart:
             memory = design.device.memories.get(design.c_memory)
-            slot_bytes = space.size(design.c_memory, rows * blocking.n, design.accumulator) * count
+            slot_bytes = space.size(design.c_memory, rows * blocking.n, format_of(design.accumulator).bits) * count
             slots = max(slots, min(SHORT_SLOTS, (memory.capacity_bytes if memory else 0) // slot_bytes))
         size = rows * blocking.n
         away = blocking.spilled * blocking.n

@@ -68,7 +68,7 @@ class RingBuffer:
     """A ring buffer whose slots each hold a tile of elements of `format`.
 
     spread: cores over whose memories a slot lies. barrier: its own, None where it shares another's or one engine
-    writes and reads it. spilled: bytes that lie in local memory between uses.
+    writes and reads it. spilled: bytes that lie in local memory between uses. element_bits: as a GlobalArray's.
     """
 
     name: str
@@ -79,6 +79,7 @@ class RingBuffer:
     spread: int = 1
     barrier: Barrier | None = None
     spilled: int = 0
+    element_bits: int = 0
 
     @property
     def own_bytes(self) -> int:
@@ -127,7 +128,7 @@ class OperandBuffers:
     stages: pieces in shared memory; raw_stage: the unsplit operand there. landing, raw_landing: the same in registers
     after the load, where a family loads through registers. raw: the unsplit operand in the registers of the split.
     pieces: from that split. taken: where the unit reads pieces from, with one barrier for all of them (`ready`);
-    empty where it reads them from the stages.
+    empty where it reads them from the stages. scale: scales of a block of K, in the stages.
     """
 
     stages: dict[int, RingBuffer]
@@ -138,6 +139,7 @@ class OperandBuffers:
     pieces: dict[int, RingBuffer]
     taken: dict[int, RingBuffer]
     ready: Barrier | None
+    scale: RingBuffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,9 @@ class KernelBuffers:
     def declare(self, builder: KernelBuilder) -> None:
         """Declare buffers and semaphores."""
         for ring in self.every:
-            builder.buffer(ring.name, ring.memory, ring.slots, ring.slot_bytes, ring.spread, ring.spilled)
+            builder.buffer(
+                ring.name, ring.memory, ring.slots, ring.slot_bytes, ring.spread, ring.spilled, ring.element_bits
+            )
         for barrier in self.barriers:
             barrier.declare(builder)
         if self.shared is not None:
@@ -243,7 +247,7 @@ def footprint_of(buffers: KernelBuffers) -> Footprint:
     staged = {
         ring.name
         for operand in buffers.operands
-        for ring in (*operand.stages.values(), operand.raw_stage)
+        for ring in (*operand.stages.values(), operand.raw_stage, operand.scale)
         if ring is not None
     }
     for ring in buffers.every:
@@ -274,11 +278,11 @@ class Allocation:
         self.barriers.append(Barrier(name, slots, is_gate))
         return self.barriers[-1]
 
-    def size(self, memory: str, elements: int, format: str) -> int:
-        """Bytes of a slot for `elements`, aligned as the memory requires."""
+    def size(self, memory: str, elements: int, bits: int) -> int:
+        """Bytes of a slot for `elements` of so many bits, aligned as the memory requires."""
         memories = self.design.device.memories
         align = memories[memory].align_bytes if memory in memories else 1
-        return -(-elements * format_of(format).bits // (8 * align)) * align
+        return -(-elements * bits // (8 * align)) * align
 
     def ring(
         self,
@@ -291,9 +295,14 @@ class Allocation:
         spread: int = 1,
         synced: bool = False,
         spilled: int = 0,
+        element_bits: int = 0,
     ) -> RingBuffer:
-        """A new ring buffer; synced: with a barrier of its own; spilled: elements that lie in local memory."""
-        own_bytes = self.size(memory, -(-elements // spread), format)
+        """A new ring buffer; synced: with a barrier of its own; spilled: elements that lie in local memory.
+
+        element_bits: as a GlobalArray's.
+        """
+        bits = element_bits or format_of(format).bits
+        own_bytes = self.size(memory, -(-elements // spread), bits)
         barrier = self.barrier(name, slots) if synced else None
         away = spilled * format_of(format).bits // 8
         self.every.append(
@@ -306,6 +315,7 @@ class Allocation:
                 spread=spread,
                 barrier=barrier,
                 spilled=away,
+                element_bits=element_bits,
             )
         )
         return self.every[-1]

@@ -7,7 +7,7 @@ computed once per device and kernels, and cached.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,12 @@ from hwsim.dataflows.tiled.family import Family, Shape
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.parts import designed, footprint
 from hwsim.devices import instruction
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.mapping import Tile
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.mapping import Tile
 
 CLOSE = 1.02  # estimates that differ by less do not tell tiles apart: then the one that covers least beyond C
 EQUAL = 1.002  # of those that cover as much and differ by less, the largest: the fewest bytes and instructions
@@ -114,11 +114,14 @@ class CandidateSet:
 
 @dataclass(frozen=True, slots=True)
 class _DeviceCache:
-    """Cached data of one device: candidates by kernels, estimates by kernel and blocking."""
+    """Cached data of one device: candidates by kernels, estimates by kernel and blocking, tiles by kernels."""
 
     device: Device
     sets: dict[tuple[tuple[GemmKernel, ...], int | None, int], CandidateSet] = field(default_factory=dict)
     estimates: dict[tuple[GemmKernel, Blocking], KernelEstimate] = field(default_factory=dict)
+    tiles: dict[tuple[tuple[GemmKernel, ...], int | None, int], dict[Tile, TileCandidate | None]] = field(
+        default_factory=dict
+    )
 
 
 class TileChooser:
@@ -155,11 +158,7 @@ class TileChooser:
             return TileChoice(
                 None, f"no tile of the {self.family.name} dataflow fits: it needs at least {candidates.reason}"
             )
-        usual = []
-        for candidate in candidates.fitting:
-            tiles = -(-extent.m // candidate.shape.m) * -(-extent.n // candidate.shape.n) * extent.matrices
-            if candidate.is_usual(-(-tiles // device.cores), extent.k):
-                usual.append(candidate)
+        usual = self._usual(device, candidates.fitting, extent)
         times = [(candidate.seconds(extent), candidate) for candidate in usual or candidates.fitting]
         least = min(time for time, _ in times)
         close = [
@@ -195,26 +194,95 @@ class TileChooser:
             raise _none_together(device, kernels[0], cores)
         unique = list(_counted(kernels))
         _check_cta_group(family, device, unique, (tile.m, tile.n), extent, cores)
-        near = min(shapes, key=lambda shape: abs(shape.m * shape.n - tile.m * tile.n))
-        warp = near.warp
+        warp = _nearest(shapes, tile).warp
         if request.warp is not None:
             warp = request.warp
             check_warp(family, device, unique, (tile.m, tile.n), warp)
         reason = ""
-        for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
-            stages = request.stages or family.stages
-            start = Blocking(m=tile.m, n=tile.n, k=tile.k, warp=warp, stages=stages, accumulators=count, cores=cores)
+        for start in _starts(family, shapes, tile, warp, request.stages):
             if request.spill:
                 rows, reason = _spilled(family, device, unique, replace(start, accumulators=1))
                 if reason:
                     break
-                if rows and count > 1:
+                if rows and start.accumulators > 1:
                     continue
                 start = replace(start, spilled=rows)
             fitted, reason, _ = _fitted(family, device, unique, start, request.stages is not None)
             if fitted is not None:
                 return TileChoice(fitted)
         return TileChoice(None, f"tile {tile.m},{tile.n},{tile.k} (m, n, k) needs {reason}")
+
+    def ranked(
+        self,
+        device: Device,
+        kernels: Sequence[GemmKernel],
+        extent: GemmSizes,
+        tiles: Sequence[Tile],
+        request: TileRequest,
+    ) -> list[Blocking]:
+        """The blockings of these tiles, as a user would ask for them, that fit: the least estimated time first."""
+        cores = checked_cta_group(self.family.on(device), request.cta_group)
+        shapes, ranked = _of_cores(_shapes(self.family, device, kernels[0]), cores), []
+        for tile in tiles if shapes else ():
+            if cores > 1 and extent.m % (cores * tile.m):
+                continue
+            candidate = self._candidate(device, tuple(kernels), tile, request.stages, shapes)
+            if candidate is not None:
+                ranked.append((candidate.seconds(extent), candidate.blocking))
+        return [blocking for _, blocking in sorted(ranked, key=lambda pair: pair[0])]
+
+    def library_tiles(self, device: Device, kernels: Sequence[GemmKernel], extent: GemmSizes) -> list[Tile]:
+        """The tiles that the family's library uses for such sizes, on one core each."""
+        fitting = self._candidates(device, tuple(kernels), None, 1).fitting
+        used = self._usual(device, fitting, extent) or fitting
+        return list(dict.fromkeys(Tile(b.m, b.n, b.k) for b in (candidate.blocking for candidate in used)))
+
+    @staticmethod
+    def _usual(device: Device, fitting: Sequence[TileCandidate], extent: GemmSizes) -> list[TileCandidate]:
+        """The candidates that the family's library uses for such sizes."""
+        usual = []
+        for candidate in fitting:
+            tiles = -(-extent.m // candidate.shape.m) * -(-extent.n // candidate.shape.n) * extent.matrices
+            if candidate.is_usual(-(-tiles // device.cores), extent.k):
+                usual.append(candidate)
+        return usual
+
+    def _candidate(
+        self,
+        device: Device,
+        kernels: tuple[GemmKernel, ...],
+        tile: Tile,
+        stages: int | None,
+        shapes: Sequence[Shape],
+    ) -> TileCandidate | None:
+        """A tile as a candidate; None where it does not fit."""
+        candidates, key = self._cache_of(device).tiles, (kernels, stages, shapes[0].cores)
+        of_kernels = candidates.get(key)
+        if of_kernels is None:
+            of_kernels = {}
+            self._keep(candidates, key, of_kernels)
+        if tile not in of_kernels:
+            of_kernels[tile] = self._made_candidate(device, kernels, tile, stages, shapes)
+        return of_kernels[tile]
+
+    def _made_candidate(
+        self,
+        device: Device,
+        kernels: tuple[GemmKernel, ...],
+        tile: Tile,
+        stages: int | None,
+        shapes: Sequence[Shape],
+    ) -> TileCandidate | None:
+        counted, near = _counted(kernels), _nearest(shapes, tile)
+        unique = list(counted)
+        for start in _starts(self.family, shapes, tile, near.warp, stages):
+            try:
+                fitted, _, designs = _fitted(self.family, device, unique, start, stages is not None)
+            except (InputError, UnsupportedError):  # no kernel has such tiles
+                return None
+            if fitted is not None:
+                return TileCandidate(near, fitted, list(zip(designs, counted.values(), strict=True)), True)
+        return None
 
     def _unstaged(self, device: Device, kernels: Sequence[GemmKernel], request: TileRequest) -> TileChoice:
         """The blocking of kernels without staging: as the samples (see fragments.py), as many CTAs as a core holds.
@@ -303,6 +371,27 @@ class TileChooser:
             pairs = list(zip(designs, counted.values(), strict=True))
             fitting.append(TileCandidate(shape, fitted, pairs, is_for))
         return CandidateSet(tuple(fitting), reason)
+
+
+def _nearest(shapes: Sequence[Shape], tile: Tile) -> Shape:
+    """The library's tile of about the size of a tile: it has such warps."""
+    return min(shapes, key=lambda shape: abs(shape.m * shape.n - tile.m * tile.n))
+
+
+def _starts(
+    family: Family, shapes: Sequence[Shape], tile: Tile, warp: tuple[int, int], stages: int | None
+) -> Iterator[Blocking]:
+    """The blockings of a tile to try: with two accumulators where the library has that, and with one."""
+    for count in (2, 1) if any(shape.accumulators > 1 for shape in shapes) else (1,):
+        yield Blocking(
+            m=tile.m,
+            n=tile.n,
+            k=tile.k,
+            warp=warp,
+            stages=stages or family.stages,
+            accumulators=count,
+            cores=shapes[0].cores,
+        )
 
 
 def check_warp(

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.options import PAIRED, SPILL, STAGING, TILED, WARP
+from hwsim.dataflows.instructions import Instructions, same_family
+from hwsim.dataflows.options import INSTRUCTION, PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
@@ -32,6 +32,7 @@ from hwsim.dataflows.tiled.program import (
 from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm import refusals
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
@@ -49,6 +50,7 @@ APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated t
 TILE_SIDES = (32, 64, 96, 128, 192, 256)  # of C, that a search begins with
 TILE_DEPTHS = (1, 2, 4, 8)  # of K, in the K of an instruction
 ESTIMATE = "best kernel of this dataflow by estimate"
+MOST_TILES, FEW_TILES = 6, 4  # that a search looks at: with the default's instruction, with each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,11 @@ class TiledDataflow:
         """What of a record no program carries, by name; empty where there is one."""
         return refuses(gemm)
 
-    def _check(self, gemm: Gemm) -> None:
+    def _check(self, gemm: Gemm, device: Device) -> None:
         """Raise UnsupportedError for a record that no program carries."""
         single_plan(gemm)
-        refused = self.refuses(gemm)
+        taken = instruction(device, gemm.unit).sparsity
+        refused = refusals.joined(self.refuses(gemm), refusals.sparsity_beside(gemm.problem, taken))
         if refused:
             raise UnsupportedError(f"the {self.name} dataflow carries no {refused}")
 
@@ -110,18 +113,20 @@ class TiledDataflow:
         """The record with its kernels, tile, stages and order of tiles; see Dataflow.map."""
         if options.get("staging") == "none" and self.family.staged:
             return self._bare.map(gemm, device, options)
-        self._check(gemm)
-        k = gemm.problem.k
-        lengths = gemm.schedule.slice_lengths(k)
-        request = self._request(options)
-        unit, unit_by, unit_why = self._unit(gemm, device, options.get("instruction"), len(lengths) > 1)
-        partition = self._partition(gemm, device, unit, len(lengths) > 1)
-        storage = storage_for(partition, options)
-        partition = replace(partition, orders=storage.orders)
+        self._check(gemm, device)
+        lengths, request = gemm.schedule.slice_lengths(gemm.problem.k), self._request(options)
+        partition = self._stored(gemm, device, options)
         chosen = self._decide(partition, lengths, request)
         if isinstance(chosen, TileChoice):
             raise InputError(chosen.reason)
-        b = chosen.blocking
+        return self._mapped(gemm, chosen, options)
+
+    def _mapped(self, gemm: Gemm, chosen: _KernelChoice, options: Mapping[str, Any]) -> Gemm:
+        """The record with these kernels and this tile."""
+        device, partition, b = chosen.partition.device, chosen.partition, chosen.blocking
+        lengths, request = gemm.schedule.slice_lengths(gemm.problem.k), self._request(options)
+        unit, unit_by, unit_why = self._unit(gemm, device, options.get("instruction"), len(lengths) > 1)
+        storage = storage_for(replace(partition, orders=(gemm.problem.a_layout, gemm.problem.b_layout)), options)
         for kernel in chosen.kernels:
             check_streams(designed(device, self.family, kernel, b), max(lengths))
         fitted = Instructions(device).fitted(unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
@@ -254,6 +259,44 @@ class TiledDataflow:
         extent = GemmSizes(problem.m, problem.n, max(lengths), problem.matrices * len(lengths))
         return self._chooser.choose(partition.device, kernels, extent, request)
 
+    def alternatives(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
+        """Records with other tiles, and instructions of other families; see SearchedDataflow.alternatives."""
+        if any(options.get(name) is not None for name in ("tile", STAGING.name, WARP.name, SPILL.name)):
+            return
+        lengths = gemm.schedule.slice_lengths(gemm.problem.k)
+        for count, variant in self._variants(gemm, device, options):
+            settings = {**options, **variant}
+            try:
+                partition = self._stored(gemm, device, settings)
+                request, extent = self._request(settings), _extent(partition, lengths)
+                for parts in (partition.preferred(), partition.apart()):
+                    kernels = partition.kernels(parts)
+                    ranked = self._chooser.ranked(device, kernels, extent, self._tiles(partition), request)
+                    for blocking in ranked[:count]:
+                        chosen = _KernelChoice(partition, parts, kernels, blocking, "default", "")
+                        yield self._mapped(gemm, chosen, settings)
+                    if ranked:
+                        break
+            except (InputError, UnsupportedError):
+                continue
+
+    def _variants(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """How many tiles are worth a look, with which other options: the default's, other instructions, pairs."""
+        yield MOST_TILES, {}
+        if options.get(INSTRUCTION.name) is None:
+            for name in Instructions(device).equivalent_families(gemm.unit):
+                if not same_family(name, gemm.unit):
+                    yield FEW_TILES, {INSTRUCTION.name: name}
+        if self.family.pairs and options.get("cta_group") is None:
+            yield FEW_TILES, {"cta_group": 2}
+
+    def _stored(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Partition:
+        """The partition of a record, with the instruction and the storage orders that the options ask for."""
+        is_sliced = len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1
+        unit, _, _ = self._unit(gemm, device, options.get(INSTRUCTION.name), is_sliced)
+        partition = self._partition(gemm, device, unit, is_sliced)
+        return replace(partition, orders=storage_for(partition, options).orders)
+
     # --- slices of K -------------------------------------------------------------------------------------------
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK:
@@ -311,7 +354,7 @@ class TiledDataflow:
         return self._writer(gemm, device).epilogue()
 
     def _writer(self, gemm: Gemm, device: Device, areas: Sequence[PlanArea] = ()) -> ProgramWriter:
-        self._check(gemm)
+        self._check(gemm, device)
         first = mapping_of(gemm, self.name).kernels[0]
         family = self.family if is_staged(first) else self.family.without_staging
         return ProgramWriter(family, gemm, device, areas)
@@ -339,10 +382,29 @@ class TiledDataflow:
         return shown | {name: order for name, order in orders.items() if order != "rows"}
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
-        """Initial tiles of a search: powers of two and 1.5 times those, some instructions deep."""
-        unit_k = max(instruction(device, gemm.unit).k, 1)
-        depths = tuple(unit_k * count for count in TILE_DEPTHS)
-        return [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
+        """Initial tiles of a search: the library's; for kernels that it has not, also sides of powers of two and 1.5
+        times those, some instructions deep.
+
+        A plain product takes tiles of the library alone: times of others were not compared with a chip's.
+        """
+        return self._tiles(self._partition(gemm, device, gemm.unit, False))
+
+    def _tiles(self, partition: Partition) -> list[Tile]:
+        device, kernels = partition.device, partition.kernels(partition.preferred())
+        tiles = self._chooser.library_tiles(device, kernels, _extent(partition, (partition.gemm.problem.k,)))
+        if is_plain(kernels):
+            return tiles
+        unit_k = max(instruction(device, kernels[0].unit).k, 1)
+        depths = [unit_k * count for count in TILE_DEPTHS]
+        others = [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
+        return list(dict.fromkeys([*tiles, *others]))
+
+
+def is_plain(kernels: Sequence[GemmKernel]) -> bool:
+    """Whether the kernels are one product of two matrices as they are, which the family's library has."""
+    kernel = kernels[0]
+    whole = all(interval is None for interval in kernel.promotion_intervals)
+    return len(kernels) == 1 == kernel.products and whole and all(operand.raw is None for operand in kernel.operands)
 
 
 def _extent(partition: Partition, lengths: Sequence[int]) -> GemmSizes:

@@ -39,7 +39,9 @@ class KernelEstimate:
         product = float(interval) * per_block * kernel.products
         self.loaded = 0.0
         for i, operand in enumerate(kernel.operands):
-            self.loaded += sum(design.extent(i, b.k) * format_of(f).bits / 8 for f in operand.loaded)
+            self.loaded += sum(
+                design.extent(i, b.k) * (operand.element_bits or format_of(f).bits) / 8 for f in operand.loaded
+            )
         into = _link(device, "GM", family.registers if family.through_registers else family.shared)
         self.requested = [_requested(design, side, into.request_bytes) for side in range(2)]
         self.link_cycles = sum(self.requested) / into.bytes_per_cycle
@@ -119,9 +121,11 @@ def _requested(design: KernelDesign, side: int, request_bytes: int) -> float:
     b = design.blocking
     lines, length = (b.m, b.k) if side == 0 else (b.k, b.n)
     requested = 0.0
-    for matrix in design.kernel.operands[side].matrices:
+    operand = design.kernel.operands[side]
+    for matrix in operand.matrices:
+        bits = operand.element_bits or format_of(matrix.format).bits
         count, elements = (lines, length) if matrix.order == "rows" else (length, lines)
-        requested += count * max(elements * format_of(matrix.format).bits / 8, request_bytes)
+        requested += count * max(elements * bits / 8, request_bytes)
     return requested / design.spread(side)
 
 

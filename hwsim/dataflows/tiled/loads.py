@@ -11,6 +11,7 @@ from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.model import SIDES, MatrixRef
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.errors import UnsupportedError
 from hwsim.gemm import refusals
 from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
@@ -73,7 +74,10 @@ class SharedLoader:
 
     def block(self, s: StreamBuilder, place: WorkTile, k: KBlock, sweep: int) -> None:
         stage = self.context.buffers.stage
-        loads = _loads(self.context, place, k, sweep, in_registers=False)
+        loads = [
+            *_loads(self.context, place, k, sweep, in_registers=False),
+            *_scale_loads(self.context, place, k),
+        ]
         for at, load in enumerate(loads):
             waits = [stage.free] if at == 0 else []
             signals = [stage.full] if at + 1 == len(loads) else []
@@ -142,6 +146,44 @@ def _loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, *, in
     return block_loads(context, place, k, sweep, rings=(rings[0], rings[1]))
 
 
+def _scale_loads(context: KernelContext, place: WorkTile, k: KBlock) -> list[TileLoad]:
+    """The scales of a block of K, where the instruction reads any."""
+    loads = []
+    for side, (operand, buffers) in enumerate(
+        zip(context.design.kernel.operands, context.buffers.operands, strict=True)
+    ):
+        if operand.scale is None or buffers.scale is None:
+            continue
+        [(first, length)] = k.runs
+        start, blocks = _divided(first, operand.scale_k), -(-length // operand.scale_k)
+        if side == 0:
+            tile = GlobalTile(operand.scale.name, place.row, start, place.m, blocks)
+        else:
+            tile = GlobalTile(operand.scale.name, start, place.col, blocks, place.n)
+        rows, cols = (place.m, blocks) if side == 0 else (blocks, place.n)
+        loads.append(
+            TileLoad(
+                side=side,
+                piece=None,
+                ring=buffers.scale,
+                rows=rows,
+                cols=cols,
+                tiles=((0, tile),),
+                format=operand.scale.format,
+            )
+        )
+    return loads
+
+
+def _divided(first: Affine, length: int) -> Affine:
+    """An element of K as the number of its block of `length`. Raises UnsupportedError where blocks of K begin within
+    one.
+    """
+    if first.constant % length or any(factor % length for _, factor in first.terms):
+        raise UnsupportedError(f"blocks of K that begin within a vector of {length} elements with one scale")
+    return Affine(first.constant // length, tuple([(name, factor // length) for name, factor in first.terms]))
+
+
 def block_loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, *, rings: Rings) -> list[TileLoad]:
     """The tiles of a block of K. rings: for A and B, by number of the piece."""
     loads = []
@@ -193,7 +235,8 @@ def emit_load(
     from_l1: whether L2 gives it for the first of these alone.
     """
     engine = context.engine("GM", context.registers if context.design.family.through_registers else context.shared)
-    order = context.design.kernel.operands[load.side].order
+    operand = context.design.kernel.operands[load.side]
+    order = "rows" if load.ring is context.buffers.operands[load.side].scale else operand.order
     slot = load.ring.push(load.rows, load.cols, order)
     beside, label = _together(context, load.side, place) * (repeat if from_l1 else 1), SIDES[load.side]
     opcode: Opcode = "copy"
@@ -236,6 +279,7 @@ class LoadBuffers(NamedTuple):
     raw_stage: RingBuffer | None
     landing: dict[int, RingBuffer]
     raw_landing: RingBuffer | None
+    scale: RingBuffer | None = None
 
 
 def allocate(space: Allocation, side: int) -> LoadBuffers:
@@ -249,10 +293,14 @@ def allocate(space: Allocation, side: int) -> LoadBuffers:
     raw_landing: RingBuffer | None = None
 
     def stage(name: str, format: str, spread: int = 1) -> RingBuffer:
-        return space.ring(name, family.shared, blocking.stages, size, format, spread=spread)
+        return space.ring(
+            name, family.shared, blocking.stages, size, format, spread=spread, element_bits=operand.element_bits
+        )
 
     def registers(name: str, format: str) -> RingBuffer:
-        return space.ring(name, family.registers, blocking.accumulators, size, format, synced=True)
+        return space.ring(
+            name, family.registers, blocking.accumulators, size, format, synced=True, element_bits=operand.element_bits
+        )
 
     if family.through_registers:
         if raw is not None:
@@ -263,15 +311,31 @@ def allocate(space: Allocation, side: int) -> LoadBuffers:
     spread = design.spread(side)
     if raw is not None:
         return LoadBuffers({}, stage(f"{letter}raw", raw.format, spread), {}, None)
-    return LoadBuffers({p: stage(f"{letter}{p}", fmt, spread) for p, fmt in formats.items()}, None, {}, None)
+    stages = {p: stage(f"{letter}{p}", fmt, spread) for p, fmt in formats.items()}
+    scale: RingBuffer | None = None
+    if operand.scale is not None:
+        size = design.extent(side, -(-blocking.k // operand.scale_k))
+        scale = space.ring(f"{letter}.scale", family.shared, blocking.stages, size, operand.scale.format, spread=spread)
+    return LoadBuffers(stages, None, {}, None, scale)
+
+
+def _is_of_several(gemm: Gemm) -> bool:
+    """Whether a plan of several products has scales that the instruction reads."""
+    return bool(refusals.scales(gemm.problem, {"vector"})) and gemm.single.products > 1
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the loads do not carry: scales along K, metadata of sparsity, another order of K."""
+    """What of a record the loads do not carry: scales along K, another order of K."""
     problem = gemm.problem
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, ("k_permutation",)),
         refusals.formats(problem),
-        refusals.scales(problem, refusals.ALONG_K),
-        refusals.sparsity(problem),
+        refusals.one_sided_scales(problem, refusals.ALONG_K),
+        refusals.named(
+            {
+                "scales along K of several products": _is_of_several(gemm),
+                "scales along K beside sparsity": problem.sparsity is not None
+                and bool(refusals.scales(problem, refusals.ALONG_K)),
+            }
+        ),
     )

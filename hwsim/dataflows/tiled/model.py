@@ -58,13 +58,18 @@ class KernelOperand:
     """A or B of one kernel: the pieces that its products use, or the unsplit matrix (`raw`) that the kernel splits
     itself.
 
-    order: storage order of all its matrices. rules: how the plan makes each piece.
+    order: storage order of all its matrices. rules: how the plan makes each piece. element_bits: of a sparse operand,
+    as a GlobalArray's. scale: the matrix of scales that the instruction reads beside it; scale_k: elements of K that
+    share one.
     """
 
     order: StorageOrder
     pieces: tuple[StoredPiece, ...]
     rules: tuple[Piece, ...] = ()
     raw: MatrixRef | None = None
+    element_bits: int = 0
+    scale: MatrixRef | None = None
+    scale_k: int = 1
 
     @property
     def matrices(self) -> tuple[MatrixRef, ...]:

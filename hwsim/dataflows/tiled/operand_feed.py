@@ -44,6 +44,9 @@ class OperandFeed(Protocol):
     def tiles(self, pair: tuple[int, int], step: BlockStep, k: int, depth: int, rows: range, n: int) -> list[LocalTile]:
         """The tiles of A and B of one product: `depth` of K from `k` of the step on, some rows of A, n columns of B."""
 
+    def scales(self, step: BlockStep, k: int, depth: int, rows: range, n: int) -> dict[str, LocalTile]:
+        """The tiles of scales that a product reads beside its operands, by role."""
+
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
         """Advance to the next step."""
 
@@ -80,6 +83,24 @@ class StageFeed:
         for side, operand in enumerate(self.context.buffers.operands):
             for p in self.context.used(side, sweep):
                 operand.stages[p].popped(s)
+            if operand.scale is not None:
+                operand.scale.popped(s)
+
+    def scales(self, step: BlockStep, k: int, depth: int, rows: range, n: int) -> dict[str, LocalTile]:
+        """The tiles of scales that a product reads beside its operands, by role; none where it reads none."""
+        tiles: dict[str, LocalTile] = {}
+        for side, (operand, buffers) in enumerate(
+            zip(self.context.design.kernel.operands, self.context.buffers.operands, strict=True)
+        ):
+            if buffers.scale is None:
+                continue
+            length = operand.scale_k
+            start, blocks, every = (step.start + k) // length, -(-depth // length), -(-step.block // length)
+            if side == 0:
+                tiles["scale_a"] = buffers.scale.pop(len(rows), blocks, row=rows.start, col=start, width=every)
+            else:
+                tiles["scale_b"] = buffers.scale.pop(blocks, n, row=start, width=n)
+        return tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +160,9 @@ class FragmentFeed:
         a = rings[0].pop(len(rows), depth, row=rows.start, col=k, width=step.size, order=first)
         return [a, rings[1].pop(depth, n, row=k, width=n, order=second)]
 
+    def scales(self, step: BlockStep, k: int, depth: int, rows: range, n: int) -> dict[str, LocalTile]:
+        return {}
+
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
         for side, operand in enumerate(self.context.buffers.operands):
             for p in self.context.used(side, sweep):
@@ -167,10 +191,14 @@ def allocate(space: Allocation, side: int) -> FeedBuffers:
     else:
         return FeedBuffers({}, None)
     size = design.extent(side, design.step_k)
-    taken = {p: space.ring(f"{letter}{p}.op", memory, slots, size, fmt) for p, fmt in operand.formats.items()}
+    bits = operand.element_bits
+    taken = {
+        p: space.ring(f"{letter}{p}.op", memory, slots, size, fmt, element_bits=bits)
+        for p, fmt in operand.formats.items()
+    }
     return FeedBuffers(taken, space.barrier(f"{letter}.op", slots))
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the feed does not carry: scales and metadata that the instruction reads beside A and B."""
-    return refusals.joined(refusals.scales(gemm.problem, {"vector"}), refusals.sparsity(gemm.problem))
+    """What of a record the feed does not carry: scales of one operand alone, which no instruction reads."""
+    return refusals.one_sided_scales(gemm.problem, {"vector"})

@@ -6,7 +6,7 @@ Independent of tiles: it says what each kernel multiplies, from which matrices, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +19,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import operations, parts_of, scaled, sequential_form
 from hwsim.gemm.layouts import K_MAJOR, StorageOrder
 from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Piece, Plan, Side, TermValue
+from hwsim.numerics.sparsity import stored_bits
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -208,7 +209,18 @@ class Partition:
         for p in self.used(side, terms):
             stored = plan.input_format if self.converts_on_load else rules[p].format
             pieces.append(StoredPiece(p, MatrixRef(piece_name(side, p, rules), stored, order), rules[p].format))
-        return KernelOperand(order, tuple(pieces), tuple(rules), raw)
+        operand = KernelOperand(order, tuple(pieces), tuple(rules), raw, self.element_bits(side))
+        scale = self.gemm.problem.operands[side].scale
+        if scale is None or scale.kind != "vector" or scale.k is None:
+            return operand
+        matrix = MatrixRef(f"{SIDES[side]}.scale", scale.format)
+        return replace(operand, scale=matrix, scale_k=scale.k)
+
+    def element_bits(self, side: int) -> int:
+        """Bits that an element of a sparse operand takes in memory; 0 of a dense one."""
+        operand = self.gemm.problem.operands[side]
+        rules = (self.plan.a_pieces, self.plan.b_pieces)[side]
+        return 0 if operand.sparsity is None else stored_bits(rules[0].format)
 
     # --- kernels -----------------------------------------------------------------------------------------------
 

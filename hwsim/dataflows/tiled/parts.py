@@ -110,6 +110,7 @@ def _staged_operand(space: Allocation, side: int) -> OperandBuffers:
         pieces=pieces.pieces,
         taken=fed.taken,
         ready=fed.ready,
+        scale=loaded.scale,
     )
 
 

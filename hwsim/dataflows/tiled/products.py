@@ -32,6 +32,7 @@ class _Product:
     waits: list[Sync] = field(default_factory=list)
     signals: list[Sync] = field(default_factory=list)
     pushed: RingBuffer | None = None
+    scales: dict[str, LocalTile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Products:
             design.unit.engine,
             "mma",
             target,
-            product.operands,
+            {"a": a, "b": b, **product.scales} if product.scales else product.operands,
             product.waits,
             product.signals,
             unit=unit,
@@ -118,7 +119,9 @@ class Products:
                 for which, (pair, k, depth) in enumerate(self._units(stage, step.size)):
                     operands = self.feed.tiles(pair, step, k, depth, range(place.m), place.n)
                     target = self._accumulator(t).push(place.m, place.n)
-                    products.append(_Product(target, operands, None if which else zero[design.promoted[t]], 0))
+                    product = _Product(target, operands, None if which else zero[design.promoted[t]], 0)
+                    product.scales = self.feed.scales(step, k, depth, range(place.m), place.n)
+                    products.append(product)
         return products
 
     def _accumulator(self, t: int) -> RingBuffer:
@@ -162,6 +165,12 @@ def check(design: KernelDesign) -> None:
     for length in design.kernel.interleaves:
         if blocking.k % length:
             raise InputError(f"tile k = {blocking.k}; allowed: multiples of interleave = {length}")
+    has_scales = any(operand.scale is not None for operand in design.kernel.operands)
+    if has_scales and (design.reads_fragments or not design.family.staged or any(design.promotes_in_block)):
+        raise UnsupportedError(
+            f"the {design.family.name} dataflow reads scales of vectors from shared memory, where no run of K ends "
+            "within a block"
+        )
     scaled = any(stage.scale_exponent for term in design.kernel.terms for stage in term.stages)
     if scaled and unit.scale_input_d is None:
         raise UnsupportedError(
@@ -177,12 +186,11 @@ def check_streams(design: KernelDesign, longest_k: int) -> None:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the products do not carry: a sum that starts at C or is written out, scales and sparsity inside
-    the instruction.
+    """What of a record the products do not carry: a sum that starts at C or is written out, scales inside the
+    instruction.
     """
     schedule = gemm.schedule
     return refusals.joined(
         refusals.named({"start='c'": schedule.start == "c", "sum": schedule.sum is not None}),
-        refusals.scales(gemm.problem, {"vector"}),
-        refusals.sparsity(gemm.problem),
+        refusals.one_sided_scales(gemm.problem, {"vector"}),
     )

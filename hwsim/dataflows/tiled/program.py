@@ -30,6 +30,7 @@ from hwsim.dataflows.tiled.stream_k import StreamKScheduler, stream_k
 from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid, slices_of, tile_grids
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
+from hwsim.gemm.layouts import order_named
 from hwsim.gemm.plan import TermValue
 from hwsim.libraries.model import observed
 from hwsim.program.builder import KernelBuilder, StreamBuilder
@@ -80,7 +81,7 @@ class ProgramWriter:
         """The complete program."""
         partition = self.partition
         self._declare(partition.output)
-        inputs = [self._operand(side) for side in range(2)] + self._addend_inputs()
+        inputs = [self._operand(side) for side in range(2)] + self._scale_inputs() + self._addend_inputs()
         terms = [kernel.terms for kernel in self.mapping.kernels]
         parts = partition.of(terms)
         if [part.terms for part in parts] != terms:
@@ -104,6 +105,20 @@ class ProgramWriter:
         target = self._declare(epilogue.target)
         self._pass(reduction_pass("epilogue", [total], addends, target, epilogue, 1, vectors=self.arrays))
         return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(inputs), "C")
+
+    def _scale_inputs(self) -> list[str]:
+        """Declare the scales that instructions read beside A and B; returns their names."""
+        inputs = []
+        for side, operand in enumerate(self.gemm.problem.operands):
+            scale = operand.scale
+            if scale is not None and scale.kind == "vector" and scale.k is not None:
+                blocks = -(-self.k // scale.k)
+                name = f"{SIDES[side]}.scale"
+                # cuBLASLt's layout: scales of 128 rows of A, or columns of B, lie together.
+                rows, cols, order = (self.m, blocks, "columns") if side == 0 else (blocks, self.n, "rows")
+                self.arrays[name] = GlobalArray(name, rows, cols, scale.format, order_named(order))
+                inputs.append(name)
+        return inputs
 
     def _addend_inputs(self) -> list[str]:
         """Declare C and the bias, where the record reads them; returns their names."""
@@ -143,7 +158,9 @@ class ProgramWriter:
                 raise UnsupportedError("a convolution's image is stored pixel by pixel: a_layout=rows")
             rows, cols = self.matrices * image.rows, image.cols
         if not self.partition.is_made(side):
-            return self._in_memory(GlobalArray(name, rows, cols, plan.input_format, order), image).name
+            bits = self.partition.element_bits(side)
+            array = GlobalArray(name, rows, cols, plan.input_format, order, element_bits=bits)
+            return self._in_memory(array, image).name
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
         declared, vectors = source, self.partition.vectors[side]
         if image is not None and vectors:  # numbers of a row are of a window: the pieces are made of all windows
@@ -153,7 +170,17 @@ class ProgramWriter:
         self.arrays[source.name] = source
         used = self.partition.used(side, self.partition.everything)
         pieces = {
-            p: self._in_memory(GlobalArray(piece_name(side, p, rules), rows, cols, rules[p].format, made_order), image)
+            p: self._in_memory(
+                GlobalArray(
+                    piece_name(side, p, rules),
+                    rows,
+                    cols,
+                    rules[p].format,
+                    made_order,
+                    element_bits=self.partition.element_bits(side),
+                ),
+                image,
+            )
             for p in used
         }
         letter: Side = "a" if side == 0 else "b"

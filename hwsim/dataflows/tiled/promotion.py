@@ -278,5 +278,5 @@ def refuses(gemm: Gemm) -> str:
     is_promoted = bool(refusals.runs(gemm)) or plan.k_group is not None or plan.join == "group"
     return refusals.joined(
         refusals.named({"remainder='first' with promotion": is_first and is_promoted}),
-        refusals.scales(gemm.problem, {"block"}),
+        refusals.one_sided_scales(gemm.problem, {"block"}),
     )

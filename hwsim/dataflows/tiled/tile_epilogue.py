@@ -355,5 +355,5 @@ def refuses(gemm: Gemm) -> str:
     is_of_slices = gemm.epilogue.product_format is not None and len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1
     return refusals.joined(
         refusals.named({"product_format of slices": is_of_slices}),
-        refusals.scales(gemm.problem, refusals.SUMS),
+        refusals.one_sided_scales(gemm.problem, refusals.SUMS),
     )

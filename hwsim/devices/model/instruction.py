@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from hwsim.datafiles.base import Name, NameList, StrictRecord
 from hwsim.devices.ranges import BinaryPlaces, Cores, Cycles, Elements, IssueInterval, PerCycle
 from hwsim.formats import format_of
+from hwsim.numerics.sparsity import stored_bits
 from hwsim.numerics.units import RoundingName, Terms
 
 MemoryPlaces = Name | NameList
@@ -71,6 +72,9 @@ class InstructionModel(StrictRecord):
     # Where A, B and C/D lie: one memory, or a list of allowed ones.
     memories: tuple[MemoryPlaces, MemoryPlaces, MemoryPlaces] | None = None
     scale_format: Name | None = None  # of the block scales of A and B
+    # A holds two of every four elements along K (of 32 bits: one of two) and their positions. k counts all of them; a
+    # step of the unit takes as many stored elements as without sparsity, in their order (docs/numerics.md).
+    sparsity: Literal["2:4"] | None = None
     scale_block: Terms | None = None  # length in k of a block with one scale
     scale_input_d: BinaryPlaces | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
     scale_input_d_rule: Literal["exact", "RZ", "RNE", "flush"] = "exact"  # c 2^-s below c's normal range
@@ -141,7 +145,8 @@ class InstructionModel(StrictRecord):
             of_tile = time.mn_major_macs_per_cycle.get(name, time.mn_major_macs_per_cycle.get("any", of_tile))
         rate = time.macs_per_cycle if of_tile is None else of_tile
         first, second = in_memory or (self._place(0), self._place(1))
-        bits_a, bits_b = self.rows * self.k * format_of(self.a).bits, self.k * self.n * format_of(self.b).bits
+        stored_a = format_of(self.a).bits if self.sparsity is None else stored_bits(self.a)
+        bits_a, bits_b = self.rows * self.k * stored_a, self.k * self.n * format_of(self.b).bits
         ports = [
             (bits_a * (first == memory), bits_b * (second == memory), limit)
             for memory, limit in time.operand_bytes_per_cycle.items()

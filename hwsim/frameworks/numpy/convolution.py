@@ -5,19 +5,26 @@ The bits of one, from arrays. The module knows how images become matrices; it kn
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.api import matmul
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.convolution import ConvShape, IntPair, conv_shape
 from hwsim.host.arrays import given_array
+from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.cudnn.provider import ConvolutionLibrary, convolution_library
+from hwsim.libraries.model.convolution_model import KOrder
+from hwsim.operands.operand import operand, to_common_format
+from hwsim.request.declarations import DEFAULT_DEVICE
 
 __all__ = ["ConvShape", "conv2d", "conv_shape", "im2col"]
 
 AnyArray = NDArray[Any]
+CHANNELS_LAST: KOrder = "rsc"
+LAYOUTS = ("nchw", "nhwc")
 NOT_HERE = (
     "rows",
     "cols",
@@ -25,14 +32,13 @@ NOT_HERE = (
     "n",
     "k",
     "conv",
-    "library",
     "shape",
     "at",
 )  # arguments of a matrix product that a convolution has no place for
 
 
-def im2col(x: AnyArray, shape: ConvShape, group: int = 0) -> AnyArray:
-    """The A matrix (m, k) of one group: one row per output element, columns in order of c, r, s.
+def im2col(x: AnyArray, shape: ConvShape, group: int = 0, k_order: KOrder = "crs") -> AnyArray:
+    """The A matrix (m, k) of one group: one row per output element, columns in order of c, r, s, or of r, s, c.
 
     Elements outside the image are zeros. x: (N, C, H, W). group: index of the group.
     """
@@ -44,10 +50,13 @@ def im2col(x: AnyArray, shape: ConvShape, group: int = 0) -> AnyArray:
         full[:, :, top : top + shape.height, left : left + shape.width] = part
         part = full
     n, c, y, z = part.strides
+    sizes, strides = (count, shape.r, shape.s), (c, y * gap_y, z * gap_x)
+    if k_order == CHANNELS_LAST:
+        sizes, strides = (*sizes[1:], count), (*strides[1:], c)
     windows = np.lib.stride_tricks.as_strided(
         part,
-        (shape.batch, shape.out_height, shape.out_width, count, shape.r, shape.s),
-        (n, y * dy, z * dx, c, y * gap_y, z * gap_x),
+        (shape.batch, shape.out_height, shape.out_width, *sizes),
+        (n, y * dy, z * dx, *strides),
         writeable=False,
     )
     m, _, k = shape.gemm
@@ -64,19 +73,22 @@ def conv2d(
     dilation: IntPair = 1,
     groups: int = 1,
     bias: AnyArray | None = None,
+    layout: Literal["nchw", "nhwc"] = "nhwc",
     **arguments: Any,
 ) -> AnyArray:
     """2-D convolution of x (N, C, H, W) with w (O, C / groups, R, S) on a simulated device; returns (N, O, P, Q), bits
     only (`hwsim.run(conv=...)` has the time).
 
     Each group is one matrix product, as in an implicit GEMM: K runs over c, then r, then s, and padding counts as
-    zeros. With functional=True its program runs, which reads the images.
+    zeros. With functional=True its program runs, which reads the images. With library="cudnn" (or "pytorch") K runs and
+    is added as cuDNN's kernel does; other libraries have no convolutions.
 
     Args:
         x: (N, C, H, W).
         w: (O, C / groups, R, S).
         c: (N, O, P, Q), added beta times.
         bias: (O,).
+        layout: in which the library finds images and filters in memory, which decides its kernel.
         arguments: those of hwsim.matmul (device, scheme, ...).
 
     Raises:
@@ -96,20 +108,41 @@ def conv2d(
     if shift is not None and shift.shape != (shape.filters,):
         raise InputError(f"bias has shape {shift.shape}; allowed: ({shape.filters},)")
     program: dict[str, Any] = {"conv": _of_one_group(shape)} if arguments.get("functional") else {}
+    k_order: KOrder = "crs"
+    if arguments.get("library") is not None:
+        arguments["library"], k_order, _ = _library(arguments, shape, images, filters, layout)
+        program = {}  # of the matrix of windows
     parts = []
     for group in range(shape.groups):
         filters_of_group = slice(group * n, (group + 1) * n)
-        part = matmul(
-            im2col(images, shape, group),
-            filters[filters_of_group].reshape(n, k).T,
+        part = filters[filters_of_group]
+        result = matmul(
+            im2col(images, shape, group, k_order),
+            (part if k_order == "crs" else np.moveaxis(part, 1, -1)).reshape(n, k).T,
             None if start is None else np.moveaxis(start[:, filters_of_group], 1, -1).reshape(-1, n),
             bias=None if shift is None else shift[filters_of_group],
             **program,
             **arguments,
         )
-        parts.append(part)
+        parts.append(result)
     product = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
     return np.moveaxis(product.reshape(out[0], out[2], out[3], out[1]), -1, 1)
+
+
+def _library(
+    arguments: dict[str, Any], shape: ConvShape, images: AnyArray, filters: AnyArray, layout: str
+) -> ConvolutionLibrary:
+    """The library for the GEMM of a group."""
+    if layout not in LAYOUTS:
+        raise InputError(f"layout = {layout!r}; allowed: {', '.join(LAYOUTS)}")
+    if arguments.get("scheme") not in (None, "native"):
+        raise UnsupportedError("library: cuDNN runs no schemes; leave scheme or library out")
+    form = arguments.get("format") or arguments.get("input_format")
+    if form is None:
+        left, _ = to_common_format(operand("x", images.reshape(1, -1)), operand("w", filters.reshape(1, -1)))
+        form = left.format
+    call = ConvolutionCall(shape=shape, format=str(form), is_nchw=layout == "nchw")
+    return convolution_library(arguments["library"], arguments.get("device", DEFAULT_DEVICE), call)
 
 
 def _of_one_group(shape: ConvShape) -> dict[str, Any]:

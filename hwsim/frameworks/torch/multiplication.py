@@ -9,10 +9,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from hwsim.errors import InputError
@@ -24,7 +24,7 @@ from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scal
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, layout, tensor_of
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
-from hwsim.operands.scales import scales_of as scales_of_array
+from hwsim.request.operands import scaled_pair
 
 #: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
@@ -82,9 +82,11 @@ def multiply(
     beta: float,
     dtype: torch.dtype,
     library: LibraryOnDevice | None = None,
+    is_known: bool = False,
 ) -> torch.Tensor:
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
-    broadcast to the product. library: of a convolution whose product it is; None: that of the settings.
+    broadcast to the product. library: of a convolution whose product it is; None: that of the settings. is_known:
+    whether the order of its kernel is.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
@@ -100,7 +102,7 @@ def multiply(
         if settings.switches is not None:
             operand = format_name(a.dtype)
             more |= settings.switches.arguments(chosen, place, operand)
-            if library is None and (left_out := settings.switches.left_out(chosen, place, operand)):
+            if not is_known and (left_out := settings.switches.left_out(chosen, place, operand)):
                 record.left_out(left_out, prod((*a.shape, b.shape[-1])))
         if library is not None:
             more["library"] = library
@@ -143,14 +145,16 @@ def multiply_scaled(
         if settings.switches is not None:
             more |= settings.switches.arguments(chosen, place, operand)
             if left_out := settings.switches.left_out(chosen, place, operand):
-                record.not_caught[left_out] += 1
+                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
             more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
         product, ready = multiplied(chosen, left, right, **more)
         out = tensor_of(product, dtype, a.device)
-        record.product(place, a, b, bias, 1.0, 1.0, out, ready, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        first, second = (x.float() for x in _multiplied_operands(left, right, scales))
+        record.product(place, first, second, bias, 1.0, 1.0, out, ready, seconds)
         return out
 
 
@@ -158,18 +162,16 @@ def plain_scaled_product(
     a: AnyArray, b: AnyArray, scales: TensorScales, bias: torch.Tensor | None, dtype: torch.dtype
 ) -> torch.Tensor:
     """The product of elements with scales in fp64, rounded to `dtype`."""
-    (m, k), n = a.shape, b.shape[1]
-    values = []
-    for x, name, values_of_side, extent, axis in (
-        (a, "scale_a", scales.scale_a, m, -1),
-        (b, "scale_b", scales.scale_b, n, -2),
-    ):
-        side = operand_of("operand", x)
-        factor = None if scales.tensor_scales is None else scales.tensor_scales[-1 - axis]
-        of_side = scales_of_array(name, values_of_side, (extent, k), side.format, factor=factor)
-        values.append(replace(side, scales=of_side).multiplied_values(axis))
-    product = torch.from_numpy(values[0] @ values[1])
+    left, right = _multiplied_operands(a, b, scales)
+    product = left @ right
     return (product if bias is None else product + bias.double()).to(dtype)
+
+
+def _multiplied_operands(a: AnyArray, b: AnyArray, scales: TensorScales) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements of A and B times their scales, in fp64."""
+    sides = scaled_pair(operand_of("A", a), operand_of("B", b), *scales)
+    left, right = (side.multiplied_values(axis) for side, axis in zip(sides, (-1, -2), strict=True))
+    return torch.from_numpy(left), torch.from_numpy(np.ascontiguousarray(right))
 
 
 def _c_arguments(

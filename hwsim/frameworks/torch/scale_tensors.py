@@ -41,7 +41,8 @@ def elements_of(tensor: torch.Tensor, axis: int) -> AnyArray:
     """The elements of an operand. axis: of K, along which FP4 is packed, the low half of a byte first."""
     if tensor.dtype != PACKED:
         return array_of(tensor)
-    codes = array_of(tensor.detach().view(torch.uint8).contiguous() if axis == -1 else tensor.t().view(torch.uint8))
+    packed = tensor.detach() if axis == -1 else tensor.detach().t()
+    codes: AnyArray = np.from_dlpack(packed.cpu().contiguous().view(torch.uint8))
     pairs = np.stack([codes & 15, codes >> 4], -1).reshape(codes.shape[0], -1)
     elements = typed(np.ascontiguousarray(pairs), format_of("e2m1"))
     return elements if axis == -1 else elements.T

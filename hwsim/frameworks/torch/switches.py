@@ -26,6 +26,7 @@ PRECISIONS: Mapping[str, Mapping[str, Any]] = {"tf32": {"format": "tf32"}, "bfx9
 #: Options with which a caller says himself what a switch would.
 OF_FORMATS = ("format", "format_b", "schedule")
 OF_SUMS = ("accumulate", "k_group", "schedule")
+FP64_BITS = "CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT"
 OF_LIBRARY = ("reductions", "workspace_bytes", "lt_workspace_bytes")
 
 
@@ -36,7 +37,8 @@ class Switches:
     reductions: by format of the operands, in which type slices of K may be added: "any", "compute". products,
     convolutions: PyTorch's precision of fp32 ones ("ieee", "tf32", "bfx9"). workspace_bytes: {"workspace_bytes": of
     cublasGemmEx, "lt_workspace_bytes": of cublasLtMatmul}, those that the environment says. alternative_fp16: rocBLAS's
-    for fp16 products: "backward" (its default), "always", "never".
+    for fp16 products: "backward" (its default), "always", "never". fp64: the arguments of hwsim.run for fp64 products
+    that cuBLAS emulates; empty where it does not.
     """
 
     reductions: Mapping[str, str]
@@ -44,6 +46,7 @@ class Switches:
     convolutions: str
     workspace_bytes: Mapping[str, int] = field(default_factory=dict)
     alternative_fp16: str = "backward"
+    fp64: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -52,6 +55,7 @@ class Switches:
         words += [f"fp32 products {self.products}", f"fp32 convolutions {self.convolutions}"]
         words += [f"{name} {value}" for name, value in self.workspace_bytes.items()]
         words += [f"alternative fp16 {self.alternative_fp16}"] if self.alternative_fp16 != "backward" else []
+        words += [f"fp64 products {' '.join(map(str, self.fp64.values()))}"] if self.fp64 else []
         return "PyTorch's switches: " + ", ".join(words)
 
     def arguments(self, chosen: PassSettings, place: Place, operand: str) -> dict[str, Any]:
@@ -72,6 +76,8 @@ class Switches:
             return more
         if place.stands_for or not is_of_gemms(place.operator, operand, device.name, device.family):
             return more | dict.fromkeys(("library", *OF_LIBRARY))
+        if operand == "fp64" and self.fp64 and arguments["scheme"].name == NATIVE and place.operation != CONVOLUTION:
+            return more | dict(self.fp64) | dict.fromkeys(("library", *OF_LIBRARY))
         told: dict[str, Any] = dict(self.workspace_bytes)
         if operand in self.reductions:
             told["reductions"] = self.reductions[operand]
@@ -123,7 +129,24 @@ def current() -> Switches:
         convolutions=_precision_of("conv"),
         workspace_bytes={name: value for name, value in sizes.items() if value is not None},
         alternative_fp16=alternative,
+        fp64=_emulation(os.environ),
     )
+
+
+def _emulation(environment: Mapping[str, str]) -> Mapping[str, Any]:
+    """How cuBLAS 13 emulates fp64 products by its switches in the environment; empty where it does not.
+
+    Without the strategy "eager" cuBLAS emulates where that is faster. On an H100 it never is: 109 captured products are
+    native. Raises InputError for a number of bits that is none.
+    """
+    if environment.get("CUBLAS_EMULATE_DOUBLE_PRECISION") != "1":
+        return {}
+    if environment.get("CUBLAS_EMULATION_STRATEGY", "").lower() != "eager":
+        return {}
+    bits = environment.get(FP64_BITS)
+    if bits and not bits.isdecimal():
+        raise InputError(f"{FP64_BITS} = {bits!r}; allowed: a number of bits, as 55")
+    return {"scheme": "fixedpoint-fp64", "bits": int(bits) if bits else "dynamic"}
 
 
 def _precision_of(operation: str) -> str:

@@ -42,7 +42,7 @@ ASM = re.compile(r'"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class LoweredValue:
     """Codes of a format: an unsigned array of its storage width. Conditions have format None: booleans."""
 
     codes: Codes
@@ -53,7 +53,7 @@ class Value:
 class Memory:
     """A block of tensor memory: what was stored last."""
 
-    value: Value | None = None
+    value: LoweredValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +107,19 @@ class LoweredDot:
         raise UnsupportedError("Triton's lowered kernel stores nothing")
 
 
-def _stored(given: list[Any]) -> Value:
-    stored = [x for x in given if isinstance(x, Value)]
+def _stored(given: list[Any]) -> LoweredValue:
+    stored = [x for x in given if isinstance(x, LoweredValue)]
     if len(stored) != 1:
         raise UnsupportedError("Triton's lowered kernel stores what hwsim does not follow")
     return stored[0]
 
 
-def _product(step: DotStep, operation: Operation, given: list[Any]) -> Value | None:
+def _product(step: DotStep, operation: Operation, given: list[Any]) -> LoweredValue | None:
     """d, or None where it goes to the tensor memory that holds the accumulator."""
     a, b, target = _read(given[0]), _read(given[1]), given[2]
     ignores = operation.name == "ttng.tc_gen5_mma" and given[3] is False
     accumulator = None if ignores else _read(target).codes
-    result = Value(_chained(step, a.codes, b.codes, accumulator), format_of(step.spec.d))
+    result = LoweredValue(_chained(step, a.codes, b.codes, accumulator), format_of(step.spec.d))
     if not isinstance(target, Memory):
         return result
     target.value = result
@@ -141,22 +141,22 @@ def _chained(step: DotStep, a: Codes, b: Codes, c: Codes | None) -> Codes:
 
 
 def _result(operation: Operation, given: list[Any], arrays: dict[str, Codes]) -> Any:
-    """What an operation that is no dot gives: a Value, Memory, Address, a constant, or None for an index or barrier."""
+    """What an operation that is no dot gives: a LoweredValue, Memory, Address, a constant, or None for an index or barrier."""
     name, first = operation.name, given[0] if given else None
     if name == "tt.load" or name.endswith("buffer_load"):
         assert isinstance(first, Address)
-        return Value(arrays[first.argument], _format(operation.types[-1]))
+        return LoweredValue(arrays[first.argument], _format(operation.types[-1]))
     if isinstance(first, Address) and name in ADDRESSES:
         return first
     if name == "arith.constant":
         return _constant(operation)
     if name == "ttng.tmem_alloc":
-        return Memory(first if isinstance(first, Value) else None)
+        return Memory(first if isinstance(first, LoweredValue) else None)
     if name == "ttng.tmem_store":
         memory = next(x for x in given if isinstance(x, Memory))
         memory.value = _read(first)
         return None
-    if not any(isinstance(x, Value | Memory) for x in given):
+    if not any(isinstance(x, LoweredValue | Memory) for x in given):
         return None
     if name in MOVES:
         return first
@@ -165,26 +165,26 @@ def _result(operation: Operation, given: list[Any], arrays: dict[str, Codes]) ->
     if name in ARITHMETIC:
         left, right = _read(first), _read(given[1])
         if left.format == format_of("fp32"):
-            return Value(_arithmetic(ARITHMETIC[name], left.codes, right.codes), left.format)
+            return LoweredValue(_arithmetic(ARITHMETIC[name], left.codes, right.codes), left.format)
     if name in CONVERSIONS:
         return _converted(_read(first), operation.types[-1], operation.text)
     if name == "tt.elementwise_inline_asm" and (asm := ASM.search(operation.text)) and asm[1] in ROUNDED:
         fmt, rounding = ROUNDED[asm[1]]
         values = CPU.decode(_read(first).codes, format_of("fp32"))
-        return Value(CPU.encode(values, format_of(fmt), rounding), format_of("fp32"))
+        return LoweredValue(CPU.encode(values, format_of(fmt), rounding), format_of("fp32"))
     if name == "arith.cmpf" and operation.text.startswith("uno"):
-        return Value(_is_nan(_read(first)) | _is_nan(_read(given[1])), None)
+        return LoweredValue(_is_nan(_read(first)) | _is_nan(_read(given[1])), None)
     if name == "arith.select":
         chosen, other = _read(given[1]), _read(given[2])
-        return Value(np.where(_read(first).codes, chosen.codes, other.codes), other.format)
+        return LoweredValue(np.where(_read(first).codes, chosen.codes, other.codes), other.format)
     raise UnsupportedError(
         f"Triton lowers this tl.dot with the operation {name} ({operation.text[:80]}); hwsim does not know it"
     )
 
 
-def _read(x: Any) -> Value:
+def _read(x: Any) -> LoweredValue:
     value = x.value if isinstance(x, Memory) else x
-    if not isinstance(value, Value):
+    if not isinstance(value, LoweredValue):
         raise UnsupportedError("Triton's lowered dot reads a value that hwsim does not follow")
     return value
 
@@ -208,7 +208,7 @@ def _constant(operation: Operation) -> Any:
     code = int(text, 16) if text.startswith("0x") else None
     if code is None:
         code = CPU.encode(np.array([float(text)]), fmt).item()
-    return Value(np.full(kind.shape, code, code_dtype(fmt)), fmt)
+    return LoweredValue(np.full(kind.shape, code, code_dtype(fmt)), fmt)
 
 
 def _arithmetic(step: str, x: Codes, y: Codes) -> Codes:
@@ -218,14 +218,14 @@ def _arithmetic(step: str, x: Codes, y: Codes) -> Codes:
     return CPU.combine(operands, steps, np.float32, nan_code=CANONICAL_NAN).view(np.uint32)
 
 
-def _converted(x: Value, kind: TensorType, text: str) -> Value:
+def _converted(x: LoweredValue, kind: TensorType, text: str) -> LoweredValue:
     target = _format(kind)
     assert x.format is not None
     rounding = "RZ" if "rounding = rtz" in text else "RNE"
     wide = np.float64 if x.format.name == "fp64" else np.float32
-    return Value(CPU.encode(CPU.decode(x.codes, x.format, wide), target, rounding), target)
+    return LoweredValue(CPU.encode(CPU.decode(x.codes, x.format, wide), target, rounding), target)
 
 
-def _is_nan(x: Value) -> NDArray[np.bool_]:
+def _is_nan(x: LoweredValue) -> NDArray[np.bool_]:
     assert x.format is not None
     return np.isnan(CPU.decode(x.codes, x.format))

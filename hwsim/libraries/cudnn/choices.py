@@ -16,9 +16,11 @@ from hwsim.libraries.convolution_call import ConvolutionCall
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """A kernel of cuDNN. name: without its tile. tile_k: K of a stage, 0: not stated. slices: of K."""
+    """A kernel of cuDNN. name: without its tile. tile_m, tile_n, tile_k: of its GEMM, 0: not stated. slices: of K."""
 
     name: str
+    tile_m: int
+    tile_n: int
     tile_k: int
     slices: int
 
@@ -32,7 +34,7 @@ class Question:
     otherwise: int
 
 
-Tree = tuple[Question | KernelChoice, ...]
+KernelTree = tuple[Question | KernelChoice, ...]
 
 
 def chosen_kernel(call: ConvolutionCall, file: str) -> KernelChoice | None:
@@ -47,9 +49,8 @@ def chosen_kernel(call: ConvolutionCall, file: str) -> KernelChoice | None:
 
 
 def sizes_of(call: ConvolutionCall) -> Mapping[str, int]:
-    """What the trees ask about, by name. channels, filters: of one group. places: output pixels of an image. m, n, k:
-    of the forward convolution's GEMM. weights, image: elements. channels_8: 1 where 8 divides the channels; others
-    alike.
+    """What the trees ask about, by name. channels, filters: of one group. places: output pixels of an image. m, k: of
+    the forward convolution's GEMM. weights, image: elements. channels_8: 1 where 8 divides the channels; others alike.
     """
     shape = call.shape
     m, n, k = shape.gemm
@@ -85,7 +86,7 @@ def sizes_of(call: ConvolutionCall) -> Mapping[str, int]:
 
 
 @cache
-def _trees(file: str) -> Mapping[tuple[str, str], Tree]:
+def _trees(file: str) -> Mapping[tuple[str, str], KernelTree]:
     trees: dict[tuple[str, str], list[Question | KernelChoice]] = {}
     text = places.text_of(places.package_folder("libraries") / file, "library")
     for row in csv.DictReader(text.splitlines()):
@@ -93,6 +94,6 @@ def _trees(file: str) -> Mapping[tuple[str, str], Tree]:
         if row["size"]:
             node = Question(row["size"], int(row["at_most"]), int(row["otherwise"]))
         else:
-            node = KernelChoice(row["kernel"], int(row["tile_k"]), int(row["slices"]))
+            node = KernelChoice(row["kernel"], *(int(row[name]) for name in ("tile_m", "tile_n", "tile_k", "slices")))
         trees.setdefault((row["operation"], row["format"]), []).append(node)
     return {key: tuple(nodes) for key, nodes in trees.items()}

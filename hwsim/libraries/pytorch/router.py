@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
@@ -15,6 +16,8 @@ from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.cublas.provider import CUBLAS
 from hwsim.libraries.cublas.pytorch import FRAMEWORK
+from hwsim.libraries.cusparselt.rules import FAMILIES as SPARSE_FAMILIES
+from hwsim.libraries.cusparselt.rules import CusparseltRules
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice, SummationOrder
 from hwsim.libraries.protocol import ChoicesByM, LibraryProvider, LibraryRequest, LibraryRules, gemm_of
@@ -42,14 +45,18 @@ class UnknownKernel(LibraryChoice):
 @dataclass(frozen=True, slots=True)
 class PytorchRules(LibraryRules):
     """What one version of PyTorch runs on one chip. library: that which it calls there; None: hwsim has no rules of
-    it. of_rows: the library of FP8 products with scales of rows, where that is another (but on Hopper CUTLASS).
+    it. of_rows: the library of FP8 products with scales of rows, where that is another (but on Hopper CUTLASS). sparse:
+    that for a sparse A.
     """
+
+    takes_sparse: ClassVar[bool] = True
 
     version: str
     chip: str
     chip_cores: int
     library: LibraryRules | None
     of_rows: LibraryRules | None = None
+    sparse: LibraryRules | None = None
 
     @property
     def id(self) -> LibraryId:
@@ -71,6 +78,12 @@ class PytorchRules(LibraryRules):
         otherwise; errors as of that library.
         """
         gemm = self._as_called(gemm_of(call, self.id))
+        if gemm.sparsity is not None:
+            if self.sparse is None:
+                raise UnsupportedError(
+                    f"{PYTORCH}: its kernels for sparsity {gemm.sparsity} on {self.chip} are not known"
+                )
+            return self.sparse.choose(gemm)
         if gemm.scales == ROWS and self.of_rows is not None:
             return self.of_rows.choose(gemm)
         if self.library is not None and gemm.scales != VECTORS:
@@ -82,20 +95,23 @@ class PytorchRules(LibraryRules):
 
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:
         """The order of summation of that kernel; the unit's own where it is not known."""
+        gemm = gemm_of(call, self.id)
+        if gemm.sparsity is not None:
+            return choice.order
         if isinstance(choice, UnknownKernel) or self.library is None:
             return SummationOrder(Schedule(), known=False)
-        gemm = gemm_of(call, self.id)
         if gemm.scales == ROWS and self.of_rows is not None:
             return choice.order
-        return self.library.order(self._as_called(gemm_of(call, self.id)), choice)
+        return self.library.order(self._as_called(gemm), choice)
 
     def times(self, call: OperationCall, choice: LibraryChoice) -> KernelTimes | None:
         """What that kernel takes; None: what its program takes."""
         if self.library is None or isinstance(choice, UnknownKernel):
             return None
-        if gemm_of(call, self.id).scales == ROWS and self.of_rows is not None:
+        gemm = gemm_of(call, self.id)
+        if gemm.sparsity is not None or (gemm.scales == ROWS and self.of_rows is not None):
             return None
-        return self.library.times(self._as_called(gemm_of(call, self.id)), choice)
+        return self.library.times(self._as_called(gemm), choice)
 
     def choose_each(
         self, call: GemmCall, sizes_m: Sequence[int], progress: Callable[[float], None] | None = None
@@ -138,7 +154,8 @@ class Pytorch(LibraryProvider):
                 library = None
         is_cutlass = chip.family in CUTLASS.families and chip.family not in ROWS_BY_CUBLAS
         of_rows = CUTLASS.on(replace(request, device=chip, version=None)) if is_cutlass else None
-        return PytorchRules(version, chip.name, chip.cores, library, of_rows)
+        sparse = CusparseltRules(chip.name, chip.cores) if chip.family in SPARSE_FAMILIES else None
+        return PytorchRules(version, chip.name, chip.cores, library, of_rows, sparse)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
         """Raises UnsupportedError: answers in files are a library's."""

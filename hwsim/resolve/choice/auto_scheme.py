@@ -15,9 +15,10 @@ from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem
-from hwsim.resolve.choice.cost import PlanCost, cost
+from hwsim.resolve.choice.cost import cost
 from hwsim.resolve.choice.predicted_error import Sample, normal_sample, predicted_error, sample_of
 from hwsim.resolve.planning import plan_for
+from hwsim.resolve.record_cost import PlanCost
 from hwsim.schemes import Scheme, schemes
 
 if TYPE_CHECKING:

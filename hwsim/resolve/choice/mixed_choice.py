@@ -101,7 +101,7 @@ def _cost(
     """Seconds of a plan as a linear function of K, from two samples."""
     most = min(k, SAMPLE * block)
     lengths = sorted({max(1, most // 2), most})
-    times = [cost(plan, chip, (m, n, length), options, l2=COLD).seconds for length in lengths]
+    times = [cost(plan, chip, (m, n, length), options, l2=COLD, search=False).seconds for length in lengths]
     if len(lengths) == 1:
         return lambda depth: times[0] * depth / lengths[0]
     slope = (times[1] - times[0]) / (lengths[1] - lengths[0])

@@ -2,14 +2,17 @@ r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of w
 
     python lab/tools/library/fit_times.py FILE.csv.gz ... --sets seed1,blind,train1,train2 \
         --out configs/libraries/cublas-13.1.times
+    python lab/tools/library/fit_times.py FILE.csv.gz ... --sets default1,default2,compute2,calls1,calls2 --more \
+        --out configs/libraries/cublas-13.1.times
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
 
 A FILE, as in tests/golden/h200_library, has a row per GEMM: device, set, group, kind, a_layout, b_layout, batch, m, n,
 k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind) and reductions (any: as
-PyTorch's switches are by default; empty: compute). A launch is the shortest launch_us of a chip's set. For each kind of kernel the numbers of
-hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all, the trees.
-Writes OUT.csv and OUT.npz. 50,000 GEMMs take half an hour on a core. --compare prints how far
-`hwsim.run(library=)` is off, and fits nothing. Needs scipy and scikit-learn.
+PyTorch's switches are by default; empty: compute). A launch is the shortest launch_us of a chip's set. For each kind of
+kernel the numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for
+all, the trees. Writes OUT.csv and OUT.npz. 50,000 GEMMs take half an hour on a core. --more keeps the numbers and the
+trees of OUT, and adds trees for what these leave of the recorded GEMMs. --compare prints how far `hwsim.run(library=)`
+is off, and fits nothing. Needs scipy and scikit-learn.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ import hwsim
 from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
-from hwsim.libraries.cublas.times.fitted_times import Key, key_of, with_factor
+from hwsim.libraries.cublas.times.fitted_times import Key, key_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, QUANTITIES, facts, quantities
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
@@ -44,6 +47,8 @@ LEAST_GEMMS = 12
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
 ROUNDS, LEAST_ERROR = 12, 0.01  # of least squares whose weights tend to least absolute errors
 TREES = {"max_iter": 400, "learning_rate": 0.08, "max_leaf_nodes": 31, "min_samples_leaf": 6, "l2_regularization": 1}
+MORE = {"max_iter": 100, "min_samples_leaf": 12}  # of trees that are added
+MOST_LEFT = 1.5  # a logarithm, beyond which hwsim's choice is another kernel than the library's
 LEAST_US = 0.05  # beyond a launch
 WEIGHT_OF_CALLS = 3.0  # of sets as programs in use make them, beside sets of drawn sizes
 COLUMNS = (
@@ -212,9 +217,9 @@ def predicted(gemm: Recorded, sums: Sums, forest: Forest) -> float:
     return max(with_factor(sum_us, factor), gemm.least.us) + gemm.launch_us
 
 
-def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray) -> Forest:
-    """Trees for logarithms of factors, by gradient boosting."""
-    model = HistGradientBoostingRegressor(random_state=1, early_stopping=False, **TREES)
+def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray, **settings: Any) -> Forest:
+    """Trees for logarithms of factors, by gradient boosting. settings: in place of TREES."""
+    model = HistGradientBoostingRegressor(random_state=1, early_stopping=False, **TREES | settings)
     model.fit(points, factors, sample_weight=weights)
     features, thresholds, values, sizes = [], [], [], []
     for (tree,) in model._predictors:  # scikit-learn has no public form of its trees
@@ -239,6 +244,57 @@ def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray) -> Fores
             "value": np.array(values, np.float16)[~inner],
         }
     )
+
+
+def joined(first: Forest, second: Forest) -> Forest:
+    """The trees of both."""
+    shift = len(first.feature)
+    return Forest(
+        np.concatenate([first.feature, second.feature]),
+        np.concatenate([first.threshold, second.threshold]),
+        np.concatenate([first.left, second.left + shift]),
+        np.concatenate([first.value, second.value]),
+        np.concatenate([first.roots, second.roots + shift]),
+    )
+
+
+def more_trees(gemms: list[Recorded], sums: Sums, forest: Forest, chosen: np.ndarray) -> Forest:
+    """The forest, and trees for what it leaves of the chosen GEMMs."""
+    points, factors, weights = [], [], []
+    for gemm in (gemms[place] for place in np.flatnonzero(chosen)):
+        sum_us = summed(gemm, sums)
+        if sum_us is None:
+            continue
+        point = facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us)
+        before = max(with_factor(sum_us, np.exp(forest.at(point))), gemm.least.us)
+        points.append(point)
+        factors.append(np.log((gemm.beyond_us + ABOUT_A_LAUNCH_US) / (before + ABOUT_A_LAUNCH_US)))
+        weights.append(gemm.weight)
+    grew = grown(np.array(points, np.float32), np.clip(factors, -MOST_LEFT, MOST_LEFT), np.array(weights), **MORE)
+    return joined(forest, grew)
+
+
+def write_more(gemms: list[Recorded], out: Path, parts: int) -> None:
+    """Add trees to those of a file. Prints the errors of each part by what was grown on the others."""
+    sums = {key: np.array(row.numbers) for key, row in rows_of(f"{out.name}.csv").items()}
+    with np.load(out.with_name(out.name + ".npz")) as file:
+        forest = unpack({key: file[key] for key in file.files})
+    part = np.random.default_rng(0).integers(0, max(parts, 1), len(gemms))
+    groups = np.array([gemm.row.get("group") or "sizes drawn" for gemm in gemms])
+    us = np.array([gemm.us for gemm in gemms])
+    before = np.array([predicted(gemm, sums, forest) for gemm in gemms]) / us - 1
+    after = before.copy()
+    for number in range(parts):
+        grew = more_trees(gemms, sums, forest, part != number)
+        for place in np.flatnonzero(part == number):
+            after[place] = predicted(gemms[place], sums, grew) / us[place] - 1
+    known = ~np.isnan(before)
+    for group in sorted(set(groups)) if parts else []:
+        for title, errors in (("before", before), ("held out", after)):
+            report(f"{title}: {group}", errors[known & (groups == group)])
+    grew = more_trees(gemms, sums, forest, np.ones(len(gemms), bool))
+    np.savez_compressed(out.with_name(out.name + ".npz"), **grew.pack())
+    print(f"{len(grew.roots)} trees, {len(grew.roots) - len(forest.roots)} of them new")
 
 
 def held_out_errors(gemms: list[Recorded], parts: int) -> np.ndarray:
@@ -324,6 +380,7 @@ def main() -> int:
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--sets", default="", help="only these sets of the files, with commas")
     parser.add_argument("--parts", type=int, default=PARTS, help="parts held out in turn; 0: no errors are found")
+    parser.add_argument("--more", action="store_true", help="add trees to those of OUT")
     parser.add_argument("--rows", metavar="DEVICE,SET", help="FILE is measured JSON; write its rows to OUT.csv.gz")
     arguments = parser.parse_args()
     if arguments.rows:
@@ -338,7 +395,7 @@ def main() -> int:
     if arguments.compare:
         compare(rows)
         return 0
-    write(recorded(rows), arguments.out, arguments.parts)
+    (write_more if arguments.more else write)(recorded(rows), arguments.out, arguments.parts)
     return 0
 
 

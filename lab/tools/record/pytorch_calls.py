@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
-TOOLS = Path(__file__).resolve().parents[1]
-RECORDING = TOOLS.parents[1] / "hwsim" / "libraries" / "recording"
-sys.path += [str(RECORDING), str(TOOLS)]  # none of these needs hwsim
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # none of these needs hwsim
+sys.path.append(str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording"))
 from cublaslt import ANY_REDUCTION, COMPUTE_TYPE_REDUCTION, WORKSPACE_BYTES, CublasLt, Kind
 from gemm_list import drawn_wide
 from measure_cublas_times import LAYERS, log_uniform

@@ -35,8 +35,6 @@ QUANTITIES = (
     "mean_unaligned_steps",
     "slice_kilo_k",
     "kilo_results",  # of all slices
-    "serial_slices",  # but the first: each waits for the one before, and adds to what that wrote
-    "serial_kilo_results",
     "mega_elements_a",
     "mega_elements_b",
 )
@@ -96,6 +94,7 @@ FACTS = (
     "sum_ratio",
     "reduction",  # of slices: cuBLASLt's number
     "serial_slices",
+    "serial_kilo_results",
 )
 ABOUT_A_LAUNCH_US = 2.0  # the trees' factor is of the time with a launch: very short kernels hide in it
 FORMATS = ("fp16", "bf16", "tf32", "fp32", "fp64", "e4m3", "int8")
@@ -133,8 +132,6 @@ def quantities(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTim
         shape.unaligned_tiles * shape.unaligned_deep,
         k / choice.split_k / 1e3,
         call.batch * m * n * choice.split_k / 1e3,
-        _serial_slices(choice),
-        call.batch * m * n * _serial_slices(choice) / 1e3,
         call.batch * m * k / 1e6,
         call.batch * n * k / 1e6,
     )
@@ -169,6 +166,7 @@ def facts(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime, su
         *(math.ceil(n / (shape.columns or TILE_N)), math.ceil(m / (shape.rows or TILE_M))),
         *(math.log(sum_us + ABOUT_A_LAUNCH_US), math.log((sum_us + ABOUT_A_LAUNCH_US) / with_launch)),
         *(choice.reduction if choice.split_k > 1 else 0, _serial_slices(choice)),
+        call.batch * m * n * _serial_slices(choice) / 1e3,
     )
     return tuple([float(number) for number in numbers])
 

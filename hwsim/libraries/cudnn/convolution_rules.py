@@ -13,7 +13,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.choices import KernelChoice, chosen_kernel
+from hwsim.libraries.cudnn.choices import chosen_kernel
 from hwsim.libraries.cudnn.orders import schedule_of
 from hwsim.libraries.gemm_call import OperationCall
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice, SummationOrder
@@ -70,11 +70,13 @@ class CudnnRules(LibraryRules):
                 f"library cudnn {self.kernels.version}: convolutions of {call.format}; its choices are known for "
                 f"{formats}"
             )
-        row = self._row(kernel)
-        tile = f" with {kernel.tile_k} of K a stage" if kernel.tile_k else ""
+        row = self.row_of(kernel.name)
+        tile = (kernel.tile_m, kernel.tile_n) if kernel.tile_m else None
+        sizes = "x".join(map(str, (*tile, kernel.tile_k))) if tile is not None else ""
         return ConvolutionChoice(
             family=kernel.name,
-            kernel=f"{kernel.name}{tile}",
+            kernel=f"{kernel.name} {sizes}".rstrip(),
+            tile=tile,
             operand=call.format,
             split_k=kernel.slices,
             tile_k=kernel.tile_k,
@@ -86,17 +88,17 @@ class CudnnRules(LibraryRules):
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:
         """The order of summation of that kernel; of gradients and of kernels without a rule the unit's own."""
         assert isinstance(call, ConvolutionCall)
-        kernel = KernelChoice(choice.family, choice.tile_k, choice.split_k)
-        row, step = self._row(kernel), INSTRUCTION_BYTES * 8 // format_of(call.format).bits
+        row = self.row_of(choice.family)
+        step = INSTRUCTION_BYTES * 8 // format_of(row.operand or call.format).bits
         schedule = None
         if call.direction == "forward":
-            schedule = schedule_of(row.rule, call.shape, step, kernel.tile_k, kernel.slices)
+            schedule = schedule_of(row.rule, call.shape, step, choice.tile_k, choice.split_k)
         product = call.format if call.format in NARROW else None
         if schedule is None:
             return SummationOrder(Schedule(), known=False, product_format=product)
-        rounds_away = call.format == "tf32" and row.instruction is None and self._rounds_away(kernel)
+        ties_away = call.format == "tf32" and row.instruction is None and self._ties_away(choice.family)
         schedule = replace(
-            schedule, instruction=row.instruction, operand_rounding="RNA" if rounds_away else schedule.operand_rounding
+            schedule, instruction=row.instruction, operand_rounding="RNA" if ties_away else schedule.operand_rounding
         )
         return SummationOrder(schedule, product_format=product)
 
@@ -104,12 +106,13 @@ class CudnnRules(LibraryRules):
         """The rules of the GEMM that stands for one convolution."""
         return BoundConvolution(self, call)
 
-    def _row(self, kernel: KernelChoice) -> KernelSumsModel:
+    def row_of(self, kernel: str) -> KernelSumsModel:
+        """How kernels of a name add over K."""
         rows = self.kernels.kernels.values()
-        return next(row for row in rows if any(fnmatchcase(kernel.name, name) for name in row.names))
+        return next(row for row in rows if any(fnmatchcase(kernel, name) for name in row.names))
 
-    def _rounds_away(self, kernel: KernelChoice) -> bool:
-        return any(fnmatchcase(kernel.name, name) for name in self.kernels.rounds_away)
+    def _ties_away(self, kernel: str) -> bool:
+        return any(fnmatchcase(kernel, name) for name in self.kernels.ties_away)
 
 
 @dataclass(frozen=True, slots=True)

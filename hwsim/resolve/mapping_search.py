@@ -1,0 +1,143 @@
+"""Chooses the mapping of a record: of those that the dataflow likes best by estimate, the one with the fewest cycles.
+
+All give the same bits. The module knows records, dataflows and predicted cycles; it knows no tile and no estimate.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from hwsim.dataflows.protocol import SearchedDataflow
+from hwsim.dataflows.registry import dataflow
+from hwsim.errors import UnsupportedError
+from hwsim.gemm.plan import Mixed
+from hwsim.gemm.record import Decision, Gemm
+from hwsim.program.executed import executed
+from hwsim.resolve.mapping_choice import mapped, program_of, without_stack
+from hwsim.resolve.record_cost import cost_of
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+LEAST_GAIN = 0.97  # cycles of another mapping over the first one's, at most: nearer ones are not told apart
+MOST_INSTRUCTIONS = 600_000  # of one core, after which a search ends
+SHORT_INSTRUCTIONS = 150_000  # of one core: longer programs are timed with shorter K
+STEP_K = 512  # of which shorter K are multiples: whole blocks and promotion intervals
+WHY = "the fewest cycles of the best mappings by estimate"
+CHANGED_BEFORE = ("split_k", "a_layout", "b_layout")  # options that change the record, not the mapping
+
+
+def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+    """The record with its mapping, as `mapped`, with what `options` leave open chosen by predicted cycles.
+
+    A device without times has the dataflow's first choice. Raises as `mapped`.
+    """
+    first = mapped(gemm, device, options)
+    flow = dataflow(device)
+    if isinstance(first.plan, Mixed) or not isinstance(flow, SearchedDataflow):
+        return first
+    asked = {name: value for name, value in options.items() if value is not None and name not in CHANGED_BEFORE}
+    key = f"{first.digest} {sorted(asked.items())!r}"
+    chosen = _CACHE.get(device, key)
+    if chosen is None:
+        chosen = _fastest(flow, first, device, asked)
+        _CACHE.put(device, key, chosen)
+    return first if chosen.mapping == first.mapping else _with_decisions(first, chosen)
+
+
+def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping[str, Any]) -> Gemm:
+    """Of a record and the dataflow's alternatives the one with the fewest cycles."""
+    best, search = first, None
+    least = 0.0
+    alternatives = iter(
+        flow.alternatives(without_stack(replace(first, mapping=None, decisions=()), flow), device, asked)
+    )
+    while search is None or search.timed <= MOST_INSTRUCTIONS:
+        try:
+            candidate = next(alternatives, None)
+            if candidate is None:
+                break
+            candidate = replace(candidate, problem=first.problem)
+            if candidate.schedule != first.schedule or candidate.mapping == first.mapping:
+                continue
+            if search is None:
+                search = _Predictor(first, device)
+                least = LEAST_GAIN * search.cycles(first)
+            cycles = search.cycles(candidate)
+        except UnsupportedError:
+            if search is None:
+                break
+            continue
+        if cycles < least:
+            best, least = candidate, cycles
+    return best
+
+
+def _with_decisions(first: Gemm, best: Gemm) -> Gemm:
+    """The best mapping with the first one's decisions, as far as they hold for it."""
+    values = {decision.name: decision for decision in best.decisions}
+    decisions = []
+    for decision in first.decisions:
+        other = values.pop(decision.name, None)
+        if other is None or other.value == decision.value:
+            decisions.append(decision)
+        else:
+            decisions.append(Decision(decision.name, other.value, "estimate", decision.evidence, WHY))
+    decisions += [Decision(other.name, other.value, "estimate", why=WHY) for other in values.values()]
+    return replace(best, decisions=tuple(decisions))
+
+
+class _Predictor:
+    """Predicted cycles of mappings of one record. Those of long programs are extrapolated from two shorter K.
+
+    timed: instructions of one core that were timed so far. Raises UnsupportedError where the device has no times.
+    """
+
+    def __init__(self, first: Gemm, device: Device) -> None:
+        self.device, self.timed = device, 0
+        k, instructions = first.problem.k, executed(program_of(first, device)).longest
+        short = max(STEP_K, k * SHORT_INSTRUCTIONS // max(1, 3 * instructions) // STEP_K * STEP_K)
+        self.lengths: tuple[int, ...] = (k,) if instructions <= SHORT_INSTRUCTIONS else (short, 2 * short)
+        if self.lengths[-1] > k // 2 or len(first.schedule.slice_lengths(k)) > 1:
+            self.lengths = (k,)
+
+    def cycles(self, gemm: Gemm) -> float:
+        """The cycles of a mapped record."""
+        k, of_lengths = gemm.problem.k, []
+        for length in self.lengths:
+            of_length = gemm if length == k else replace(gemm, problem=replace(gemm.problem, k=length))
+            cost = cost_of(of_length, self.device)
+            self.timed += cost.timed_instructions
+            of_lengths.append(cost.cycles)
+        if len(of_lengths) == 1:
+            return float(of_lengths[0])
+        short, twice = of_lengths
+        return short + (twice - short) * (k / self.lengths[0] - 1)
+
+
+class _ChosenCache:
+    """The records that searches chose, by device and the record with the dataflow's first choice."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.lock = most, Lock()
+        self.entries: OrderedDict[tuple[int, str], tuple[Device, Gemm]] = OrderedDict()
+
+    def get(self, device: Device, key: str) -> Gemm | None:
+        """The chosen record, None where no search was done. Devices are identified by object identity."""
+        with self.lock:
+            entry = self.entries.get((id(device), key))
+        return None if entry is None else entry[1]
+
+    def put(self, device: Device, key: str, chosen: Gemm) -> None:
+        """Add an entry, which keeps the device alive, and drop the oldest beyond the most."""
+        with self.lock:
+            self.entries[id(device), key] = device, chosen
+            while len(self.entries) > self.most:
+                self.entries.popitem(last=False)
+
+
+_CACHE = _ChosenCache(1024)

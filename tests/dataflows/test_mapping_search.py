@@ -1,0 +1,121 @@
+"""The mapping of a run: the best by estimate are timed, bits stay, and a search is done once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from operands import bits
+
+import hwsim
+from hwsim.devices import load
+from hwsim.gemm.problem import Problem
+from hwsim.resolve import mapping_search
+from hwsim.resolve.choice.cost import plan_input, plan_record
+from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.mapping_choice import mapped
+from hwsim.resolve.planning import plan_for
+from hwsim.resolve.record_cost import cost_of
+from hwsim.schemes import scheme_of
+from hwsim.studies.tune import tune
+
+PRODUCTS = [
+    ("t4", "ape-fp32-f", (64, 512, 256)),
+    ("h200", "le-gemm", (64, 1000, 128)),
+    ("h200", "ootomo-tf32", (128, 1024, 384)),
+    ("v100", "markidis", (16, 64, 1700)),
+    ("mi250", "quantensor", (640, 316, 128)),
+    ("ascend910a", "markidis", (476, 323, 904)),
+    ("ascend910b3", "bf16x6", (336, 544, 580)),
+]
+
+
+def plan_of(device, scheme, sizes):
+    return plan_for(device, scheme_of(scheme), Problem.of("fp32", *sizes), None, {}, None).plan
+
+
+def first_of(device, scheme, sizes):
+    plan = plan_of(device, scheme, sizes)
+    return mapped(record_of(plan, device, Problem.of(plan_input(plan), *sizes)), device, {})
+
+
+@pytest.mark.parametrize(("device", "scheme", "sizes"), PRODUCTS)
+def test_the_choice_is_near_the_best_that_tune_finds_and_no_slower_than_the_first(device, scheme, sizes):
+    chip, (m, n, k) = load(device), sizes
+    best = tune(chip, plan_of(chip, scheme, sizes), sizes, same_bits=True).best
+    run = hwsim.run(m=m, n=n, k=k, device=device, scheme=scheme, exact=False)
+    first = first_of(chip, scheme, sizes)
+    assert run.cycles <= 1.1 * best.cycles
+    assert run.cycles <= cost_of(first, chip).cycles
+    assert run.gemm.schedule == first.schedule
+
+
+@pytest.mark.parametrize(("device", "scheme", "sizes"), PRODUCTS[:4])
+def test_no_bit_depends_on_the_search(device, scheme, sizes, monkeypatch):
+    m, n, k = sizes
+    a, b = bits((m, k), 1), bits((k, n), 2)
+    chosen = hwsim.run(a, b, device=device, scheme=scheme, functional=True)
+    monkeypatch.setattr(mapping_search, "_fastest", lambda flow, first, *_: first)
+    monkeypatch.setattr(mapping_search, "_CACHE", type(mapping_search._CACHE)(8))
+    first = first_of(load(device), scheme, sizes)
+    other = hwsim.run(
+        a, b, device=device, scheme=scheme, functional=True, threads=1, tile=first.mapping.kernels[0].tile.to_dict()
+    )
+    assert np.array_equal(chosen.c.view(np.uint32), other.c.view(np.uint32))
+
+
+def test_decisions_say_what_the_search_chose():
+    run = hwsim.run(m=128, n=1024, k=384, device="h200", scheme="ootomo-tf32", exact=False)
+    decisions = {decision.name: decision for decision in run.gemm.decisions}
+    assert decisions["tile"].by == decisions["instruction"].by == "estimate"
+    assert "the fewest cycles" in decisions["tile"].why
+    assert decisions["instruction"].value.startswith("mma.")
+
+
+def test_nothing_that_the_user_asks_for_is_changed():
+    tile = {"m": 64, "n": 64, "k": 32}
+    given = {"device": "h200", "scheme": "le-gemm", "exact": False}
+    run = hwsim.run(m=64, n=1000, k=128, tile=tile, **given)
+    assert run.options["tile"] == tile and run.gemm.decided("tile").by == "user"
+    few = hwsim.run(m=64, n=1000, k=128, stages=2, **given)
+    assert few.options["stages"] == 2 and few.gemm.decided("stages").by == "user"
+    with_unit = hwsim.run(
+        m=128,
+        n=1024,
+        k=384,
+        device="h200",
+        scheme="ootomo-tf32",
+        exact=False,
+        instruction="wgmma.m64nNk8.f32.tf32.tf32",
+    )
+    assert with_unit.options["unit"].startswith("wgmma")
+
+
+def test_a_plain_product_has_a_tile_of_its_library():
+    run = hwsim.run(m=993, n=240, k=160, device="h200", format="tf32", exact=False)
+    chip = load("h200")
+    plan = plan_for(chip, scheme_of("native"), Problem.of("fp32", 993, 240, 160), "tf32", {}, None).plan
+    flow = hwsim.dataflows.registry.dataflow(chip)
+    tiles = [tile.to_dict() for tile in flow.tiles(record_of(plan, chip, Problem.of("fp32", 993, 240, 160)), chip)]
+    assert run.options["tile"] in tiles
+
+
+def test_a_search_is_done_once(monkeypatch):
+    counted = []
+    monkeypatch.setattr(mapping_search, "_CACHE", type(mapping_search._CACHE)(8))
+    monkeypatch.setattr(mapping_search, "cost_of", lambda gemm, device: counted.append(gemm) or cost_of(gemm, device))
+    chip, sizes = load("t4"), (64, 520, 256)
+    plan = plan_of(chip, "ape-fp32-f", sizes)
+    first = plan_record(plan, chip, sizes, {})
+    times = len(counted)
+    assert times > 3
+    assert plan_record(plan, chip, sizes, {}) == first and len(counted) == times
+
+
+@pytest.mark.parametrize(("device", "scheme"), [("a100", "tf32x3"), ("gb200", "bf16x9"), ("mi300x", "ootomo-fp16")])
+def test_cycles_of_long_programs_are_extrapolated(device, scheme, monkeypatch):
+    chip = load(device)
+    gemm = first_of(chip, scheme, (512, 512, 8192))
+    monkeypatch.setattr(mapping_search, "SHORT_INSTRUCTIONS", 1000)
+    search = mapping_search._Predictor(gemm, chip)
+    assert len(search.lengths) == 2 and search.lengths[1] <= 4096
+    assert search.cycles(gemm) == pytest.approx(cost_of(gemm, chip).cycles, rel=0.05)

@@ -1,0 +1,68 @@
+"""Scheme fixedpoint-fp64 beside integers and exact products; results of an H100: tests/golden/test_golden_h100.py."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.errors import UnsupportedError
+from hwsim.evaluate.split import pieces_of
+from hwsim.gemm.problem import Problem
+from hwsim.operands.operand import operand
+from hwsim.schemes import scheme_of
+
+SCHEME = scheme_of("fixedpoint-fp64")
+
+
+def sliced(x: np.ndarray, bits: int, side: str = "a"):
+    plan = SCHEME.plan(SCHEME.complete({"bits": bits}), Problem.of("fp64", 8, 8, 8))
+    return pieces_of(operand("A", x), plan, side, hwsim.device("h100"))
+
+
+@pytest.mark.parametrize("bits", [7, 39, 55, 79, 95])
+def test_slices_add_up_to_the_truncated_value(bits: int) -> None:
+    """Digits from -128 to 127, whose sum is the element cut toward zero at the last slice."""
+    rng = np.random.default_rng(bits)
+    x = rng.standard_normal((20, 30)) * np.exp2(rng.integers(-70, 70, (20, 30)))
+    x[3], x[4, 5:] = 0, 5e-324
+    pieces = sliced(x, bits)
+    count = len(pieces.codes)
+    for row, exponent in enumerate(pieces.exponents):
+        for col in range(30):
+            digits = [int(codes.view(np.int8)[row, col]) for codes in pieces.codes]
+            value = sum(Fraction(d) / 256 ** (i + 1) for i, d in enumerate(digits)) * Fraction(2) ** int(exponent)
+            unit = Fraction(2) ** (int(exponent) - 8 * count)
+            assert value == int(Fraction(x[row, col]) / unit) * unit
+
+
+def test_a_significand_of_ones_takes_the_next_exponent() -> None:
+    """So that its first digit stays below 128 after a carry."""
+    below, above = (sliced(np.array([[x, 0.0]]), 55).exponents[0] for x in (1.984, 1.985))
+    assert (below, above) == (2, 3)
+
+
+def test_enough_bits_give_the_rounded_product_of_small_integers() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-(2**20), 2**20, shape).astype(float) for shape in ((17, 33), (33, 9)))
+    assert np.array_equal(hwsim.matmul(a, b, device="h100", scheme="fixedpoint-fp64", bits=63), a @ b)
+
+
+def test_data_that_need_more_bits_are_multiplied_in_fp64() -> None:
+    a, b = np.ones((8, 64)), np.ones((64, 8))
+    a[0, 0], b[0, 5] = 2.0**40, 2.0**-40
+    result = hwsim.run(a, b, device="h100", scheme="fixedpoint-fp64")
+    native = hwsim.matmul(a, b, device="h100", format="fp64")
+    assert np.array_equal(result.c, native) and result.gemm.single.products == 1
+    assert [notice["code"] for notice in result.warnings] == ["native_instead"]
+    b[2, 2] = np.inf
+    assert np.isinf(hwsim.matmul(a, b, device="h100", scheme="fixedpoint-fp64", bits=55)[:, 2]).all()
+
+
+def test_of_sizes_alone_there_are_55_bits() -> None:
+    asked = {"m": 64, "n": 64, "k": 64, "device": "h100", "scheme": "fixedpoint-fp64", "exact": False}
+    assert hwsim.run(**asked).cycles == hwsim.run(bits=55, **asked).cycles > hwsim.run(bits=39, **asked).cycles
+    with pytest.raises(UnsupportedError, match="stands for time alone"):
+        hwsim.run(np.ones((8, 8)), np.ones((8, 8)), device="h100", scheme="fixedpoint-fp64", functional=True)
