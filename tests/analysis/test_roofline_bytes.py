@@ -19,5 +19,5 @@ def test_bytes_of_hbm_are_reads_and_writes() -> None:
     assert found.intensity == pytest.approx(2 * m * n * k / found.hbm_bytes)
     chip = load("mi300x")
     unit = instruction(chip, times.gemm.unit)
-    assert found.peak == pytest.approx(2e-6 * float(unit.macs_per_cycle) * chip.cores * chip.clock_mhz)
+    assert found.peak == pytest.approx(2e-6 * float(unit.macs_per_cycle) * chip.cores * times.times.chip.clock_mhz)
     assert found.attainable == pytest.approx(min(found.peak, found.intensity * chip.hbm.bytes_per_second / 1e12))
