@@ -7,6 +7,6 @@ print(run.report())                                # dots, multiply-adds, errors
 Needs the extra `triton`.
 """
 
-from hwsim.frameworks.triton import DotRecord, Emulation, emulate
+from hwsim.frameworks.triton import DotRecord, TritonEmulation, emulate
 
-__all__ = ["DotRecord", "Emulation", "emulate"]
+__all__ = ["DotRecord", "TritonEmulation", "emulate"]

@@ -154,7 +154,7 @@ def _of_convolution(request: Request, options: CallOptions) -> LibraryOnDevice:
     assert options.problem.conv is not None
     form = request.format or native_format(request.device, request.problem.input_format)
     call = ConvolutionCall(shape=conv_of(options.problem.conv), format=str(form))
-    return convolution_library(options.library.library, request.device, call)[0]
+    return convolution_library(options.library.library, request.device, call).library
 
 
 def _check_options(name: str, options: CallOptions, request: Request) -> None:

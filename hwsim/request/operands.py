@@ -22,6 +22,7 @@ from hwsim.host.memory import check_memory
 from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.quantization import SCHEMES, quantize
 from hwsim.operands.scales import of_quantized, scales_of
+from hwsim.operands.sparse import prune
 from hwsim.request.declarations import DEFAULT_SIZE
 from hwsim.request.options import CallOptions
 from hwsim.schemes import Scheme
@@ -88,6 +89,8 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     if is_drawn:
         pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, scheme.input_formats[0])
         left, right = (operand("A", x) for x in pair)
+        if problem.sparsity is not None:
+            left = operand("A", prune(pair[0]))
         if problem.input_format is not None:
             left, right = left.converted(problem.input_format), right.converted(problem.input_format)
     operands = ProductOperands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)

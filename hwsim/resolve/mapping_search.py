@@ -40,21 +40,21 @@ def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
     flow = dataflow(device)
     if isinstance(first.plan, Mixed) or not isinstance(flow, SearchedDataflow):
         return first
-    given = {name: value for name, value in options.items() if value is not None and name not in CHANGED_BEFORE}
-    key = f"{first.digest} {sorted(given.items())!r}"
-    found = _CACHE.get(device, key)
-    if found is None:
-        found = _fastest(flow, first, device, given)
-        _CACHE.put(device, key, found)
-    return first if found.mapping == first.mapping else _with_decisions(first, found)
+    asked = {name: value for name, value in options.items() if value is not None and name not in CHANGED_BEFORE}
+    key = f"{first.digest} {sorted(asked.items())!r}"
+    chosen = _CACHE.get(device, key)
+    if chosen is None:
+        chosen = _fastest(flow, first, device, asked)
+        _CACHE.put(device, key, chosen)
+    return first if chosen.mapping == first.mapping else _with_decisions(first, chosen)
 
 
-def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, given: Mapping[str, Any]) -> Gemm:
+def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping[str, Any]) -> Gemm:
     """Of a record and the dataflow's alternatives the one with the fewest cycles."""
     best, search = first, None
     least = 0.0
     alternatives = iter(
-        flow.alternatives(without_stack(replace(first, mapping=None, decisions=()), flow), device, given)
+        flow.alternatives(without_stack(replace(first, mapping=None, decisions=()), flow), device, asked)
     )
     while search is None or search.timed <= MOST_INSTRUCTIONS:
         try:
@@ -65,7 +65,7 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, given: Mapping
             if candidate.schedule != first.schedule or candidate.mapping == first.mapping:
                 continue
             if search is None:
-                search = _Search(first, device)
+                search = _Predictor(first, device)
                 least = LEAST_GAIN * search.cycles(first)
             cycles = search.cycles(candidate)
         except UnsupportedError:
@@ -91,7 +91,7 @@ def _with_decisions(first: Gemm, best: Gemm) -> Gemm:
     return replace(best, decisions=tuple(decisions))
 
 
-class _Search:
+class _Predictor:
     """Predicted cycles of mappings of one record. Those of long programs are extrapolated from two shorter K.
 
     timed: instructions of one core that were timed so far. Raises UnsupportedError where the device has no times.

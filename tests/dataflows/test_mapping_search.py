@@ -116,6 +116,6 @@ def test_cycles_of_long_programs_are_extrapolated(device, scheme, monkeypatch):
     chip = load(device)
     gemm = first_of(chip, scheme, (512, 512, 8192))
     monkeypatch.setattr(mapping_search, "SHORT_INSTRUCTIONS", 1000)
-    search = mapping_search._Search(gemm, chip)
+    search = mapping_search._Predictor(gemm, chip)
     assert len(search.lengths) == 2 and search.lengths[1] <= 4096
     assert search.cycles(gemm) == pytest.approx(cost_of(gemm, chip).cycles, rel=0.05)

@@ -81,7 +81,7 @@ def test_at_the_boards_own_limit_the_clocks_are_the_files():
 @pytest.mark.parametrize(
     ("device", "options", "error", "said"),
     [
-        ("h200", {"power_limit_w": 100}, InputError, "draws 207 W whatever runs"),
+        ("h200", {"power_limit_w": 100}, InputError, "draws 176 W whatever runs"),
         ("h200", {"power_limit_w": 500, "clock_mhz": 1500}, InputError, "leave one of them out"),
         ("rtx4090", {"power_limit_w": 300}, UnsupportedError, "no clock under load"),
         ("h200", {"power_limit_w": "much"}, InputError, "a number"),

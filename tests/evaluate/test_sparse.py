@@ -115,3 +115,9 @@ def test_an_a_that_is_not_sparse_is_refused_by_its_place() -> None:
         hwsim.matmul(a, b, device="h100", sparsity="2:4")
     with pytest.raises(InputError, match="multiples of 4"):
         hwsim.matmul(a[:, :90], b[:90], device="h100", sparsity="2:4")
+
+
+def test_random_matrices_are_pruned() -> None:
+    for fmt in ("fp16", "tf32"):
+        result = hwsim.run(m=32, n=16, k=64, device="h100", format=fmt, sparsity="2:4")
+        assert np.isfinite(result.c).all() and result.c.any()

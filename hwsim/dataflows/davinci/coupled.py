@@ -31,6 +31,7 @@ from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import carried, mapping_of, plan_of, whole
+from hwsim.errors import InputError
 from hwsim.gemm import refusals
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.mapping import KernelMapping, Tile
@@ -79,7 +80,11 @@ class CoupledDataflow:
     def alternatives(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
         """Tiles, grids and packed operands with the same K per accumulation; see SearchedDataflow.alternatives."""
         for settings in alternatives(CoupledPlan.of(gemm, gemm.unit, device), gemm, device, options):
-            yield self.map(gemm, device, {**options, **settings})
+            try:
+                mapped_gemm = self.map(gemm, device, {**options, **settings})
+            except InputError:  # no room for it in UB or L1
+                continue
+            yield mapped_gemm
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, zero C (or the terms), the GEMM, combine the terms."""

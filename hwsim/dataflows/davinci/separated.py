@@ -31,6 +31,7 @@ from hwsim.dataflows.elementwise import lower_pass
 from hwsim.dataflows.protocol import SplitK
 from hwsim.dataflows.records import carried
 from hwsim.devices import instruction
+from hwsim.errors import InputError
 from hwsim.gemm import refusals
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.option_types import Option
@@ -74,7 +75,11 @@ class SeparatedDataflow:
         """The tiles with the fewest estimated cycles; see SearchedDataflow.alternatives."""
         kernels = SeparatedKernels(gemm, carried(gemm, NAME, PARTS), device)
         for settings in alternatives(gemm, kernels, device, options):
-            yield self.map(gemm, device, {**options, **settings})
+            try:
+                mapped_gemm = self.map(gemm, device, {**options, **settings})
+            except InputError:  # no room for it in UB or L1
+                continue
+            yield mapped_gemm
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program's kernels: split the operands, one GEMM per term, promotion and combination of terms."""

@@ -200,5 +200,5 @@ def allocate(space: Allocation, side: int) -> FeedBuffers:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the feed does not carry: scales that the instruction reads beside one operand alone."""
+    """What of a record the feed does not carry: scales of one operand alone, which no instruction reads."""
     return refusals.one_sided_scales(gemm.problem, {"vector"})

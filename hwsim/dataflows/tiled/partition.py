@@ -6,7 +6,7 @@ Independent of tiles: it says what each kernel multiplies, from which matrices, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -209,11 +209,12 @@ class Partition:
         for p in self.used(side, terms):
             stored = plan.input_format if self.converts_on_load else rules[p].format
             pieces.append(StoredPiece(p, MatrixRef(piece_name(side, p, rules), stored, order), rules[p].format))
-        scale, bits = self.gemm.problem.operands[side].scale, self.element_bits(side)
+        operand = KernelOperand(order, tuple(pieces), tuple(rules), raw, self.element_bits(side))
+        scale = self.gemm.problem.operands[side].scale
         if scale is None or scale.kind != "vector" or scale.k is None:
-            return KernelOperand(order, tuple(pieces), tuple(rules), raw, bits)
+            return operand
         matrix = MatrixRef(f"{SIDES[side]}.scale", scale.format)
-        return KernelOperand(order, tuple(pieces), tuple(rules), raw, bits, matrix, scale.k)
+        return replace(operand, scale=matrix, scale_k=scale.k)
 
     def element_bits(self, side: int) -> int:
         """Bits that an element of a sparse operand takes in memory; 0 of a dense one."""

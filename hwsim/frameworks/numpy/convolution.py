@@ -15,9 +15,8 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.convolution import ConvShape, IntPair, conv_shape
 from hwsim.host.arrays import given_array
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.provider import convolution_library
+from hwsim.libraries.cudnn.provider import ConvolutionLibrary, convolution_library
 from hwsim.libraries.model.convolution_model import KOrder
-from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand, to_common_format
 from hwsim.request.declarations import DEFAULT_DEVICE
 
@@ -111,7 +110,7 @@ def conv2d(
     program: dict[str, Any] = {"conv": _of_one_group(shape)} if arguments.get("functional") else {}
     k_order: KOrder = "crs"
     if arguments.get("library") is not None:
-        arguments["library"], k_order = _library(arguments, shape, images, filters, layout)
+        arguments["library"], k_order, _ = _library(arguments, shape, images, filters, layout)
         program = {}  # of the matrix of windows
     parts = []
     for group in range(shape.groups):
@@ -132,15 +131,15 @@ def conv2d(
 
 def _library(
     arguments: dict[str, Any], shape: ConvShape, images: AnyArray, filters: AnyArray, layout: str
-) -> tuple[LibraryOnDevice, KOrder]:
-    """The library for the GEMM of a group, and how its K runs."""
+) -> ConvolutionLibrary:
+    """The library for the GEMM of a group."""
     if layout not in LAYOUTS:
         raise InputError(f"layout = {layout!r}; allowed: {', '.join(LAYOUTS)}")
     if arguments.get("scheme") not in (None, "native"):
         raise UnsupportedError("library: cuDNN runs no schemes; leave scheme or library out")
     form = arguments.get("format") or arguments.get("input_format")
     if form is None:
-        left, right = to_common_format(operand("x", images.reshape(1, -1)), operand("w", filters.reshape(1, -1)))
+        left, _ = to_common_format(operand("x", images.reshape(1, -1)), operand("w", filters.reshape(1, -1)))
         form = left.format
     call = ConvolutionCall(shape=shape, format=str(form), is_nchw=layout == "nchw")
     return convolution_library(arguments["library"], arguments.get("device", DEFAULT_DEVICE), call)

@@ -25,10 +25,14 @@ CHANNELS_LAST: KOrder = "rsc"
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionOrder:
-    """The library for the GEMM of a convolution, and how its K runs. library: None: the settings' own order."""
+    """The library for the GEMM of a convolution, and how its K runs. library: None: the settings' own order.
+
+    is_known: whether the order of the library's kernel is known; else the unit's own stands for it.
+    """
 
     library: LibraryOnDevice | None = None
     k_order: KOrder = "crs"
+    is_known: bool = False
 
 
 def order_of(

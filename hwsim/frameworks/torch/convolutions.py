@@ -164,5 +164,5 @@ def _stacked(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, place: Place, order: ConvolutionOrder
 ) -> torch.Tensor:
     if len(a) == 1:  # a matrix, not a stack of one
-        return multiply(place, a[0], b[0], c, 1.0, 1.0, a.dtype, order.library).unsqueeze(0)
-    return multiply(place, a, b, c, 1.0, 1.0, a.dtype, order.library)
+        return multiply(place, a[0], b[0], c, 1.0, 1.0, a.dtype, order.library, order.is_known).unsqueeze(0)
+    return multiply(place, a, b, c, 1.0, 1.0, a.dtype, order.library, order.is_known)

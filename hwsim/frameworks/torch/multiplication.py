@@ -82,9 +82,11 @@ def multiply(
     beta: float,
     dtype: torch.dtype,
     library: LibraryOnDevice | None = None,
+    is_known: bool = False,
 ) -> torch.Tensor:
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
-    broadcast to the product. library: of a convolution whose product it is; None: that of the settings.
+    broadcast to the product. library: of a convolution whose product it is; None: that of the settings. is_known:
+    whether the order of its kernel is.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
@@ -100,7 +102,7 @@ def multiply(
         if settings.switches is not None:
             operand = format_name(a.dtype)
             more |= settings.switches.arguments(chosen, place, operand)
-            if library is None and (left_out := settings.switches.left_out(chosen, place, operand)):
+            if not is_known and (left_out := settings.switches.left_out(chosen, place, operand)):
                 record.left_out(left_out, prod((*a.shape, b.shape[-1])))
         if library is not None:
             more["library"] = library

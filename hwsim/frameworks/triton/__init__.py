@@ -16,8 +16,8 @@ except ModuleNotFoundError as error:
         raise
     raise UnsupportedError("hwsim.triton needs Triton: pip install 'hwsim[triton]'") from None
 
-from hwsim.frameworks.triton.emulation import DotRecord, Emulation, emulate
+from hwsim.frameworks.triton.dot_counts import DotRecord, TritonEmulation, emulate
 
 del _triton
 
-__all__ = ["DotRecord", "Emulation", "emulate"]
+__all__ = ["DotRecord", "TritonEmulation", "emulate"]

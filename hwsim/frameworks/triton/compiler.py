@@ -21,9 +21,9 @@ from triton.backends.compiler import GPUTarget, Language
 from triton.compiler.compiler import make_backend
 
 from hwsim.errors import UnsupportedError
-from hwsim.frameworks.triton.targets import Target
+from hwsim.frameworks.triton.targets import TritonTarget
 
-MOST_DOTS = 4096  # lowered dots that are kept
+MOST_DOTS = 4096  # lowered dots that are saved
 #: Triton's element types as MLIR spells them.
 MLIR_TYPES = {
     "fp64": "f64",
@@ -65,7 +65,7 @@ class Lowering(NamedTuple):
 
 
 @lru_cache(MOST_DOTS)
-def lowered(question: DotQuestion, target: Target) -> Lowering:
+def lowered(question: DotQuestion, target: TritonTarget) -> Lowering:
     """The dot as Triton's compiler lowers it. Raises UnsupportedError with the compiler's words where it cannot."""
     for name in (question.a_type, question.b_type):
         taken = target_options(target, question.num_warps).supported_fp8_dtypes
@@ -77,22 +77,22 @@ def lowered(question: DotQuestion, target: Target) -> Lowering:
     return _compiled(ttir(question), question.num_warps, target)
 
 
-def target_options(target: Target, num_warps: int) -> Any:
+def target_options(target: TritonTarget, num_warps: int) -> Any:
     """The options of Triton's backend for this target: its default precision, the formats that it takes."""
     return _backend(target).parse_options({"num_warps": num_warps})
 
 
-def least_dot_size(target: Target, num_warps: int) -> Any:
+def least_dot_size(target: TritonTarget, num_warps: int) -> Any:
     """The function by which the frontend asks for the least M, N, K of a dot."""
     backend = _backend(target)
     return backend.get_codegen_implementation(target_options(target, num_warps))["min_dot_size"]
 
 
-def _backend(target: Target) -> Any:
+def _backend(target: TritonTarget) -> Any:
     return make_backend(GPUTarget(*target))
 
 
-def _compiled(text: str, num_warps: int, target: Target) -> Lowering:
+def _compiled(text: str, num_warps: int, target: TritonTarget) -> Lowering:
     backend, context = _backend(target), ir.context()
     options = backend.parse_options({"num_warps": num_warps})
     ir.load_dialects(context)
@@ -131,7 +131,7 @@ def _module(text: str, context: Any) -> Any:
 def _standard_error() -> Iterator[Callable[[], str]]:
     """Inside, what compiled code writes to standard error goes to a file; yields a function that reads it."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    saved = os.dup(2)
     with tempfile.TemporaryFile("w+") as file:
         os.dup2(file.fileno(), 2)
 
@@ -142,8 +142,8 @@ def _standard_error() -> Iterator[Callable[[], str]]:
         try:
             yield written
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(saved, 2)
+            os.close(saved)
 
 
 def ttir(question: DotQuestion) -> str:

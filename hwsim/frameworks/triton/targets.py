@@ -17,7 +17,7 @@ from hwsim.host import places
 SCHEMA_VERSION = 1
 
 
-class Target(NamedTuple):
+class TritonTarget(NamedTuple):
     """A target of Triton's compiler: backend "cuda" or "hip", architecture (90, "gfx942"), threads of a warp."""
 
     backend: str
@@ -49,11 +49,11 @@ def _file() -> TritonTargets:
     return record_of(text, problems, TritonTargets, SCHEMA_VERSION, "framework").record
 
 
-def target_of(device: DeviceModel) -> Target:
+def target_of(device: DeviceModel) -> TritonTarget:
     """The device's target. Raises UnsupportedError where Triton has none."""
     file = _file()
     targets = {
-        name: Target(backend, arch, block.warp_size)
+        name: TritonTarget(backend, arch, block.warp_size)
         for backend, block in (("cuda", file.cuda), ("hip", file.hip))
         for name, arch in block.arch.items()
     }

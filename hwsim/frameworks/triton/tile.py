@@ -17,7 +17,7 @@ from hwsim.backend.operations import LaneStep
 from hwsim.devices.model import DeviceModel
 from hwsim.errors import UnsupportedError
 from hwsim.formats import Format, code_dtype, format_of
-from hwsim.frameworks.triton.instructions import FORMATS, DotStep, step_of
+from hwsim.frameworks.triton.dot_steps import FORMATS, DotStep, step_of
 from hwsim.frameworks.triton.ttgir import Function, Operation, TensorType
 from hwsim.numerics.dot_operands import DotOperands
 
@@ -42,7 +42,7 @@ ASM = re.compile(r'"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class LoweredValue:
     """Codes of a format: an unsigned array of its storage width. Conditions have format None: booleans."""
 
     codes: Codes
@@ -53,7 +53,7 @@ class Value:
 class Memory:
     """A block of tensor memory: what was stored last."""
 
-    value: Value | None = None
+    value: LoweredValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +95,31 @@ class LoweredDot:
         roles = (*arrays, "d")  # further arguments are the compiler's own
         values: dict[str, Any] = {name: Address(role) for name, role in zip(self._arguments, roles, strict=False)}
         for place, operation in enumerate(self._operations):
-            given = [values.get(name) for name in operation.operands]
+            inputs = [values.get(name) for name in operation.operands]
             if operation.name == "tt.store" or operation.name.endswith("buffer_store"):
-                return _stored(given).codes
+                return _stored(inputs).codes
             if place in self._steps:
-                result = _product(self._steps[place], operation, given)
+                result = _product(self._steps[place], operation, inputs)
             else:
-                result = _result(operation, given, arrays)
+                result = _result(operation, inputs, arrays)
             for index, name in enumerate(operation.results):
-                values[name] = given[index] if len(operation.results) > 1 else result
+                values[name] = inputs[index] if len(operation.results) > 1 else result
         raise UnsupportedError("Triton's lowered kernel stores nothing")
 
 
-def _stored(given: list[Any]) -> Value:
-    stored = [x for x in given if isinstance(x, Value)]
+def _stored(inputs: list[Any]) -> LoweredValue:
+    stored = [x for x in inputs if isinstance(x, LoweredValue)]
     if len(stored) != 1:
         raise UnsupportedError("Triton's lowered kernel stores what hwsim does not follow")
     return stored[0]
 
 
-def _product(step: DotStep, operation: Operation, given: list[Any]) -> Value | None:
+def _product(step: DotStep, operation: Operation, inputs: list[Any]) -> LoweredValue | None:
     """d, or None where it goes to the tensor memory that holds the accumulator."""
-    a, b, target = _read(given[0]), _read(given[1]), given[2]
-    ignores = operation.name == "ttng.tc_gen5_mma" and given[3] is False
+    a, b, target = _read(inputs[0]), _read(inputs[1]), inputs[2]
+    ignores = operation.name == "ttng.tc_gen5_mma" and inputs[3] is False
     accumulator = None if ignores else _read(target).codes
-    result = Value(_chained(step, a.codes, b.codes, accumulator), format_of(step.spec.d))
+    result = LoweredValue(_chained(step, a.codes, b.codes, accumulator), format_of(step.spec.d))
     if not isinstance(target, Memory):
         return result
     target.value = result
@@ -140,51 +140,51 @@ def _chained(step: DotStep, a: Codes, b: Codes, c: Codes | None) -> Codes:
     return total
 
 
-def _result(operation: Operation, given: list[Any], arrays: dict[str, Codes]) -> Any:
-    """What an operation that is no dot gives: a Value, Memory, Address, a constant, or None for an index or barrier."""
-    name, first = operation.name, given[0] if given else None
+def _result(operation: Operation, inputs: list[Any], arrays: dict[str, Codes]) -> Any:
+    """What an operation that is no dot gives: a value, memory, an address, a constant; None for an index or barrier."""
+    name, first = operation.name, inputs[0] if inputs else None
     if name == "tt.load" or name.endswith("buffer_load"):
         assert isinstance(first, Address)
-        return Value(arrays[first.argument], _format(operation.types[-1]))
+        return LoweredValue(arrays[first.argument], _format(operation.types[-1]))
     if isinstance(first, Address) and name in ADDRESSES:
         return first
     if name == "arith.constant":
         return _constant(operation)
     if name == "ttng.tmem_alloc":
-        return Memory(first if isinstance(first, Value) else None)
+        return Memory(first if isinstance(first, LoweredValue) else None)
     if name == "ttng.tmem_store":
-        memory = next(x for x in given if isinstance(x, Memory))
+        memory = next(x for x in inputs if isinstance(x, Memory))
         memory.value = _read(first)
         return None
-    if not any(isinstance(x, Value | Memory) for x in given):
+    if not any(isinstance(x, LoweredValue | Memory) for x in inputs):
         return None
     if name in MOVES:
         return first
     if name == "ttng.tmem_load":
         return _read(first)
     if name in ARITHMETIC:
-        left, right = _read(first), _read(given[1])
+        left, right = _read(first), _read(inputs[1])
         if left.format == format_of("fp32"):
-            return Value(_arithmetic(ARITHMETIC[name], left.codes, right.codes), left.format)
+            return LoweredValue(_arithmetic(ARITHMETIC[name], left.codes, right.codes), left.format)
     if name in CONVERSIONS:
         return _converted(_read(first), operation.types[-1], operation.text)
     if name == "tt.elementwise_inline_asm" and (asm := ASM.search(operation.text)) and asm[1] in ROUNDED:
         fmt, rounding = ROUNDED[asm[1]]
         values = CPU.decode(_read(first).codes, format_of("fp32"))
-        return Value(CPU.encode(values, format_of(fmt), rounding), format_of("fp32"))
+        return LoweredValue(CPU.encode(values, format_of(fmt), rounding), format_of("fp32"))
     if name == "arith.cmpf" and operation.text.startswith("uno"):
-        return Value(_is_nan(_read(first)) | _is_nan(_read(given[1])), None)
+        return LoweredValue(_is_nan(_read(first)) | _is_nan(_read(inputs[1])), None)
     if name == "arith.select":
-        chosen, other = _read(given[1]), _read(given[2])
-        return Value(np.where(_read(first).codes, chosen.codes, other.codes), other.format)
+        chosen, other = _read(inputs[1]), _read(inputs[2])
+        return LoweredValue(np.where(_read(first).codes, chosen.codes, other.codes), other.format)
     raise UnsupportedError(
         f"Triton lowers this tl.dot with the operation {name} ({operation.text[:80]}); hwsim does not know it"
     )
 
 
-def _read(x: Any) -> Value:
+def _read(x: Any) -> LoweredValue:
     value = x.value if isinstance(x, Memory) else x
-    if not isinstance(value, Value):
+    if not isinstance(value, LoweredValue):
         raise UnsupportedError("Triton's lowered dot reads a value that hwsim does not follow")
     return value
 
@@ -208,7 +208,7 @@ def _constant(operation: Operation) -> Any:
     code = int(text, 16) if text.startswith("0x") else None
     if code is None:
         code = CPU.encode(np.array([float(text)]), fmt).item()
-    return Value(np.full(kind.shape, code, code_dtype(fmt)), fmt)
+    return LoweredValue(np.full(kind.shape, code, code_dtype(fmt)), fmt)
 
 
 def _arithmetic(step: str, x: Codes, y: Codes) -> Codes:
@@ -218,14 +218,14 @@ def _arithmetic(step: str, x: Codes, y: Codes) -> Codes:
     return CPU.combine(operands, steps, np.float32, nan_code=CANONICAL_NAN).view(np.uint32)
 
 
-def _converted(x: Value, kind: TensorType, text: str) -> Value:
+def _converted(x: LoweredValue, kind: TensorType, text: str) -> LoweredValue:
     target = _format(kind)
     assert x.format is not None
     rounding = "RZ" if "rounding = rtz" in text else "RNE"
     wide = np.float64 if x.format.name == "fp64" else np.float32
-    return Value(CPU.encode(CPU.decode(x.codes, x.format, wide), target, rounding), target)
+    return LoweredValue(CPU.encode(CPU.decode(x.codes, x.format, wide), target, rounding), target)
 
 
-def _is_nan(x: Value) -> NDArray[np.bool_]:
+def _is_nan(x: LoweredValue) -> NDArray[np.bool_]:
     assert x.format is not None
     return np.isnan(CPU.decode(x.codes, x.format))

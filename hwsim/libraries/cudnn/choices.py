@@ -16,9 +16,7 @@ from hwsim.libraries.convolution_call import ConvolutionCall
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """A kernel of cuDNN. name: without its tile. tile_m, tile_n: of the forward GEMM, or of the gradient's. tile_k: K of
-    a stage. 0 (each): not stated. slices: of K.
-    """
+    """A kernel of cuDNN. name: without its tile. tile_m, tile_n, tile_k: of its GEMM, 0: not stated. slices: of K."""
 
     name: str
     tile_m: int
@@ -51,9 +49,8 @@ def chosen_kernel(call: ConvolutionCall, file: str) -> KernelChoice | None:
 
 
 def sizes_of(call: ConvolutionCall) -> Mapping[str, int]:
-    """What the trees ask about, by name. channels, filters: of one group. places: output pixels of an image. m, n, k:
-    of the forward convolution's GEMM. weights, image: elements. channels_8: 1 where 8 divides the channels; others
-    alike.
+    """What the trees ask about, by name. channels, filters: of one group. places: output pixels of an image. m, k: of
+    the forward convolution's GEMM. weights, image: elements. channels_8: 1 where 8 divides the channels; others alike.
     """
     shape = call.shape
     m, n, k = shape.gemm

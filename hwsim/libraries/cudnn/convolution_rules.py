@@ -70,7 +70,7 @@ class CudnnRules(LibraryRules):
                 f"library cudnn {self.kernels.version}: convolutions of {call.format}; its choices are known for "
                 f"{formats}"
             )
-        row = self._row(kernel.name)
+        row = self.row_of(kernel.name)
         tile = (kernel.tile_m, kernel.tile_n) if kernel.tile_m else None
         sizes = "x".join(map(str, (*tile, kernel.tile_k))) if tile is not None else ""
         return ConvolutionChoice(
@@ -88,7 +88,8 @@ class CudnnRules(LibraryRules):
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:
         """The order of summation of that kernel; of gradients and of kernels without a rule the unit's own."""
         assert isinstance(call, ConvolutionCall)
-        row, step = self._row(choice.family), INSTRUCTION_BYTES * 8 // format_of(call.format).bits
+        row = self.row_of(choice.family)
+        step = INSTRUCTION_BYTES * 8 // format_of(row.operand or call.format).bits
         schedule = None
         if call.direction == "forward":
             schedule = schedule_of(row.rule, call.shape, step, choice.tile_k, choice.split_k)
@@ -105,7 +106,8 @@ class CudnnRules(LibraryRules):
         """The rules of the GEMM that stands for one convolution."""
         return BoundConvolution(self, call)
 
-    def _row(self, kernel: str) -> KernelSumsModel:
+    def row_of(self, kernel: str) -> KernelSumsModel:
+        """How kernels of a name add over K."""
         rows = self.kernels.kernels.values()
         return next(row for row in rows if any(fnmatchcase(kernel, name) for name in row.names))
 

@@ -1,4 +1,4 @@
-"""How kernels of forward convolutions add over K: the rule of a kernel, as an order of summation over the K of its GEMM.
+"""How kernels of forward convolutions add over K: the rule of a kernel as an order of summation.
 
 The rules' names are data (configs/libraries). It knows channels, filters and instructions' lengths; no device, no
 array and no name of a kernel.

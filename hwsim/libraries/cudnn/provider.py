@@ -6,7 +6,7 @@ It knows the file of kernels and chips; no call and no kernel.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
@@ -47,8 +47,16 @@ class Cudnn(LibraryProvider):
         raise UnsupportedError(f"{path}: {self.name} reads no file of answers")
 
 
-def convolution_library(name: object, device: AnyDevice, call: ConvolutionCall) -> tuple[LibraryOnDevice, KOrder]:
-    """The library for the GEMM of one convolution, and how its K runs. name: of the library that was asked for.
+class ConvolutionLibrary(NamedTuple):
+    """The library for the GEMM of one convolution, how its K runs, and whether its order of summation is known."""
+
+    library: LibraryOnDevice
+    k_order: KOrder
+    is_known: bool
+
+
+def convolution_library(name: object, device: AnyDevice, call: ConvolutionCall) -> ConvolutionLibrary:
+    """The library for the GEMM of one convolution. name: of the library that was asked for.
 
     Raises UnsupportedError for a library without convolutions, and where cuDNN's choice is not known.
     """
@@ -60,7 +68,8 @@ def convolution_library(name: object, device: AnyDevice, call: ConvolutionCall) 
         )
     rules = CUDNN.on(LibraryRequest(device=device))
     choice = rules.choose(call)
-    return LibraryOnDevice(rules.bound(call)), choice.k_order
+    is_known = rules.order(call, choice).known
+    return ConvolutionLibrary(LibraryOnDevice(rules.bound(call)), choice.k_order, is_known)
 
 
 CUDNN = Cudnn()

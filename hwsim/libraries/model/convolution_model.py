@@ -20,16 +20,19 @@ SumRule = Literal["in_order", "rest_first", "interleaved", "blocks", "dealt", "s
 class KernelSumsModel(StrictRecord):
     """How kernels of these names (patterns as of fnmatch) add over K.
 
-    k_order: "rsc": K runs over the filter's rows, their columns, then channels; "crs": over channels first. rule: "in_order": all of K as
-    one chain. "rest_first": the rest of K before whole tiles. "interleaved": of every two instructions' elements of K,
-    each instruction takes every other quarter of its own length. "blocks": blocks of channels as long as the tile's K,
-    in each the filter's elements in turn. "dealt": such blocks, dealt out to the slices in turn, which are added in
-    order. "segments": neighbouring blocks to each slice, added in pairs. instruction: None: the unit's own.
+    k_order: "rsc": K runs over the filter's rows, their columns, then channels; "crs": over channels first. operand,
+    instruction: of the products; None: the call's format, the unit's own.
+
+    rule: "in_order": all of K as one chain. "rest_first": the rest of K before whole tiles. "interleaved": of every two
+    instructions' elements of K, each instruction takes every other quarter of its own length. "blocks": blocks of
+    channels as long as the tile's K, in each the filter's elements in turn. "dealt": such blocks, dealt out to the
+    slices in turn, which are added in order. "segments": neighbouring blocks to each slice, added in pairs.
     """
 
     names: Patterns
     rule: SumRule
     k_order: KOrder = "rsc"
+    operand: Name | None = None
     instruction: Name | None = None
 
 

@@ -166,8 +166,8 @@ def value(text: str, measured: Mapping[str, Quantity], paper: Mapping[str, Quant
                 return any(truth(x) for x in values)
             case ast.Compare(left=left, ops=operations, comparators=rest):
                 sides, results = [left, *rest], []
-                for i, operation in enumerate(operations):
-                    results.append(compared(sides[i], operation, sides[i + 1]))
+                for i, comparison in enumerate(operations):
+                    results.append(compared(sides[i], comparison, sides[i + 1]))
                 return results[0] if len(results) == 1 else np.logical_and.reduce(results)
             case ast.Subscript(value=series, slice=index):
                 return of(series)[int(of(index))]
@@ -175,7 +175,8 @@ def value(text: str, measured: Mapping[str, Quantity], paper: Mapping[str, Quant
                 if slack > 1 and function in ("near", "factor", "rising", "falling"):
                     if not (set(map(_names_paper, arguments)) & {True}):
                         return True
-                    return FUNCTIONS[function][0](*map(of, arguments)) or _factor(*map(of, arguments[:2]), slack)
+                    first, second, *_ = map(of, arguments)
+                    return FUNCTIONS[function][0](*map(of, arguments)) or _factor(first, second, slack)
                 return FUNCTIONS[function][0](*(of(x) for x in arguments))
         raise AssertionError(ast.unparse(node))
 

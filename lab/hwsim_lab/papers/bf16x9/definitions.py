@@ -222,7 +222,7 @@ def measure_times(scale: Scale) -> Found:
         "per element": [scaling.with_extra(n, scaling.EXTRA) for n in SHORT],
         "per piece": [scaling.with_extra(n, OVERRIDE) for n in SHORT],
     }
-    claims = {
+    claims: dict[str, dict[str, dict[str, Quantity]]] = {
         reading: {
             "sec4-option-b-not-critical": {"time_ratio": [time for time, _ in pairs]},
             "sec4-option-b-energy": {"energy_ratio": [energy for _, energy in pairs]},

@@ -154,7 +154,7 @@ def measure_traffic(scale: Scale) -> Found:
         "m = n = k": [*MOVED_EDGES] * len(heights),
         "elements": [count for height in heights for count in by_height[height]],
     }
-    least = sorted({min(heights, key=lambda height, i=i: by_height[height][i]) for i in range(len(MOVED_EDGES))})
+    least = sorted({min((by_height[height][i], height) for height in heights)[1] for i in range(len(MOVED_EDGES))})
     buffers = {buffer.name: buffer for buffer in kernel(parts).buffers}
     return Found(
         {

@@ -127,7 +127,7 @@ def measure_block_sizes(scale: Scale) -> Found:
     by_reading = {reading: _block_claims(rates, place, third) for reading, place in READINGS.items()}
     measured = by_reading["kernel"]
     readings = {claim: {"whole run": by_reading["whole run"][claim]} for claim in measured}
-    best = {edge: max(tiles, key=lambda tile, edge=edge: rates[edge, "double"][tile][0]) for edge in EDGES}
+    best = {edge: max((rates[edge, "double"][tile][0], tile) for tile in tiles)[1] for edge in EDGES}
     said = f"{len(tiles)} blocks at quick scale. " if scale == "quick" else f"{len(tiles)} blocks. "
     said += (
         f"m = n = k of {', '.join(map(str, EDGES))}, none a multiple of {TILE[0]}, so that the last blocks are partial "

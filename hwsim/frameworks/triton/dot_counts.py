@@ -24,7 +24,7 @@ from hwsim.devices.query import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Format, format_of
 from hwsim.frameworks.triton.compiler import MLIR_TYPES, DotQuestion, least_dot_size, lowered, target_options
-from hwsim.frameworks.triton.instructions import FORMATS
+from hwsim.frameworks.triton.dot_steps import FORMATS
 from hwsim.frameworks.triton.interpreter import hooked
 from hwsim.frameworks.triton.targets import target_of
 from hwsim.frameworks.triton.tile import LoweredDot
@@ -55,7 +55,7 @@ class DotRecord:
         return {**{name: getattr(self, name) for name in names}, "error": self.errors.mean}
 
 
-class Emulation:
+class TritonEmulation:
     """What `emulate` yields: the device, and the dots of the kernels that ran."""
 
     def __init__(self, device: Device, measure_every: int) -> None:
@@ -147,7 +147,7 @@ def _error(
 @contextlib.contextmanager
 def emulate(
     device: str | Path | Mapping[str, Any] | Device = "h100", *, processes: int = 1, measure_every: int = EVERY
-) -> Iterator[Emulation]:
+) -> Iterator[TritonEmulation]:
     """Context manager: inside it Triton kernels run in Triton's interpreter, and `tl.dot` gives a device's bits.
 
     Set TRITON_INTERPRET=1 before Triton is imported. The kernels are untouched. Triton's own compiler says for
@@ -169,7 +169,7 @@ def emulate(
         raise InputError(
             "Triton's interpreter is off: set TRITON_INTERPRET=1 in the environment before Triton is imported"
         )
-    run = Emulation(load(device), measure_every)
+    run = TritonEmulation(load(device), measure_every)
     with hooked(
         run.dot,
         lambda warps: target_options(run.target, warps),

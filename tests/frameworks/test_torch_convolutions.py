@@ -1,0 +1,83 @@
+"""Convolutions of PyTorch with library="pytorch": an H100's results, and no work on a stride's gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
+
+import hwsim.torch  # noqa: E402
+from hwsim.frameworks.torch.convolution_order import is_stored_last  # noqa: E402
+from tests.golden.modern import kernels, operand, picked  # noqa: E402
+
+CAPTURES = kernels("conv")
+TYPES = {"bf16": (np.int16, torch.bfloat16), "fp16": (np.int16, torch.float16)}
+
+
+def tensor(seed: int, rows: int, columns: int, fmt: str) -> torch.Tensor:
+    codes, dtype = TYPES.get(fmt, (np.int32, torch.float32))
+    return torch.from_numpy(operand(seed, rows, columns, fmt).view(codes)).view(dtype)
+
+
+@pytest.mark.parametrize("key", CAPTURES)
+def test_a_convolution_is_that_of_an_h100(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fmt, sizes, *numbers, layout = key.split()
+    (b, c, hw), (o, r, stride, padding) = map(int, sizes.split("x")), map(int, numbers)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", fmt == "tf32")
+    x = tensor(91, b * hw * hw, c, fmt).view(b, hw, hw, c).permute(0, 3, 1, 2)
+    w = tensor(92, o * r * r, c, fmt).view(o, r, r, c).permute(0, 3, 1, 2)
+    if layout == "nchw":
+        x, w = x.contiguous(), w.contiguous()
+    with hwsim.torch.emulate(device="h100", library="pytorch") as run:
+        y = torch.nn.functional.conv2d(x, w, stride=stride, padding=padding)
+    assert not run.not_caught
+    got = y.permute(0, 2, 3, 1).reshape(-1, o)[torch.from_numpy(picked(b * y.shape[2] * y.shape[3], 128, 6))]
+    want = CAPTURES[key]
+    assert np.array_equal(got.contiguous().view(torch.int16 if want.itemsize == 2 else torch.int32).numpy(), want)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "window", "stride", "padding", "dilation"),
+    [
+        ((2, 4, 7, 6), (3, 3), (2, 2), (1, 1), (1, 1)),
+        ((1, 4, 9, 8), (2, 3), (3, 2), (0, 1), (1, 2)),
+        ((1, 4, 5, 5), (1, 1), (2, 2), (0, 0), (1, 1)),
+        ((1, 4, 11), (3,), (2,), (2,), (3,)),
+        ((1, 4, 5, 4, 6), (2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1)),
+    ],
+)
+def test_a_stride_s_gaps_are_no_work(
+    sizes: tuple[int, ...],
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> None:
+    """The gradient of the input of whole numbers is exact, and no product is larger than the forward convolution."""
+    torch.manual_seed(0)
+    x = torch.randint(-8, 9, sizes).float().requires_grad_()
+    w = torch.randint(-8, 9, (6, sizes[1] // 2, *window)).float()
+    convolve = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}[
+        len(window)
+    ]
+    more = {"stride": stride, "padding": padding, "dilation": dilation, "groups": 2}
+    y = convolve(x, w, **more)
+    grad = torch.randint(-8, 9, y.shape).float()
+    (want,) = torch.autograd.grad(y, x, grad)
+    with hwsim.torch.emulate(device="h100", format="fp32") as run:
+        (got,) = torch.autograd.grad(convolve(x, w, **more), x, grad)
+    assert torch.equal(got, want)
+    forward, backward = (
+        sum(layer.macs for (_, _, of), layer in run.record.layers.items() if of == stage)
+        for stage in ("forward", "backward_input")
+    )
+    # Pixels at the edge meet padding in one of both.
+    assert backward <= forward * 2
+
+
+def test_what_pytorch_takes_as_channels_last() -> None:
+    x = torch.empty(2, 3, 4, 5)
+    assert not is_stored_last(x) and is_stored_last(x.contiguous(memory_format=torch.channels_last))
+    assert not is_stored_last(torch.empty(8, 4, 1, 1)) and is_stored_last(torch.empty(8, 1, 1, 4).permute(0, 3, 1, 2))
+    assert not is_stored_last(torch.empty(3, 4, 5))

@@ -1,0 +1,189 @@
+"""Library cudnn: orders of summation by kernels' names against an H100's results, choices as data, refusals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.devices import load
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.frameworks.numpy.convolution import im2col
+from hwsim.gemm.convolution import ConvShape, conv_shape
+from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.summation import Chain, Reduction
+from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.cudnn.choices import chosen_kernel
+from hwsim.libraries.cudnn.convolution_rules import BoundConvolution
+from hwsim.libraries.cudnn.orders import schedule_of
+from hwsim.libraries.cudnn.provider import CUDNN, convolution_library
+from hwsim.libraries.kernel_choice import LibraryChoice
+from hwsim.libraries.model.facts import convolution_kernels
+from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.libraries.protocol import LibraryRequest
+from tests.golden.modern import operand, picked
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "h100_convolutions"
+CAPTURES = np.load(GOLDEN / "captures.npz")
+KERNELS = json.loads((GOLDEN / "kernels.json").read_text())
+MOST_ELEMENTS = 200_000  # of the images, so that a test stays short
+SHAPE = conv_shape((2, 64, 56, 56), (64, 64, 3, 3), padding=1)
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A key of the captures: fprop FORMAT BxCxHxW FILTERS RxS STRIDE PADDING DILATION GROUPS LAYOUT."""
+
+    format: str
+    shape: ConvShape
+
+    @staticmethod
+    def of(key: str) -> Capture:
+        words = key.split()
+        (b, c, h, w), (r, s) = (tuple(map(int, words[i].split("x"))) for i in (2, 4))
+        filters, stride, padding, dilation, groups = (int(words[i]) for i in (3, 5, 6, 7, 8))
+        more = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        return Capture(words[1], conv_shape((b, c, h, w), (filters, c // groups, r, s), **more))
+
+    def operands(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Kept windows (rows, r, s, channels) and filters (columns, r, s, channels of a group), and the columns."""
+        shape, wide = self.shape, 64 if self.format in ("bf16", "fp16") else 16
+        x = operand(91, shape.batch * shape.height * shape.width, shape.channels, self.format)
+        channels = shape.channels // shape.groups
+        w = operand(92, shape.filters * shape.r * shape.s, channels, self.format)
+        (top, left), (dy, dx), (gy, gx) = shape.padding, shape.stride, shape.dilation
+        image = x.reshape(shape.batch, shape.height, shape.width, shape.channels)
+        full = np.pad(image, ((0, 0), (top, top), (left, left), (0, 0)))
+        rows = picked(shape.gemm[0], 128, 6)[:24]
+        windows = []
+        for row in rows:
+            n, place = divmod(row, shape.out_height * shape.out_width)
+            y, z = divmod(place, shape.out_width)
+            windows.append(full[n, y * dy :: gy, z * dx :: gx][: shape.r, : shape.s])
+        columns = picked(shape.filters, wide, 8)[:16]
+        return np.stack(windows), w.reshape(shape.filters, shape.r, shape.s, channels)[columns], columns
+
+
+def of_kernel(capture: Capture, name: str, tile_k: int, slices: int) -> np.ndarray:
+    """The kept results, as the kernel of that name adds."""
+    rules = CUDNN.on(LibraryRequest(device="h100"))
+    call = ConvolutionCall(shape=capture.shape, format=capture.format)
+
+    class Named(BoundConvolution):
+        def choose(self, call: Any) -> Any:
+            return LibraryChoice(
+                family=name, kernel=name, operand=capture.format, tile_k=tile_k, split_k=slices, evidence="silicon"
+            )
+
+    library = LibraryOnDevice(Named(rules, call))
+    windows, filters, columns = capture.operands()
+    shape, output = capture.shape, capture.format if capture.format in ("bf16", "fp16") else "fp32"
+    channels, per_group = shape.channels // shape.groups, shape.filters // shape.groups
+    parts = []
+    for group in sorted(set((columns // per_group).tolist())):
+        a = windows[..., group * channels : (group + 1) * channels]
+        b = filters[columns // per_group == group]
+        if rules.row_of(name).k_order == "crs":
+            a, b = np.moveaxis(a, 3, 1), np.moveaxis(b, 3, 1)
+        a, b = (np.ascontiguousarray(x).reshape(len(x), -1) for x in (a, b))
+        parts.append(hwsim.matmul(a, b.T, device="h100", library=library, format=capture.format, output=output))
+    return np.concatenate(parts, axis=1)
+
+
+@pytest.mark.parametrize("format", ["bf16", "fp16", "tf32", "fp32"])
+def test_a_kernel_adds_as_on_an_h100(format: str) -> None:
+    keys = [key for key in CAPTURES.files if key.split()[1] == format]
+    keys = [key for key in keys if prod(map(int, key.split()[2].split("x"))) <= MOST_ELEMENTS]
+    assert len(keys) > 30
+    for key in keys:
+        want = CAPTURES[key]
+        got = of_kernel(Capture.of(key), *KERNELS[key])
+        assert np.array_equal(got.view(want.dtype), want), (key, KERNELS[key])
+
+
+def test_blocks_of_channels_run_over_the_window_one_after_another() -> None:
+    schedule = schedule_of("blocks", conv_shape((1, 96, 8, 8), (8, 96, 3, 3)), 16, 64, 1)
+    assert schedule is not None and isinstance(schedule.sum, Chain)
+    spans = [span for part in schedule.sum.ranges for span in part.spans()]
+    assert spans[:2] == [(0, 64), (96, 160)] and spans[9:11] == [(64, 96), (160, 192)] and len(spans) == 18
+
+
+def test_few_channels_begin_an_instruction_with_each_element_of_the_window() -> None:
+    schedule = schedule_of("blocks", conv_shape((1, 3, 8, 8), (8, 3, 2, 2)), 16, 32, 1)
+    assert schedule is not None and isinstance(schedule.sum, Chain)
+    assert [span for part in schedule.sum.ranges for span in part.spans()] == [(0, 3), (3, 6), (6, 9), (9, 12)]
+
+
+def test_slices_are_dealt_blocks_or_neighbours() -> None:
+    shape = conv_shape((1, 256, 8, 8), (8, 256, 1, 1))
+    dealt, segments = (schedule_of(rule, shape, 8, 64, 2) for rule in ("dealt", "segments"))
+    assert dealt is not None and segments is not None
+    firsts = []
+    for schedule in (dealt, segments):
+        assert isinstance(schedule.sum, Reduction)
+        firsts.append([[part.start for part in chain.ranges] for chain in schedule.sum.parts])
+    assert firsts == [[[0, 128], [64, 192]], [[0, 64], [128, 192]]]
+    assert schedule_of("unknown", shape, 8, 64, 1) is None and schedule_of("in_order", shape, 8, 0, 1) == Schedule()
+
+
+def test_every_kernel_of_the_trees_has_a_row_and_every_call_a_kernel() -> None:
+    rules = CUDNN.on(LibraryRequest(device="h100"))
+    for format in convolution_kernels("cudnn-9.19.kernels.yaml").right:
+        for direction in ("forward", "backward_input", "backward_weight"):
+            call = ConvolutionCall(shape=SHAPE, format=format, direction=direction)
+            kernel = chosen_kernel(call, rules.kernels.choices.file)
+            assert kernel is not None and rules.row_of(kernel.name)
+            choice = rules.choose(call)
+            assert (choice.family, choice.evidence) == (kernel.name, "fitted")
+            assert rules.order(call, choice).known == (direction == "forward")
+
+
+def test_other_hopper_chips_are_an_assumption_and_other_chips_unknown() -> None:
+    call = ConvolutionCall(shape=SHAPE, format="bf16")
+    assert CUDNN.on(LibraryRequest(device="h200")).choose(call).evidence == "assumption"
+    with pytest.raises(UnsupportedError, match="choices on a100 are not known"):
+        CUDNN.on(LibraryRequest(device="a100"))
+    with pytest.raises(UnsupportedError, match=r"no version '8\.0'; there is '9\.19'"):
+        CUDNN.on(LibraryRequest(device="h100", version="8.0"))
+    with pytest.raises(UnsupportedError, match="convolutions of int8"):
+        CUDNN.on(LibraryRequest(device="h100")).choose(ConvolutionCall(shape=SHAPE, format="int8"))
+
+
+def test_what_is_no_convolution_and_who_has_none() -> None:
+    with pytest.raises(UnsupportedError, match=r"cudnn 9\.19 has no operation 'gemm'"):
+        hwsim.run(m=64, n=64, k=64, device="h100", library="cudnn", exact=False)
+    x, w = np.ones((1, 8, 4, 4), np.float32), np.ones((8, 8, 3, 3), np.float32)
+    with pytest.raises(UnsupportedError, match="'cublas' has no convolutions: PyTorch calls cuDNN"):
+        hwsim.conv2d(x, w, device="h100", library="cublas")
+    with pytest.raises(InputError, match="layout = 'chwn'"):
+        hwsim.conv2d(x, w, device="h100", library="cudnn", layout="chwn")  # type: ignore[arg-type]
+
+
+def test_a_convolution_of_arrays_follows_the_kernel() -> None:
+    rng = np.random.default_rng(4)
+    x, w = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((1, 96, 9, 9), (16, 96, 3, 3)))
+    got = hwsim.conv2d(x, w, padding=1, device="h100", library="cudnn", format="bf16")
+    shape = conv_shape(x.shape, w.shape, padding=1)
+    library, k_order, is_known = convolution_library("cudnn", "h100", ConvolutionCall(shape=shape, format="bf16"))
+    assert k_order == "rsc" and is_known
+    windows = im2col(x, shape, k_order="rsc")
+    filters = np.moveaxis(w, 1, -1).reshape(16, -1).T
+    want = hwsim.matmul(windows, filters, device=load("h100"), library=library, format="bf16")
+    assert np.array_equal(np.moveaxis(got, 1, -1).reshape(want.shape), want)
+    plain = hwsim.conv2d(x, w, padding=1, device="h100", format="bf16")
+    assert not np.array_equal(plain, got)
+
+
+def test_times_alone_are_of_the_kernel_s_tile() -> None:
+    sizes = {"channels": 64, "height": 56, "width": 56, "filters": 64, "r": 3, "s": 3, "batch": 2, "padding": 1}
+    found = hwsim.run(conv=sizes, device="h100", library="cudnn", exact=False, format="bf16")
+    kernel = next(decision for decision in found.gemm.decisions if decision.name == "kernel")
+    assert found.cycles and kernel.value.startswith("cutlass_tensorop_bf16_s16816fprop")
+    assert kernel.evidence == "fitted"
