@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hwsim
-import hwsim.torch
-from hwsim.operands import scale_layouts
+import hwsim  # noqa: E402
+import hwsim.torch  # noqa: E402
+from hwsim.operands import scale_layouts  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="this PyTorch has no packed FP4")
 RNG = np.random.default_rng(0)
