@@ -19,7 +19,7 @@ from hwsim.libraries.kernel_choice import ASSUMED, SummationOrder
 
 #: Fields of a schedule that say how slices are cut and merged.
 OF_SLICES = ("split_k", "slice_k", "slice_multiple", "merge_order", "partial_format", "merge_format")
-SliceSum = Chain | Reduction
+CallSum = Chain | Reduction
 
 
 def is_of_slices(schedule: Schedule) -> bool:
@@ -114,7 +114,7 @@ def _is_chain(schedule: Schedule, k: int) -> bool:
     )
 
 
-def _tree(schedule: Schedule, start: int, k: int) -> SliceSum:
+def _tree(schedule: Schedule, start: int, k: int) -> CallSum:
     """The order of summation of one slice, written out; its K begins at `start`."""
     if schedule.regions or schedule.merge_into != "sum":
         raise UnsupportedError(
@@ -138,7 +138,7 @@ def _tree(schedule: Schedule, start: int, k: int) -> SliceSum:
     )
 
 
-def _shifted(tree: SliceSum, start: int) -> SliceSum:
+def _shifted(tree: CallSum, start: int) -> CallSum:
     """A sum whose K begins at `start`."""
     if isinstance(tree, Chain):
         return Chain(tuple(replace(part, start=part.start + start, stop=part.stop + start) for part in tree.ranges))
