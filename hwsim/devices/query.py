@@ -124,18 +124,18 @@ def sparse_instruction(device: DeviceModel, a: str, b: str, sparsity: str) -> st
 
     Raises UnsupportedError where it has none.
     """
-    found = [
+    fitting = [
         (model.m * (model.n_last or model.n), key)
         for key, model in device.matrix_instructions.items()
         if model.sparsity == sparsity and ((a, b) == (model.a, model.b) or {a, b} <= set(model.formats))
     ]
-    if not found:
+    if not fitting:
         formats = {model.a for model in device.matrix_instructions.values() if model.sparsity == sparsity}
         raise UnsupportedError(
             f"device {device.name} has no instruction for {sparsity} sparsity of {a} x {b}; it has "
             f"{', '.join(sorted(formats)) or 'no such instruction'}"
         )
-    key = max(found)[1]
+    key = max(fitting)[1]
     return example(device, key, n=device.matrix_instructions[key].n_last, a=a, b=b)
 
 

@@ -31,7 +31,7 @@ from hwsim.gemm.schedule import Epilogue
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
-from hwsim.operands.sparse import kept_mask
+from hwsim.operands.sparse import stored_mask
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -249,7 +249,7 @@ class Evaluator:
         an A that is not so sparse.
         """
         fmt = self.plan.a_pieces[0].format
-        stored = kept_mask(Operand(self.backend.to_host(a.codes[0]), fmt))
+        stored = stored_mask(Operand(self.backend.to_host(a.codes[0]), fmt))
         if format_of(fmt).is_integer:
             return
         with np.errstate(invalid="ignore"):

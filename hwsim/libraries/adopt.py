@@ -119,8 +119,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
 
 def _slices_of(options: CallOptions) -> Schedule | None:
     """How K is cut into calls, where the options say so. Raises InputError where they do not fit."""
-    given = options.order.schedule
-    schedule, count = schedule_of(given), options.mapping.values.get(SPLIT_K)
+    schedule, count = schedule_of(options.order.schedule), options.mapping.values.get(SPLIT_K)
     if count is not None and not isinstance(count, int):
         raise InputError(f"split_k = {count!r} beside a library: each slice is a call of its own; give a number")
     if count is not None and count > 1:

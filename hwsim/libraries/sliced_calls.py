@@ -19,7 +19,7 @@ from hwsim.libraries.kernel_choice import ASSUMED, SummationOrder
 
 #: Fields of a schedule that say how slices are cut and merged.
 OF_SLICES = ("split_k", "slice_k", "slice_multiple", "merge_order", "partial_format", "merge_format")
-Tree = Chain | Reduction
+CallSum = Chain | Reduction
 
 
 def is_of_slices(schedule: Schedule) -> bool:
@@ -69,7 +69,7 @@ class SlicedCalls:
 
     def _order(self, lengths: Sequence[int], schedules: Sequence[Schedule]) -> Schedule:
         """The order of summation of all slices."""
-        alike = {(one.instruction, one.promotion_k, one.k_permutation, one.operand_rounding) for one in schedules}
+        alike = {(part.instruction, part.promotion_k, part.k_permutation, part.operand_rounding) for part in schedules}
         if len(alike) > 1:
             raise UnsupportedError(
                 "split_k: the library's kernels of these slices have unlike instructions or promotion intervals; cut K "
@@ -77,7 +77,7 @@ class SlicedCalls:
             )
         merged = {name: getattr(self.schedule, name) for name in ("merge_order", "partial_format", "merge_format")}
         instruction, promotion_k, permutation, rounding = alike.pop()
-        if all(_is_chain(one, length) for one, length in zip(schedules, lengths, strict=True)):
+        if all(_is_chain(part, length) for part, length in zip(schedules, lengths, strict=True)):
             return Schedule(
                 instruction=instruction,
                 slice_k=tuple(lengths),
@@ -87,7 +87,7 @@ class SlicedCalls:
                 **merged,
             )
         starts = [sum(lengths[:index]) for index in range(len(lengths))]
-        trees = [_tree(one, start, length) for one, start, length in zip(schedules, starts, lengths, strict=True)]
+        trees = [_tree(part, start, length) for part, start, length in zip(schedules, starts, lengths, strict=True)]
         total = Reduction(
             tuple(trees),
             self.schedule.merge_order,
@@ -114,7 +114,7 @@ def _is_chain(schedule: Schedule, k: int) -> bool:
     )
 
 
-def _tree(schedule: Schedule, start: int, k: int) -> Tree:
+def _tree(schedule: Schedule, start: int, k: int) -> CallSum:
     """The order of summation of one slice, written out; its K begins at `start`."""
     if schedule.regions or schedule.merge_into != "sum":
         raise UnsupportedError(
@@ -138,7 +138,7 @@ def _tree(schedule: Schedule, start: int, k: int) -> Tree:
     )
 
 
-def _shifted(tree: Tree, start: int) -> Tree:
+def _shifted(tree: CallSum, start: int) -> CallSum:
     """A sum whose K begins at `start`."""
     if isinstance(tree, Chain):
         return Chain(tuple(replace(part, start=part.start + start, stop=part.stop + start) for part in tree.ranges))
@@ -152,9 +152,9 @@ def _decisions(by_length: dict[int, LibraryCall], first: LibraryCall) -> tuple[D
     if len(set(kernels.values())) == 1:
         text = first.choice.kernel
     why = "each slice of K is a call of its own; how long the calls and the merge take is the program's time"
-    kept = [
+    of_call = [
         replace(decision, value=text) if decision.name == "kernel" else decision
         for decision in first.decisions
         if decision.name not in ("split_k", "times")
     ]
-    return (*kept, Decision("times", "the program's", "default", ASSUMED, why))
+    return (*of_call, Decision("times", "the program's", "default", ASSUMED, why))

@@ -29,10 +29,10 @@ def prune(a: Any, *, input_format: str | None = None) -> AnyArray:
     stored, elements = group_of(source.format)
     size = np.abs(_groups(source.values().astype(np.float64), elements))
     order = np.argsort(-np.where(np.isnan(size), np.inf, size), axis=-1, kind="stable")
-    kept = np.zeros(size.shape, bool)
-    np.put_along_axis(kept, order[..., :stored], True, axis=-1)
+    mask = np.zeros(size.shape, bool)
+    np.put_along_axis(mask, order[..., :stored], True, axis=-1)
     x = np.asarray(a)
-    return np.where(kept.reshape(x.shape), x, np.zeros((), x.dtype))
+    return np.where(mask.reshape(x.shape), x, np.zeros((), x.dtype))
 
 
 def positions(source: Operand) -> AnyArray:
@@ -57,7 +57,7 @@ def positions(source: Operand) -> AnyArray:
     return places
 
 
-def kept_mask(source: Operand) -> AnyArray:
+def stored_mask(source: Operand) -> AnyArray:
     """Which elements are stored: booleans of the operand's shape. Errors as of `positions`."""
     places = positions(source)
     _, elements = group_of(source.format)

@@ -266,7 +266,8 @@ class KernelBuilder:
         element_bits: int = 0,
     ) -> str:
         """Declare a buffer; returns its name."""
-        self._buffers[name] = Buffer(name, memory, slots, slot_bytes, spread, spilled, element_bits)
+        size = {"spread": spread, "spilled": spilled, "element_bits": element_bits}
+        self._buffers[name] = Buffer(name, memory, slots, slot_bytes, **size)
         return name
 
     def semaphore(self, name: str, initial: int = 0, pieces: bool = False, peers: bool = False) -> Sync:

@@ -16,7 +16,7 @@ def shared_bytes() -> float:
     """Bytes that the products of a square GEMM read from shared memory on an H200: joules of shared memory over those
     of a byte, less the bytes that copies move. Its instruction is wgmma.m64n32k16 on 16-bit elements.
     """
-    result = hwsim.run(m=EDGE, n=EDGE, k=EDGE, device="h200", format="bf16", exact=False)
+    result = hwsim.run(m=EDGE, n=EDGE, k=EDGE, device="h200", format="bf16", exact=False, tile=(64, 32, 64))
     assert result.gemm is not None and result.gemm.mapping is not None
     assert result.gemm.mapping.kernels[0].instruction.startswith("wgmma.m64n32k16")
     pj_per_byte = energies.energies_of("h200").shared_pj_per_byte.typical

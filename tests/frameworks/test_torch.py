@@ -126,12 +126,11 @@ def test_int_mm_and_scaled_mm():
     one, two = torch.tensor(0.5), torch.tensor(4.0)
     with hwsim.torch.emulate(device="h200", format="e4m3"):
         got = torch._scaled_mm(a, b.t(), one, two, out_dtype=torch.bfloat16)
-        with pytest.raises(UnsupportedError, match="scale per tensor"):
-            torch._scaled_mm(a, b.t(), torch.ones(32, 1), torch.ones(1, 16), out_dtype=torch.bfloat16)
+        rows = torch._scaled_mm(a, b.t(), torch.ones(32, 1), torch.full((1, 16), 2.0), out_dtype=torch.bfloat16)
     expected = tensor_of(
         hwsim.matmul(array_of(a), array_of(b.t()), device="h200", format="e4m3"), torch.float32, a.device
     )
-    assert same(got, (expected * 2.0).bfloat16())
+    assert same(got, (expected * 2.0).bfloat16()) and same(rows, got)
 
 
 def test_unlike_passes_and_layers():
@@ -206,10 +205,13 @@ def test_convolutions_and_their_gradients(name):
         gradients = torch.autograd.grad(got.square().sum(), (x, w, bias))
     for one, other in zip((got, *gradients), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    strides = options.get("stride", 1)
-    strides = (strides,) * (len(window) - 2) if isinstance(strides, int) else strides
+    strides, dilations = (
+        (size,) * (len(window) - 2) if isinstance(size, int) else size
+        for size in (options.get("stride", 1), options.get("dilation", 1))
+    )
     # For an image's gradient, or a transposed convolution: a product for each place between strides that a tap meets.
-    products = math.prod(min(s, r) for s, r in zip(strides, window[2:], strict=True))
+    axes = zip(strides, dilations, window[2:], strict=True)
+    products = math.prod(len({tap * d % s for tap in range(r)}) for s, d, r in axes)
     assert run.record.total().calls == 2 + products and not run.not_caught
 
 

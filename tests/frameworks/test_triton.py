@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'hwsim[t
 pytest.importorskip("triton", reason="needs Triton: pip install 'hwsim[triton]'")
 import hwsim.triton  # noqa: E402
 from hwsim.frameworks.triton.compiler import DotQuestion, lowered  # noqa: E402
-from hwsim.frameworks.triton.instructions import _lane_order, _quad_order  # noqa: E402
+from hwsim.frameworks.triton.dot_steps import _lane_order, _quad_order  # noqa: E402
 from hwsim.frameworks.triton.targets import target_of  # noqa: E402
 from tests.frameworks.triton_kernels import batches, product  # noqa: E402
 

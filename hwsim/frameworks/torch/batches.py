@@ -83,7 +83,7 @@ def _classes(classes: Sequence[Sequence[int]]) -> str:
 
 
 @dataclass
-class _Product:
+class _FollowedProduct:
     """One product with a batch of one: its first operand and its result. digests, kernels: by batch size.
 
     operands_differ: batch sizes whose first sample has another operand.
@@ -101,7 +101,7 @@ class _Product:
 class _Follower:
     """Sees the products of one batch size, and compares them with those of a batch of one."""
 
-    products: list[_Product]
+    products: list[_FollowedProduct]
     size: int
     is_first: bool
     count: int = 0
@@ -109,7 +109,7 @@ class _Follower:
     def __call__(self, place: Place, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, gemm: Gemm) -> None:
         """One product: its first sample's rows are noted, and replaced by those of a batch of one."""
         if self.is_first:
-            self.products.append(_Product(place, a.clone(), out.clone()))
+            self.products.append(_FollowedProduct(place, a.clone(), out.clone()))
             return
         where = f"{place.layer or '(outside of modules)'}, {place.operation}"
         if self.count >= len(self.products) or not self._is_like(place, out):
@@ -160,7 +160,7 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
     sizes = tuple(dict.fromkeys(batches))
     if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
         raise InputError(f"batches = {batches!r}; allowed: integers of at least 1")
-    products: list[_Product] = []
+    products: list[_FollowedProduct] = []
     side = ""
     remarks: tuple[str, ...] = ()
     for index, size in enumerate((1, *sizes)):
@@ -175,7 +175,7 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
     return BatchInvariance(side, sizes, tuple(map(_layer, products)), remarks)
 
 
-def _layer(product: _Product) -> LayerInvariance:
+def _layer(product: _FollowedProduct) -> LayerInvariance:
     classes: dict[str, list[int]] = {}
     for batch, digest in product.digests.items():
         classes.setdefault(digest, []).append(batch)

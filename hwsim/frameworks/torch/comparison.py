@@ -22,7 +22,7 @@ LOGITS = "logits"  # an attribute of outputs of Hugging Face's models
 
 
 @dataclass(frozen=True)
-class Pair:
+class OutputPair:
     """Outputs of two sides, by their names.
 
     distance: ||right - left|| / ||left||, Frobenius norms. largest: of the differences, relative to the largest value.
@@ -43,7 +43,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Side:
+class OutputSide:
     """One way of running the model. settings: in words. remarks: as its report has them. output: fp64."""
 
     name: str
@@ -56,8 +56,8 @@ class Side:
 class Comparison:
     """The answer of `compare`: the sides in order, and each pair of them."""
 
-    sides: tuple[Side, ...]
-    pairs: tuple[Pair, ...]
+    sides: tuple[OutputSide, ...]
+    pairs: tuple[OutputPair, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the outputs."""
@@ -106,12 +106,12 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
         name = side if isinstance(side, str) else _name(side, number)
         if side == PLAIN:
             with torch.no_grad():
-                runs.append(Side(name, "PyTorch's own products", (), _output(called(model, x))))
+                runs.append(OutputSide(name, "PyTorch's own products", (), _output(called(model, x))))
             continue
         arguments = {"device": side} if isinstance(side, str) else side
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
             output = _output(called(model, x))
-        runs.append(Side(name, run.report().partition("\n")[0], tuple(run.record.remarks()), output))
+        runs.append(OutputSide(name, run.report().partition("\n")[0], tuple(run.record.remarks()), output))
     if len({tuple(run.output.shape) for run in runs}) > 1:
         raise InputError(f"compare: outputs of shapes {[tuple(run.output.shape) for run in runs]}; they must be alike")
     pairs = tuple(_pair(left, right) for index, left in enumerate(runs) for right in runs[index + 1 :])
@@ -125,28 +125,28 @@ def _name(side: Mapping[str, Any], number: int) -> str:
 
 def _output(value: Any) -> torch.Tensor:
     """The logits of a model's output, in fp64."""
-    found = getattr(value, LOGITS, value)
-    while isinstance(found, tuple | list) and found:
-        found = found[0]
-    if not isinstance(found, torch.Tensor):
-        first = getattr(found, "last_hidden_state", None)
+    output = getattr(value, LOGITS, value)
+    while isinstance(output, tuple | list) and output:
+        output = output[0]
+    if not isinstance(output, torch.Tensor):
+        first = getattr(output, "last_hidden_state", None)
         if not isinstance(first, torch.Tensor):
             raise InputError(
                 f"compare: the model gives {type(value).__name__}; allowed: a tensor, something with one named "
                 f"{LOGITS!r}, or a tuple that begins with one"
             )
-        found = first
-    return found.detach().double()
+        output = first
+    return output.detach().double()
 
 
-def _pair(left: Side, right: Side) -> Pair:
+def _pair(left: OutputSide, right: OutputSide) -> OutputPair:
     x, y = left.output, right.output
     size, largest = float(torch.linalg.vector_norm(x)), float(x.abs().max()) if x.numel() else 0.0
     rows = (x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])) if x.dim() else (x.reshape(1, 1), y.reshape(1, 1))
     first, second = (torch.log_softmax(row, -1) for row in rows)
     divergence = (first.exp() * (first - second)).sum(-1).clamp_min(0)
     flips = int((rows[0].argmax(-1) != rows[1].argmax(-1)).sum())
-    return Pair(
+    return OutputPair(
         left.name,
         right.name,
         distance=float(torch.linalg.vector_norm(y - x)) / size if size else 0.0,
@@ -159,4 +159,4 @@ def _pair(left: Side, right: Side) -> Pair:
     )
 
 
-__all__ = ["Comparison", "Pair", "Side", "compare"]
+__all__ = ["Comparison", "OutputPair", "OutputSide", "compare"]

@@ -153,8 +153,8 @@ def multiply_scaled(
         product, ready = multiplied(chosen, left, right, **more)
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
-        first, second = (x.float() for x in _multiplied_operands(left, right, scales))
-        record.product(place, first, second, bias, 1.0, 1.0, out, ready, seconds)
+        whole_a, whole_b = _multiplied_operands(left, right, scales)
+        record.product(place, whole_a.float(), whole_b.float(), bias, 1.0, 1.0, out, ready, seconds)
         return out
 
 

@@ -43,7 +43,7 @@ def elements_of(tensor: torch.Tensor, axis: int) -> AnyArray:
         return array_of(tensor)
     packed = tensor.detach() if axis == -1 else tensor.detach().t()
     codes: AnyArray = np.from_dlpack(packed.cpu().contiguous().view(torch.uint8))
-    pairs = np.stack([codes & 15, codes >> 4], -1).reshape(codes.shape[0], -1)
+    pairs = np.stack([codes & np.uint8(15), codes >> np.uint8(4)], -1).reshape(codes.shape[0], -1)
     elements = typed(np.ascontiguousarray(pairs), format_of("e2m1"))
     return elements if axis == -1 else elements.T
 

@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
         raise
     raise UnsupportedError("hwsim.triton needs Triton: pip install 'hwsim[triton]'") from None
 
-from hwsim.frameworks.triton.emulation import DotRecord, TritonEmulation, emulate
+from hwsim.frameworks.triton.dot_counts import DotRecord, TritonEmulation, emulate
 
 del _triton
 

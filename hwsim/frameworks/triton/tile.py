@@ -17,7 +17,7 @@ from hwsim.backend.operations import LaneStep
 from hwsim.devices.model import DeviceModel
 from hwsim.errors import UnsupportedError
 from hwsim.formats import Format, code_dtype, format_of
-from hwsim.frameworks.triton.instructions import FORMATS, DotStep, step_of
+from hwsim.frameworks.triton.dot_steps import FORMATS, DotStep, step_of
 from hwsim.frameworks.triton.ttgir import Function, Operation, TensorType
 from hwsim.numerics.dot_operands import DotOperands
 
@@ -95,29 +95,29 @@ class LoweredDot:
         roles = (*arrays, "d")  # further arguments are the compiler's own
         values: dict[str, Any] = {name: Address(role) for name, role in zip(self._arguments, roles, strict=False)}
         for place, operation in enumerate(self._operations):
-            given = [values.get(name) for name in operation.operands]
+            inputs = [values.get(name) for name in operation.operands]
             if operation.name == "tt.store" or operation.name.endswith("buffer_store"):
-                return _stored(given).codes
+                return _stored(inputs).codes
             if place in self._steps:
-                result = _product(self._steps[place], operation, given)
+                result = _product(self._steps[place], operation, inputs)
             else:
-                result = _result(operation, given, arrays)
+                result = _result(operation, inputs, arrays)
             for index, name in enumerate(operation.results):
-                values[name] = given[index] if len(operation.results) > 1 else result
+                values[name] = inputs[index] if len(operation.results) > 1 else result
         raise UnsupportedError("Triton's lowered kernel stores nothing")
 
 
-def _stored(given: list[Any]) -> LoweredValue:
-    stored = [x for x in given if isinstance(x, LoweredValue)]
+def _stored(inputs: list[Any]) -> LoweredValue:
+    stored = [x for x in inputs if isinstance(x, LoweredValue)]
     if len(stored) != 1:
         raise UnsupportedError("Triton's lowered kernel stores what hwsim does not follow")
     return stored[0]
 
 
-def _product(step: DotStep, operation: Operation, given: list[Any]) -> LoweredValue | None:
+def _product(step: DotStep, operation: Operation, inputs: list[Any]) -> LoweredValue | None:
     """d, or None where it goes to the tensor memory that holds the accumulator."""
-    a, b, target = _read(given[0]), _read(given[1]), given[2]
-    ignores = operation.name == "ttng.tc_gen5_mma" and given[3] is False
+    a, b, target = _read(inputs[0]), _read(inputs[1]), inputs[2]
+    ignores = operation.name == "ttng.tc_gen5_mma" and inputs[3] is False
     accumulator = None if ignores else _read(target).codes
     result = LoweredValue(_chained(step, a.codes, b.codes, accumulator), format_of(step.spec.d))
     if not isinstance(target, Memory):
@@ -140,9 +140,9 @@ def _chained(step: DotStep, a: Codes, b: Codes, c: Codes | None) -> Codes:
     return total
 
 
-def _result(operation: Operation, given: list[Any], arrays: dict[str, Codes]) -> Any:
-    """What an operation that is no dot gives: a LoweredValue, Memory, Address, a constant, or None for an index or barrier."""
-    name, first = operation.name, given[0] if given else None
+def _result(operation: Operation, inputs: list[Any], arrays: dict[str, Codes]) -> Any:
+    """What an operation that is no dot gives: a value, memory, an address, a constant; None for an index or barrier."""
+    name, first = operation.name, inputs[0] if inputs else None
     if name == "tt.load" or name.endswith("buffer_load"):
         assert isinstance(first, Address)
         return LoweredValue(arrays[first.argument], _format(operation.types[-1]))
@@ -153,17 +153,17 @@ def _result(operation: Operation, given: list[Any], arrays: dict[str, Codes]) ->
     if name == "ttng.tmem_alloc":
         return Memory(first if isinstance(first, LoweredValue) else None)
     if name == "ttng.tmem_store":
-        memory = next(x for x in given if isinstance(x, Memory))
+        memory = next(x for x in inputs if isinstance(x, Memory))
         memory.value = _read(first)
         return None
-    if not any(isinstance(x, LoweredValue | Memory) for x in given):
+    if not any(isinstance(x, LoweredValue | Memory) for x in inputs):
         return None
     if name in MOVES:
         return first
     if name == "ttng.tmem_load":
         return _read(first)
     if name in ARITHMETIC:
-        left, right = _read(first), _read(given[1])
+        left, right = _read(first), _read(inputs[1])
         if left.format == format_of("fp32"):
             return LoweredValue(_arithmetic(ARITHMETIC[name], left.codes, right.codes), left.format)
     if name in CONVERSIONS:
@@ -173,9 +173,9 @@ def _result(operation: Operation, given: list[Any], arrays: dict[str, Codes]) ->
         values = CPU.decode(_read(first).codes, format_of("fp32"))
         return LoweredValue(CPU.encode(values, format_of(fmt), rounding), format_of("fp32"))
     if name == "arith.cmpf" and operation.text.startswith("uno"):
-        return LoweredValue(_is_nan(_read(first)) | _is_nan(_read(given[1])), None)
+        return LoweredValue(_is_nan(_read(first)) | _is_nan(_read(inputs[1])), None)
     if name == "arith.select":
-        chosen, other = _read(given[1]), _read(given[2])
+        chosen, other = _read(inputs[1]), _read(inputs[2])
         return LoweredValue(np.where(_read(first).codes, chosen.codes, other.codes), other.format)
     raise UnsupportedError(
         f"Triton lowers this tl.dot with the operation {name} ({operation.text[:80]}); hwsim does not know it"

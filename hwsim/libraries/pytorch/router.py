@@ -16,8 +16,8 @@ from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.cublas.provider import CUBLAS
 from hwsim.libraries.cublas.pytorch import FRAMEWORK
-from hwsim.libraries.cusparselt.rules import FAMILIES as SPARSE_FAMILIES
-from hwsim.libraries.cusparselt.rules import CusparseltRules
+from hwsim.libraries.cusparselt.sparse_kernels import FAMILIES as SPARSE_FAMILIES
+from hwsim.libraries.cusparselt.sparse_kernels import CusparseltRules
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice, SummationOrder
 from hwsim.libraries.protocol import ChoicesByM, LibraryProvider, LibraryRequest, LibraryRules, gemm_of

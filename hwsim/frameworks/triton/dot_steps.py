@@ -138,8 +138,8 @@ def _quad_order(k: int, width: int, bits: int) -> NDArray[np.intp] | None:
     if width <= each or tile > k:
         return None
     places = np.arange(tile).reshape(2, QUAD, width // each, each)  # half, thread, register, element
-    one = places.transpose(2, 0, 1, 3).reshape(-1)
-    return (np.arange(0, k, tile)[:, None] + one).reshape(-1)
+    within = places.transpose(2, 0, 1, 3).reshape(-1)
+    return (np.arange(0, k, tile)[:, None] + within).reshape(-1)
 
 
 def _lane_order(k: int, width: int, m: int, n: int, k_instruction: int) -> NDArray[np.intp] | None:
@@ -150,8 +150,8 @@ def _lane_order(k: int, width: int, m: int, n: int, k_instruction: int) -> NDArr
     if width <= each or tile > k:
         return None
     places = np.arange(tile).reshape(groups, width // each, each)
-    one = places.transpose(1, 0, 2).reshape(-1)
-    return (np.arange(0, k, tile)[:, None] + one).reshape(-1)
+    within = places.transpose(1, 0, 2).reshape(-1)
+    return (np.arange(0, k, tile)[:, None] + within).reshape(-1)
 
 
 #: MLIR's element types as hwsim's formats.

@@ -24,7 +24,7 @@ from hwsim.devices.query import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Format, format_of
 from hwsim.frameworks.triton.compiler import MLIR_TYPES, DotQuestion, least_dot_size, lowered, target_options
-from hwsim.frameworks.triton.instructions import FORMATS
+from hwsim.frameworks.triton.dot_steps import FORMATS
 from hwsim.frameworks.triton.interpreter import hooked
 from hwsim.frameworks.triton.targets import target_of
 from hwsim.frameworks.triton.tile import LoweredDot

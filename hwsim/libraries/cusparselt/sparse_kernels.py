@@ -19,7 +19,7 @@ from hwsim.libraries.protocol import LibraryRules, gemm_of
 
 FAMILIES = ("sm90",)
 LONGEST_SEGMENT = 1024  # of K: longer ones are halved
-LONGEST_UNCUT = 8192  # of K, of kernels that are not cut below that
+LONGEST_WHOLE = 8192  # of K, of kernels that are not cut below that
 MOST_SEGMENTS_IN_PLACE = 8  # that the kernel adds itself; more are added by another kernel
 CTAS = 120  # that share tiles cut along K, of 132
 
@@ -28,7 +28,7 @@ CTAS = 120  # that share tiles cut along K, of 132
 class SparseKernel:
     """One kernel: how it spells its operands, its tile (m, n) and K of a stage, CTAs of a cluster in m.
 
-    cuts: whether it cuts K from the first length above a segment on, or only beyond LONGEST_UNCUT.
+    cuts: whether it cuts K from the first length above a segment on, or only beyond LONGEST_WHOLE.
     """
 
     spelling: str
@@ -108,14 +108,14 @@ def order_of(call: GemmCall, kernel: SparseKernel) -> SummationOrder:
         return SummationOrder(Schedule())
     clusters = -(-call.m // (kernel.tile[0] * kernel.cluster)) * -(-call.n // kernel.tile[1])
     at_once = CTAS // kernel.cluster
-    least = LONGEST_SEGMENT if kernel.cuts == "short" else LONGEST_UNCUT
+    least = LONGEST_SEGMENT if kernel.cuts == "short" else LONGEST_WHOLE
     count = 1
     while call.k > least and count * LONGEST_SEGMENT < call.k:
         count *= 2
     count = min(count, max(at_once // clusters, 1))
-    is_dealt = clusters > at_once and kernel.cuts == "short" and call.k >= LONGEST_SEGMENT
+    is_shared = clusters > at_once and kernel.cuts == "short" and call.k >= LONGEST_SEGMENT
     if count == 1:
-        return SummationOrder(Schedule(), known=not is_dealt)
+        return SummationOrder(Schedule(), known=not is_shared)
     stages = -(-call.k // kernel.tile_k)
     length = stages // count * kernel.tile_k
     lengths = (*(length,) * (count - 1), call.k - length * (count - 1))

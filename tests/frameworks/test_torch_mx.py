@@ -1,0 +1,67 @@
+"""torch._scaled_mm and torch.nn.functional.scaled_mm with scales of MX and NVFP4, as PyTorch lays them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hwsim  # noqa: E402
+import hwsim.torch  # noqa: E402
+from hwsim.operands import scale_layouts  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="this PyTorch has no packed FP4")
+RNG = np.random.default_rng(0)
+X, W = RNG.standard_normal((130, 256)).astype(np.float32), RNG.standard_normal((96, 256)).astype(np.float32)
+
+
+def elements(quantized: Any) -> Any:
+    if quantized.element == "e4m3":
+        return torch.from_numpy(quantized.codes.copy()).view(torch.float8_e4m3fn)
+    low, high = quantized.codes[:, ::2], quantized.codes[:, 1::2]
+    return torch.from_numpy((low | high << 4).astype(np.uint8)).view(torch.float4_e2m1fn_x2)
+
+
+def scales(quantized: Any) -> Any:
+    dtype = {"ue8m0": torch.float8_e8m0fnu, "ue4m3": torch.float8_e4m3fn}[quantized.scale_format]
+    return torch.from_numpy(scale_layouts.swizzled(quantized.scales)).view(dtype)
+
+
+def expected(a: Any, b: Any, **options: Any) -> Any:
+    product = hwsim.matmul(
+        a.elements, b.elements.T, device="b200", scale_a=a.scales, scale_b=b.scales, output="bf16", **options
+    )
+    return product.view(np.int16)
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize("library", [{}, {"library": "pytorch"}], ids=str)
+def test_swizzled_scales(name: str, library: dict[str, str]) -> None:
+    a, b = hwsim.quantize(X, name), hwsim.quantize(W, name)
+    with hwsim.torch.emulate(device="b200", **library):
+        y = torch._scaled_mm(elements(a), elements(b).t(), scales(a), scales(b), out_dtype=torch.bfloat16)
+    assert np.array_equal(y.view(torch.int16).numpy(), expected(a, b))
+
+
+def test_nvfp4_with_factors() -> None:
+    functional = torch.nn.functional
+    if not hasattr(functional, "scaled_mm"):
+        pytest.skip("torch.nn.functional.scaled_mm is of PyTorch 2.10 and later")
+    kinds = [functional.ScalingType.BlockWise1x16, functional.ScalingType.TensorWise]
+    swizzles = [functional.SwizzleType.SWIZZLE_32_4_4, functional.SwizzleType.NO_SWIZZLE]
+    a, b = hwsim.quantize(X, "nvfp4"), hwsim.quantize(W, "nvfp4")
+    with hwsim.torch.emulate(device="b200"):
+        y = functional.scaled_mm(
+            *(elements(a), elements(b).t()),
+            scale_a=[scales(a), torch.tensor(a.factor)],
+            scale_recipe_a=kinds,
+            swizzle_a=swizzles,
+            scale_b=[scales(b), torch.tensor(b.factor)],
+            scale_recipe_b=kinds,
+            swizzle_b=swizzles,
+            output_dtype=torch.bfloat16,
+        )
+    assert np.array_equal(y.view(torch.int16).numpy(), expected(a, b, tensor_scales=(a.factor, b.factor)))
