@@ -12,7 +12,7 @@ from tests.golden.modern import kernels, operand, picked
 
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'hwsim[torch]'")
-pytest.importorskip("triton", reason="needs Triton: pip install 'hwsim[triton]'")
+pytest.importorskip("triton", minversion="3.9", reason="needs Triton 3.9: pip install 'hwsim[triton]'")
 import hwsim.triton  # noqa: E402
 from hwsim.frameworks.triton.compiler import DotQuestion, lowered  # noqa: E402
 from hwsim.frameworks.triton.dot_steps import _lane_order, _quad_order  # noqa: E402
