@@ -304,11 +304,14 @@ def _in_today_words(options: Row) -> Row:
     return found
 
 
-def _plain_beta(schedule: Row) -> Row:
-    """A schedule without a beta of 0 or 1: which of them it is was filled in later than the first manifest."""
+def _plain_schedule(schedule: Row) -> Row:
+    """A schedule without a beta of 0 or 1, and without an order of scales of "joined": which came later than the
+    first manifest.
+    """
     epilogue = schedule["epilogue"]
     beta = None if epilogue["beta"] in (0.0, 1.0) else epilogue["beta"]
-    return schedule | {"epilogue": epilogue | {"beta": beta}}
+    plain = schedule | {"epilogue": epilogue | {"beta": beta}}
+    return {name: value for name, value in plain.items() if (name, value) != ("scale_order", "joined")}
 
 
 def _result(row: Row, result: hwsim.Result) -> None:
@@ -323,7 +326,7 @@ def _result(row: Row, result: hwsim.Result) -> None:
     row["macs"] = _hash(result.macs) if result.macs else None
     row["warnings"] = _hash(result.warnings) if result.warnings else None
     row["options"] = _hash([result.device, result.scheme, _in_today_words(options)])
-    row["schedule"] = _hash(_plain_beta(result.schedule)) if result.schedule else None
+    row["schedule"] = _hash(_plain_schedule(result.schedule)) if result.schedule else None
     row["evidence"] = _hash(result.evidence)
 
 
