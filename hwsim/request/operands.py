@@ -146,7 +146,7 @@ def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) 
     """Operands in the formats of a scheme that quantises, where they are not quantised yet."""
     assert scheme.quantizes is not None
     complete = scheme.complete(options.of_scheme)
-    rule, element = complete.get("rule"), complete.get("element")
+    rule, element = complete.get("rule"), complete.get("element_format")
     names = scheme.quantizes
     if operands.left is None or operands.right is None:
         return replace(operands, scales=(scale_of_scheme(names[0]), scale_of_scheme(names[1])))

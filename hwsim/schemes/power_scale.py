@@ -33,24 +33,37 @@ SCALE = Option(
 
 def with_scale(scheme: Scheme) -> Scheme:
     """The scheme with the option `scale`."""
-
-    def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
-        unscaled: Any = scheme.plan(options, problem)
-        return _scaled(unscaled, options[SCALED_BY]) if SCALED_BY in options else unscaled
-
-    def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
-        if options.get(SCALE.name) is not None:
-            a, b = (np.ldexp(x, _exponent(x)) for x in (a, b))
-        return scheme.inspect(a, b, options)
-
     return dataclasses.replace(
         scheme,
         options=(*scheme.options, SCALE),
-        plan=plan,
-        inspect=inspect,
+        plan=_ScaledPlan(scheme),
+        inspect=_ScaledInspection(scheme),
         survey=_survey,
         survey_if=(SCALE.name, POWER_OF_TWO),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _ScaledPlan:
+    """A scheme's `plan`, scaled once the exponents are known. An object, because results are pickled."""
+
+    scheme: Scheme
+
+    def __call__(self, options: Mapping[str, Any], problem: Problem) -> Plan:
+        unscaled: Any = self.scheme.plan(options, problem)
+        return _scaled(unscaled, options[SCALED_BY]) if SCALED_BY in options else unscaled
+
+
+@dataclasses.dataclass(frozen=True)
+class _ScaledInspection:
+    """A scheme's `inspect`, of scaled operands."""
+
+    scheme: Scheme
+
+    def __call__(self, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
+        if options.get(SCALE.name) is not None:
+            a, b = (np.ldexp(x, _exponent(x)) for x in (a, b))
+        return self.scheme.inspect(a, b, options)
 
 
 def _survey(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def _scheme(name: str) -> Scheme:
 
     def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
         """One product of the elements; accumulate="promoted" is k_group = 128."""
-        formats = [options["element"] or quantization.elements[0]] * 2
+        formats = [options["element_format"] or quantization.elements[0]] * 2
         if problem.a.format in quantization.elements and problem.b.format in quantization.elements:
             formats = [problem.a.format, problem.b.format]
         left, right = ((Piece(fmt),) for fmt in formats)
@@ -41,7 +41,7 @@ def _scheme(name: str) -> Scheme:
 
     options = (
         Option(
-            "element",
+            "element_format",
             str,
             None,
             "format of an element",

@@ -106,7 +106,7 @@ def test_schemes(cli):
     text = cli("schemes", "show", "sgemm-cube").out
     assert "--scaling-exponent" in text and "termwise, elementwise" in text and "default 12" in text
     shown = cli("schemes", "show", "sgemm-cube", "--json").json
-    assert [x["name"] for x in shown["options"]] == ["scaling_exponent", "accumulation", "k_group"]
+    assert [x["name"] for x in shown["options"]] == ["scaling_exponent", "accumulation", "k_group", "scale"]
 
 
 def test_schemes_on_a_device(cli, tmp_path):

@@ -154,7 +154,7 @@ def test_numbers_left_out_are_no_numbers(write, small):
 def test_the_text_shows_them(full, write, small):
     text = device_text(full)
     for part in (
-        "1,000 MHz; under the power limit (MHz): default 900, fp16 800",
+        "1,000 MHz; under load (MHz): default 900, fp16 800",
         "3.5 us a kernel",
         "adds 150 ns",
         "32.0 KiB",
@@ -163,7 +163,7 @@ def test_the_text_shows_them(full, write, small):
     ):
         assert part in text, part
     plain = device_text(devices.load(write("d.yaml", small)))
-    assert not any(word in plain for word in ("power limit", "launch", "adds", "in flight", "conflicts"))
+    assert not any(word in plain for word in ("under load", "launch", "adds", "in flight", "conflicts"))
     assert "instructions.mm.timing.operand_bytes_per_cycle.L2B" in sources_text(full)
 
 

@@ -22,6 +22,7 @@ from triton.compiler.compiler import make_backend
 
 from hwsim.errors import UnsupportedError
 from hwsim.frameworks.triton.targets import TritonTarget
+from hwsim.host.files import write_text
 
 MOST_DOTS = 4096  # lowered dots that are saved
 #: Triton's element types as MLIR spells them.
@@ -121,7 +122,7 @@ def _compiled(text: str, num_warps: int, target: TritonTarget) -> Lowering:
 def _module(text: str, context: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "dot.ttir"
-        file.write_text(text)
+        write_text(file, text)
         module = ir.parse_mlir_module(str(file), context)
     module.context = context
     return module
