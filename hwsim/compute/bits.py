@@ -93,13 +93,16 @@ class Errors:
     @in_default_environment
     def __call__(self) -> ProductErrors:
         self._check_memory()
-        return errors_of(self.a.values(), self.b.values(), self.product, self._epilogue())
+        return errors_of(*self._operands(), self.product, self._epilogue())
 
     @in_default_environment
     def by_place(self) -> ErrorMap | None:
         """Where the error is (see `error_map`)."""
         self._check_memory()
-        return error_map(self.a.values(), self.b.values(), self.product, self._epilogue())
+        return error_map(*self._operands(), self.product, self._epilogue())
+
+    def _operands(self) -> tuple[AnyArray, AnyArray]:
+        return self.a.multiplied_values(-1), self.b.multiplied_values(-2)
 
     def _epilogue(self) -> LinearEpilogue:
         added = [] if self.c is None or not self.beta else [(self.beta, as_fp64(self.c.values()))]
@@ -158,19 +161,14 @@ def compute(
     added = None if part.c is None else Operand(part.c.copy(), record.output)
     epilogue = record.epilogue
     return product, Errors(
-        a=_with_factors(part.a, -1),
-        b=_with_factors(part.b, -2),
+        a=part.a,
+        b=part.b,
         product=product,
         alpha=epilogue.alpha,
         beta=epilogue.beta or 0.0,
         c=added,
         bias=part.bias,
     )
-
-
-def _with_factors(side: Operand, axis: int) -> Operand:
-    """An operand whose elements are multiplied by their scales, in fp64. axis: of K."""
-    return side if side.scales is None else Operand(side.multiplied_values(axis).view(np.uint64), "fp64")
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class Scaling:
         return self.a.values, self.b.values.T
 
     def finished(self, total: AnyArray) -> AnyArray:
-        """A finished sum times the factors of rows and columns, or of the whole operands."""
+        """A finished sum times the factors of rows and columns, or of the whole operands; in its place where it can."""
         if self.kind in ("tensor", "row"):
             return self._times(self.a.values, self.b.values.T, total)
         if self.a.factor is None and self.b.factor is None:
@@ -75,7 +75,8 @@ class Scaling:
         in_order = {"joined": (left, right, total), "a": (left, total, right), "b": (right, total, left)}
         shape = total.shape
         operands = [np.broadcast_to(x, shape) for x in in_order[self.order]]
-        return self.lanes.combine(operands, IN_TURN)
+        can_hold = total.flags.writeable and total.flags.c_contiguous
+        return self.lanes.combine(operands, IN_TURN, out=total if can_hold else None)
 
     def added(self, total: AnyArray, part: AnyArray, start: int) -> AnyArray:
         """total + part times its factors, a fused multiply-add. part: the sum of the run of K that begins at start."""

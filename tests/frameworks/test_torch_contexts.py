@@ -321,8 +321,8 @@ def test_narrow_operands_are_not_copied(dtype, n=512):
         multiply()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    rounded = 2 if dtype == torch.bfloat16 else 0  # bytes of an element: fp32 sums, and the epilogue's result
-    assert peak < n * n * (4 + rounded) + n * n // 4  # NumPy's memory; an operand has n * n bytes or twice as many
+    sums, rounded = 4, 2  # bytes of an element: fp32 sums, scaled in their place, and the epilogue's result in bf16
+    assert peak < n * n * (sums + rounded) + n * n // 4  # NumPy's memory; an operand has n * n bytes or twice as many
 
 
 def test_rows_of_attention_that_a_mask_hides_are_zero():

@@ -39,7 +39,7 @@ def order_of(
     place: Place, shape: ConvShape | None, image: torch.Tensor, other: torch.Tensor, direction: Direction
 ) -> ConvolutionOrder:
     """The order for a convolution under the settings of its place. image, other: its tensors, whose storage orders
-    decide a kernel. shape: None: of more than two dimensions, which no library is asked about.
+    decide a kernel. shape: None: of more than two dimensions or without elements, which no library is asked about.
     """
     settings, _ = active(place.key)
     chosen = settings.of(place.layer, place.stage)

@@ -39,9 +39,9 @@ class Window:
 
     def sizes(self, x: Sequence[int], w: Sequence[int]) -> ConvShape | None:
         """The sizes of the convolution of x with w in two dimensions; one dimension is a line of height 1. None: more
-        dimensions.
+        dimensions, or no elements.
         """
-        if len(self.stride) > 2:
+        if len(self.stride) > 2 or 0 in (*x, *w):
             return None
         flat = len(self.stride) == 1
         lines, paddings = ((1,), (0,)) if flat else ((), ())

@@ -167,6 +167,14 @@ class Record:
         text = f"{share:.1%} of this model's MACs were simulated"
         return f"{text}, not counting {', '.join(self.uncounted)}" if self.uncounted else text
 
+    def reads_operands(self, place: Place) -> bool:
+        """Whether the next product of a place is measured or observed; of others only the operands' sizes are read."""
+        calls = self._layer(place).calls
+        return self.observer is not None or (self.every > 0 and calls % self.every == 0)
+
+    def _layer(self, place: Place) -> LayerRecord:
+        return self.layers.setdefault((place.layer, place.operation, place.stage), LayerRecord())
+
     def product(
         self,
         place: Place,
@@ -180,7 +188,7 @@ class Record:
         host_seconds: float,
     ) -> None:
         """Add one product; arguments as of hwsim.frameworks.torch.multiplication.multiply."""
-        entry = self.layers.setdefault((place.layer, place.operation, place.stage), LayerRecord())
+        entry = self._layer(place)
         if self.every and entry.calls % self.every == 0:
             self._measure(entry, a, b, c, alpha, beta, out)
         entry.calls += 1

@@ -153,8 +153,11 @@ def multiply_scaled(
         product, ready = multiplied(chosen, left, right, **more)
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
-        whole_a, whole_b = _multiplied_operands(left, right, scales)
-        record.product(place, whole_a.float(), whole_b.float(), bias, 1.0, 1.0, out, ready, seconds)
+        if record.reads_operands(place):
+            whole_a, whole_b = (values.float() for values in _multiplied_operands(left, right, scales))
+        else:
+            whole_a, whole_b = (torch.empty(side.shape, device="meta") for side in (left, right))
+        record.product(place, whole_a, whole_b, bias, 1.0, 1.0, out, ready, seconds)
         return out
 
 

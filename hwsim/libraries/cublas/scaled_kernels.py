@@ -2,10 +2,18 @@
 
 The module knows cuBLASLt's scaling modes by the granularity of A's and B's scales; it knows no heuristic's tables.
 
-Found on an H100 (cuBLASLt 130100, CUDA 13.0, 2026-11-28), with scales that are no powers of two. Every element of 960
-products with scales of rows, 960 with scales of tensors and 400 with scales of blocks was equal. Slices: 1.7 million
-answers of cublasLtMatmulAlgoGetHeuristic; the rule differs in 41 of 71,384 shapes with a block, and as often in 10,000
-with two vectors.
+Source: an H100 (cuBLASLt 130100, CUDA 13.0, 2026-11-28), with scales that are no powers of two. Products of which
+every element was equal:
+
+    scales                    products    equal
+    of tensors                     960      960
+    of rows                        960      960
+    1x128 on both sides             23       22
+    128x128 on a side              332      305   (K was cut in the 27 others: the rule had no cut then)
+
+Evidence. Orders of the factors: `microbenchmark`. Where K is cut: `fitted` to 1.7 million answers of
+cublasLtMatmulAlgoGetHeuristic; COLUMNS and MOST_CTAS were chosen on the rows that score them. It differs in 41 of
+71,384 shapes with a 128x128 side. Slices of multiples of 512 elements of K: `assumption`.
 """
 
 from __future__ import annotations
@@ -28,7 +36,7 @@ COLUMNS = 32  # the workspace has whole such columns
 SUM_BYTES = 4
 WORKSPACE_BYTES = 1 << 20  # PyTorch's of cublasLtMatmul
 TILE = (128, 128)
-EVIDENCE = "microbenchmark"
+OF_ORDERS, OF_CUTS, OF_SLICES = "microbenchmark", "fitted", "assumption"  # evidence
 
 
 class ScaledKernel(NamedTuple):
@@ -84,8 +92,15 @@ def scaled_choice(call: GemmCall, plain: CublasChoice) -> CublasChoice:
         accumulate="promoted" if is_of_blocks else plain.accumulate,
         order=SummationOrder(schedule),
         order_by_m=kernel.is_cut,
-        evidence=EVIDENCE,
+        evidence=_evidence(kernel, slices),
     )
+
+
+def _evidence(kernel: ScaledKernel, slices: int) -> str:
+    """The weakest evidence of what decides the order of a call's sums."""
+    if not kernel.is_cut:
+        return OF_ORDERS
+    return OF_SLICES if slices > 1 and kernel.slice_blocks > 1 else OF_CUTS
 
 
 def _slices(call: GemmCall, tile: tuple[int, int]) -> int:

@@ -1,6 +1,6 @@
 """Power, clock and time of GEMMs and copies that hold a GPU busy: one row a case, for the joules of configs/energy.
 
-    python power.py OUT.csv        # on the GPU's machine, beside nvml.py; about a minute
+    python power.py OUT.csv        # on the GPU's machine, beside nvml.py and tidy.py; about a minute
 
 Each case runs for SECONDS; power and clock are of its last part. It changes no setting of the card. Needs PyTorch.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from nvml import Sampler
+from tidy import COLUMNS
 
 SECONDS, LAST, BATCH_S = 1.3, 0.8, 0.04
 HALVES = ("fit", "held")
@@ -28,8 +29,6 @@ SLOW = ((4096, 4096, 4096), (2048, 2048, 2048), (512, 8192, 8192))
 OF_FORMAT = {"fp32": SLOW, "fp64": SLOW}
 ZEROS = (("bf16", SHAPES[0]), ("e4m3", SHAPES[0]), ("fp32", SLOW[0]))
 COPIES = {"copy of 1 GiB": 1 << 30, "copy of 4 MiB": 1 << 22}
-FIELDS = ("half", "what", "format", "m", "n", "k", "operands", "us", "sm_mhz", "power_w", "power_w_least",
-          "power_w_most", "temperature_c", "samples")  # fmt: skip
 
 
 def half(label: str) -> str:
@@ -105,7 +104,7 @@ def measured(call: Callable[[], Any]) -> dict[str, Any]:
 def main() -> None:
     """Write a row for each case as soon as it is there."""
     with Path(sys.argv[1]).open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(file, COLUMNS["h100_power"], lineterminator="\n")
         writer.writeheader()
         for about, call in cases():
             try:

@@ -42,6 +42,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "kernels": ("name", "block", "shared_bytes", "registers"),
     "microbenchmarks": (*WHEN, "case", "quantity", "value"),
+    "h100_power": (
+        "half", "what", "format", "m", "n", "k", "operands", "us", "sm_mhz", "power_w", "power_w_least", "power_w_most",
+        "temperature_c", "samples",
+    ),
 }  # fmt: skip
 BETWEEN = " | "  # kernels of one GEMM
 

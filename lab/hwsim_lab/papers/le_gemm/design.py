@@ -116,7 +116,7 @@ def measure_model(scale: Scale) -> Found:
 def _sections(group: tuple[int, int]) -> int:
     """Sections of A and B that are read from HBM for a group of tiles of C."""
     edge, depth = 128, 1024
-    found = runs.timed("le", "mi210", group[0] * edge, group[1] * edge, depth)
+    found = runs.timed("le", "mi210", group[0] * edge, group[1] * edge, depth, l2="cold")
     return round(found.traffic_bytes["HBM read"] / (edge * depth * 4))
 
 
