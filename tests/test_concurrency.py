@@ -21,6 +21,7 @@ CASES = [
     ("h200", "native", {"format": "fp16", "library": "cublas"}),
     ("h100", "ozaki-int8", {}),
     ("a100", "tf32x3", {"split_k": 2}),
+    ("h200", "fp8-row", {}),
 ]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from hwsim.api import program
 from hwsim.devices import load
 from hwsim.errors import HwsimError
-from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
 from hwsim.report.text.words import facts, table
+from hwsim.request.operands import problem_of_scheme
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import Option, Scheme, scheme_of, schemes
 
@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _why_not(scheme: Scheme, device: Any) -> tuple[str | None, str | None]:
     """The reasons why the device cannot give the scheme's bits, and its cycles; None where it can."""
     try:
-        prepare(device, scheme, Problem.of(scheme.input_formats[0], TRIED, TRIED, TRIED))
+        prepare(device, scheme, problem_of_scheme(scheme, TRIED, TRIED, TRIED))
     except HwsimError as error:
         return str(error), str(error)
     try:

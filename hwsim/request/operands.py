@@ -17,7 +17,7 @@ from hwsim.analysis.inputs import drawn
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.convolution import ConvShape, conv_of
-from hwsim.gemm.problem import SCALES, OperandScale
+from hwsim.gemm.problem import SCALES, OperandScale, Problem
 from hwsim.host.memory import check_memory
 from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.quantization import SCHEMES, quantize
@@ -156,6 +156,15 @@ def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) 
         quantized = quantize(values, name, rule=rule, element=element, axis=axis)
         sides.append(Operand(quantized.codes, quantized.element, scales=of_quantized(quantized)))
     return _checked_scales(replace(operands, left=sides[0], right=sides[1]))
+
+
+def problem_of_scheme(scheme: Scheme, m: int, n: int, k: int) -> Problem:
+    """The problem of operands in the scheme's first input format, with the scales that its quantisation makes."""
+    plain = Problem.of(scheme.input_formats[0], m, n, k)
+    if scheme.quantizes is None:
+        return plain
+    a, b = (replace(side, scale=scale_of_scheme(name)) for side, name in zip(plain.operands, scheme.quantizes, strict=True))
+    return replace(plain, a=a, b=b)
 
 
 def scale_of_scheme(name: str) -> OperandScale:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hwsim.gemm.option_types import Option
@@ -23,21 +24,31 @@ OPERANDS = {
 }
 
 
-def _scheme(name: str) -> Scheme:
-    title, first, second = OPERANDS[name]
-    quantization = QUANTIZATIONS[first]
+@dataclass(frozen=True)
+class _QuantizedPlan:
+    """A scheme's `plan`: one product of the elements. An object, because results are pickled."""
 
-    def plan(options: Mapping[str, Any], problem: Problem) -> Plan:
-        """One product of the elements; accumulate="promoted" is k_group = 128."""
-        formats = [options["element_format"] or quantization.elements[0]] * 2
-        if problem.a.format in quantization.elements and problem.b.format in quantization.elements:
+    name: str
+    quantization: str
+
+    def __call__(self, options: Mapping[str, Any], problem: Problem) -> Plan:
+        """accumulate="promoted" is k_group = 128."""
+        elements = QUANTIZATIONS[self.quantization].elements
+        formats = [options["element_format"] or elements[0]] * 2
+        if problem.a.format in elements and problem.b.format in elements:
             formats = [problem.a.format, problem.b.format]
         left, right = ((Piece(fmt),) for fmt in formats)
         group = PROMOTED_K if options["accumulate"] == "promoted" else None
-        return Plan(name, left, right, (chain((0, 0)),), TermValue(0), k_group=group, input_format=formats[0])
+        return Plan(self.name, left, right, (chain((0, 0)),), TermValue(0), k_group=group, input_format=formats[0])
 
-    def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
-        return special_notices(a, b)
+
+def _inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
+    return special_notices(a, b)
+
+
+def _scheme(name: str) -> Scheme:
+    title, first, second = OPERANDS[name]
+    quantization = QUANTIZATIONS[first]
 
     options = (
         Option(
@@ -69,8 +80,8 @@ def _scheme(name: str) -> Scheme:
         title,
         "OCP MX v1.0; cuBLAS 13; DeepSeek-V3",
         options,
-        plan,
-        inspect,
+        _QuantizedPlan(name, first),
+        _inspect,
         input_formats=("fp32", *quantization.elements),
         quantizes=(first, second),
     )

@@ -10,8 +10,8 @@ import pytest
 
 import hwsim
 from hwsim.cli import main
-from hwsim.errors import HwsimError
-from hwsim.gemm.problem import Problem
+from hwsim.errors import HwsimError, UnsupportedError
+from hwsim.request.operands import problem_of_scheme
 from hwsim.resolve.prepare import prepare
 from hwsim.schemes import OWN, Scheme
 
@@ -21,9 +21,20 @@ DTYPES = {"fp64": np.float64, "fp32": np.float32, "int16": np.int16}
 SORTS = ("ascend910a", "v100", "t4", "ada", "a2", "mi210")
 
 
+#: Schemes that quantise take multiples of so much, of at most twice it, as they are.
+STEPS = {"nvfp4": 21, "mxfp4": 3}
+
+
+def whole(rng: np.random.Generator, scheme: Scheme, shape: tuple[int, ...]) -> np.ndarray:
+    """Small whole numbers that the scheme's pieces or quantisation keep."""
+    if scheme.quantizes is None:
+        return rng.integers(-9, 9, shape).astype(DTYPES[scheme.input_formats[0]])
+    return (STEPS.get(scheme.name, 7) * rng.integers(-2, 3, shape)).astype(np.float32)
+
+
 def operands(scheme: Scheme, size: int = 8) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
-    return [rng.integers(-9, 9, (size, size)).astype(DTYPES[scheme.input_formats[0]]) for _ in range(2)]
+    return [whole(rng, scheme, (size, size)) for _ in range(2)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -33,7 +44,7 @@ def test_bits_come_out_where_a_scheme_runs(device: str) -> None:
     for scheme in OWN:
         a, b = operands(scheme)
         try:
-            prepare(hwsim.device(device), scheme, Problem.of(scheme.input_formats[0], 8, 8, 8))
+            prepare(hwsim.device(device), scheme, problem_of_scheme(scheme, 8, 8, 8))
         except HwsimError as refusal:
             with pytest.raises(type(refusal)) as raised:
                 hwsim.matmul(a, b, device=device, scheme=scheme)
@@ -72,15 +83,24 @@ def test_show_names_the_types_of_options(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("scheme", OWN, ids=lambda scheme: scheme.name)
 def test_stacks_strides_and_c(scheme: Scheme) -> None:
     """Whole numbers, so that every scheme is exact: broadcast stacks, any strides, 2 A B - 3 C."""
-    device = "tf64" if scheme.name.startswith("tf64") else "a100"
-    rng, dtype = np.random.default_rng(1), DTYPES[scheme.input_formats[0]]
-    a = rng.integers(-9, 9, (2, 1, 5, 38)).astype(dtype)[..., ::2]
-    b = rng.integers(-9, 9, (3, 19, 14)).astype(dtype)[..., ::-2]
+    if scheme.quantizes is not None:
+        device = "b200"
+    else:
+        device = "tf64" if scheme.name.startswith("tf64") else "a100"
+    rng = np.random.default_rng(1)
+    a = whole(rng, scheme, (2, 1, 5, 38))[..., ::2]
+    b = whole(rng, scheme, (3, 19, 14))[..., ::-2]
     want = a.astype(np.int64) @ b.astype(np.int64)
+    if scheme.quantizes is not None:
+        with pytest.raises(UnsupportedError, match="scales of stacks of matrices"):
+            hwsim.matmul(a, b, device=device, scheme=scheme)
+        a, b, want = a[1, 0], b[2], want[1, 2]
     got = hwsim.matmul(a, b, device=device, scheme=scheme)
     assert np.array_equal(got, want)
     c = rng.integers(-9, 9, want.shape).astype(got.dtype)
     blended = hwsim.matmul(a, b, c, device=device, scheme=scheme, alpha=2, beta=-3)
     assert np.array_equal(blended, 2 * want - 3 * c.astype(np.int64)) and blended.dtype == got.dtype
-    part = hwsim.matmul(np.asfortranarray(a[1, 0]), b[2], device=device, scheme=scheme, rows=[3, 1], cols=slice(2, 6))
-    assert np.array_equal(part, want[1, 2][[3, 1], 2:6])
+    if scheme.quantizes is None:
+        a, b, want = a[1, 0], b[2], want[1, 2]
+    part = hwsim.matmul(np.asfortranarray(a), b, device=device, scheme=scheme, rows=[3, 1], cols=slice(2, 6))
+    assert np.array_equal(part, want[[3, 1], 2:6])
