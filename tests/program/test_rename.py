@@ -60,7 +60,7 @@ def test_tables_of_copies(device, scheme, sizes):
 
 def test_a_copy_keeps_all_but_the_names():
     """Every field of a buffer and a semaphore differs from its default."""
-    fields = {"memory": "rf", "slots": 3, "slot_bytes": 64, "spread": 2, "spilled": 32}
+    fields = {"memory": "rf", "slots": 3, "slot_bytes": 64, "spread": 2, "spilled": 32, "element_bits": 6}
     buffers = (Buffer("x", **fields), Buffer("y", **fields | {"spilled": 48}))
     flags = {"initial": 4, "pieces": True, "peers": True}
     copy = renamed(

@@ -1,7 +1,8 @@
 """One call of hwsim.run resolves once: planning, records and programs are counted.
 
 One plan, one record and one program are made for a product call: also with a library, whose kernel's program it is, and
-for a scheme through a library, whose products are kernels of one program.
+for a scheme through a library, whose products are kernels of one program. A search of a mapping lowers its candidates,
+of one record and of some K; it is done once, and its programs are not counted.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import hwsim.api
 from hwsim.compute import call as compute_call
 from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.libraries import scheme_calls
-from hwsim.resolve import mapping_choice, planning, resolver
+from hwsim.resolve import mapping_choice, mapping_search, planning, resolver
 from hwsim.resolve.choice import cost
 
 SIZE = 256
-MADE_ONCE = {"record_of": 1, "lower": 1, "check": 1}
+MADE_ONCE = {"record_of": 1, "lower": 1, "check": 1, "search": 1}
 #: What is counted: where a name is looked up when it is called.
 COUNTED = {
     "resolve": (compute_call,),
@@ -43,6 +44,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
         return wrapper
 
+    def counted_search(*given, **named):
+        before = counts.copy()
+        try:
+            return search(*given, **named)
+        finally:
+            spent = counts - before
+            counts.clear()
+            counts.update(before | {"record_of": spent["record_of"] + before["record_of"], "search": before["search"] + 1})
+
+    search = mapping_search._fastest
+    monkeypatch.setattr(mapping_search, "_fastest", counted_search)
     for name, modules in COUNTED.items():
         for module in modules:
             monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
@@ -50,6 +62,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     for module in (hwsim, hwsim.api):
         monkeypatch.setattr(module, "run", counted("run", hwsim.api.run))
     resolver._CACHE.entries.clear()
+    mapping_search._CACHE.entries.clear()
     yield counts
     resolver._CACHE.entries.clear()
 

@@ -205,7 +205,9 @@ def test_the_ends_are_the_plans_own_cycles_and_the_look_at_the_blocks():
     for percent, plan in ((0, "ape-fp32-f"), (100, "ape-fp32-b")):
         problem = {"m": 1024, "n": 512, "k": 768, "device": CHIP, "exact": False, "clock_mhz": 1410}  # of one clock
         result = hwsim.run(scheme="ape", wide_percent=percent, **problem)
-        alone = hwsim.run(scheme=plan, **problem)
+        kernel = result.gemm.mapping.kernels[-1]  # alone, the plan's tile is searched
+        tile = f"m={kernel.tile.m},n={kernel.tile.n},k={kernel.tile.k}"
+        alone = hwsim.run(scheme=plan, tile=tile, stages=kernel.stages, **problem)
         names = [phase["name"] for phase in result.phases]
         assert names[:4] == ["mask_a", "mask_b", "count1.gemm", "count2.gemm"]
         own = [phase["cycles"] for phase in result.phases[4:]]
