@@ -25,7 +25,7 @@ def executed(program: Program) -> Executed:
 
 def _of_kernel(kernel: Kernel) -> Executed:
     total = longest = 0
-    for group in kernel.groups:
+    for group in (kernel.original or kernel).groups:  # a copy's streams would be made for the counts alone
         of_core = sum(_count(stream.body) for stream in group.streams)
         total += group.count * of_core
         longest = max(longest, of_core)

@@ -260,8 +260,15 @@ def attention(x):
     q, k, v = x.tensor(2, x.m, x.k), x.tensor(2, x.n, x.k), x.tensor(2, x.n, 5)
 
     def expected():
-        scores = x.product(q, k.mT) * (1 / x.k**0.5)
-        return x.product(scores.softmax(-1), v)
+        """ATen's math form: both operands of the scores scaled, 16 bits taken to fp32 where the device has fp32."""
+        result_dtype, root = x.dtype, x.k**-0.25
+        is_plain = not {"scheme", "format"} & set(x.settings)
+        is_wide = x.dtype in NARROW and not (is_plain and "fp32" not in hwsim.device(x.settings["device"]).native)
+        x.dtype = "float32" if is_wide else x.dtype
+        a, b, c = (y.float() if is_wide else y for y in (q, k, v))
+        scores = x.product(a * root, (b.mT * root))
+        weights = scores.softmax(-1).masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+        return x.product(weights, c).to(DTYPES[result_dtype])
 
     return functional.scaled_dot_product_attention(q, k, v), expected
 
