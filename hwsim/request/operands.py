@@ -163,7 +163,9 @@ def problem_of_scheme(scheme: Scheme, m: int, n: int, k: int) -> Problem:
     plain = Problem.of(scheme.input_formats[0], m, n, k)
     if scheme.quantizes is None:
         return plain
-    a, b = (replace(side, scale=scale_of_scheme(name)) for side, name in zip(plain.operands, scheme.quantizes, strict=True))
+    a, b = (
+        replace(side, scale=scale_of_scheme(name)) for side, name in zip(plain.operands, scheme.quantizes, strict=True)
+    )
     return replace(plain, a=a, b=b)
 
 

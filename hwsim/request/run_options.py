@@ -316,7 +316,7 @@ class RunOptions(TypedDict, total=False):
     #: format of an element (default: e4m3) [mxfp8, fp8-block, fp8-row]
     #: format of an element (default: e2m3) [mxfp6]
     #: format of an element (default: e2m1) [mxfp4, nvfp4]
-    element: str | None
+    element_format: str | None
 
     #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (default: rceil) [mxfp8, mxfp6,
     #: mxfp4]

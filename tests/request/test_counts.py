@@ -51,7 +51,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         finally:
             spent = counts - before
             counts.clear()
-            counts.update(before | {"record_of": spent["record_of"] + before["record_of"], "search": before["search"] + 1})
+            counts.update(
+                before | {"record_of": spent["record_of"] + before["record_of"], "search": before["search"] + 1}
+            )
 
     search = mapping_search._fastest
     monkeypatch.setattr(mapping_search, "_fastest", counted_search)

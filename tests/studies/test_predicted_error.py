@@ -53,7 +53,7 @@ ROWS = [
 #: Rows with errors that may lie far below the prediction: it knows no scales of a quantisation, and it counts sums of
 #: cancelling products that integers add without rounding. It is never too low.
 FAR_BELOW = {
-    **dict.fromkeys(("fp8-row", "fp8-block", "mxfp8", "mxfp6", "mxfp4", "nvfp4"), ("wide", "small", "tiny", "cancelling")),
+    **dict.fromkeys(("fp8-row", "fp8-block", "mxfp8", "mxfp6", "mxfp4", "nvfp4"), ("wide", "small", "tiny")),
     "fixedpoint-fp64": ("cancelling",),
 }
 KINDS = ("normal", "positive", "wide", "small", "tiny", "cancelling")
