@@ -113,10 +113,10 @@ PROBLEM = (
         "scale_a",
         ARRAY,
         None,
-        "factors of A's elements: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8) of ue8m0 by "
-        "32 of K or ue4m3 by 16",
+        "scales of A: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8): ue8m0 by 32 of K, "
+        "ue4m3 by 16",
     ),
-    Option("scale_b", ARRAY, None, "the same of B, one row for each column of B: (n or ceil(n/128) or 1, blocks of K)"),
+    Option("scale_b", ARRAY, None, "scales of B, a row for each column: (n or ceil(n/128) or 1, blocks of K)"),
     Option(
         "tensor_scales",
         FACTORS,
@@ -127,8 +127,7 @@ PROBLEM = (
         "sparsity",
         TEXT,
         None,
-        "2:4: at most two of every four elements of A along K are not zero (of 32 bits: one of two); hwsim.prune makes "
-        "A so",
+        "2:4: of four elements of A along K at most two are not zero (32 bits: one of two); hwsim.prune makes that",
         choices=("2:4",),
         default_text="A is dense",
     ),
@@ -249,8 +248,7 @@ MACHINE = (
         "l2",
         TEXT,
         DEFAULT_L2,
-        "L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its "
-        "results in HBM; cold, empty",
+        "L2 before the timed run: series, as the same call left it; warm, the same with results in HBM; cold, empty",
         choices=tuple(STATES),
     ),
     Option(

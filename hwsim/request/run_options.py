@@ -39,18 +39,18 @@ class RunOptions(TypedDict, total=False):
     #: seed of random matrices, N(0, 1) (default: 0)
     seed: int | None
 
-    #: factors of A's elements: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8) of ue8m0 by 32
-    #: of K or ue4m3 by 16
+    #: scales of A: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8): ue8m0 by 32 of K, ue4m3 by
+    #: 16
     scale_a: ArrayLike | None
 
-    #: the same of B, one row for each column of B: (n or ceil(n/128) or 1, blocks of K)
+    #: scales of B, a row for each column: (n or ceil(n/128) or 1, blocks of K)
     scale_b: ArrayLike | None
 
     #: fp32 factors of all of A and all of B, beside scales or without any (NVFP4's global scales)
     tensor_scales: Sequence[float] | None
 
-    #: 2:4: at most two of every four elements of A along K are not zero (of 32 bits: one of two); hwsim.prune makes A
-    #: so (default: A is dense)
+    #: 2:4: of four elements of A along K at most two are not zero (32 bits: one of two); hwsim.prune makes that
+    #: (default: A is dense)
     sparsity: str | None
 
     #: with scheme=auto: largest predicted error, relative, Frobenius norm; the fastest such scheme is used
@@ -123,8 +123,8 @@ class RunOptions(TypedDict, total=False):
     #: first matrix, unless the matrix's indices come first
     values: Sequence[Sequence[int]] | None
 
-    #: L2 before the timed run: series, as the same call has left it, in a benchmark's loop; warm, so with its results
-    #: in HBM; cold, empty (default: series)
+    #: L2 before the timed run: series, as the same call left it; warm, the same with results in HBM; cold, empty
+    #: (default: series)
     l2: str | None
 
     #: core clock; it stays, whatever the load (default: the device's under this load, where its file gives clocks under
