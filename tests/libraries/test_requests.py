@@ -202,7 +202,7 @@ def test_the_instruction_is_the_librarys_where_its_kernel_has_another_than_the_d
 
 def test_a_convolution_is_no_call_of_a_gemm_library() -> None:
     x = np.ones((1, 8, 4, 4), np.float16)
-    with pytest.raises(InputError, match="library: not for a convolution"):
+    with pytest.raises(UnsupportedError, match="has no convolutions: PyTorch calls cuDNN for them"):
         hwsim.conv2d(x, np.ones((8, 8, 3, 3), np.float16), library="cublas", device="h200")
 
 

@@ -118,7 +118,7 @@ class Record:
     every: measure the error of the first, and then of each `every`-th product of a layer and pass; 0: of none. timing:
     add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
     record. not_caught: calls by name; macs_not_caught: multiply-accumulates of these, as far as they are known;
-    stand_ins: of products that another kernel than the library's was computed for. not_swapped: {class of modules:
+    substitutes: of products that another kernel than the library's was computed for. not_swapped: {class of modules:
     their names}. progress: told of each product.
     """
 
@@ -127,7 +127,7 @@ class Record:
         self.layers: dict[tuple[str, str, str], LayerRecord] = {}
         self.not_caught: Counter[str] = Counter()
         self.macs_not_caught: Counter[str] = Counter()
-        self.stand_ins: Counter[str] = Counter()
+        self.substitutes: Counter[str] = Counter()
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
         self.progress: Callable[[int], None] | None = None
@@ -135,7 +135,7 @@ class Record:
     def left_out(self, name: str, macs: int) -> None:
         """Count a product that the unit's own order stands for: the library's kernel for it is not known."""
         self.not_caught[name] += 1
-        self.stand_ins[name] += macs
+        self.substitutes[name] += macs
 
     def passed_on(self, name: str, macs: int | None) -> None:
         """Count a call that PyTorch computes; macs: None where nobody counts them."""
@@ -150,13 +150,13 @@ class Record:
         """
         caught = self.total().macs
         everything = caught + self.macs_not_caught.total()
-        return (caught - self.stand_ins.total()) / everything if everything else None
+        return (caught - self.substitutes.total()) / everything if everything else None
 
     @property
     def uncounted(self) -> list[str]:
         """Names of calls that were left to PyTorch and whose multiply-accumulates nobody counted."""
         return sorted(
-            name for name in self.not_caught if name not in self.macs_not_caught and name not in self.stand_ins
+            name for name in self.not_caught if name not in self.macs_not_caught and name not in self.substitutes
         )
 
     def coverage(self) -> str:
@@ -257,7 +257,7 @@ class Record:
             "total": self.total().to_dict(),
             "not_caught": dict(self.not_caught),
             "macs_not_caught": dict(self.macs_not_caught),
-            "stand_ins": dict(self.stand_ins),
+            "substitutes": dict(self.substitutes),
             "not_swapped": {kind: list(names) for kind, names in self.not_swapped.items()},
             "simulated_share": self.simulated_share,
         }
@@ -295,7 +295,7 @@ class Record:
             lines.append(f"least probability that a kernel is the library's: {total.least_confidence:.2f}")
         everything = total.macs + self.macs_not_caught.total()
         for name, count in sorted(self.not_caught.items()):
-            macs = self.stand_ins[name] or self.macs_not_caught[name]
+            macs = self.substitutes[name] or self.macs_not_caught[name]
             share = f", {macs / everything:.1%} of the MACs" if macs else ""
             lines.append(f"not caught: {name}, {count} calls{share}")
         for kind, names in sorted(self.not_swapped.items()):

@@ -82,12 +82,37 @@ class Case:
         return torch.cat(parts, 1)
 
     def transposed(self, x, w, stride, dilation, groups):
-        """The transposed convolution: of x with gaps, by the reversed weights."""
+        """The transposed convolution: of x with gaps, by the reversed weights. A pixel's terms are those of taps that
+        meet no gap; zeros beyond the edges count.
+        """
         wide = x.new_zeros((*x.shape[:2], *((h - 1) * s + 1 for h, s in zip(x.shape[2:], stride, strict=True))))
         wide[:, :, :: stride[0], :: stride[1]] = x
         around = [d * (r - 1) for d, r in zip(dilation, w.shape[2:], strict=True)]
+        padded = functional.pad(wide, (around[1], around[1], around[0], around[0]))
         turned = torch.cat([part.transpose(0, 1) for part in w.flip((2, 3)).chunk(groups)])
-        return self.convolution(wide, turned, None, (1, 1), around, dilation, groups)
+        size = [h + a for h, a in zip(wide.shape[2:], around, strict=True)]
+        out = x.new_zeros((len(x), len(turned), *size))
+        for place in itertools.product(*(range(min(s, h)) for s, h in zip(stride, size, strict=True))):
+            taps = [
+                [r for r in range(count) if (at + r * d - a) % s == 0]
+                for at, count, d, a, s in zip(place, w.shape[2:], dilation, around, stride, strict=True)
+            ]
+            if not all(taps):
+                continue
+            few = [-(-(h - at) // s) for h, at, s in zip(size, place, stride, strict=True)]
+            met = [
+                [slice(at + r * d, at + r * d + (n - 1) * s + 1, s) for r in own]
+                for at, own, d, s, n in zip(place, taps, dilation, stride, few, strict=True)
+            ]
+            windows = torch.stack([padded[:, :, down, along] for down in met[0] for along in met[1]], 2)
+            columns = windows.flatten(3).unflatten(1, (groups, -1)).flatten(2, 3)  # (N, groups, K, pixels)
+            part = turned[:, :, taps[0]][:, :, :, taps[1]]
+            made = [
+                self.product(columns[:, g].mT.flatten(0, 1), own.flatten(1).T).unflatten(0, (len(x), *few))
+                for g, own in enumerate(part.chunk(groups))
+            ]
+            out[:, :, place[0] :: stride[0], place[1] :: stride[1]] = torch.cat(made, -1).movedim(-1, 1)
+        return out
 
 
 def mm(x):
