@@ -150,6 +150,7 @@ def cases() -> list[Case]:
         _spilled,
         _libraries,
         _native_later,
+        _schemes_later,
     ):
         found += part()
     return found
@@ -253,6 +254,26 @@ def _native_later() -> Iterator[Case]:
         for y, fmt in enumerate(formats.split()):
             size, pair = SIZES[(2 * x + 5 * y + 1) % len(SIZES)], USUAL[(x + y) % len(USUAL)]
             yield _run(f"native/{device}/{fmt}", size, fmt, pair, device=device, format=fmt)
+
+
+#: {scheme: devices} of schemes that came after the first manifest.
+SCHEMES_LATER = {
+    "fixedpoint-fp64": ("a100", "b200", "h100", "h200", "mi300x"),
+    "mxfp8": ("b200", "gb200"),
+    "mxfp6": ("b200", "gb200"),
+    "mxfp4": ("b200", "gb200"),
+    "nvfp4": ("b200", "gb200"),
+    "fp8-block": ("b200", "h100", "h200"),
+    "fp8-row": ("b200", "h100", "h200"),
+}
+
+
+def _schemes_later() -> Iterator[Case]:
+    sizes = ((17, 9, 256), (67, 33, 384), (3, 67, 128))
+    for x, (scheme, devices) in enumerate(SCHEMES_LATER.items()):
+        for y, device in enumerate(devices):
+            fmt = "fp64" if scheme == "fixedpoint-fp64" else "fp32"
+            yield _run(f"scheme/{device}/{scheme}", sizes[(x + y) % 3], fmt, "mid", device=device, scheme=scheme)
 
 
 def _shapes() -> Iterator[Case]:
