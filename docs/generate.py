@@ -161,10 +161,14 @@ def accuracy() -> str:
         listed = row[1].split(", ")
         named = ACCURACY_DEVICES if listed == ["any"] else listed
         errors.setdefault(row[0], {}).update(dict.fromkeys(named, row[column]))
-    shown = ((name, *(of.get(x, "") for x in ACCURACY_DEVICES)) for name, of in errors.items())
+    named_alike: dict[tuple[str, ...], list[str]] = {}
+    for name, of in errors.items():
+        shown = tuple(of.get(x, "") for x in ACCURACY_DEVICES)
+        if sum(map(bool, shown)) > 1:
+            named_alike.setdefault(shown, []).append(name)
     return table(
         ("scheme", *(f"`{name}`" for name in ACCURACY_DEVICES)),
-        (row for row in shown if sum(map(bool, row[1:])) > 1),
+        ((", ".join(names), *shown) for shown, names in named_alike.items()),
         right=(1, 2, 3, 4, 5),
     )
 

@@ -39,6 +39,7 @@ EXPECTED = {
     "golden.md",
     "howto/compare.md",
     "howto/index.md",
+    "howto/scales.md",
     "howto/verify.md",
     "index.md",
     "jax.md",
