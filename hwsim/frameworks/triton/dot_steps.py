@@ -19,6 +19,19 @@ from hwsim.formats import format_of
 from hwsim.frameworks.triton.ttgir import Function, Operation, number, numbers
 from hwsim.numerics.units import DotSpec
 
+#: MLIR's element types as hwsim's formats.
+FORMATS = {
+    "f64": "fp64",
+    "f32": "fp32",
+    "f16": "fp16",
+    "bf16": "bf16",
+    "f8E4M3FN": "e4m3",
+    "f8E5M2": "e5m2",
+    "f8E4M3FNUZ": "e4m3fnuz",
+    "f8E5M2FNUZ": "e5m2fnuz",
+    "i32": "int32",
+    "i8": "int8",
+}
 WGMMA = re.compile(
     r"wgmma\.mma_async\.sync\.aligned\.(m\d+n\d+k\d+)\.([\w.]+)\s*\{[^}]*\},[^;]*?, *(0|%p\d+|1|-1)[,;][^\n]*"
 )
@@ -100,7 +113,7 @@ def _wgmma(assembly: str, operation: Operation) -> tuple[str, int]:
 
 
 def _tcgen05(device: DeviceModel, layout: str, assembly: str, a: str, b: str) -> str:
-    group, kind = _only_pair(set(TCGEN05.findall(assembly)))
+    group, kind = _only({f"{group} {kind}" for group, kind in TCGEN05.findall(assembly)}, "tcgen05.mma").split()
     m, n = number(layout, "blockM"), number(layout, "blockN")
     assert m is not None and n is not None
     formats = ".".join(spelt("tf32" if kind == "tf32" else FORMATS[x]) for x in (a, b))
@@ -109,14 +122,6 @@ def _tcgen05(device: DeviceModel, layout: str, assembly: str, a: str, b: str) ->
         if find(device, name) is not None:
             return name
     raise UnsupportedError(f"{device.name} has no tcgen05.mma of kind {kind}, {m * int(group)} x {n}, for {formats}")
-
-
-def _only_pair(pairs: set[tuple[str, str]]) -> tuple[str, str]:
-    if len(pairs) != 1:
-        raise UnsupportedError(
-            f"Triton's assembly of this tl.dot has {len(pairs)} kinds of tcgen05.mma; hwsim takes one"
-        )
-    return pairs.pop()
 
 
 def _mfma(device: DeviceModel, assembly: str) -> str:
@@ -152,18 +157,3 @@ def _lane_order(k: int, width: int, m: int, n: int, k_instruction: int) -> NDArr
     places = np.arange(tile).reshape(groups, width // each, each)
     within = places.transpose(1, 0, 2).reshape(-1)
     return (np.arange(0, k, tile)[:, None] + within).reshape(-1)
-
-
-#: MLIR's element types as hwsim's formats.
-FORMATS = {
-    "f64": "fp64",
-    "f32": "fp32",
-    "f16": "fp16",
-    "bf16": "bf16",
-    "f8E4M3FN": "e4m3",
-    "f8E5M2": "e5m2",
-    "f8E4M3FNUZ": "e4m3fnuz",
-    "f8E5M2FNUZ": "e5m2fnuz",
-    "i32": "int32",
-    "i8": "int8",
-}

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.lanes import Lanes
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import LaneStep
-from hwsim.devices.model import DeviceModel
+from hwsim.devices.device import Device
 from hwsim.errors import UnsupportedError
 from hwsim.formats import Format, code_dtype, format_of
 from hwsim.frameworks.triton.dot_steps import FORMATS, DotStep, step_of
@@ -32,11 +33,10 @@ MOVES = (
     "amdgpu.in_thread_transpose",
     "ttng.warp_group_dot_wait",
 )
-ADDRESSES = ("tt.splat", "tt.addptr", "tt.broadcast", "ttg.convert_layout", "amdg.buffer_load")
+ADDRESSES = ("tt.splat", "tt.addptr", "tt.broadcast", "ttg.convert_layout")
 ARITHMETIC = {"arith.addf": "add", "arith.subf": "subtract", "arith.mulf": "times"}
 CONVERSIONS = ("arith.extf", "arith.truncf", "tt.fp_to_fp")
 ROUNDED = {"cvt.rna.tf32.f32 $0, $1;": ("tf32", "RNA"), "cvt.rn.tf32.f32 $0, $1;": ("tf32", "RNE")}
-CANONICAL_NAN = 0x7FFFFFFF  # of fp32 arithmetic (PTX ISA)
 DENSE = re.compile(r"dense<([-+.\w]+)>")
 ASM = re.compile(r'"([^"]*)"')
 
@@ -66,7 +66,7 @@ class Address:
 class LoweredDot:
     """A lowered dot on a device. Raises UnsupportedError for a dot that the device has no instruction for."""
 
-    def __init__(self, device: DeviceModel, function: Function, assembly: str) -> None:
+    def __init__(self, device: Device, function: Function, assembly: str) -> None:
         self._operations, self._arguments = function.operations, function.arguments
         self._steps: dict[int, DotStep] = {
             place: step_of(device, function, operation, assembly)
@@ -75,6 +75,7 @@ class LoweredDot:
         }
         if not self._steps:
             raise UnsupportedError("Triton's compiler lowered this tl.dot to no dot that hwsim knows")
+        self._lanes = Lanes(device, next(iter(self._steps.values())).spec, CPU)
 
     @property
     def instruction(self) -> str:
@@ -99,9 +100,9 @@ class LoweredDot:
             if operation.name == "tt.store" or operation.name.endswith("buffer_store"):
                 return _stored(inputs).codes
             if place in self._steps:
-                result = _product(self._steps[place], operation, inputs)
+                result = _product(self._steps[place], operation, inputs, self._lanes)
             else:
-                result = _result(operation, inputs, arrays)
+                result = _result(operation, inputs, arrays, self._lanes)
             for index, name in enumerate(operation.results):
                 values[name] = inputs[index] if len(operation.results) > 1 else result
         raise UnsupportedError("Triton's lowered kernel stores nothing")
@@ -114,19 +115,19 @@ def _stored(inputs: list[Any]) -> LoweredValue:
     return stored[0]
 
 
-def _product(step: DotStep, operation: Operation, inputs: list[Any]) -> LoweredValue | None:
+def _product(step: DotStep, operation: Operation, inputs: list[Any], lanes: Lanes) -> LoweredValue | None:
     """d, or None where it goes to the tensor memory that holds the accumulator."""
     a, b, target = _read(inputs[0]), _read(inputs[1]), inputs[2]
     ignores = operation.name == "ttng.tc_gen5_mma" and inputs[3] is False
     accumulator = None if ignores else _read(target).codes
-    result = LoweredValue(_chained(step, a.codes, b.codes, accumulator), format_of(step.spec.d))
+    result = LoweredValue(_chained(step, a.codes, b.codes, accumulator, lanes), format_of(step.spec.d))
     if not isinstance(target, Memory):
         return result
     target.value = result
     return None
 
 
-def _chained(step: DotStep, a: Codes, b: Codes, c: Codes | None) -> Codes:
+def _chained(step: DotStep, a: Codes, b: Codes, c: Codes | None, lanes: Lanes) -> Codes:
     if step.order is not None:
         a, b = a[..., step.order], b[..., step.order, :]
     if not step.partial_k:
@@ -135,12 +136,12 @@ def _chained(step: DotStep, a: Codes, b: Codes, c: Codes | None) -> Codes:
     for first in range(0, a.shape[-1], step.partial_k):
         last = first + step.partial_k
         partial = CPU.gemm(step.spec, DotOperands(a[..., first:last], b[..., first:last, :], None))
-        total = partial if total is None else _arithmetic("add", partial, total)
+        total = partial if total is None else _arithmetic("add", partial, total, lanes)
     assert total is not None
     return total
 
 
-def _result(operation: Operation, inputs: list[Any], arrays: dict[str, Codes]) -> Any:
+def _result(operation: Operation, inputs: list[Any], arrays: dict[str, Codes], lanes: Lanes) -> Any:
     """What an operation that is no dot gives: a value, memory, an address, a constant; None for an index or barrier."""
     name, first = operation.name, inputs[0] if inputs else None
     if name == "tt.load" or name.endswith("buffer_load"):
@@ -164,14 +165,14 @@ def _result(operation: Operation, inputs: list[Any], arrays: dict[str, Codes]) -
         return _read(first)
     if name in ARITHMETIC:
         left, right = _read(first), _read(inputs[1])
-        if left.format == format_of("fp32"):
-            return LoweredValue(_arithmetic(ARITHMETIC[name], left.codes, right.codes), left.format)
+        if left.format == lanes.result:
+            return LoweredValue(_arithmetic(ARITHMETIC[name], left.codes, right.codes, lanes), left.format)
     if name in CONVERSIONS:
-        return _converted(_read(first), operation.types[-1], operation.text)
+        return _converted(_read(first), operation.types[-1], operation.text, lanes)
     if name == "tt.elementwise_inline_asm" and (asm := ASM.search(operation.text)) and asm[1] in ROUNDED:
         fmt, rounding = ROUNDED[asm[1]]
-        values = CPU.decode(_read(first).codes, format_of("fp32"))
-        return LoweredValue(CPU.encode(values, format_of(fmt), rounding), format_of("fp32"))
+        word = format_of("fp32")
+        return LoweredValue(lanes.store(lanes.values(_read(first).codes, word), format_of(fmt), rounding), word)
     if name == "arith.cmpf" and operation.text.startswith("uno"):
         return LoweredValue(_is_nan(_read(first)) | _is_nan(_read(inputs[1])), None)
     if name == "arith.select":
@@ -211,19 +212,18 @@ def _constant(operation: Operation) -> Any:
     return LoweredValue(np.full(kind.shape, code, code_dtype(fmt)), fmt)
 
 
-def _arithmetic(step: str, x: Codes, y: Codes) -> Codes:
-    """One operation of fp32 lanes on codes."""
-    operands = [np.ascontiguousarray(z).view(np.float32) for z in (x, y)]
+def _arithmetic(step: str, x: Codes, y: Codes, lanes: Lanes) -> Codes:
+    """One operation of the device's lanes on codes of their type."""
     steps: list[LaneStep] = [("load", 0), ("load", 1), (step,)]
-    return CPU.combine(operands, steps, np.float32, nan_code=CANONICAL_NAN).view(np.uint32)
+    result: Codes = lanes.combine([np.ascontiguousarray(z).view(lanes.dtype) for z in (x, y)], steps)
+    return result.view(x.dtype)
 
 
-def _converted(x: LoweredValue, kind: TensorType, text: str) -> LoweredValue:
+def _converted(x: LoweredValue, kind: TensorType, text: str, lanes: Lanes) -> LoweredValue:
     target = _format(kind)
     assert x.format is not None
     rounding = "RZ" if "rounding = rtz" in text else "RNE"
-    wide = np.float64 if x.format.name == "fp64" else np.float32
-    return LoweredValue(CPU.encode(CPU.decode(x.codes, x.format, wide), target, rounding), target)
+    return LoweredValue(lanes.store(lanes.values(x.codes, x.format), target, rounding), target)
 
 
 def _is_nan(x: LoweredValue) -> NDArray[np.bool_]:
