@@ -102,6 +102,24 @@ class LibraryRules(Protocol):
         return layouts
 
 
+@dataclass(frozen=True, slots=True)
+class ChipRules(LibraryRules):
+    """Rules that keep the chip that they are for: its name, and its SMs or cores."""
+
+    chip: str
+    chip_cores: int
+
+    @property
+    def device(self) -> str:
+        """The chip's name."""
+        return self.chip
+
+    @property
+    def cores(self) -> int:
+        """The chip's SMs or cores."""
+        return self.chip_cores
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryRequest:
     """What `hwsim.library` is asked for beside a name. estimator: gives hwsim's estimates on a chip."""

@@ -136,7 +136,9 @@ def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice
     """Notices: NaNs and infinities, and data that need more bits than are emulated."""
     notices = special_notices(a, b)
     if not notices and options["bits"] == NATIVE:
-        text = f"more than {options['most_bits']} bits are needed: a native FP64 product, in the unit's own order"
+        text = (
+            f"bits is 0, or data need more than {options['most_bits']}: a native FP64 product in its unit's order"
+        )
         notices.append(Notice("native_instead", 1, text))
     return notices
 

@@ -236,6 +236,23 @@ def is_feasible(call: Call) -> bool:
     return products <= most and operand_bytes(call) <= MOST_BYTES
 
 
+def kernel_names(torch: Any, works: list[Work]) -> list[list[str]]:
+    """Names of what the device runs for each call, in order; all empty where calls and marks do not fit."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for work in works:
+            torch.cuda._sleep(1)
+            work()
+        torch.cuda.synchronize()
+    events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    named: list[list[str]] = []
+    for event in sorted(events, key=lambda event: event.time_range.start):
+        if MARK in event.name:
+            named.append([])
+        elif named:
+            named[-1].append(event.name)
+    return named if len(named) == len(works) else [[] for _ in works]
+
+
 class Gpu:
     """PyTorch on its current CUDA device. has_reductions: reduced-precision ones, as by default."""
 
@@ -295,20 +312,7 @@ class Gpu:
 
     def kernels(self, works: list[Work]) -> list[list[str]]:
         """Names of what the device runs for each call, in order."""
-        torch = self.torch
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            for work in works:
-                torch.cuda._sleep(1)
-                work()
-            torch.cuda.synchronize()
-        events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-        named: list[list[str]] = []
-        for event in sorted(events, key=lambda event: event.time_range.start):
-            if MARK in event.name:
-                named.append([])
-            elif named:
-                named[-1].append(event.name)
-        return named if len(named) == len(works) else [[] for _ in works]
+        return kernel_names(self.torch, works)
 
     def alone_us(self, work: Work) -> float:
         """About how long a call takes, a launch from the host with it."""

@@ -10,6 +10,9 @@ import numpy as np
 
 FOLDER = Path(__file__).parent / "h100_modern"
 MASK = np.uint64(0xFFFFFFFF)
+PATTERNS = np.array(
+    [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]], bool
+)  # of two of four elements
 NARROW = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "fp64": np.float64}
 
 
@@ -30,6 +33,13 @@ def operand(seed, rows, columns, fmt):
     if fmt != "fp64":
         x = x.astype(np.float32)
     return x.astype(NARROW.get(fmt, np.float32)).reshape(rows, columns)
+
+
+def pruned(seed, rows, columns, fmt):
+    """An A with two of four elements, whose places change from group to group and row to row."""
+    places = (np.arange(rows)[:, None] * 5 + np.arange(columns // 4)[None] * 11) % 6
+    x = operand(seed, rows, columns, fmt)
+    return np.where(PATTERNS[places].reshape(rows, columns), x, np.zeros((), x.dtype))
 
 
 def picked(size, count, seed):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from h100_operands import drawn, picked, pruned
+from modern import operand as drawn
+from modern import picked, pruned
 
 import hwsim
 from hwsim.backend.cpu import CPU

@@ -18,7 +18,7 @@ from hwsim.libraries.cudnn.orders import schedule_of
 from hwsim.libraries.gemm_call import OperationCall
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice, SummationOrder
 from hwsim.libraries.model.convolution_model import ConvolutionKernels, KernelSumsModel, KOrder
-from hwsim.libraries.protocol import LibraryRules
+from hwsim.libraries.protocol import ChipRules, LibraryRules
 
 INSTRUCTION_BYTES = 32  # of K in one matrix instruction
 NARROW = ("bf16", "fp16")  # results to which a sum is rounded before PyTorch adds the bias
@@ -33,28 +33,16 @@ class ConvolutionChoice(LibraryChoice):
 
 
 @dataclass(frozen=True, slots=True)
-class CudnnRules(LibraryRules):
+class CudnnRules(ChipRules):
     """What cuDNN runs for convolutions on a chip. is_asked: it was asked on such a chip."""
 
     kernels: ConvolutionKernels
-    chip: str
-    chip_cores: int
     is_asked: bool
 
     @property
     def id(self) -> LibraryId:
         """cuDNN and its version."""
         return LibraryId(self.kernels.library, self.kernels.version)
-
-    @property
-    def device(self) -> str:
-        """The chip's name."""
-        return self.chip
-
-    @property
-    def cores(self) -> int:
-        """The chip's SMs."""
-        return self.chip_cores
 
     def choose(self, call: OperationCall) -> ConvolutionChoice:
         """What cuDNN runs. Raises UnsupportedError for what is no convolution, and for formats it was not asked for."""

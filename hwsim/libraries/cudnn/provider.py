@@ -40,7 +40,7 @@ class Cudnn(LibraryProvider):
                 f"{', '.join(kernels.devices)}, and assumed to be the same on chips of {', '.join(kernels.families)}; "
                 "leave library out"
             )
-        return CudnnRules(kernels, chip.name, chip.cores, is_asked)
+        return CudnnRules(chip.name, chip.cores, kernels, is_asked)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
         """Raises UnsupportedError: answers in files are of GEMMs."""

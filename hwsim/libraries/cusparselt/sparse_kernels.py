@@ -15,7 +15,7 @@ from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.gemm_call import GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice, SummationOrder
-from hwsim.libraries.protocol import LibraryRules, gemm_of
+from hwsim.libraries.protocol import ChipRules, gemm_of
 
 FAMILIES = ("sm90",)
 LONGEST_SEGMENT = 1024  # of K: longer ones are halved
@@ -46,26 +46,13 @@ KERNELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class CusparseltRules(LibraryRules):
+class CusparseltRules(ChipRules):
     """cuSPARSELt's kernels on one chip of Hopper."""
-
-    chip: str
-    chip_cores: int
 
     @property
     def id(self) -> LibraryId:
         """cuSPARSELt, as PyTorch 2.11 has it."""
         return LibraryId("cusparselt", "0.8")
-
-    @property
-    def device(self) -> str:
-        """The chip's name."""
-        return self.chip
-
-    @property
-    def cores(self) -> int:
-        """The chip's SMs."""
-        return self.chip_cores
 
     def choose(self, call: OperationCall) -> LibraryChoice:
         """The kernel. Raises UnsupportedError for a format whose kernel is not known."""
@@ -87,7 +74,7 @@ class CusparseltRules(LibraryRules):
             tile=kernel.tile,
             tile_k=kernel.tile_k,
             order=order,
-            evidence="silicon" if order.known else "assumption",
+            evidence="fitted" if order.known else "assumption",
         )
 
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:

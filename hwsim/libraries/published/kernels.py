@@ -20,7 +20,7 @@ from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import ScaleOrder, Schedule
 from hwsim.libraries.gemm_call import OperationCall
 from hwsim.libraries.kernel_choice import LibraryChoice, SummationOrder
-from hwsim.libraries.protocol import LibraryProvider, LibraryRequest, LibraryRules, gemm_of
+from hwsim.libraries.protocol import ChipRules, LibraryProvider, LibraryRequest, LibraryRules, gemm_of
 
 EVIDENCE = "datasheet"  # the vendor's own source
 FORMATS = ("e4m3", "e5m2")
@@ -53,7 +53,7 @@ class PublishedLibrary(LibraryProvider):
                 f"{self.name} is for chips of {', '.join(self.families)}; {chip.name} is of {chip.family}; leave "
                 "library out"
             )
-        return PublishedRules(self, chip.name, chip.cores)
+        return PublishedRules(chip.name, chip.cores, self)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
         """Raises UnsupportedError: it has no files of answers."""
@@ -61,27 +61,15 @@ class PublishedLibrary(LibraryProvider):
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedRules(LibraryRules):
+class PublishedRules(ChipRules):
     """The kernels of a library on one chip."""
 
     library: PublishedLibrary
-    chip: str
-    chip_cores: int
 
     @property
     def id(self) -> LibraryId:
         """Name and version."""
         return LibraryId(self.library.name, self.library.version)
-
-    @property
-    def device(self) -> str:
-        """The chip's name."""
-        return self.chip
-
-    @property
-    def cores(self) -> int:
-        """The chip's SMs."""
-        return self.chip_cores
 
     def choose(self, call: OperationCall) -> LibraryChoice:
         """The kernel for the call's scales. Raises UnsupportedError where the library has none."""

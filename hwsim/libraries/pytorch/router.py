@@ -20,7 +20,7 @@ from hwsim.libraries.cusparselt.sparse_kernels import FAMILIES as SPARSE_FAMILIE
 from hwsim.libraries.cusparselt.sparse_kernels import CusparseltRules
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice, SummationOrder
-from hwsim.libraries.protocol import ChoicesByM, LibraryProvider, LibraryRequest, LibraryRules, gemm_of
+from hwsim.libraries.protocol import ChipRules, ChoicesByM, LibraryProvider, LibraryRequest, LibraryRules, gemm_of
 from hwsim.libraries.published.kernels import CUTLASS
 from hwsim.libraries.pytorch.routes import GEMM, pytorch, route_of
 
@@ -43,7 +43,7 @@ class UnknownKernel(LibraryChoice):
 
 
 @dataclass(frozen=True, slots=True)
-class PytorchRules(LibraryRules):
+class PytorchRules(ChipRules):
     """What one version of PyTorch runs on one chip. library: that which it calls there; None: hwsim has no rules of
     it. of_rows: the library of FP8 products with scales of rows, where that is another (but on Hopper CUTLASS). sparse:
     that for a sparse A.
@@ -52,8 +52,6 @@ class PytorchRules(LibraryRules):
     takes_sparse: ClassVar[bool] = True
 
     version: str
-    chip: str
-    chip_cores: int
     library: LibraryRules | None
     of_rows: LibraryRules | None = None
     sparse: LibraryRules | None = None
@@ -62,16 +60,6 @@ class PytorchRules(LibraryRules):
     def id(self) -> LibraryId:
         """PyTorch and its version."""
         return LibraryId(PYTORCH, self.version)
-
-    @property
-    def device(self) -> str:
-        """The chip's name."""
-        return self.chip if self.library is None else self.library.device
-
-    @property
-    def cores(self) -> int:
-        """The chip's SMs or cores."""
-        return self.chip_cores
 
     def choose(self, call: OperationCall) -> LibraryChoice:
         """What the library runs, called as PyTorch calls it with its switches at their defaults, unless the call says
@@ -155,7 +143,7 @@ class Pytorch(LibraryProvider):
         is_cutlass = chip.family in CUTLASS.families and chip.family not in ROWS_BY_CUBLAS
         of_rows = CUTLASS.on(replace(request, device=chip, version=None)) if is_cutlass else None
         sparse = CusparseltRules(chip.name, chip.cores) if chip.family in SPARSE_FAMILIES else None
-        return PytorchRules(version, chip.name, chip.cores, library, of_rows, sparse)
+        return PytorchRules(chip.name, chip.cores, version, library, of_rows, sparse)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
         """Raises UnsupportedError: answers in files are a library's."""

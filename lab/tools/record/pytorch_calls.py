@@ -29,13 +29,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # none of these needs
 sys.path.append(str(Path(__file__).resolve().parents[3] / "hwsim" / "libraries" / "recording"))
 from cublaslt import ANY_REDUCTION, COMPUTE_TYPE_REDUCTION, WORKSPACE_BYTES, CublasLt, Kind
 from gemm_list import drawn_wide
-from measure_cublas_times import LAYERS, log_uniform
+from measure_cublas_times import LAYERS, kernel_names, log_uniform
 from pytorch_gemms import PytorchGemms, stored
 
 BLOCK = 64
 MOST_PRODUCTS, MOST_ELEMENTS = 2**36, 2**29
 TOGETHER, TOGETHER_BYTES = 40, 8e9  # calls whose kernels are recorded in one go
-MARK = "spin_kernel"  # between the kernels of two calls
 #: By mode: workspace and reductions of linear with a bias, and of the other calls with narrow and with wide outputs.
 TOLD = {
     "default": ((1 << 20, ANY_REDUCTION), (WORKSPACE_BYTES, ANY_REDUCTION), (WORKSPACE_BYTES, ANY_REDUCTION)),
@@ -145,23 +144,6 @@ def operands(gemms: PytorchGemms, call: Call, seed: int, index: int) -> tuple[An
     return at, over, a, b, vector, c
 
 
-def kernels(works: list[Any]) -> list[list[str]]:
-    """Names of what the device ran for each call, in order."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for work in works:
-            torch.cuda._sleep(1)
-            work()
-        torch.cuda.synchronize()
-    events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-    named: list[list[str]] = []
-    for event in sorted(events, key=lambda event: event.time_range.start):
-        if MARK in event.name:
-            named.append([])
-        elif named:
-            named[-1].append(event.name)
-    return named if len(named) == len(works) else [[] for _ in works]
-
-
 def main() -> None:
     """Run, and write what came out so far when the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -205,11 +187,11 @@ def main() -> None:
         works.append((entry, work))
         held += 2.0 * call["batch"] * (call["m"] * call["k"] + call["k"] * call["n"] + 2 * call["m"] * call["n"])
         if len(works) == TOGETHER or held > TOGETHER_BYTES:
-            for (of, _), names in zip(works, kernels([work for _, work in works]), strict=True):
+            for (of, _), names in zip(works, kernel_names(torch, [work for _, work in works]), strict=True):
                 of["kernels"] = names
             works, held = [], 0.0
     if works:
-        for (of, _), names in zip(works, kernels([work for _, work in works]), strict=True):
+        for (of, _), names in zip(works, kernel_names(torch, [work for _, work in works]), strict=True):
             of["kernels"] = names
     meta = {
         "device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
