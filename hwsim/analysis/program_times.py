@@ -132,7 +132,7 @@ def state_of(times: Times) -> TimingState | None:
         clock_mhz=times.clock_mhz or (None if chip is None else chip.clock_mhz),
         clock=times.clock,
         power_limit_w=None if board is None else board.watts,
-        kernels=[phase.name for phase in times.phases],
+        kernels=[] if times.by_library else [phase.name for phase in times.phases],
         launches=times.launches,
         by_library=times.by_library,
     )

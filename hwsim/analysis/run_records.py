@@ -68,7 +68,8 @@ class ProductErrors(Indexed):
 class TimingState(TypedDict):
     """What a time is of. l2: the state before the run (hwsim.machines.l2_state). clock_mhz, None for a library's time
     without a program, and where it is from: "asked", "under load" or "device file". power_limit_w: of the board, where
-    the device file gives it. kernels: that are in the time, passes that split or cast operands among them. launches:
+    the device file gives it. kernels: that are in the time, passes that split or
+    cast operands among them; none of them where the time is a library's. launches:
     whether those of the kernels are. by_library: the time is a library's kernels', not the program's.
     """
 

@@ -8,8 +8,9 @@ other limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 import yaml
@@ -104,14 +105,17 @@ def at_power(device: Device, watts: float) -> Device:
             f"power_limit_w: {device.name}'s file has no board power, or no clock under load, to start from; give "
             "clock_mhz"
         )
-    if not watts > board.static_watts:
+    if not board.static_watts < watts < inf:
         raise InputError(
-            f"power_limit_w = {watts:g}: {device.name} draws {board.static_watts:g} W whatever runs; allowed: more"
+            f"power_limit_w = {watts:g}: {device.name} draws {board.static_watts:g} W whatever runs; "
+            "allowed: more, and finite"
         )
     share = (watts - board.static_watts) / (board.watts - board.static_watts)
 
-    def scaled(clocks: Mapping[str, float]) -> dict[str, float]:
-        names = clocks if DEFAULT in clocks else dict.fromkeys((*clocks, *device.native))
+    def scaled(clocks: Mapping[str, float], own: Container[str] = ()) -> dict[str, float]:
+        """Clocks at the new limit. own: formats that a stage does not slow, as they have clocks of their own."""
+        others = [name for name in device.native if name not in own]
+        names = clocks if DEFAULT in clocks else dict.fromkeys((*clocks, *others))
         nominal, at_watts = device.clock_mhz, {}
         for name in names:
             mhz = clocks[name] if name in clocks else by_reference(clocks, name, nominal)
@@ -121,7 +125,7 @@ def at_power(device: Device, watts: float) -> Device:
         return at_watts
 
     def of(stage: PowerStage) -> dict[str, object]:
-        return {"clock_mhz": scaled(stage.clock_mhz)}
+        return {"clock_mhz": scaled(stage.clock_mhz, device.sustained_clock_mhz)}
 
     new_limit = None if limit is None else limit.model_copy(update=of(limit))
     if new_limit is not None and new_limit.later is not None:

@@ -74,7 +74,7 @@ class Scaling:
     def _times(self, left: AnyArray, right: AnyArray, total: AnyArray) -> AnyArray:
         in_order = {"joined": (left, right, total), "a": (left, total, right), "b": (right, total, left)}
         shape = total.shape
-        operands = [np.broadcast_to(x, shape) for x in in_order[self.order]]
+        operands = [x if x is total else np.broadcast_to(x, shape) for x in in_order[self.order]]
         can_hold = total.flags.writeable and total.flags.c_contiguous
         return self.lanes.combine(operands, IN_TURN, out=total if can_hold else None)
 

@@ -120,8 +120,11 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
 def _slices_of(options: CallOptions) -> Schedule | None:
     """How K is cut into calls, where the options say so. Raises InputError where they do not fit."""
     schedule, count = schedule_of(options.order.schedule), options.mapping.values.get(SPLIT_K)
-    if count is not None and not isinstance(count, int):
-        raise InputError(f"split_k = {count!r} beside a library: each slice is a call of its own; give a number")
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise InputError(
+            f"split_k = {count!r} beside a library, where each slice is a call of its own; allowed: an integer of at "
+            "least 1"
+        )
     if count is not None and count > 1:
         schedule = replace(schedule, split_k=count)
     return None if schedule.split_k == 1 and schedule.slice_k is None else schedule

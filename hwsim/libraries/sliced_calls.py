@@ -38,8 +38,13 @@ class SlicedCalls:
     def joined(self, call: GemmCall, ask: Callable[[GemmCall], LibraryCall]) -> LibraryCall:
         """One call in the place of all. call: of all of K. ask: what the library makes of a call.
 
-        Raises UnsupportedError where the kernels of the slices have no order of summation in common form.
+        Raises UnsupportedError for operands with scales, and where the kernels of the slices have no order of summation
+        in common form.
         """
+        if call.scales is not None:
+            raise UnsupportedError(
+                "split_k beside a library: calls of operands with scales are not merged; leave split_k or library out"
+            )
         lengths = self.schedule.slice_lengths(call.k)
         if len(lengths) == 1:
             raise InputError(

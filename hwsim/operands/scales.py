@@ -82,12 +82,32 @@ def scales_of(
     if long == 1 and tall == 1:
         return Scales(values, "fp32", None, None, factor)
     if long == 1:
+        if tall != rows and k <= LONG:
+            return Scales(np.repeat(values, TALL, 0)[:rows], "fp32", TALL, LONG, factor)
         if tall != rows:
             raise InputError(f"{name} has shape {array.shape}: blocks of rows have blocks along K; {_shapes(rows, k)}")
         return Scales(values, "fp32", 1, None, factor)
     if tall == rows:
         return Scales(values, "fp32", 1, LONG, factor)
     return Scales(np.repeat(values, TALL, 0)[:rows], "fp32", TALL, LONG, factor)
+
+
+def joined(a: Scales, b: Scales, m: int, n: int, k: int) -> tuple[Scales, Scales]:
+    """Scales of A and B, where a shape has two readings, as the other side has them.
+
+    One block along K may be a block or all of K; a factor of one row may be of the row or of the operand.
+    """
+    sides = [a, b]
+    for index, extent in enumerate((m, n)):
+        side, other = sides[index], sides[1 - index]
+        if side.format != "fp32" or side.k is not None:
+            continue
+        if other.format == "fp32" and other.k is not None and k <= LONG and (side.rows == 1 or extent <= TALL):
+            values = np.broadcast_to(side.values, (extent, 1))
+            sides[index] = replace(side, values=values, rows=side.rows or TALL, k=LONG)
+        elif side.rows is None and extent == 1 and other.k is None and other.rows == 1:
+            sides[index] = replace(side, rows=1)
+    return sides[0], sides[1]
 
 
 def of_quantized(quantized: Quantized) -> Scales:

@@ -21,7 +21,7 @@ from hwsim.gemm.problem import SCALES, OperandScale, Problem
 from hwsim.host.memory import check_memory
 from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.quantization import SCHEMES, quantize
-from hwsim.operands.scales import of_quantized, scales_of
+from hwsim.operands.scales import joined, of_quantized, scales_of
 from hwsim.operands.sparse import prune
 from hwsim.request.declarations import DEFAULT_SIZE
 from hwsim.request.options import CallOptions
@@ -131,15 +131,16 @@ def scaled_pair(
     left: Operand, right: Operand, scale_a: Any, scale_b: Any, tensor_scales: Any
 ) -> tuple[Operand, Operand]:
     """A and B with scales as they were given. Raises InputError for scales that do not fit."""
-    k, sides = left.shape[1], []
+    k, scales = left.shape[1], []
     for name, side, array, place, extent in (
         ("scale_a", left, scale_a, 0, left.shape[0]),
         ("scale_b", right, scale_b, 1, right.shape[1]),
     ):
         factor = None if tensor_scales is None else tensor_scales[place]
         values, beside = (np.float32(factor), None) if array is None else (array, factor)
-        sides.append(replace(side, scales=scales_of(name, values, (extent, k), side.format, factor=beside)))
-    return sides[0], sides[1]
+        scales.append(scales_of(name, values, (extent, k), side.format, factor=beside))
+    of_left, of_right = joined(scales[0], scales[1], left.shape[0], right.shape[1], k)
+    return replace(left, scales=of_left), replace(right, scales=of_right)
 
 
 def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:

@@ -51,12 +51,15 @@ def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
 def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping[str, Any]) -> Gemm:
     """Of a record and the dataflow's alternatives the one with the fewest cycles."""
-    best, search = first, None
-    least = 0.0
+    best, search = first, _Predictor(first, device)
+    try:
+        least = LEAST_GAIN * search.cycles(first)
+    except UnsupportedError:  # no times
+        return first
     alternatives = iter(
         flow.alternatives(without_stack(replace(first, mapping=None, decisions=()), flow), device, asked)
     )
-    while search is None or search.timed <= MOST_INSTRUCTIONS:
+    while search.timed <= MOST_INSTRUCTIONS:
         try:
             candidate = next(alternatives, None)
             if candidate is None:
@@ -64,13 +67,8 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
             candidate = replace(candidate, problem=first.problem)
             if candidate.schedule != first.schedule or candidate.mapping == first.mapping:
                 continue
-            if search is None:
-                search = _Predictor(first, device)
-                least = LEAST_GAIN * search.cycles(first)
             cycles = search.cycles(candidate)
         except UnsupportedError:
-            if search is None:
-                break
             continue
         if cycles < least:
             best, least = candidate, cycles

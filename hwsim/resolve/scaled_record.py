@@ -6,10 +6,13 @@ The module knows problems, schedules and a device's instructions; it knows no sc
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
+from math import lcm
 from typing import TYPE_CHECKING
 
 from hwsim.devices.query import dot_spec, example
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.schedule import SLICE_MULTIPLE
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -29,6 +32,8 @@ def scaled_schedule(schedule: Schedule, problem: Problem, plan: Plan, device: De
         _check_instruction(schedule.instruction, scale, device)
     if scale is None:
         return schedule
+    if scale.kind in ("vector", "block") and scale.k is not None:
+        schedule = _whole_blocks(schedule, problem.k, scale.k)
     if scale.kind == "vector" and schedule.instruction is None:
         formats = plan.a_pieces[0].format, plan.b_pieces[0].format
         return replace(schedule, instruction=block_scaled_instruction(device, *formats, scale))
@@ -38,6 +43,21 @@ def scaled_schedule(schedule: Schedule, problem: Problem, plan: Plan, device: De
                 f"promotion of {schedule.promotion_k or plan.k_group} of K: blocks of scales are {scale.k}"
             )
         return replace(schedule, promotion_k=scale.k)
+    return schedule
+
+
+def _whole_blocks(schedule: Schedule, k: int, block: int) -> Schedule:
+    """The schedule with slices of K that begin where blocks of scales begin: equal slices are cut so.
+
+    Raises InputError for lengths that the caller gave and that cut a block.
+    """
+    multiple = schedule.slice_multiple or SLICE_MULTIPLE
+    if schedule.slice_k is None and multiple % block:  # split_k may come with the mapping
+        return replace(schedule, slice_multiple=lcm(multiple, block))
+    starts = list(accumulate(schedule.slice_lengths(k)))[:-1]
+    cut = [start for start in starts if start % block]
+    if cut:
+        raise InputError(f"slices of K begin at {cut[0]}, inside a block of scales; allowed: multiples of {block}")
     return schedule
 
 

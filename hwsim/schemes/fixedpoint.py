@@ -28,6 +28,7 @@ LEAST_K = 1024  # of a product that is cut along K
 CTAS = 32  # that a product is cut into along K, if it has fewer tiles
 BLOCK_K = 64  # elements of K whose exponents count together
 ROWS_AT_ONCE = 512
+MOST_HELD = 1000  # bits that slices hold: an element times 2 to the bits of all slices is still an FP64 number
 NOTHING = -(1 << 20)  # exponent of a zero, below all others
 
 
@@ -84,9 +85,10 @@ def needed_bits(a: AnyArray, b: AnyArray) -> int:
     Source: Automatic dynamic precision, arXiv 2511.13778; 267 counts that cuBLAS 13.1 gave on an H100.
     """
     left, right = _exponents(a), _exponents(np.swapaxes(b, -1, -2))
-    left, right = left.reshape(-1, *left.shape[-2:]), right.reshape(-1, *right.shape[-2:])
-    count = max(len(left), len(right))
-    return FP64_DIGITS + 1 + max(_span(left[i % len(left)], right[i % len(right)]) for i in range(count))
+    stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    pairs = [np.broadcast_to(x, (*stack, *x.shape[-2:])) for x in (left, right)]
+    spans = [_span(pairs[0][place], pairs[1][place]) for place in np.ndindex(stack)]
+    return FP64_DIGITS + 1 + max(spans, default=0)
 
 
 def _exponents(x: AnyArray) -> AnyArray:
@@ -108,7 +110,8 @@ def _span(left: AnyArray, right: AnyArray) -> int:
             np.maximum(bound, top_a[rows, None] + low_b, out=bound)
             np.maximum(bound, low_a[rows, None] + top_b, out=bound)
         spans = tops[0][rows, None] + tops[1] - bound
-        span = max(span, int(np.where(bound > NOTHING, spans, 0).max(initial=0)))
+        is_product = bound > NOTHING // 2  # below it one of the two is a zero
+        span = max(span, int(np.where(is_product, spans, 0).max(initial=0)))
     return span
 
 
@@ -136,9 +139,7 @@ def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice
     """Notices: NaNs and infinities, and data that need more bits than are emulated."""
     notices = special_notices(a, b)
     if not notices and options["bits"] == NATIVE:
-        text = (
-            f"bits is 0, or data need more than {options['most_bits']}: a native FP64 product in its unit's order"
-        )
+        text = f"bits is 0, or data need more than {options['most_bits']}: a native FP64 product in its unit's order"
         notices.append(Notice("native_instead", 1, text))
     return notices
 
@@ -156,7 +157,7 @@ SCHEME = Scheme(
             "native FP64 product",
             words=(DYNAMIC,),
             least=0,
-            most=2000,
+            most=MOST_HELD,
         ),
         Option(
             "most_bits",
@@ -164,7 +165,7 @@ SCHEME = Scheme(
             MOST_BITS,
             "dynamic: where more bits are needed, the product is one of native FP64",
             least=1,
-            most=2000,
+            most=MOST_HELD,
         ),
     ),
     plan,

@@ -90,3 +90,20 @@ def test_at_the_boards_own_limit_the_clocks_are_the_files():
 def test_limits_that_say_nothing_are_refused(device, options, error, said):
     with pytest.raises(error, match=said):
         hwsim.run(device=device, m=64, n=64, k=64, exact=False, **options)
+
+
+@pytest.mark.parametrize("device", ["h100", "h200", "b200", "mi300x", "a100", "l40s"])
+def test_the_boards_own_limit_changes_no_clock_and_a_higher_one_slows_none(device):
+    chip = devices.load(device)
+    own = chip.board_power.watts
+    limits = [power.at_power(chip, own * share) for share in (0.8, 1.0, 1.2)]
+    for fmt in chip.native:
+        clocks = [limited_clock(limit, fmt, LONG_MS) for limit in limits]
+        assert clocks == sorted(clocks), fmt
+        assert clocks[1] == pytest.approx(limited_clock(chip, fmt, LONG_MS), rel=2e-3), fmt
+
+
+@pytest.mark.parametrize("watts", [float("inf"), float("nan")])
+def test_a_limit_is_finite(watts):
+    with pytest.raises(InputError, match="power_limit_w"):
+        power.at_power(devices.load("h200"), watts)

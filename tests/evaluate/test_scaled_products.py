@@ -214,3 +214,103 @@ def test_stacks_and_formats_with_scales_are_refused_by_name() -> None:
         hwsim.run(np.stack([a, a]), b, device="h200", scale_a=np.ones((M, 1)), scale_b=np.ones((N, 1)))
     with pytest.raises(UnsupportedError, match="scheme='nvfp4'"):
         hwsim.run(m=64, n=64, k=64, device="b200", format="nvfp4")
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 6), (6, 1), (1, 1)])
+@pytest.mark.parametrize("kind", ["row", "tensor"])
+def test_one_row_or_column_with_scales(m: int, n: int, kind: str) -> None:
+    """As the same row and column of a larger product: each has its own sum and its own factors."""
+    a, b = operands(3, 6, 6)
+    sa, sb = (scales(1, 6, 1), scales(2, 6, 1)) if kind == "row" else (scales(1, 1, 1), scales(2, 1, 1))
+    whole = hwsim.matmul(a, b, device="h200", format="e4m3", scale_a=sa, scale_b=sb)
+    of_a, of_b = (sa[:m], sb[:n]) if kind == "row" else (sa, sb)
+    part = hwsim.matmul(a[:m], b[:, :n], device="h200", format="e4m3", scale_a=of_a, scale_b=of_b)
+    np.testing.assert_array_equal(part, whole[:m, :n])
+
+
+def test_one_selected_row_with_scales() -> None:
+    a, b = operands(4)
+    given = {"device": "h200", "format": "e4m3", "scale_a": scales(1, M, 1), "scale_b": scales(2, N, 1)}
+    whole = hwsim.matmul(a, b, **given)
+    np.testing.assert_array_equal(hwsim.run(a, b, rows=[3], **given).c, whole[[3]])
+
+
+@pytest.mark.parametrize(("device", "fmt", "block"), [("h200", "e4m3", 128), ("b200", "mxfp8", 32)])
+def test_slices_of_k_begin_where_blocks_of_scales_begin(device: str, fmt: str, block: int) -> None:
+    a, b = operands(5, k=448)
+    if fmt == "mxfp8":
+        given: dict[str, Any] = {"scheme": "mxfp8"}
+        a, b = a.astype(F32), b.astype(F32)
+        exact = a.astype(float) @ b.astype(float)
+    else:
+        sa, sb = 2.0 ** np.arange(M * 4).reshape(M, 4).astype(F32) / 2**14, np.ones((N, 4), F32)
+        given = {"format": "e4m3", "scale_a": sa, "scale_b": sb}
+        exact = (a.astype(float) * np.repeat(sa, 128, 1)[:, :448]) @ b.astype(float)
+    size = np.abs(exact).max(1, keepdims=True)
+    for count in (2, 3):
+        result = hwsim.run(a, b, device=device, split_k=count, **given)
+        starts = np.cumsum(result.gemm.schedule.slice_lengths(448))[:-1]
+        assert not (starts % block).any()
+        assert (np.abs(result.c - exact) <= 0.05 * size).all()  # another block's scale is off by 2 and more
+    with pytest.raises(InputError, match=f"inside a block of scales; allowed: multiples of {block}"):
+        hwsim.run(
+            a,
+            b,
+            device=device,
+            schedule={"slice_k": [48 if block == 32 else 192, 400 if block == 32 else 256]},
+            **given,
+        )
+
+
+def test_calls_with_scales_are_not_cut_into_slices_of_calls() -> None:
+    a, b = operands(6, k=512)
+    with pytest.raises(UnsupportedError, match="calls of operands with scales are not merged"):
+        hwsim.run(
+            a,
+            b,
+            device="h100",
+            format="e4m3",
+            library="cublas",
+            split_k=2,
+            scale_a=scales(1, M, 1),
+            scale_b=scales(2, N, 1),
+        )
+
+
+@pytest.mark.parametrize(("shape_a", "shape_b"), [((300, 1), (1, 1)), ((300, 1), (2, 1)), ((3, 1), (200, 1))])
+def test_one_block_along_k_is_read_as_the_other_side_says(shape_a: tuple[int, int], shape_b: tuple[int, int]) -> None:
+    """K = 128: by DeepGEMM's kernels, as with the blocks written out."""
+    m, n, k = 300, 200 if shape_b != (1, 1) else 100, 128
+    a, b = operands(7, m, n, k)
+    sa, sb = scales(1, *shape_a), scales(2, *shape_b)
+    given = {"device": "h100", "format": "e4m3", "output": "bf16", "library": "deepgemm"}
+    if shape_b == (1, 1):
+        sb = scales(2, n, 1)
+    got = hwsim.run(a, b, scale_a=sa, scale_b=sb, **given) if shape_b == (2, 1) else None
+    if got is not None:
+        assert [x.scale.rows for x in got.gemm.problem.operands] == [1, 128]
+        wide = np.repeat(sb, 128, 0)[:n]
+        left, right = a.astype(float) * sa, b.astype(float) * wide[:, 0]
+        np.testing.assert_allclose(got.c.astype(float), left @ right, rtol=0.02, atol=1e-3 * np.abs(left @ right).max())
+    else:
+        from hwsim.operands.scales import joined, scales_of
+
+        first, second = scales_of("a", sa, (m, k), "e4m3"), scales_of("b", sb, (n, k), "e4m3")
+        first, second = joined(first, second, m, n, k)
+        assert (first.k is None) == (second.k is None)
+
+
+def test_a_scale_of_one_row_is_a_rows_scale_beside_rows() -> None:
+    choose = hwsim.library("cutlass", device="h100")
+    a, b = operands(8, 1, 6, 256)
+    result = hwsim.run(
+        a,
+        b,
+        device="h100",
+        format="e4m3",
+        output="bf16",
+        library="cutlass",
+        scale_a=scales(1, 1, 1),
+        scale_b=scales(2, 6, 1),
+    )
+    assert [x.scale.rows for x in result.gemm.problem.operands] == [1, 1] and choose.id.name == "cutlass"

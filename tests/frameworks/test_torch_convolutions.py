@@ -7,9 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 
+from modern import kernels, operand, picked  # noqa: E402
+
 import hwsim.torch  # noqa: E402
 from hwsim.frameworks.torch.convolution_order import is_stored_last  # noqa: E402
-from tests.golden.modern import kernels, operand, picked  # noqa: E402
 
 CAPTURES = kernels("conv")
 TYPES = {"bf16": (np.int16, torch.bfloat16), "fp16": (np.int16, torch.float16)}

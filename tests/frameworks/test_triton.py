@@ -6,18 +6,19 @@ import sys
 
 import numpy as np
 import pytest
+from modern import kernels, operand, picked
 
 import hwsim
-from tests.golden.modern import kernels, operand, picked
 
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'hwsim[torch]'")
 pytest.importorskip("triton", minversion="3.9", reason="needs Triton 3.9: pip install 'hwsim[triton]'")
+from triton_kernels import batches, product  # noqa: E402
+
 import hwsim.triton  # noqa: E402
 from hwsim.frameworks.triton.compiler import DotQuestion, lowered  # noqa: E402
 from hwsim.frameworks.triton.dot_steps import _lane_order, _quad_order  # noqa: E402
 from hwsim.frameworks.triton.targets import target_of  # noqa: E402
-from tests.frameworks.triton_kernels import batches, product  # noqa: E402
 
 TYPES = {"bf16": (np.int16, torch.bfloat16), "e4m3": (np.uint8, torch.float8_e4m3fn)}
 

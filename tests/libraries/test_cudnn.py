@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from modern import operand, picked
 
 import hwsim
 from hwsim.devices import load
@@ -28,7 +29,6 @@ from hwsim.libraries.kernel_choice import LibraryChoice
 from hwsim.libraries.model.facts import convolution_kernels
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.protocol import LibraryRequest
-from tests.golden.modern import operand, picked
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "h100_convolutions"
 CAPTURES = np.load(GOLDEN / "captures.npz")

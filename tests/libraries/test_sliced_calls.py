@@ -68,7 +68,7 @@ def test_what_does_not_fit_is_refused():
     call = {"device": "h100", "library": "cublas"}
     with pytest.raises(InputError, match="split_k: K = 256 is one slice of 256; leave split_k out"):
         hwsim.run(a, b, **call, schedule={"slice_k": 256})
-    with pytest.raises(InputError, match="split_k = 'auto' beside a library: each slice is a call of its own"):
+    with pytest.raises(InputError, match="split_k = 'auto' beside a library, where each slice is a call of its own"):
         hwsim.run(a, b, **call, split_k="auto")
     with pytest.raises(InputError, match="decides schedule"):
         hwsim.run(a, b, **call, schedule={"split_k": 2, "promotion_k": 64})

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from modern import FOLDER, operand
 
 import hwsim
 from hwsim.libraries.cublas.answers.store import store
 from hwsim.libraries.cublas.calls import CublasGemm, HeuristicQuery, Preference
 from hwsim.libraries.cublas.orders.families import NVJET
 from hwsim.libraries.cublas.versions import version_of
-from tests.golden.modern import FOLDER, operand
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "h200_library"

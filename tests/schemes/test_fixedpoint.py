@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.errors import UnsupportedError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.problem import Problem
 from hwsim.operands.operand import operand
 from hwsim.schemes import scheme_of
+from hwsim.schemes.fixedpoint import needed_bits
 
 SCHEME = scheme_of("fixedpoint-fp64")
 
@@ -66,3 +67,28 @@ def test_of_sizes_alone_there_are_55_bits() -> None:
     assert hwsim.run(**asked).cycles == hwsim.run(bits=55, **asked).cycles > hwsim.run(bits=39, **asked).cycles
     with pytest.raises(UnsupportedError, match="stands for time alone"):
         hwsim.run(np.ones((8, 8)), np.ones((8, 8)), device="h100", scheme="fixedpoint-fp64", functional=True)
+
+
+def test_blocks_without_a_common_element_need_no_bits() -> None:
+    """Whatever the size of the data: a block in which one operand is zero has no product."""
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((5, 128)), rng.standard_normal((128, 4))
+    a[2, :64] = 0
+    found = [needed_bits(a * scale, b * scale) for scale in (1.0, 2.0**-6, 2.0**20)]
+    assert found[0] == found[1] == found[2] < 79
+
+
+def test_each_pair_of_a_stack_counts() -> None:
+    a, b = np.ones((2, 1, 4, 64)), np.ones((1, 3, 64, 4))
+    a[1, 0, 0, 0], b[0, 1, 0, 1] = 2.0**10, 2.0**-10
+    pairs = [needed_bits(a[i, 0], b[0, j]) for i in range(2) for j in range(3)]
+    assert needed_bits(a, b) == max(pairs) > min(pairs)
+
+
+def test_as_many_bits_as_an_element_can_be_scaled_by() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((4, 67)), rng.standard_normal((67, 3))
+    got = hwsim.matmul(a, b, device="h100", scheme="fixedpoint-fp64", bits=1000)
+    assert np.abs(got - a @ b).max() < 1e-13
+    with pytest.raises(InputError, match="bits"):
+        hwsim.matmul(a, b, device="h100", scheme="fixedpoint-fp64", bits=1001)

@@ -6,7 +6,7 @@ The module runs a model on batches and compares rows of its products; how they a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +157,8 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
     Raises:
         InputError: a product that has no like in a batch of one; and as `emulate`.
     """
+    if not isinstance(batches, Iterable):
+        raise InputError(f"batches = {batches!r}; allowed: integers of at least 1, as a list")
     sizes = tuple(dict.fromkeys(batches))
     if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
         raise InputError(f"batches = {batches!r}; allowed: integers of at least 1")

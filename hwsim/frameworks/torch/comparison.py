@@ -5,7 +5,7 @@ The module runs a model and compares its outputs; how products are computed, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,14 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
     """
     if len(sides) < 2:
         raise InputError(f"compare: {len(sides)} sides; allowed: at least two devices, mappings, or {PLAIN!r}")
+    if wrong := next((side for side in sides if not isinstance(side, str | Mapping)), None):
+        raise InputError(f"compare: a side is {wrong!r}; allowed: a device, a mapping of arguments, or {PLAIN!r}")
+    names = _names(sides)
     state = torch.get_rng_state()
     runs = []
     for number, side in enumerate(sides):
         torch.set_rng_state(state)
-        name = side if isinstance(side, str) else _name(side, number)
+        name = names[number]
         if side == PLAIN:
             with torch.no_grad():
                 runs.append(OutputSide(name, "PyTorch's own products", (), _output(called(model, x))))
@@ -118,9 +121,15 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
     return Comparison(tuple(runs), pairs)
 
 
-def _name(side: Mapping[str, Any], number: int) -> str:
-    """A side's name: its device and what else it says, or its number."""
-    return " ".join(f"{value}" for value in side.values() if isinstance(value, str)) or f"side {number + 1}"
+def _names(sides: Sequence[str | Mapping[str, Any]]) -> list[str]:
+    """A name for each side: its device and what else it says; equal ones are numbered."""
+    plain = []
+    for side in sides:
+        words = [side] if isinstance(side, str) else [str(side["device"])] if "device" in side else []
+        if not isinstance(side, str):
+            words += [v if isinstance(v, str) else f"{k}={v}" for k, v in side.items() if k != "device"]
+        plain.append(" ".join(words) or "defaults")
+    return [f"{name} ({index + 1})" if plain.count(name) > 1 else name for index, name in enumerate(plain)]
 
 
 def _output(value: Any) -> torch.Tensor:
@@ -139,6 +148,12 @@ def _output(value: Any) -> torch.Tensor:
     return output.detach().double()
 
 
+def _differ(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Which elements have other bits: zeros of other signs differ, NaNs do not."""
+    same = (x == y) & (torch.signbit(x) == torch.signbit(y))
+    return ~(same | (x.isnan() & y.isnan()))
+
+
 def _pair(left: OutputSide, right: OutputSide) -> OutputPair:
     x, y = left.output, right.output
     size, largest = float(torch.linalg.vector_norm(x)), float(x.abs().max()) if x.numel() else 0.0
@@ -151,7 +166,7 @@ def _pair(left: OutputSide, right: OutputSide) -> OutputPair:
         right.name,
         distance=float(torch.linalg.vector_norm(y - x)) / size if size else 0.0,
         largest=float((y - x).abs().max()) / largest if largest else 0.0,
-        differing=float((x != y).double().mean()) if x.numel() else 0.0,
+        differing=float(_differ(x, y).double().mean()) if x.numel() else 0.0,
         divergence=float(divergence.mean()),
         largest_divergence=float(divergence.max()),
         flips=flips,

@@ -6,6 +6,7 @@ The module knows devices and what was asked; hwsim.frameworks.triton.compiler as
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,7 @@ class TritonEmulation:
     def __init__(self, device: Device, measure_every: int) -> None:
         self.device, self.target = device, target_of(device)
         self.dots: dict[DotQuestion, DotRecord] = {}
+        self.not_simulated: Counter[str] = Counter()  # calls that have the interpreter's bits, by name
         self._every = measure_every
         self._lowered: dict[DotQuestion, LoweredDot] = {}
 
@@ -80,12 +82,18 @@ class TritonEmulation:
         lines += [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
+        lines += [f"not simulated: {name}, {count:,} calls" for name, count in self.not_simulated.items()]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
         kinds = [{**vars(question), **record.to_dict()} for question, record in self.dots.items()]
-        return {"device": self.device.name, "target": f"{self.target.backend}:{self.target.arch}", "dots": kinds}
+        return {
+            "device": self.device.name,
+            "target": f"{self.target.backend}:{self.target.arch}",
+            "dots": kinds,
+            "not_simulated": dict(self.not_simulated),
+        }
 
     def dot(
         self, a: Codes, b: Codes, c: Codes, types: tuple[str, str, str], precision: str, imprecise: int, num_warps: int
@@ -174,6 +182,7 @@ def emulate(
         run.dot,
         lambda warps: target_options(run.target, warps),
         lambda warps: least_dot_size(run.target, warps),
+        lambda name: run.not_simulated.update([name]),
         processes,
     ):
         yield run

@@ -31,17 +31,22 @@ class Launch:
 
 @contextlib.contextmanager
 def hooked(
-    dot: Callable[..., Codes], options: Callable[[int], Any], least_size: Callable[[int], Any], processes: int
+    dot: Callable[..., Codes],
+    options: Callable[[int], Any],
+    least_size: Callable[[int], Any],
+    left_out: Callable[[str], None],
+    processes: int,
 ) -> Iterator[None]:
     """Inside, `tl.dot` is `dot(a, b, c, types, input_precision, max_num_imprecise_acc, num_warps)` on codes.
 
-    options, least_size: of the target, by warps. processes: how many run a grid.
+    options, least_size: of the target, by warps. left_out: told of each call that stays the interpreter's.
+    processes: how many run a grid.
     """
     builder = interpreter.interpreter_builder
     kind, executor = type(builder), interpreter.GridExecutor
     launch = Launch()
     before = {"options": builder.options, "codegen_fns": dict(builder.codegen_fns)}
-    plain_dot, plain_call = kind.create_dot, executor.__call__
+    plain_dot, plain_scaled, plain_call = kind.create_dot, kind.create_dot_scaled, executor.__call__
 
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
         names = tuple(x.dtype.scalar.name for x in (a, b, d))
@@ -50,17 +55,21 @@ def hooked(
         result = dot(*codes, names, precision, int(max_num_imprecise_acc or 0), launch.num_warps)
         return interpreter.TensorHandle(result.view(d.data.dtype), d.dtype.scalar)
 
+    def create_dot_scaled(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        left_out("tl.dot_scaled")
+        return plain_scaled(self, *arguments, **keywords)
+
     def call(self: Any, *arguments: Any, **keywords: Any) -> None:
         launch.num_warps = int(keywords.get("num_warps", DEFAULT_WARPS))
         builder.options = options(launch.num_warps)
         builder.codegen_fns = {**builder.codegen_fns, "min_dot_size": least_size(launch.num_warps)}
         _run(self, plain_call, arguments, keywords, processes)
 
-    kind.create_dot, executor.__call__ = create_dot, call
+    kind.create_dot, kind.create_dot_scaled, executor.__call__ = create_dot, create_dot_scaled, call
     try:
         yield
     finally:
-        kind.create_dot, executor.__call__ = plain_dot, plain_call
+        kind.create_dot, kind.create_dot_scaled, executor.__call__ = plain_dot, plain_scaled, plain_call
         for name, value in before.items():
             setattr(builder, name, value)
 

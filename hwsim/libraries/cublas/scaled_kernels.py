@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.schedule import ScaleOrder, Schedule
 from hwsim.libraries.cublas.choice import CublasChoice
@@ -72,7 +73,7 @@ def scaled_choice(call: GemmCall, plain: CublasChoice) -> CublasChoice:
     if call.scales == TENSORS:
         return plain
     kernel = KERNELS.get(call.scales)
-    if kernel is None:
+    if kernel is None or ("tensor" in call.scales and call.k > BLOCK):
         allowed = ", ".join(f"{a} and {b}" for a, b in (TENSORS, *KERNELS))
         raise UnsupportedError(f"cuBLAS: scales of {call.scales[0]} and {call.scales[1]} on Hopper; allowed: {allowed}")
     tile = kernel.tile or plain.tile or TILE
@@ -92,15 +93,14 @@ def scaled_choice(call: GemmCall, plain: CublasChoice) -> CublasChoice:
         accumulate="promoted" if is_of_blocks else plain.accumulate,
         order=SummationOrder(schedule),
         order_by_m=kernel.is_cut,
-        evidence=_evidence(kernel, slices),
+        evidence=_evidence(kernel, slices, plain.evidence),
     )
 
 
-def _evidence(kernel: ScaledKernel, slices: int) -> str:
-    """The weakest evidence of what decides the order of a call's sums."""
-    if not kernel.is_cut:
-        return OF_ORDERS
-    return OF_SLICES if slices > 1 and kernel.slice_blocks > 1 else OF_CUTS
+def _evidence(kernel: ScaledKernel, slices: int, plain: str) -> str:
+    """The weakest evidence of what decides the order of a call's sums. plain: of the call without scales."""
+    own = OF_ORDERS if not kernel.is_cut else OF_SLICES if slices > 1 and kernel.slice_blocks > 1 else OF_CUTS
+    return max(own, plain, key=LEVELS.index)
 
 
 def _slices(call: GemmCall, tile: tuple[int, int]) -> int:

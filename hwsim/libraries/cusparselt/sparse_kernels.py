@@ -21,7 +21,8 @@ FAMILIES = ("sm90",)
 LONGEST_SEGMENT = 1024  # of K: longer ones are halved
 LONGEST_WHOLE = 8192  # of K, of kernels that are not cut below that
 MOST_SEGMENTS_IN_PLACE = 8  # that the kernel adds itself; more are added by another kernel
-CTAS = 120  # that share tiles cut along K, of 132
+ASKED_SMS = 132  # of the chip that was asked; of others the order is an assumption
+CTAS = 120  # of those that share tiles cut along K
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class CusparseltRules(ChipRules):
             tile=kernel.tile,
             tile_k=kernel.tile_k,
             order=order,
-            evidence="fitted" if order.known else "assumption",
+            evidence="fitted" if order.known and self.cores == ASKED_SMS else "assumption",
         )
 
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:

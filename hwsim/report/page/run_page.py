@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.devices import find, load
 from hwsim.errors import HwsimError
+from hwsim.machines.l2_state import DEFAULT
 from hwsim.report.page.dataflow import dataflow_svg
 from hwsim.report.page.error_plots import error_parts
 from hwsim.report.page.figures import axis, bars, figure
@@ -277,6 +278,7 @@ def _used_instructions(result: Result, chip: Device) -> set[str]:
 def _record(result: Result) -> PageSection:
     operands = "" if result.c is None else " --a A.npy --b B.npy" if result.seed is None else f" --seed {result.seed}"
     exact = " --no-exact" if result.c is None else ""
+    exact += f" --l2 {result.state['l2']}" if result.state is not None and result.state["l2"] != DEFAULT else ""
     pairs = [("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"), ("device file", result.device_sha256)]
     pairs += [("result (SHA-256)", result.result_sha256)] if result.result_sha256 is not None else []
     return PageSection(

@@ -8,7 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-FOLDER = Path(__file__).parent / "h100_modern"
+FOLDER = Path(__file__).parent / "golden" / "h100_modern"
 MASK = np.uint64(0xFFFFFFFF)
 PATTERNS = np.array(
     [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]], bool
