@@ -19,6 +19,7 @@ MOVED = (
     *("bf16x9-idle", "le-pipeline-a800"),
     *("ape-fp32", "ape-m", "ape-f", "ape-f-calls", "ape-t", "ape-b", "ape-b-calls", "ape-f-fp32", "ape-b-fp32"),
     *("ape-f-m-a100", "ape-b-f"),
+    *("mi300x-maf-bf16", "mi300x-maf-fp16", "mi300x-maf-e4m3fnuz"),
     # Clocks under load, rates per format and joules: published throughput of chips.
     *("h100-fp16", "h100-bf16", "h200-torch-fp16", "h200-torch-bf16", "b200-fp16", "b200-bf16"),
     *("b200-750w-fp16-2048", "b200-750w-fp16-4096", "b200-750w-fp16-8192", "gb200-aic-e4m3-3584x51200x10240"),
