@@ -16,20 +16,23 @@ PATTERNS = np.array(
 NARROW = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "fp64": np.float64}
 
 
-def _hash(seed, count):
-    h = (np.arange(count, dtype=np.uint64) + np.uint64(seed * 0x9E3779B1)) & MASK
+def _hash(seed, count, first=0):
+    h = (np.arange(first, first + count, dtype=np.uint64) + np.uint64(seed * 0x9E3779B1)) & MASK
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         h = (h ^ h >> np.uint64(shift)) * np.uint64(factor) & MASK
     return h ^ h >> np.uint64(16)
 
 
-def operand(seed, rows, columns, fmt):
-    """A (rows, columns) array of the format: sums of four bytes of a hash, about normal, with full significands."""
-    h = _hash(seed, rows * columns)
+def operand(seed, rows, columns, fmt, first=0):
+    """A (rows, columns) array of the format: sums of four bytes of a hash, about normal, with full significands. first:
+    the rows before it, which are not drawn.
+    """
+    count, before = rows * columns, first * columns
+    h = _hash(seed, count, before)
     if fmt == "int8":
         return (h.astype(np.uint8).astype(np.int16) - 128).astype(np.int8).reshape(rows, columns)
     total = h.astype("<u4").view(np.uint8).reshape(-1, 4).sum(1, dtype=np.int64) - 510
-    x = total / 128 + (_hash(seed + 7, rows * columns).astype(np.float64) - 2.0**31) / 2.0**40
+    x = total / 128 + (_hash(seed + 7, count, before).astype(np.float64) - 2.0**31) / 2.0**40
     if fmt != "fp64":
         x = x.astype(np.float32)
     return x.astype(NARROW.get(fmt, np.float32)).reshape(rows, columns)

@@ -112,9 +112,9 @@ def at_power(device: Device, watts: float) -> Device:
         )
     share = (watts - board.static_watts) / (board.watts - board.static_watts)
 
-    def scaled(clocks: Mapping[str, float], own: Container[str] = ()) -> dict[str, float]:
-        """Clocks at the new limit. own: formats that a stage does not slow, as they have clocks of their own."""
-        others = [name for name in device.native if name not in own]
+    def scaled(clocks: Mapping[str, float], unslowed: Container[str] = ()) -> dict[str, float]:
+        """Clocks at the new limit. unslowed: formats with clocks of their own, which a stage does not slow."""
+        others = [name for name in device.native if name not in unslowed]
         names = clocks if DEFAULT in clocks else dict.fromkeys((*clocks, *others))
         nominal, at_watts = device.clock_mhz, {}
         for name in names:

@@ -56,7 +56,7 @@ def public(row):
     """How many results of a public call differ: the sampled rows and columns alone."""
     mode, index, what, m, n, k, fmt, output, layout, extra = row
     seed, batch = index * 64, extra if what == "bmm" else 1
-    a, bt = operand(seed + 1, batch * m, k, fmt)[-m:], operand(seed + 2, batch * n, k, fmt)[-n:]
+    a, bt = (operand(seed + i, size, k, fmt, (batch - 1) * size) for i, size in ((1, m), (2, n)))
     rng = np.random.default_rng(90000 + index)
     count = 64 if output in ("bf16", "fp16") else 12
     rows, columns = (np.sort(rng.choice(size, min(size, count), replace=False)) for size in (m, n))

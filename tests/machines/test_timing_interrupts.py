@@ -23,7 +23,7 @@ def test_what_a_handler_raises_stops_the_engine():
     signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
     try:
         with pytest.raises(StoppedError) as caught:
-            hwsim.run(m=49152, n=49152, k=49152, device="h200", format="fp16", exact=False)
+            hwsim.run(m=49152, n=49152, k=49152, device="h200", format="fp16", exact=False, tile=(128, 256, 64))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

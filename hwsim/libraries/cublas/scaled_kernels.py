@@ -99,8 +99,10 @@ def scaled_choice(call: GemmCall, plain: CublasChoice) -> CublasChoice:
 
 def _evidence(kernel: ScaledKernel, slices: int, plain: str) -> str:
     """The weakest evidence of what decides the order of a call's sums. plain: of the call without scales."""
-    own = OF_ORDERS if not kernel.is_cut else OF_SLICES if slices > 1 and kernel.slice_blocks > 1 else OF_CUTS
-    return max(own, plain, key=LEVELS.index)
+    of_scales = OF_ORDERS
+    if kernel.is_cut:
+        of_scales = OF_SLICES if slices > 1 and kernel.slice_blocks > 1 else OF_CUTS
+    return max(of_scales, plain, key=LEVELS.index)
 
 
 def _slices(call: GemmCall, tile: tuple[int, int]) -> int:
