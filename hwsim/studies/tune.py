@@ -72,7 +72,7 @@ class LibraryKernel:
 @dataclass(frozen=True, slots=True)
 class Landscape:
     """The result of a search. points: all that were timed or refused. best: of these, or the choice of the formula that
-    was asked for alone. default: the dataflow's own choice. analytic: the choices of formulas, by name.
+    was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
 
     complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
     named.
