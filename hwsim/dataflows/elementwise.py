@@ -34,7 +34,7 @@ class Pass:
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
     array of one row in global memory, whose columns of a tile `body` gets last. of_rows, of_columns: arrays there of
-    one number for each row, or for each column of each of `matrices`; `body` gets their parts of a tile after the
+    one number for each row (or one for all), or for each column of each of `matrices`; `body` gets their parts of a tile after the
     inputs. matrices: below one another, of which a tile holds parts of one.
     """
 
@@ -102,8 +102,8 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
                 [ring.full],
             )
             stream.pushed(ring)
-        vectors: list[Any] = [GlobalTile(array.name, row.start, Affine(), row.size, 1) for array in work.of_rows]
-        vectors += [GlobalTile(array.name, matrix, col.start, 1, col.size) for array in work.of_columns]
+        vectors: list[Any] = [_of_rows(array, row.start, row.size) for array in work.of_rows]
+        vectors += [_of_columns(array, matrix, col.start, col.size) for array in work.of_columns]
         for i, (array, ring) in enumerate(zip(loaded, lines, strict=True)):
             place = vectors[i]
             size = (place.rows, place.cols, array.format)
@@ -148,6 +148,20 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
                     tile(stream, share_block, two, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
+
+
+def _of_rows(array: GlobalArray, start: Affine, count: int) -> GlobalTile:
+    """The part of an array of one number for each row, or for all."""
+    if array.rows == 1:
+        return GlobalTile(array.name, Affine(), Affine(), 1, 1)
+    return GlobalTile(array.name, start, Affine(), count, 1)
+
+
+def _of_columns(array: GlobalArray, matrix: Affine, start: Affine, count: int) -> GlobalTile:
+    """The part of an array of one number for each column of each matrix, or for all."""
+    if array.cols == 1:
+        return GlobalTile(array.name, matrix, Affine(), 1, 1)
+    return GlobalTile(array.name, matrix, start, 1, count)
 
 
 def _matrices(stream: StreamBuilder, count: int) -> Iterator[Affine]:

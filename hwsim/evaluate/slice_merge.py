@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import UnsupportedError
-from hwsim.evaluate.epilogue import narrowed, to_odd
+from hwsim.arithmetic.rounded_once import to_odd
+from hwsim.evaluate.epilogue import narrowed
 from hwsim.evaluate.plan_evaluation import PlanEvaluation, UnitResult
 from hwsim.formats import format_of
 
