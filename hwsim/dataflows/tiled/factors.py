@@ -14,7 +14,6 @@ from hwsim.program.ir import Affine, GlobalTile
 from hwsim.program.quick import quick
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.tiled.context import KernelContext
     from hwsim.dataflows.tiles import WorkTile
     from hwsim.dataflows.vector_ops import VectorOps
     from hwsim.gemm.schedule import ScaleOrder
@@ -40,17 +39,17 @@ class Factors:
     k: int | None = None
 
     def tiles(
-        self, context: KernelContext, place: WorkTile, rows: tuple[int, int], k: Affine
+        self, whole: tuple[int, int], place: WorkTile, rows: tuple[int, int], k: Affine
     ) -> tuple[GlobalTile, GlobalTile]:
         """The factors of some rows of a tile of C and of all its columns, one where one counts for all.
 
-        rows: first row and number of rows, within the tile. k: first element of K that they are of.
+        whole: rows and columns of a tile that is not at an edge. rows: first row and number of rows, within the tile.
+        k: first element of K that they are of.
         """
         block = Affine() if self.k is None else divided(k, self.k)
-        blocking = context.design.blocking
-        first_row = context.rows_of(place, 0) + place.row + rows[0]
-        of_rows = self._line(0, blocking.m, *rows)
-        of_columns = self._line(1, blocking.n, 0, place.n)
+        first_row = place.row + rows[0]
+        of_rows = self._line(0, whole[0], *rows)
+        of_columns = self._line(1, whole[1], 0, place.n)
         left = GlobalTile(self.a, Affine() if self.extents[0] is None else first_row, block, of_rows, 1)
         right = GlobalTile(self.b, block, Affine() if self.extents[1] is None else place.col, 1, of_columns)
         return left, right
@@ -74,7 +73,12 @@ def divided(first: Affine, length: int) -> Affine:
 
 
 def multiply(
-    ops: VectorOps, order: ScaleOrder, pair: tuple[AnyTile, AnyTile], target: LocalTile, value: AnyTile, scratch: Scratch
+    ops: VectorOps,
+    order: ScaleOrder,
+    pair: tuple[AnyTile, AnyTile],
+    target: LocalTile,
+    value: AnyTile,
+    scratch: Scratch,
 ) -> None:
     """Emit target = value times both factors. pair: the factors of A and of B. scratch: makes a tile of a size."""
     left, right = pair

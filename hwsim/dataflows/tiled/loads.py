@@ -12,7 +12,6 @@ from hwsim.dataflows.tiled.context import KernelContext
 from hwsim.dataflows.tiled.factors import divided
 from hwsim.dataflows.tiled.model import SIDES, MatrixRef
 from hwsim.dataflows.tiles import WorkTile
-from hwsim.errors import UnsupportedError
 from hwsim.gemm import refusals
 from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder

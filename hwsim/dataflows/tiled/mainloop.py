@@ -152,9 +152,7 @@ class MainLoop:
             if self.shares_lanes:
                 self.products.block(s, place, run, sweep, block)
             if promotes:
-                self.promotion.within_block(
-                    s, ops, place, self._first_of_k(place, run.start + block.start), block.size
-                )
+                self.promotion.within_block(s, ops, place, self._first_of_k(place, run.start + block.start), block.size)
             self.spill.store(s, place)
 
     def _first_of_k(self, place: WorkTile, start: Affine) -> Affine:

@@ -32,6 +32,11 @@ class Blocking:
     cores: int = 1
     spilled: int = 0
 
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of C."""
+        return self.m, self.n
+
 
 @quick
 @dataclass(frozen=True, slots=True)
@@ -160,9 +165,10 @@ class TileEpilogue:
 class GemmKernel:
     """One GEMM kernel: its `terms` accumulate products of pieces of A and B over K.
 
-    unit: the matrix instruction. promotion_intervals: of each term, elements of K (None: never). joined: the terms
-    are joined by epilogue.value after every run and added to one sum. workspace: of the sums of CTAs that share the K
-    of tiles (None: none do). factors: of the sums of runs of K (None: they have none). rest_first_of: what K has beyond whole multiples of this length comes first (None: last).
+    unit: the matrix instruction. promotion_intervals: of each term, elements of K (None: never). joined: the terms are
+    joined by epilogue.value after every run and added to one sum. workspace: of the sums of CTAs that share the K of
+    tiles (None: none do). factors: of the sums of runs of K (None: they have none). rest_first_of: what K has beyond
+    whole multiples of this length comes first (None: last).
     """
 
     name: str

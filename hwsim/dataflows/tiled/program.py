@@ -120,8 +120,8 @@ class ProgramWriter:
                 self.arrays[name] = GlobalArray(name, rows, cols, scale.format, order_named(order))
                 inputs.append(name)
         if any(scale is not None and scale.is_two_level for scale in scales):
-            for side in SIDES:
-                name = f"{side}.factor"
+            for letter in SIDES:
+                name = f"{letter}.factor"
                 self.arrays[name] = GlobalArray(name, 1, 1, "fp32")
                 inputs.append(name)
         return inputs

@@ -118,7 +118,8 @@ class SeparateSums:
     ) -> None:
         ring = self.context.buffers.factor
         assert ring is not None
-        multiply_add(ops, factors.order, factors.tiles(self.context, place, rows, k), total, value, ring.whole)
+        pair = factors.tiles(self.context.design.blocking.tile, place, rows, k)
+        multiply_add(ops, factors.order, pair, total, value, ring.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +239,8 @@ class PromotionBuffers(NamedTuple):
 
 
 def allocate(space: Allocation) -> PromotionBuffers:
-    """In registers: sums of whole tiles, by term (one for joined terms); scratch for joined and converted values, and for
-    products of factors.
+    """In registers: sums of whole tiles, by term (one for joined terms); scratch for joined and converted values, and
+    for products of scales.
     """
     design, kernel = space.design, space.kernel
     summed = [0] if kernel.joined else [t for t, promoted in enumerate(design.promoted) if promoted]

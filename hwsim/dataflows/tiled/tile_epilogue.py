@@ -291,7 +291,7 @@ class ElementwiseEpilogue:
         """Emit the multiplication by the factors of its rows and columns."""
         ring, factors = self.context.buffers.factor, self.context.design.kernel.epilogue.factors
         assert ring is not None and factors is not None
-        pair = factors.tiles(self.context, place, (rows.start, rows.count), Affine())
+        pair = factors.tiles(self.context.design.blocking.tile, place, (rows.start, rows.count), Affine())
         multiply(ops, factors.order, pair, target, value, ring.whole)
 
 
