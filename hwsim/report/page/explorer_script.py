@@ -49,8 +49,9 @@ function explored(given, pick, width) {
     const kind = (name, log) => numbers(name) ? (log ? "log" : "linear") : "category";
     const ticks = facet === null ? valuesOf(rows, pick.x) : valuesOf(given.rows, pick.x);
     const named = ticks.length <= MOST_TICKS && given.parameters.includes(pick.x) && numbers(pick.x);
-    layout["xaxis" + end] = {tickvals: named ? ticks : undefined, ticktext: named ? ticks.map(said) : undefined, domain: x.map(inside), anchor: "y" + end, type: kind(pick.x, pick.logx),
+    layout["xaxis" + end] = {domain: x.map(inside), anchor: "y" + end, type: kind(pick.x, pick.logx),
       exponentformat: "power", title: lowest ? {text: label(pick.x), standoff: 8} : undefined,
+      tickvals: named ? ticks : undefined, ticktext: named ? ticks.map(said) : undefined,
       matches: number ? "x" : undefined};
     layout["yaxis" + end] = {domain: y, anchor: "x" + end, type: kind(pick.y, pick.logy), exponentformat: "power",
       title: column ? undefined : {text: label(pick.y), standoff: 8}, matches: number ? "y" : undefined,
