@@ -15,8 +15,11 @@ import hwsim
 from hwsim.cli import main
 from hwsim.cli.report_option import check_report
 from hwsim.report.page.diff_page import diff_page
+from hwsim.report.page.page import Table
 from hwsim.report.page.sweep_page import sweep_page
-from hwsim.report.text.words import count
+from hwsim.report.page.tune_page import tune_page
+from hwsim.report.text.tune_text import alike
+from hwsim.report.text.words import count, duration
 from hwsim.studies.diff import Variant, diff
 
 pytest.importorskip("plotly")
@@ -66,10 +69,8 @@ def test_a_sweeps_page_says_why_points_are_refused(tmp_path: Path) -> None:
     sweep_page(table).write(tmp_path / "sweep.html")
     titles, text, _ = written(tmp_path / "sweep.html")
     assert titles == ["Summary", "Points", "Refused", "Table"] and len(refused) == 1
-    assert (
-        f'>2 points</td><td class="text">ascend910a</td><td class="text">native</td><td class="text">{refused.pop()}<'
-        in text
-    )
+    reason = re.escape(refused.pop())
+    assert re.search(rf">2 points</td><td[^>]*>ascend910a</td><td[^>]*>native</td><td[^>]*>{reason}<", text)
 
 
 def test_a_searchs_page_has_its_landscape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,11 +84,27 @@ def test_a_searchs_page_has_its_landscape(tmp_path: Path, capsys: pytest.Capture
     )
     found = json.loads(capsys.readouterr().out)
     titles, text, figures = written(page)
-    assert titles == ["Summary", "Landscape", "Configurations"]
-    assert f'>best</td><td class="number">{found["best"]["tile_m"]}<' in text
+    assert titles == ["Summary", "Landscape", "Configurations", "Words"]
+    assert re.search(rf">best</td><td[^>]*>m={found['best']['tile_m']},n={found['best']['tile_n']},", text)
     cells = [x for row in figures["plot-1"]["data"][0]["z"] for x in row if x is not None]  # type: ignore[attr-defined]
     assert max(cells) == 100 and len(cells) > 1
-    assert text.count("<tr>") >= len([x for x in found["points"] if x["cycles"] is not None])
+    assert data_of(page)["points"] == found["points"]
+    shown = text.partition("<main>")[2].partition("</main>")[0]
+    assert duration(found["best"]["seconds"]) in shown and "e-06" not in shown and "tile_m" not in shown
+    assert re.search(r'<div class="lead">the (best takes|default is the best)', text)
+
+
+def test_a_searchs_page_explains_its_words_and_groups_equal_rows() -> None:
+    landscape = hwsim.tune("h200", m=256, n=256, k=256, format="fp16", budget=30)
+    sections = {section.title: section.parts for section in tune_page(landscape, "a search").sections}
+    tables = {title: part for title, parts in sections.items() for part in parts if isinstance(part, Table)}
+    explained = dict(tables["Words"].rows)  # type: ignore[arg-type]
+    assert {row[0] for row in tables["Summary"].rows} <= explained.keys() and all(explained.values())
+    assert {"stages", "swizzle", "slices of K", "instruction", "time", "of best"} <= explained.keys()
+    rows, groups = tables["Configurations"].rows, alike(landscape)
+    assert len(rows) == len(groups) < len(landscape.ranked)
+    times = tables["Configurations"].head.index("time")
+    assert [row[times] for row in rows] == [duration(group[0].seconds or 0) for group in groups]
 
 
 def test_a_differences_page_maps_the_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,8 @@ from hwsim.report.page.script import SCRIPT
 from hwsim.report.page.style import CSS
 
 SUFFIXES = (".html", ".htm")
+#: A table of more columns, or with a longer text in a cell, is a list of cards on a narrow screen.
+MOST_NARROW, PROSE = 6, 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +64,21 @@ class Table:
     def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
         """The part as HTML."""
         kinds = ["number" if column in self.right else "text" for column in range(len(self.head))]
-        head = "".join(f'<th class="{kind}">{escape(title)}</th>' for kind, title in zip(kinds, self.head, strict=True))
+        titles = [escape(title) for title in self.head]
+        head = "".join(f'<th class="{kind}">{title}</th>' for kind, title in zip(kinds, titles, strict=True))
         body = "".join(
             "<tr>"
-            + "".join(f'<td class="{kind}">{escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))
+            + "".join(
+                f'<td class="{kind}" data-head="{title}">{escape(cell)}</td>'
+                for kind, title, cell in zip(kinds, titles, row, strict=True)
+            )
             + "</tr>"
             for row in self.rows
         )
         field = '<input class="filter" type="search" placeholder="rows with this word" aria-label="filter">'
-        kind = "wide paths" if self.paths else "wide"
+        longest = max((len(cell) for row in self.rows for cell in row), default=0)
+        cards = len(self.head) > MOST_NARROW or (len(self.head) > 2 and longest > PROSE)
+        kind = " ".join(["wide", *(["paths"] if self.paths else []), *(["cards"] if cards else [])])
         table = f'<div class="{kind}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         return (field if self.filter else "") + table
 

@@ -30,7 +30,7 @@ td{overflow-wrap:break-word}
 .paths td:first-child{overflow-wrap:anywhere;min-width:19rem}.paths td:last-child{min-width:15rem}
 th{position:sticky;top:0;background:var(--panel)}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th.number{white-space:normal}
-.drawing{padding:12px;max-height:none}.drawing svg{display:block;margin:auto;max-width:100%;height:auto}
+.drawing{padding:12px;max-height:none}.drawing svg{display:block;margin:auto;max-width:100%;min-width:640px;height:auto}
 .code{margin:8px 0}.code .tools{justify-content:flex-end;margin:0 0 4px}
 pre{background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:10px;
 overflow:auto;max-height:420px;font-size:.82rem;margin:0;white-space:pre-wrap;overflow-wrap:anywhere}
@@ -40,6 +40,10 @@ border:1px solid var(--line);border-radius:6px;padding:4px 10px;max-width:100%}
 .pickers{display:flex;flex-wrap:wrap;gap:8px 16px;margin:0 0 8px}.pickers label{color:var(--soft);font-size:.87rem}
 .plot{width:100%}footer{color:var(--soft);border-top:1px solid var(--line);padding-top:10px}
 @media(max-width:700px){body{padding:0 14px 30px}dl{grid-template-columns:minmax(0,1fr)}dt{margin-top:6px}
-th,td{padding:4px 7px}.paths td:first-child{min-width:11rem}}
+table{font-size:.78rem}th,td{padding:4px 5px}
+.cards thead{display:none}.cards table,.cards tbody,.cards tr,.cards td{display:block;text-align:left}
+.cards tr{padding:6px 4px;border-bottom:1px solid var(--line)}.cards tr[hidden],.cards td:empty{display:none}
+.cards td{border:0;padding:1px 5px;white-space:normal;overflow-wrap:anywhere}
+.cards td::before{content:attr(data-head) ": ";color:var(--soft)}.cards td[data-head=""]::before{content:""}}
 @media print{nav,.filter,.tools,.pickers{display:none}.wide,pre{max-height:none;overflow:visible}}
 """
