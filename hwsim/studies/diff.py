@@ -24,7 +24,7 @@ from hwsim.host.threads import worker_count
 from hwsim.operands.operand import Operand, operand, selected_indices
 from hwsim.studies.diff_parts import DifferingBlocks, Divergence, ElementDifference, ElementErrors, SideAccuracy
 from hwsim.studies.diff_result import Difference
-from hwsim.studies.diff_sides import DiffSide, Variant, side_of
+from hwsim.studies.diff_sides import DiffSide, Variant, reason_of, side_of
 from hwsim.studies.diff_sizes import size_histogram
 from hwsim.studies.diff_units import exact_sum, relative_error, unit_steps
 
@@ -88,6 +88,7 @@ def diff(
         step = first_step(sides[0], sides[1], i, j)
         errors = _errors(sides[0], sides[1], i, j)
     values = [_values(x, output) for x in codes]
+    share = compared.differing / codes[0].size if codes[0].size else 0.0
     return Difference(
         left=sides[0].label,
         right=sides[1].label,
@@ -113,6 +114,7 @@ def diff(
         evidence=(sides[0].evidence, sides[1].evidence),
         confidence=(sides[0].confidence, sides[1].confidence),
         instructions=(sides[0].instruction, sides[1].instruction),
+        reason=reason_of(*sides, share, None if compared.special else compared.sizes.largest),
         operands=operands,
         notes=_notes(sides),
     )

@@ -12,8 +12,10 @@ from hwsim.studies.diff_text import SIDES, accuracy_text, element_lines, evidenc
 
 if TYPE_CHECKING:
     from hwsim.analysis.run_records import Evidence
+    from hwsim.analysis.unit_difference import UnitDifference
 
 NOT_DATA = ("where",)  # fields that `to_dict` leaves out
+MOST_REASONS = 3  # in text
 RECORDS = ("worst", "largest", "step", "errors", "sizes")  # fields that may be None
 
 
@@ -26,8 +28,9 @@ class Difference:
     step: divergence of the chosen element, or of `largest`; None if equal there. schedules: both, resolved, as plain
     data. errors: of that element over all of K. where: block by block; not in `to_dict`. sizes: the histogram of
     |left - right| / RMS. accuracy, evidence, instructions, confidence: of the left and the right side; confidence is
-    the least probability that a library's choice is right, None: no library was asked. operands: what A and B are, in
-    words. notes: what the reader should know of the sides.
+    the least probability that a library's choice is right, None: no library was asked. reason: why the sides differ,
+    with the share and the size of the differences. operands: what A and B are, in words. notes: what the reader should
+    know of the sides.
     """
 
     left: str
@@ -54,6 +57,7 @@ class Difference:
     evidence: tuple[Evidence, Evidence]
     confidence: tuple[float | None, float | None]
     instructions: tuple[str, str]
+    reason: UnitDifference
     operands: str = ""
     notes: tuple[str, ...] = ()
 
@@ -67,10 +71,11 @@ class Difference:
         plain = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in NOT_DATA}
         plain |= {name: tuple(asdict(part) for part in plain[name]) for name in ("first", "accuracy")}
         plain |= {name: None if plain[name] is None else asdict(plain[name]) for name in RECORDS}
+        plain["reason"] = self.reason.to_dict()
         return {"schema": "hwsim.diff/1"} | plain | {"share": self.share}
 
     def _repr_html_(self) -> str:
-        pairs: list[tuple[str, object]] = [("left", self.left), ("right", self.right)]
+        pairs: list[tuple[str, object]] = [("verdict", self.reason), ("left", self.left), ("right", self.right)]
         pairs.append(("differ", f"{self.differing:,} of {self.elements:,} elements ({100 * self.share:.3g} %)"))
         if self.sizes.counts:
             pairs.append(("largest difference", f"{self.sizes.largest:.2g} of the RMS; median {self.sizes.median:.2g}"))
@@ -95,6 +100,8 @@ class Difference:
     def to_text(self) -> str:
         """The comparison in words, with the histogram of sizes."""
         lines = [
+            f"verdict  {self.reason}",
+            *(f"also     {reason}" for reason in self.reason.reasons[1:MOST_REASONS]),
             f"left   {self.left}",
             f"right  {self.right}",
             f"C[{self.m} x {self.n}], K = {self.k}, {self.output}: {self.differing} of {self.elements} elements differ "

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.program_times import Times
+from hwsim.analysis.unit_difference import Side, UnitDifference, unit_difference
 from hwsim.compute.call import product_call
 from hwsim.compute.times import evidence_of
 from hwsim.devices import dot_spec, instruction, load
@@ -105,6 +106,28 @@ class DiffSide:
         schedule = self.evaluator.schedule_at(row, column)
         alone = replace(self.record, schedule=schedule, mapping=None, parts=())
         return Evaluator(alone, self.evaluator.device, self.evaluator.backend)
+
+
+def reason_of(left: DiffSide, right: DiffSide, share: float, largest: float | None) -> UnitDifference:
+    """Why two sides give other bits. share: of the elements that differ; largest: difference over the RMS of C, None:
+    infinities and NaNs differ.
+    """
+    names: list[tuple[str, str]] = [
+        (left.evaluator.device.name, right.evaluator.device.name),
+        (left.record.scheme, right.record.scheme),
+        (_library_name(left), _library_name(right)),
+    ]
+    pair = next((pair for pair in names if pair[0] != pair[1]), ("left", "right"))
+    sides = [
+        Side(name, side.evaluator.device, side.instruction, side.record)
+        for name, side in zip(pair, (left, right), strict=True)
+    ]
+    return unit_difference(*sides, share=share, largest=largest)
+
+
+def _library_name(side: DiffSide) -> str:
+    library = side.record.library
+    return "the default order" if library is None else f"{library.name} {library.version}"
 
 
 def side_of(a: Any, b: Any, variant: Variant, input_format: str | None) -> DiffSide:

@@ -122,6 +122,21 @@ def test_evidence_is_that_of_the_runs() -> None:
     assert all(confidence is not None for confidence in library.confidence)
 
 
+def test_the_first_line_is_the_reason() -> None:
+    difference = hwsim.diff(left="h100", right="b200", format="e4m3", **SIZES)
+    share, largest = f"{100 * difference.share:.0f} %", f"{difference.sizes.largest:.2g} of the RMS"
+    first = difference.to_text().splitlines()[0]
+    assert first.startswith("verdict  h100 keeps 13 fraction bits in e4m3 sums, b200 25: ")
+    assert share in first and largest in first and "evidence silicon | " in first
+    assert difference.to_dict()["reason"]["text"] == str(difference.reason)
+    same = hwsim.diff(left="h100", right="h200", format="e4m3", **SIZES)
+    assert "compute alike" in str(same).splitlines()[0] and "no element differs" in str(same).splitlines()[0]
+    cut = hwsim.diff(
+        left="h200", right={"device": "h200", "schedule": {"split_k": 2}}, format="fp16", m=16, n=16, k=512
+    )
+    assert "order of summation" in str(cut).splitlines()[0]
+
+
 def test_schemes_with_scales_are_compared() -> None:
     sides = hwsim.Variant("b200", "mxfp8"), hwsim.Variant("b200", "nvfp4")
     difference = hwsim.diff(None, None, *sides, **SIZES)
