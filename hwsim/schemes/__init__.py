@@ -26,7 +26,7 @@ from hwsim.schemes import (
     sgemm_cube,
 )
 from hwsim.schemes.scheme import Notice, Scheme
-from hwsim.schemes.scheme_file import is_scheme_file, scheme_in_file
+from hwsim.schemes.scheme_file import is_scheme_file, scheme_file_digest, scheme_in_file
 
 OWN = (
     native.SCHEME,
@@ -56,11 +56,13 @@ def schemes() -> dict[str, Scheme]:
     return by_name
 
 
-def scheme_of(name: str) -> Scheme:
-    """The scheme called `name`, or NAME in the file of FILE.py:NAME.
+def scheme_of(name: str | Scheme) -> Scheme:
+    """The scheme called `name`, or NAME in the file of FILE.py:NAME; a Scheme as it is.
 
     Raises InputError with a list of all schemes for an unknown name.
     """
+    if isinstance(name, Scheme):
+        return name
     built_in = next((scheme for scheme in OWN if scheme.name == name), None)
     if built_in is not None:  # without a look for plug-ins
         return built_in
@@ -72,4 +74,4 @@ def scheme_of(name: str) -> Scheme:
     return by_name[name]
 
 
-__all__ = ["Notice", "Option", "Scheme", "is_scheme_file", "scheme_of", "schemes"]
+__all__ = ["Notice", "Option", "Scheme", "is_scheme_file", "scheme_file_digest", "scheme_of", "schemes"]
