@@ -14,7 +14,9 @@ import pytest
 import hwsim
 from hwsim.cli import main
 from hwsim.cli.report_option import check_report
+from hwsim.report.page.comparison_page import comparison_page
 from hwsim.report.page.diff_page import diff_page
+from hwsim.report.page.invariance_page import known_text
 from hwsim.report.page.page import Table
 from hwsim.report.page.sweep_page import sweep_page
 from hwsim.report.page.tune_page import tune_page
@@ -85,7 +87,7 @@ def test_a_searchs_page_has_its_landscape(tmp_path: Path, capsys: pytest.Capture
     found = json.loads(capsys.readouterr().out)
     titles, text, figures = written(page)
     assert titles == ["Summary", "Landscape", "Configurations", "Words"]
-    assert re.search(rf">best</td><td[^>]*>m={found['best']['tile_m']},n={found['best']['tile_n']},", text)
+    assert re.search(rf">best</td><td[^>]*>{found['best']['tile_m']} x {found['best']['tile_n']} x ", text)
     cells = [x for row in figures["plot-1"]["data"][0]["z"] for x in row if x is not None]  # type: ignore[attr-defined]
     assert max(cells) == 100 and len(cells) > 1
     assert data_of(page)["points"] == found["points"]
@@ -152,11 +154,57 @@ def test_the_page_of_batch_sizes_has_every_class(tmp_path: Path, capsys: pytest.
     assert main(["invariance", *call, "--json", "--report", str(page)]) == 0
     classes = json.loads(capsys.readouterr().out)["classes"]
     titles, text, figures = written(page)
-    assert titles == ["Summary", "Classes over m", "Classes"]
+    assert titles == ["What to do", "Classes over m", "Classes"]
     assert len(figures["plot-1"]["data"]) == len(classes)
     drawn = {x for trace in figures["plot-1"]["data"] for x in trace["x"] if x is not None}  # type: ignore[attr-defined]
     assert drawn == {x for one in classes for run in one["m"] for x in run}
     assert all(x["kernel"] in text for one in classes for x in one["kernels"])
+    assert data_of(page)["classes"] == classes and "1 slices" not in text
+
+
+def test_the_caveat_of_an_estimate_leads_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "classes.html"
+    call = [
+        "--device",
+        "b200",
+        "--library",
+        "cublas",
+        "--format",
+        "bf16",
+        "--n",
+        "4096",
+        "--k",
+        "4096",
+        "--m",
+        "1:300:7",
+    ]
+    assert main(["invariance", *call, "--json", "--report", str(page)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    _, text, _ = written(page)
+    lead = text.partition('<div class="lead">')[2].partition("</div>")[0]
+    assert answer["note"] in lead and f"{len(answer['classes'])} classes" in lead
+    for entry in answer["classes"]:
+        assert known_text(entry["known"], entry["least_confidence"]) in text
+    assert {known_text(True, 1.0), known_text(True, 0.26), known_text(True, 0.56)} == {
+        "the order of summation, and the kernel for sure",
+        "the order of summation, and the kernel uncertainly",
+        "the order of summation, and the kernel hardly: it is more likely another one",
+    }
+    assert known_text(False, 1.0) == "the kernel, and not its order of summation"
+
+
+def test_the_page_of_a_comparison_leads_with_what_differs() -> None:
+    pair = {"left": "h100", "right": "b200", "distance": 1e-3, "largest": 2e-3, "differing": 0.25, "divergence": 1e-6}
+    pair |= {"largest_divergence": 2e-6, "flips": 3, "positions": 1000}
+    same = dict.fromkeys(pair, 0) | {"left": "h100", "right": "h200", "positions": 1000}
+    sides = [{"name": name, "settings": f"{name} native", "remarks": ["a remark"]} for name in ("h100", "b200", "h200")]
+    page = comparison_page({"sides": sides, "pairs": [pair, same]})
+    assert page.title == "Outputs of a model on h100, b200, h200"
+    assert page.lead == [
+        "h100 and b200: 25.0 % of the elements differ, by at most 2.0e-03 of the largest value; 3 of 1,000 first "
+        "answers change",
+        "h100 and h200: equal in every bit",
+    ]
 
 
 @pytest.mark.parametrize("verb", ["run", "sweep", "tune", "diff", "invariance"])

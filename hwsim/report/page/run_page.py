@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.stall_words import ENGINE_WORDS, stall_words
+from hwsim.analysis.verdict import lost_words
 from hwsim.devices import find, load
 from hwsim.errors import HwsimError
 from hwsim.machines.l2_state import DEFAULT
@@ -18,7 +20,7 @@ from hwsim.report.page.style import BUSY, IDLE, OTHER, PALETTE
 from hwsim.report.page.timeline import MOST_TRACED, critical_parts, timeline_parts
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.provenance_text import provenance_rows
-from hwsim.report.text.run_text import ERROR_NAMES, cause_text, time_facts
+from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, time_facts
 from hwsim.report.text.whatif_text import WORTH
 from hwsim.report.text.words import count, data, duration, percent, plural, value
 from hwsim.result import plain
@@ -45,7 +47,12 @@ def run_page(result: Result, progress: Callable[[float], Any] | None = None) -> 
             progress((number + 1) / len(SECTIONS))
     time = "" if result.seconds is None else f": {duration(result.seconds)}"
     title = f"{result.scheme} {_format(result)} on {result.device}, {m} x {n} x {k}{time}"
-    return Page(title, sections, plain(result.to_dict()))
+    return Page(title, sections, plain(result.to_dict()), lead_of(result))
+
+
+def lead_of(result: Result) -> list[str]:
+    """The verdict in words, and the advice that follows."""
+    return [*result.verdict.sentences, *(str(advice) for advice in result.verdict.advice[:1])]
 
 
 def _format(result: Result) -> str:
@@ -110,6 +117,23 @@ def _timeline(result: Result) -> PageSection:
     )
 
 
+def _time(result: Result) -> PageSection:
+    """The time of all cores, as the verdict divides it."""
+    verdict = result.verdict
+    shares = [("the matrix units work", verdict.busy or 0.0)]
+    shares += [(lost_words(cause), share) for cause, share in verdict.lost.items() if share >= SMALL_SHARE]
+    shares = shares[::-1]
+    values = [100 * share for _, share in shares]
+    trace = bars([name for name, _ in shares], values, [percent(share) for _, share in shares], PALETTE[0], lying=True)
+    trace["marker"] = {"color": [PALETTE[0]] * (len(shares) - 1) + [BUSY]}
+    look = figure([trace], axis("share of the time of all cores (%)", range=[0, 115]), axis("where the time goes"))
+    return PageSection(
+        "Time",
+        "What the cores' time goes to: the work of the matrix units, and the causes why they do not work.",
+        [Plot(look, 110 + 28 * len(shares), "shares of the time by cause")] if verdict.busy is not None else [],
+    )
+
+
 def _stalls(result: Result) -> PageSection:
     """Busy and stalled shares of the engines that did something."""
     shares: dict[str, dict[str, float]] = {}
@@ -117,7 +141,7 @@ def _stalls(result: Result) -> PageSection:
         total = entry["busy_cycles"] + sum(entry["stall_cycles"].values())
         if total and entry["busy_cycles"]:
             parts = {"busy": entry["busy_cycles"]} | entry["stall_cycles"]
-            shares[name] = {cause: 100 * cycles / total for cause, cycles in parts.items()}
+            shares[engine_label(name)] = {cause: 100 * cycles / total for cause, cycles in parts.items()}
     causes = sorted(
         {cause for parts in shares.values() for cause in parts if cause != "busy" and cause not in NOTHING_TO_DO},
         key=lambda cause: -sum(parts.get(cause, 0.0) for parts in shares.values()),
@@ -127,7 +151,7 @@ def _stalls(result: Result) -> PageSection:
     colours = {"busy": BUSY} | dict(zip(named, free, strict=False))
     engines = list(reversed(shares))
     traces = [
-        _stacked("busy" if cause == "busy" else cause_text(cause), engines, shares, (cause,), colour)
+        _stacked("busy" if cause == "busy" else stall_words(cause), engines, shares, (cause,), colour)
         for cause, colour in colours.items()
     ]
     rest = tuple(cause for cause in causes if cause not in colours)
@@ -141,6 +165,12 @@ def _stalls(result: Result) -> PageSection:
         "How much of the time each engine works, and what it waits for otherwise.",
         [plot] if shares else [],
     )
+
+
+def engine_label(name: str) -> str:
+    """An engine with what it is called."""
+    words = ENGINE_WORDS.get(name)
+    return name if words is None else f"{words} ({name})"
 
 
 def _stacked(
@@ -203,7 +233,11 @@ def kernel_works(program: Program | None) -> dict[str, str]:
 def _what_if(result: Result) -> PageSection:
     """The time that each part of the device would save if it took none."""
     timed = result.times.timed
-    parts: list[Part] = []
+    advised = [
+        (advice.change, f"{'at most ' if advice.is_most else ''}{percent(advice.gain)}", advice.option)
+        for advice in result.verdict.advice
+    ]
+    parts: list[Part] = [Table(("change", "saves", "option to try it"), advised)] if advised else []
     if timed is not None and timed.instructions > MOST_TRACED:
         parts.append(Text(f"Left out: the program has {plural(timed.instructions, 'instruction')}; run --what-if."))
     elif timed is not None:
@@ -219,7 +253,10 @@ def _what_if(result: Result) -> PageSection:
         rest = [gain.part for gain in gains if gain.saved < WORTH]
         parts += [Text(f"Nothing to gain from: {', '.join(rest)}.")] if rest else []
     return PageSection(
-        "What to speed up", "The cycles that are saved if this part of the device took no time, each alone.", parts
+        "What to speed up",
+        "Changes and what they would save; then the cycles that are saved if a part of the device took no time, each "
+        "alone.",
+        parts,
     )
 
 
@@ -344,6 +381,6 @@ def _record(result: Result) -> PageSection:
 
 #: The page's sections, in order.
 SECTIONS: tuple[Callable[[Result], PageSection], ...] = (
-    *(_summary, _errors, _phases, _stalls, _what_if, _timeline, _critical, _roofline, _traffic),
+    *(_summary, _errors, _time, _phases, _stalls, _what_if, _timeline, _critical, _roofline, _traffic),
     *(_dataflow, _decisions, _numbers, _record),
 )

@@ -20,7 +20,6 @@ from hwsim.report.text.tune_text import (
     named_points,
     near_text,
     settings_of,
-    tile_text,
     tune_dict,
 )
 from hwsim.report.text.words import count, data, duration, percent, plural, value
@@ -55,6 +54,7 @@ def tune_page(landscape: Landscape, title: str) -> Page:
     says += "" if landscape.complete else " The search stopped at its budget."
     groups = alike(landscape)[:MOST_ROWS]
     settings = list(dict.fromkeys(name for point in landscape.ranked for name in settings_of(point)))
+    settings = [name for name in settings if name != "instruction" or "unit" not in settings]
     return Page(
         f"Search: {title}",
         [
@@ -114,7 +114,7 @@ def _table(
 ) -> Table:
     """One row for each group of equal points."""
     least = landscape.ranked[0].value(landscape.objective)
-    head = ["", "tile (m, n, k)", *(TITLES.get(name, name) for name in settings)]
+    head = ["", "tile (m x n x k)", *(TITLES.get(name, name) for name in settings)]
     results = ["time", "cycles", "clock (MHz)", "rate (TFLOP/s)", "HBM traffic", "of best"]
     rows = []
     for name, group in named:
@@ -122,7 +122,7 @@ def _table(
         chosen = {key: ", ".join(several[key]) if key in several else value(x) for key, x in settings_of(point).items()}
         numbers = _numbers(point)
         ratio = percent(point.value(landscape.objective) / least) if least and point.cycles is not None else ""
-        rows.append((name, tile_text(point), *(chosen.get(key, "") for key in settings), *numbers, ratio))
+        rows.append((name, _tile(point), *(chosen.get(key, "") for key in settings), *numbers, ratio))
     right = [len(head) + number for number in range(len(results))]
     return Table((*head, *results), rows, right=right, filter=filter)
 
@@ -132,6 +132,11 @@ def _numbers(point: TunedPoint) -> tuple[str, ...]:
         return ("refused", "", "", "", "")
     clock = "" if (mhz := clock_mhz(point)) is None else count(mhz)
     return (duration(point.seconds), count(point.cycles), clock, f"{point.tflops:,.2f}", data(point.hbm_bytes))
+
+
+def _tile(point: TunedPoint) -> str:
+    row = point.row()
+    return " x ".join(str(row[f"tile_{side}"]) for side in "mnk" if row[f"tile_{side}"] is not None)
 
 
 def _words(names: Sequence[str], settings: Sequence[str]) -> Table:
