@@ -202,11 +202,10 @@ def _errors(result: Result) -> list[str]:
     baseline = errors["baseline"]
     rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
     if errors.input_rounding is not None and errors.arithmetic is not None:
-        key = "relative_frobenius"
-        taken = result.gemm.single.a_pieces[0].format
-        rows += [
-            (f"input rounding to {taken}, Frobenius norm", _error(errors.input_rounding[key]), "none"),
-            ("arithmetic, Frobenius norm", _error(errors.arithmetic[key]), _error(baseline[key])),
+        rounding, arithmetic = (part.relative_frobenius for part in (errors.input_rounding, errors.arithmetic))
+        rows[1:1] = [
+            (f"  input rounding to {result.gemm.single.a_pieces[0].format}", _error(rounding), "none"),
+            ("  arithmetic", _error(arithmetic), rows[0][2]),
         ]
     reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
     sampled = f", {errors['rows']} rows" if "rows" in errors else ""
