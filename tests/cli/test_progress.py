@@ -103,7 +103,9 @@ def test_the_problem_is_printed_before_the_bits(monkeypatch: pytest.MonkeyPatch,
 def test_the_report_has_the_problem_once(cli: Any) -> None:
     said = cli(*RUN).out
     assert said.count("problem ") == 1 and said.index("problem ") < said.index("options ") < said.index("cycles")
-    assert said.splitlines()[0].index("C[") == said.splitlines()[3].index("format")
+    lines = {line.split()[0]: line for line in reversed(said.splitlines()) if line.strip()}
+    assert lines["problem"].index("C[") == lines["options"].index("format") == len("verdict") + 3
+    assert said.splitlines()[3].startswith("verdict   ")  # what comes of it follows the problem at once
 
 
 def test_no_problem_is_printed_for_a_call_that_is_refused(cli: Any) -> None:
