@@ -23,6 +23,7 @@ RESULTS = (
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
 ERRORS = ("relative_frobenius", "max_relative")
+RESULT_COLUMNS = (*RESULTS, *ERRORS)
 BATCH = 16  # points that a worker takes at once: timing alone is milliseconds
 AHEAD = 4  # batches in line for each worker
 Row = dict[str, Any]
