@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class SweepTable:
 def sweep(
     study: str | Path | Mapping[str, Any],
     *,
+    numbers: Mapping[str, Sequence[Any]] | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
     scheduler: str | None = None,
@@ -70,6 +71,7 @@ def sweep(
 
     Args:
         study: the path of a YAML file, or a mapping of its shape.
+        numbers: values of numbers of the devices, by path or pattern, beside the study's own `set`.
         out: a file for the table, .csv, .jsonl or .parquet (needs pyarrow).
         jobs: processes, by default one per processor.
         scheduler: address of a dask.distributed scheduler (tcp://host:8786), whose workers run the points instead.
@@ -85,7 +87,7 @@ def sweep(
     if scheduler is not None and jobs is not None:
         raise InputError("jobs: processes of this machine; the cluster of scheduler has its own workers: leave one out")
     workers = worker_count(jobs)
-    sweep_study = read_study(study)
+    sweep_study = read_study(study).with_numbers(numbers or {})
     journal = SweepJournal(journal_folder() if cache else None)
     table = _table(sweep_study, scheduler or workers, journal, progress)
     if path is not None:
@@ -101,7 +103,7 @@ def _table(
         if scheme != AUTO:
             scheme_of(scheme)  # a wrong name is no row, but an error
     points = list(study.points())
-    digests = {name: device_digest(name) for name, _ in study.devices}
+    digests = {device.name: device_digest(device.name) for device in study.devices}
     rows_by_key = {key: row for digest in dict.fromkeys(digests.values()) for key, row in journal.read(digest).items()}
     keys = [key_of(point, study.exact, digests[point.device]) for point in points]
     tasks: dict[str, SweepTask] = {}
@@ -128,5 +130,11 @@ def _table(
 
 
 def _parameters(point: SweepPoint, names: list[str]) -> dict[str, Any]:
-    values = {**point.options, "device": point.device, "scheme": point.scheme, "shape": point.shape or None}
+    values = {
+        **point.options,
+        **dict(point.numbers),
+        "device": point.device,
+        "scheme": point.scheme,
+        "shape": point.shape or None,
+    }
     return {name: values.get(name) for name in names}

@@ -7,15 +7,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from hwsim.api import run
-from hwsim.errors import HwsimError, UnsupportedError
+from hwsim.devices import load
+from hwsim.devices.device import Device
+from hwsim.devices.numbers import with_numbers
+from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.host.processes import WorkerGroup
 from hwsim.studies.sweep_journal import SweepJournal
-from hwsim.studies.sweep_study import SweepPoint
+from hwsim.studies.sweep_study import SetNumbers, SweepPoint
 
 #: Columns of a row's results, after the parameters.
 RESULTS = (
@@ -24,6 +28,7 @@ RESULTS = (
 )
 ERRORS = ("relative_frobenius", "max_relative")
 RESULT_COLUMNS = (*RESULTS, *ERRORS)
+VARIANTS = 64  # devices with other numbers that a process keeps
 BATCH = 16  # points that a worker takes at once: timing alone is milliseconds
 AHEAD = 4  # batches in line for each worker
 Row = dict[str, Any]
@@ -45,7 +50,9 @@ def row_of(task: SweepTask, threads: int | None = None) -> Row:
     names = (*RESULTS, *ERRORS) if task.exact else RESULTS
     row: Row = dict.fromkeys(names)
     try:
-        result = run(device=point.device, scheme=point.scheme, exact=task.exact, threads=threads, **dict(point.options))
+        result = run(
+            device=_device(point), scheme=point.scheme, exact=task.exact, threads=threads, **dict(point.options)
+        )
         errors = result.error if task.exact else None
     except HwsimError as error:
         return row | {"refused": " ".join(str(error).split())}
@@ -62,6 +69,21 @@ def row_of(task: SweepTask, threads: int | None = None) -> Row:
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),
     }
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
+
+
+def _device(point: SweepPoint) -> str | Device:
+    """The device of a point, with its other numbers. Raises InputError for numbers that it cannot have."""
+    if not point.numbers:
+        return point.device
+    if point.options.get("library") is not None:
+        paths = ", ".join(path for path, _ in point.numbers)
+        raise InputError(f"library: its times are of the chip as it is, and {paths} would be others; leave one out")
+    return _variant(point.device, load(point.device).sha256, point.numbers)
+
+
+@lru_cache(maxsize=VARIANTS)
+def _variant(device: str, sha256: str, numbers: SetNumbers) -> Device:
+    return with_numbers(load(device), dict(numbers))
 
 
 def rows_of(tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int) -> Iterator[tuple[str, Row]]:
