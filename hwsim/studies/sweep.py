@@ -15,7 +15,7 @@ from hwsim.request.declarations import AUTO
 from hwsim.schemes import scheme_of
 from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
-from hwsim.studies.sweep_pool import ERRORS, RESULTS, SweepTask, rows_of
+from hwsim.studies.sweep_pool import COSTS, ERRORS, RESULTS, SweepTask, rows_of
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
 
 
@@ -120,7 +120,8 @@ def _table(
                 progress(done / len(tasks))
     finally:
         journal.close()
-    results = (*RESULTS[:-1], *(ERRORS if study.exact else ()), RESULTS[-1])
+    costs = COSTS if study.has_costs else ()
+    results = (*RESULTS[:-1], *(ERRORS if study.exact else ()), *costs, RESULTS[-1])
     parameters = study.parameters
     rows = tuple(
         _parameters(point, parameters) | {name: rows_by_key[key].get(name) for name in results}

@@ -12,12 +12,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from hwsim.analysis.area import area_of
+from hwsim.analysis.energy import energy
 from hwsim.api import run
 from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.devices.numbers import with_numbers
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.host.processes import WorkerGroup
+from hwsim.result import Result
 from hwsim.studies.sweep_journal import SweepJournal
 from hwsim.studies.sweep_study import SetNumbers, SweepPoint
 
@@ -27,7 +30,8 @@ RESULTS = (
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
 ERRORS = ("relative_frobenius", "max_relative")
-RESULT_COLUMNS = (*RESULTS, *ERRORS)
+COSTS = ("joules", "energy_evidence", "area_mm2", "cost_note")
+RESULT_COLUMNS = (*RESULTS, *ERRORS, *COSTS)
 VARIANTS = 64  # devices with other numbers that a process keeps
 BATCH = 16  # points that a worker takes at once: timing alone is milliseconds
 AHEAD = 4  # batches in line for each worker
@@ -47,8 +51,7 @@ class SweepTask:
 def row_of(task: SweepTask, threads: int | None = None) -> Row:
     """The results of a point by column; those that it lacks are None. threads: of the host, for the bits."""
     point = task.point
-    names = (*RESULTS, *ERRORS) if task.exact else RESULTS
-    row: Row = dict.fromkeys(names)
+    row: Row = dict.fromkeys((*RESULTS, *COSTS, *(ERRORS if task.exact else ())))
     try:
         result = run(
             device=_device(point), scheme=point.scheme, exact=task.exact, threads=threads, **dict(point.options)
@@ -68,7 +71,25 @@ def row_of(task: SweepTask, threads: int | None = None) -> Row:
         "timing_note": result.timing_note or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),
     }
+    row |= _costs(result)
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
+
+
+def _costs(result: Result) -> Row:
+    """Energy and area of a result, where they are known; the note says why one is not."""
+    costs: Row = {}
+    notes = []
+    try:
+        spent = energy(result.times, result.gemm)
+        costs |= {"joules": spent.joules, "energy_evidence": spent.evidence}
+    except UnsupportedError as error:
+        notes.append(str(error))
+    try:
+        if result.chip is not None:
+            costs["area_mm2"] = area_of(result.chip).mm2
+    except UnsupportedError as error:
+        notes.append(str(error))
+    return costs | {"cost_note": "; ".join(notes) or None}
 
 
 def _device(point: SweepPoint) -> str | Device:

@@ -17,7 +17,7 @@ from hwsim.host.input_files import read_text
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared_by_name, own_options
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
 
-KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact")
+KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact", "energy")
 SIZES = ("m", "n", "k")
 WORKLOAD_KEYS = ("scalesim", "onnx", "dimensions", "partial")
 #: Options of a run that the study says in its own way, or that change no row.
@@ -66,6 +66,13 @@ class SweepStudy:
     axes: Mapping[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
     exact: bool
+    energy: bool = False
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether rows say energy and area: where the study asks, or a device's own file gives them."""
+        chips = [load(device.name) for device in self.devices]
+        return self.energy or any(chip.energy is not None or chip.area is not None for chip in chips)
 
     @property
     def parameters(self) -> list[str]:
@@ -158,7 +165,8 @@ class _Reader:
             shapes=self._shapes(entries, shapes),
             axes=self._axes(entries.get("options")),
             seeds=tuple(self._whole(node, path, 0) for path, node in self._list(entries, "seeds")) or (0,),
-            exact=self._truth(entries.get("exact")),
+            exact=self._truth(entries.get("exact"), "exact"),
+            energy=self._truth(entries.get("energy"), "energy"),
         )
 
     def _refuse(self, mark: Mark, path: str, text: str) -> None:
@@ -199,9 +207,9 @@ class _Reader:
             return least
         return value
 
-    def _truth(self, node: Node | None) -> bool:
+    def _truth(self, node: Node | None, path: str) -> bool:
         if node is not None and not isinstance(node.value, bool):
-            self._refuse(node.mark, "exact", f"got {plain(node)!r}; needs true or false")
+            self._refuse(node.mark, path, f"got {plain(node)!r}; needs true or false")
         return node is not None and node.value is True
 
     def _devices(self, node: Node, path: str) -> list[SweepDevice]:
