@@ -178,9 +178,8 @@ def energy(times: Times, gemm: Gemm, level: EnergyLevel = "typical", energies: C
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a GEMM does, as counted: multiply-accumulates of a matrix unit with operands of a format, FMAs of products on
-    lanes, other operations of lanes, bytes that matrix units read by memory, bytes over links by their name, bytes of
-    HBM and L2.
+    """What a GEMM does, as counted: multiply-accumulates of a matrix unit with operands of a format, FMAs of products
+    and other operations on lanes, bytes that matrix units read by memory, bytes over links by name, and of HBM and L2.
     """
 
     format: str
@@ -252,7 +251,9 @@ def _by_file(work: _Work, times: Times, chip: Device, level: EnergyLevel) -> dic
         if not amount:
             return 0.0
         if value is None:
-            raise UnsupportedError(f"device {chip.name} has no energy.{path} in its file, and the GEMM needs it: add it")
+            raise UnsupportedError(
+                f"device {chip.name} has no energy.{path} in its file, and the GEMM needs it: add it"
+            )
         about = chip.evidence.get(f"energy.{path}")
         span = None if about is None else about.span
         ends = {"low": value, "high": value} if span is None else {"low": span[0], "high": span[1]}

@@ -45,7 +45,7 @@ def tune(
     *,
     scheme: str = DEFAULT_SCHEME,
     format: str | None = None,
-    objective: str = "cycles",
+    objective: str = "time",
     chooser: str = "search",
     exhaustive: bool = False,
     budget: int = BUDGET,
@@ -62,7 +62,7 @@ def tune(
         k: columns of A.
         scheme: a name.
         format: the operands', for native products.
-        objective: what is made least: "cycles" and others of hwsim.studies.tune.tune.
+        objective: what is made least: "time", "cycles" or "traffic" (bytes of HBM).
         chooser: "search", or a paper's formula.
         exhaustive: every configuration, not tiles first.
         budget: configurations that are timed, at most.

@@ -15,7 +15,7 @@ from hwsim.request.declarations import AUTO
 from hwsim.schemes import scheme_of
 from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
-from hwsim.studies.sweep_pool import COSTS, ERRORS, RESULTS, SweepTask, rows_of
+from hwsim.studies.sweep_pool import COSTS, ERRORS, RESULT_COLUMNS, RESULTS, SweepTask, rows_of
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
 
 
@@ -24,6 +24,7 @@ class SweepTable:
     """A sweep's rows in the order of its grid: each {column: value}, with None where there is no value.
 
     columns: asked parameters, then results. computed, cached: points that were run, and those read from the cache.
+    paths: columns that are numbers of devices.
     """
 
     title: str
@@ -31,11 +32,17 @@ class SweepTable:
     rows: tuple[dict[str, Any], ...]
     computed: int
     cached: int
+    paths: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         pairs = [("points", len(self.rows)), ("computed", self.computed), ("from the cache", self.cached)]
         shown = [name for name in self.columns if any(row.get(name) is not None for row in self.rows)]
         return card(self.title, pairs, shown, [[row.get(name) for name in shown] for row in self.rows])
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The columns that were asked for."""
+        return tuple(name for name in self.columns if name not in RESULT_COLUMNS)
 
     @property
     def refused(self) -> int:
@@ -127,7 +134,7 @@ def _table(
         _parameters(point, parameters) | {name: rows_by_key[key].get(name) for name in results}
         for key, point in zip(keys, points, strict=True)
     )
-    return SweepTable(study.title, (*parameters, *results), rows, len(tasks), cached)
+    return SweepTable(study.title, (*parameters, *results), rows, len(tasks), cached, tuple(study.paths))
 
 
 def _parameters(point: SweepPoint, names: list[str]) -> dict[str, Any]:

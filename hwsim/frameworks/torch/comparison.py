@@ -66,7 +66,7 @@ class Comparison:
 
     def write(self, path: str | Path) -> None:
         """Write the page of the comparison, one HTML file."""
-        comparison_page(str(self), self.to_dict()).write(path)
+        comparison_page(self.to_dict()).write(path)
 
     def __str__(self) -> str:
         lines = []

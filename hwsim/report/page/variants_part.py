@@ -102,17 +102,24 @@ def _plots(variants: Sequence[DesignVariant], costs: Sequence[str]) -> list[Part
                 "line": {"color": BUSY, "width": 1, "dash": "dot", "shape": "hv"},
                 "hoverinfo": "skip",
             },
-            _points([variant for variant in ran if not variant.is_on_front], x, y, "beaten by another", OTHER, "circle-open"),
-            _points([variant for variant in ran if variant.is_on_front], x, y, f"on the front of {_joined(costs)}", BUSY, "diamond"),
+            _points(
+                [variant for variant in ran if not variant.is_on_front], x, y, "beaten by another", OTHER, "circle-open"
+            ),
+            _points(
+                [variant for variant in ran if variant.is_on_front],
+                x,
+                y,
+                f"on the front of {_joined(costs)}",
+                BUSY,
+                "diamond",
+            ),
         ]
         look = figure(data, axis(AXES[x], rangemode="tozero"), axis(AXES[y], rangemode="tozero"), showlegend=True)
         parts.append(Plot(look, HEIGHT, f"{AXES[y]} against {AXES[x]} of each variant"))
     return parts
 
 
-def _points(
-    variants: Sequence[DesignVariant], x: str, y: str, name: str, colour: str, symbol: str
-) -> dict[str, Any]:
+def _points(variants: Sequence[DesignVariant], x: str, y: str, name: str, colour: str, symbol: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -135,7 +142,8 @@ def _table(variants: Sequence[DesignVariant]) -> Table:
     titles = {"cycles": "cycles", "seconds": "time", "joules": "energy", "area_mm2": "area"}
     has_refused = any(variant.refused for variant in variants)
     order = sorted(
-        variants, key=lambda variant: (bool(variant.refused), not variant.is_on_front, variant.totals.get("seconds", 0.0))
+        variants,
+        key=lambda variant: (bool(variant.refused), not variant.is_on_front, variant.totals.get("seconds", 0.0)),
     )
     rows = [
         [

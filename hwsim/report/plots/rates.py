@@ -34,8 +34,7 @@ def tile_landscape(found: Landscape | Mapping[str, Landscape], title: str = "") 
     maps = {name: heat(landscape) for name, landscape in landscapes.items()}
     columns_most = max(len(columns) for _, columns, _ in maps.values())
     rows_most = max(len(rows) for rows, _, _ in maps.values())
-    objectives = dict.fromkeys(landscape.objective for landscape in landscapes.values())
-    what = " or ".join("cycles" if objective == "cycles" else "HBM traffic" for objective in objectives)
+    what = " or ".join(dict.fromkeys(landscape.quantity for landscape in landscapes.values()))
     figure = new_figure((1.6 + 0.6 * columns_most) * len(maps) + 0.8, 1.9 + 0.45 * rows_most)
     panels = figure.subplots(1, len(maps), squeeze=False)[0]
     image: Any = None
