@@ -119,8 +119,11 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
         variant = changed(device, {path: after for path, (_, after) in values.items()})
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or ", ".join(values)
-        raise InputError(f"{device.name} with other numbers: {where}: {first['msg']}; take another value") from None
+        where = next(
+            (path for path in values if path.endswith(".".join(map(str, first["loc"][-2:])))), ", ".join(values)
+        )
+        shown = f" = {values[where][1]:g}" if where in values else ""
+        raise InputError(f"{device.name} with {where}{shown}: {first['msg']}; take another value") from None
     variant._evidence.update(dict.fromkeys(values, CHANGED))
     return variant
 

@@ -39,7 +39,7 @@ def test_a_slower_part_takes_longer_and_a_value_is_as_its_factor() -> None:
         ({"dot_units.*.fraction_bits": 24}, "it changes bits, and what-if is of cycles"),
         ({"instructions.*.A.B.k": 64}, "it changes bits"),
         ({"instructions.mma.macs_per_cycle": "2x"}, "did you mean 'instructions.*timing.macs_per_cycle'"),
-        ({"cores": 2.5}, "cores: Input should be a valid integer"),
+        ({"cores": 2.5}, "cores = 2.5: Input should be a valid integer"),
     ],
 )
 def test_bad_changes_say_why(changes: dict[str, str], said: str) -> None:
