@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Kernel, Program
 
 WORTH_ADVISING = 0.01  # of the time
-MOST_INSTRUCTIONS = 20_000_000  # of a run that is timed again for each number; beyond, numbers are left out
+MOST_INSTRUCTIONS = 1_000_000  # of a run that is timed again for each number; beyond, numbers are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
     """Changes of the call. What they save is at most what is lost today."""
     lost = shares.lost
     tiles = lost.get(LAST_WAVE, 0.0) + lost.get(IDLE_CORES, 0.0)
-    yield Advice("tiles that keep all cores busy to the end", tiles, True, "hwsim tune")
+    if not times.by_library:
+        yield Advice("tiles that keep all cores busy to the end", tiles, True, "hwsim tune")
     taken = _format_taken(times)
     if taken:
         casts = {kernel.name for kernel in times.program.kernels if _casts(kernel)} if times.program else set()

@@ -18,18 +18,18 @@ _HELD = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"(acc\d*|C\.L0|L0C)", "accumulator"),
-        (r"acc\d*\.rf", "sums in registers"),
-        (r"stage", "operands in shared memory"),
+        (r"acc\d*\.rf", "the sums in registers"),
+        (r"stage", "the operands in shared memory"),
         (r"(?P<x>[AB])\d*\.op", "operand {x} at the matrix unit"),
         (r"L0(?P<x>[AB])|(?P<y>[AB])\d*\.L0", "operand {x} in L0"),
         (r"(?P<x>[AB])\d*(\.L1)?", "operand {x} in L1"),
         (r"(?P<x>[AB])(\d*\.(load|new)|raw\.rf)", "operand {x} in registers"),
         (r"(?P<x>[AB])raw", "unsplit operand {x}"),
         (r"c|C", "C"),
-        (r"in\d*", "input of the pass"),
-        (r"out\d+", "result of the pass"),
-        (r"out", "result in registers"),
-        (r"out\.sh", "result in shared memory"),
+        (r"in\d*", "the input of the pass"),
+        (r"out\d+", "the result of the pass"),
+        (r"out", "the result in registers"),
+        (r"out\.sh", "the result in shared memory"),
     )
 )
 _FIXED = {
@@ -58,9 +58,9 @@ def stall_words(cause: str) -> str:
             state, f"waits for {name}"
         )
     if state == "full":
-        return f"waits for the {held}" if held[0].islower() else f"waits for {held}"
+        return f"waits for {held}"
     if state == "free":
-        return f"waits for room for the {held}" if held[0].islower() else f"waits for room for {held}"
+        return f"waits for room for {held}"
     return f"waits until {held} is stored" if state == "done" else f"waits for {name}"
 
 

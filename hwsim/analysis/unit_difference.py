@@ -52,7 +52,7 @@ _ORDER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class UnitSide:
     """One way of computing: the device, its matrix instruction, and the record, where there is one. name: in words."""
 
     name: str
@@ -66,7 +66,7 @@ class Side:
         return str(numerics_evidence(self.device, self.unit))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitDifference:
     """Why two sides differ. reasons: the weightiest first, each a sentence without its full stop; empty where both
     compute alike. evidence: of the bits, left and right. str(): the
@@ -104,7 +104,7 @@ class UnitDifference:
 
 
 def unit_difference(
-    left: Side, right: Side, *, share: float | None = None, largest: float | None = None
+    left: UnitSide, right: UnitSide, *, share: float | None = None, largest: float | None = None
 ) -> UnitDifference:
     """The reasons why two sides give other bits.
 
@@ -115,7 +115,15 @@ def unit_difference(
     specs = dot_spec(left.device, left.unit), dot_spec(right.device, right.unit)
     reasons = [*_of_plans(names, left, right, specs), *_of_units(names, *specs), *_of_orders(names, left, right)]
     alike = f"{names[0]} and {names[1]} compute alike: each step {described(specs[0].unit)}"
-    return UnitDifference(names[0], names[1], tuple(reasons), alike, (left.evidence, right.evidence), share, largest)
+    return UnitDifference(
+        left=names[0],
+        right=names[1],
+        reasons=tuple(reasons),
+        alike=alike,
+        evidence=(left.evidence, right.evidence),
+        share=share,
+        largest=largest,
+    )
 
 
 def described(unit: Unit) -> str:
@@ -149,7 +157,7 @@ def _products(count: int) -> str:
     return "one product" if count == 1 else f"{count} products"
 
 
-def _of_plans(names: tuple[str, str], left: Side, right: Side, specs: tuple[DotSpec, DotSpec]) -> Iterator[str]:
+def _of_plans(names: tuple[str, str], left: UnitSide, right: UnitSide, specs: tuple[DotSpec, DotSpec]) -> Iterator[str]:
     """The numbers and formats of the products."""
     counts = [1 if side.gemm is None or side.gemm.parts else side.gemm.single.products for side in (left, right)]
     formats = [spec.a if spec.a == spec.b else f"{spec.a} x {spec.b}" for spec in specs]
@@ -161,22 +169,22 @@ def _of_plans(names: tuple[str, str], left: Side, right: Side, specs: tuple[DotS
 
 def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator[str]:
     """The arithmetic of one step, the most weighty property first."""
-    one, other = names
+    first, second = names
     units = left.unit, right.unit
     sums = f"{left.a} sums" if left.a == right.a else "sums"
     if type(units[0]) is not type(units[1]):
-        yield f"{one} {described(units[0])}, {other} {described(units[1])}"
+        yield f"{first} {described(units[0])}, {second} {described(units[1])}"
     else:
         for attribute, words in _NUMBERS:
             values = [_value(unit, attribute) for unit in units]
             if values[0] != values[1]:
-                yield f"{one} {words.format(x=values[0], sums=sums)}, {other} {values[1]}"
+                yield f"{first} {words.format(x=values[0], sums=sums)}, {second} {values[1]}"
     roundings = [str(getattr(unit, "rounding", "")) for unit in units]
     if roundings[0] != roundings[1] and all(roundings):
-        yield f"{one} rounds a sum {_ROUNDED[roundings[0]]}, {other} {_ROUNDED[roundings[1]]}"
+        yield f"{first} rounds a sum {_ROUNDED[roundings[0]]}, {second} {_ROUNDED[roundings[1]]}"
     widths = [_fraction(spec) for spec in (left, right)]
     if widths[0] != widths[1]:
-        yield f"{one} keeps {widths[0]} fraction bits in its accumulator, {other} {widths[1]}"
+        yield f"{first} keeps {widths[0]} fraction bits in its accumulator, {second} {widths[1]}"
     specials = [getattr(unit, "specials", None) for unit in units]
     if specials[0] is not None and specials[1] is not None:
         yield from _of_specials(names, specials[0], specials[1])
@@ -214,20 +222,20 @@ def _fraction(spec: DotSpec) -> int:
 
 
 def _of_specials(names: tuple[str, str], left: Specials, right: Specials) -> Iterator[str]:
-    one, other = names
+    first, second = names
     for attribute, words in (("flush_operands", "reads subnormals as 0"), ("flush_results", "makes subnormal sums 0")):
         flags = getattr(left, attribute), getattr(right, attribute)
         if flags[0] != flags[1]:
-            yield f"{one if flags[0] else other} {words}, {other if flags[0] else one} keeps them"
+            yield f"{first if flags[0] else second} {words}, {second if flags[0] else first} keeps them"
     if left.overflow != right.overflow:
-        yield f"{one} gives at overflow: {left.overflow}, {other}: {right.overflow}"
+        yield f"{first} gives at overflow: {left.overflow}, {second}: {right.overflow}"
     if left.zero != right.zero:
-        yield f"{one} and {other} give zeros of other signs"
+        yield f"{first} and {second} give zeros of other signs"
     if left.nan_code != right.nan_code or left.operands != right.operands:
-        yield f"{one} and {other} give other codes for NaNs and infinities"
+        yield f"{first} and {second} give other codes for NaNs and infinities"
 
 
-def _of_orders(names: tuple[str, str], left: Side, right: Side) -> Iterator[str]:
+def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Iterator[str]:
     """What the schedules order otherwise."""
     if left.gemm is None or right.gemm is None:
         return

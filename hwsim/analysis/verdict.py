@@ -114,7 +114,7 @@ def verdict_of(times: Times) -> Verdict:
     sentences = [_first(bound, shares)]
     if shares.padding * shares.busy >= WORTH_SAYING:
         sentences.append(
-            f"{_percent(shares.padding * shares.busy)} of the time are products with zeros of padded tiles"
+            f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
         )
     if times.by_library:
         sentences.append("the shares are of the program's cycles; the library's recorded time cannot be divided")
