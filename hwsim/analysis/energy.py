@@ -256,8 +256,8 @@ def _by_file(work: _Work, times: Times, chip: Device, level: EnergyLevel) -> dic
             )
         about = chip.evidence.get(f"energy.{path}")
         span = None if about is None else about.span
-        ends = {"low": value, "high": value} if span is None else {"low": span[0], "high": span[1]}
-        return amount * ends.get(level, value)
+        levels = {} if span is None else {"low": span[0], "high": span[1]}
+        return amount * levels.get(level, value)
 
     bytes_of = {
         memory: work.operand_bytes.get(memory, 0.0)

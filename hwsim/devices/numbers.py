@@ -122,7 +122,7 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
         where = next(
             (path for path in values if path.endswith(".".join(map(str, first["loc"][-2:])))), ", ".join(values)
         )
-        shown = f" = {values[where][1]:g}" if where in values else ""
+        shown = f" = {values[where][1]}" if where in values else ""
         raise InputError(f"{device.name} with {where}{shown}: {first['msg']}; take another value") from None
     variant._evidence.update(dict.fromkeys(values, CHANGED))
     return variant
