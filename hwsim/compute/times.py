@@ -5,9 +5,12 @@ It knows resolved calls and options; it resolves nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
-from hwsim.compute.call import ProductCall
+from hwsim.compute.call import ProductCall, resolved_call
+from hwsim.devices.numbers import with_numbers
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.times import library_times
@@ -43,6 +46,15 @@ def call_times(call: ProductCall) -> Times:
     if library is None:
         return times
     return library_times(library, resolved.timed.gemm, call.request.device, times)
+
+
+def times_with_numbers(call: ProductCall, changes: Mapping[str, float]) -> Times:
+    """The times of a call on its device with other numbers, by path: its kernels are chosen again.
+
+    Raises as `hwsim.run`, and InputError for a number that the device cannot have.
+    """
+    chip = with_numbers(call.request.device, changes)
+    return call_times(resolved_call(chip, call.request.scheme, call.options, call.operands, call.choice))
 
 
 def _program_times(timed: Resolved, no_program: str, machine: MachineOptions) -> Times:
