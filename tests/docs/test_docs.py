@@ -57,19 +57,21 @@ EXPECTED = {
     "timing.md",
     "torch.md",
     "triton.md",
-    "tutorial/a_hugging_face_model.md",
     "tutorial/bf16x9_step_by_step.md",
     "tutorial/first_run.md",
     "tutorial/index.md",
+    "tutorial/is_my_gemm_batch_invariant.md",
     "tutorial/reading_a_report.md",
     "tutorial/why_this_bit.md",
     "tutorial/why_two_gpus_differ.md",
+    "tutorial/your_pytorch_model.md",
     "walk.md",
 }
 #: Pages whose blocks need an extra, and a package of each extra.
 NEEDS = {
     "torch.md": "torch",
-    "a_hugging_face_model.md": "models",
+    "your_pytorch_model.md": "models",
+    "is_my_gemm_batch_invariant.md": "torch",
     "jax.md": "jax",
     "triton.md": "triton",
     "plots.md": "plot",
