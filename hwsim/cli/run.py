@@ -14,9 +14,10 @@ import numpy as np
 
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.option_flags import add_options, given_options, positive, whole
+from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.verb_parser import add_flag
 from hwsim.devices import at_clock, load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
@@ -27,82 +28,129 @@ from hwsim.report.text.gantt import gantt_text
 from hwsim.report.text.run_text import run_text
 from hwsim.report.text.values_text import values_text
 from hwsim.report.text.whatif_text import changed_text, roofline_text, what_if_text
-from hwsim.request.declarations import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.request.declarations import AUTO, CLOCK_BRIEF, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS, Trace, check_suffix
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.add_argument(
+    groups = {name: parser.add_argument_group(*TITLES[name]) for name in ("problem", "machine")}
+    output = parser.add_argument_group("output")
+    _add_problem(groups["problem"])
+    _add_machine(groups["machine"])
+    _add_output(output)
+    kinds = ("problem", "epilogue", "order of summation", "library", "region", "mapping", "scheme", "machine")
+    add_options(parser, kinds, groups=groups)
+
+
+def _add_problem(group: argparse._ArgumentGroup) -> None:
+    add_flag(
+        group,
         "--device",
+        brief=f"device or YAML file ({DEFAULT_DEVICE})",
         metavar="NAME",
         help=f"device name or YAML file (default {DEFAULT_DEVICE})",
     )
-    parser.add_argument(
+    add_flag(
+        group,
         "--scheme",
+        brief=f"scheme ({DEFAULT_SCHEME}), auto, or FILE.py:NAME",
         metavar="NAME",
-        help=f"scheme (default {DEFAULT_SCHEME}), or auto; see hwsim schemes",
+        help=f"scheme (default {DEFAULT_SCHEME}), or auto, or FILE.py:NAME; see hwsim schemes",
     )
-    parser.add_argument(
+    add_flag(
+        group,
         "--gemm",
+        brief="repeat the GEMM of a saved record",
         type=Path,
         metavar="FILE.json",
         help="run the GEMM of this record again (see --save-gemm), with its device, scheme, clock and options",
     )
-    parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
-    parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
-    add_options(
-        parser, ("problem", "epilogue", "order of summation", "library", "region", "mapping", "scheme", "machine")
-    )
-    group = parser.add_argument_group("what is done")
-    group.add_argument(
-        "--no-exact",
-        action="store_true",
-        help="no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
-        "so that nothing is cast first, unless --input-format says otherwise",
-    )
-    group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error only")
-    group.add_argument(
+    for name, text in (("a", "matrix A, with --b (default: both N(0, 1), fp32)"), ("b", "matrix B")):
+        add_flag(
+            group,
+            f"--{name}",
+            brief="matrices (both N(0, 1), fp32)",
+            type=Path,
+            metavar=f"{name.upper()}.npy",
+            help=text,
+        )
+
+
+def _add_machine(group: argparse._ArgumentGroup) -> None:
+    for flag, text in (
+        (
+            "--no-exact",
+            "no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
+            "so that nothing is cast first, unless --input-format says otherwise",
+        ),
+        ("--no-timing", "no cycles: bits and error only"),
+    ):
+        add_flag(group, flag, brief="cycles alone; bits alone", action="store_true", help=text)
+    add_flag(
+        group,
         "--clock-mhz",
+        brief=CLOCK_BRIEF,
         type=positive,
         metavar="MHZ",
-        help="core clock of the run, whatever the load (default: under load)",
+        help="core clock of the run, whatever the load (default: under load); L2 before the run stays as --l2 says",
     )
-    group.add_argument(
-        "--launch-overhead", action="store_true", help="seconds take in the device's launch overhead of every kernel"
+    add_flag(
+        group,
+        "--launch-overhead",
+        brief="seconds with the launches of kernels",
+        action="store_true",
+        help="seconds take in the device's launch overhead of every kernel",
     )
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--out", type=Path, metavar="C.npy", help="write the product; the file appears whole or not at all"
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    add_flag(
+        group,
+        "--out",
+        brief="write the product",
+        type=Path,
+        metavar="C.npy",
+        help="write the product; the file appears whole or not at all",
     )
-    group.add_argument(
+    add_flag(
+        group,
         "--trace",
+        brief="write a trace (.pftrace, .json, .csv)",
         type=Path,
         metavar="FILE",
         help="write a trace; the suffix says how: "
         + ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
         + ". Example: --trace run.pftrace --trace-core 0 --trace-to 50000; open it in ui.perfetto.dev",
     )
-    group.add_argument(
-        "--trace-core", type=whole(0), metavar="CORE", help="trace this core alone (default: one core of each kind)"
+    parts = (
+        ("core", "CORE", 0, "trace this core alone (default: one core of each kind)"),
+        ("from", "CYCLES", 0, "trace from this cycle on (default 0)"),
+        ("to", "CYCLES", 1, "trace up to this cycle (default: the end)"),
     )
-    group.add_argument("--trace-from", type=whole(0), metavar="CYCLES", help="trace from this cycle on (default 0)")
-    group.add_argument("--trace-to", type=whole(1), metavar="CYCLES", help="trace up to this cycle (default: the end)")
-    group.add_argument(
+    for name, metavar, least, text in parts:
+        add_flag(group, f"--trace-{name}", brief="part of it", type=whole(least), metavar=metavar, help=text)
+    add_flag(
+        group,
         "--gantt",
+        brief="engines of one core over time, as text",
         action="store_true",
         help="also what the engines of one core do over time, as text: the first tile, and the steady state",
     )
-    group.add_argument(
+    add_flag(
+        group,
         "--save-gemm",
+        brief="write the record of this GEMM",
         type=Path,
         metavar="FILE.json",
         help="write the resolved record: everything that fixes bits and cycles",
     )
     add_report(group, "--m 512 --n 512 --k 512")
-    group.add_argument(
+    add_flag(
+        group,
         "--what-if",
+        brief="what to speed up; with another number",
         nargs="?",
         const="",
         action="append",
@@ -111,8 +159,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "PATH=VALUE the cycles with that number of the device file (paths: hwsim devices show NAME --sources); "
         "repeatable: --what-if hbm.bytes_per_second=0.5x",
     )
-    group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
+    add_flag(
+        group,
+        "--json",
+        brief="JSON alone; no progress, no notes",
+        action="store_true",
+        help="one JSON object on standard output, nothing else there",
+    )
+    add_flag(
+        group,
+        "-q",
+        "--quiet",
+        brief="JSON alone; no progress, no notes",
+        action="store_true",
+        help="no progress and no notes on standard error",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -246,7 +246,7 @@ class Option:
     default None: the value is left to the device, the data or an estimate. least, most: inclusive bounds of numbers.
     choices: allowed texts. words: texts allowed beside the type's own values ("auto" for a number). unit: of numbers.
     owner: who declares it, as help shows it. axis: values that `hwsim tune` tries. default_text: the default in words,
-    where the value does not say it.
+    where the value does not say it. brief: its line in the short help; options with the same one share the line.
     """
 
     name: str
@@ -261,6 +261,7 @@ class Option:
     owner: str = ""
     axis: tuple[Any, ...] = ()
     default_text: str = ""
+    brief: str = ""
 
     @property
     def type(self) -> OptionType:

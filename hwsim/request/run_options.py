@@ -49,8 +49,8 @@ class RunOptions(TypedDict, total=False):
     #: fp32 factors of all of A and all of B, beside scales or without any (NVFP4's global scales)
     tensor_scales: Sequence[float] | None
 
-    #: 2:4: of four elements of A along K at most two are not zero (32 bits: one of two); hwsim.prune makes that
-    #: (default: A is dense)
+    #: 2:4: of four elements of A along K at most two are not zero (32 bits: one of two); hwsim.prune makes that (2:4;
+    #: default: A is dense)
     sparsity: str | None
 
     #: with scheme=auto: largest predicted error, relative, Frobenius norm; the fastest such scheme is used
@@ -59,7 +59,7 @@ class RunOptions(TypedDict, total=False):
     #: operand format of schemes that accept native formats (default: the operands' own if the device has a unit for it,
     #: else the device file's default_format)
     #: operand format (default: the operands' own, or the device's default) [native]
-    #: format of the pieces (default: int8) [quantensor]
+    #: format of the pieces (int8, int4; default: int8) [quantensor]
     format: str | None
 
     #: factor of the product (default: 1)
@@ -79,7 +79,7 @@ class RunOptions(TypedDict, total=False):
     schedule: Schedule | Mapping[str, Any] | None
 
     #: order of factors outside the unit: joined (A's times B's first), a (the sum times A's, then B's), b (B's first)
-    #: (default: joined; with `library` its kernel's)
+    #: (joined, a, b; default: joined; with `library` its kernel's)
     scale_order: str | None
 
     #: GEMM library whose kernel, order of summation and epilogue are taken, as PyTorch 2.11 calls it; or a file that
@@ -87,8 +87,8 @@ class RunOptions(TypedDict, total=False):
     library: str | Path | LibraryOnDevice | None
 
     #: type in which `library` may add slices of K: compute (the accumulator's) or any (16 bits too), as PyTorch's
-    #: allow_bf16_reduced_precision_reduction and fp16's let it (default: as `library` is called: cublas compute for
-    #: 16-bit results, pytorch any)
+    #: allow_bf16_reduced_precision_reduction and fp16's let it (any, compute; default: as `library` is called: cublas
+    #: compute for 16-bit results, pytorch any)
     reductions: str | None
 
     #: bytes of workspace that `library` may use, by cublasGemmEx (default: as PyTorch gives it)
@@ -124,7 +124,7 @@ class RunOptions(TypedDict, total=False):
     values: Sequence[Sequence[int]] | None
 
     #: L2 before the timed run: series, as the same call left it; warm, the same with results in HBM; cold, empty
-    #: (default: series)
+    #: (series, warm, cold; default: series)
     l2: str | None
 
     #: core clock; it stays, whatever the load (default: the device's under this load, where its file gives clocks under
@@ -149,11 +149,11 @@ class RunOptions(TypedDict, total=False):
     #: blocks of A that stay in L1 while B is streamed (default: as many as fit) [davinci]
     n_fused: int | None
 
-    #: buffers per stage of the pipeline (default: double) [davinci, davinci_separated]
+    #: buffers per stage of the pipeline (single, double; default: double) [davinci, davinci_separated]
     buffering: str | None
 
     #: where A is split into the unit's format: before (by a kernel of its own), or kernel (in the GEMM kernel, block by
-    #: block on the way into L1) (default: before) [davinci]
+    #: block on the way into L1) (before, kernel; default: before) [davinci]
     convert_a: str | None
 
     #: rows and columns of the grid of cores that C is dealt to (davinci; 32,1 on 32 cores: block rows of A alone), or
@@ -172,12 +172,12 @@ class RunOptions(TypedDict, total=False):
     #: time (default: 1) [davinci, sm70, sm80, sm90, sm100, cdna, tiled]
     split_k: int | Literal["auto"] | None
 
-    #: storage order of A: row-major or column-major (default: rows) [davinci, davinci_separated, sm70, sm80, sm90,
-    #: sm100, cdna, tiled]
+    #: storage order of A: row-major or column-major (rows, columns; default: rows) [davinci, davinci_separated, sm70,
+    #: sm80, sm90, sm100, cdna, tiled]
     a_layout: str | None
 
-    #: storage order of B: row-major or column-major (default: rows) [davinci, davinci_separated, sm70, sm80, sm90,
-    #: sm100, cdna, tiled]
+    #: storage order of B: row-major or column-major (rows, columns; default: rows) [davinci, davinci_separated, sm70,
+    #: sm80, sm90, sm100, cdna, tiled]
     b_layout: str | None
 
     #: tile rasterisation: width of a band of columns, in tiles, for locality in L2 (default: chosen)
@@ -191,7 +191,7 @@ class RunOptions(TypedDict, total=False):
     step_kb: int | None
 
     #: distribution of tiles over cores: cyclic (tile t to core t mod cores), or block (one block of tiles per core)
-    #: (default: cyclic) [davinci_separated]
+    #: (cyclic, block; default: cyclic) [davinci_separated]
     distribution: str | None
 
     #: the FixPipe reads parts of the result while the cube still works (UnitFlag) (default: false) [davinci_separated]
@@ -214,7 +214,8 @@ class RunOptions(TypedDict, total=False):
     instruction: str | None
 
     #: shared: blocks of K wait in shared memory; none: each warp loads its fragments straight from global memory, as
-    #: NVIDIA's simple_wmma_gemm and rocWMMA's simple_hgemm do (default: shared) [sm70, sm80, sm90, sm100, cdna, tiled]
+    #: NVIDIA's simple_wmma_gemm and rocWMMA's simple_hgemm do (shared, none; default: shared) [sm70, sm80, sm90, sm100,
+    #: cdna, tiled]
     staging: str | None
 
     #: warp tile: rows and columns of C per warp or wavefront (with a tile; with staging=none also alone) (default: the
@@ -239,31 +240,33 @@ class RunOptions(TypedDict, total=False):
     #: K) [bf16x9, bf16x6, bf16x3]
     k_group: int | None
 
-    #: fast: one chain over K; promoted (8-bit floats only): a promotion interval of 128 (default: fast) [native]
-    #: sum of the products; int32 wraps (default: int64) [ape-int16]
-    #: fast: one chain over K; promoted: a promotion interval of 128 (default: fast) [mxfp8, mxfp6, mxfp4, nvfp4,
-    #: fp8-row]
-    #: fast: one chain over K; promoted: a promotion interval of 128 (default: promoted) [fp8-block]
+    #: fast: one chain over K; promoted (8-bit floats only): a promotion interval of 128 (fast, promoted; default: fast)
+    #: [native]
+    #: sum of the products; int32 wraps (int64, int32; default: int64) [ape-int16]
+    #: fast: one chain over K; promoted: a promotion interval of 128 (fast, promoted; default: fast) [mxfp8, mxfp6,
+    #: mxfp4, nvfp4, fp8-row]
+    #: fast: one chain over K; promoted: a promotion interval of 128 (fast, promoted; default: promoted) [fp8-block]
     accumulate: str | None
 
     #: the low piece is scaled by 2^this (0 to 12 in the paper) (default: 12) [sgemm-cube]
     scaling_exponent: int | None
 
-    #: combine the three terms after all of K (termwise), or after every k_group (elementwise) (default: termwise)
-    #: [sgemm-cube]
+    #: combine the three terms after all of K (termwise), or after every k_group (elementwise) (termwise, elementwise;
+    #: default: termwise) [sgemm-cube]
     #: fastf32: bands scaled inside the unit (tcgen05); bands: outside it; termwise: whole products added outside
-    #: (default: fastf32 where the unit scales its accumulator, else termwise) [bf16x9, bf16x6, bf16x3]
+    #: (fastf32, termwise, bands; default: fastf32 where the unit scales its accumulator, else termwise) [bf16x9,
+    #: bf16x6, bf16x3]
     #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
-    #: (default: chained) [ape-fp32-f, ape-fp32-b, markidis, egemm-tc]
+    #: (chained, termwise; default: chained) [ape-fp32-f, ape-fp32-b, markidis, egemm-tc]
     #: chained: in the unit, one kernel; termwise: each product a GEMM of its own, added to C outside (library calls)
-    #: (default: termwise) [tf32x3, tf32x4]
+    #: (chained, termwise; default: termwise) [tf32x3, tf32x4]
     accumulation: str | None
 
     #: power-of-two: A and B are first multiplied by the powers of two that bring their largest elements near FP16's
-    #: (default: none) [sgemm-cube, le-gemm, ape-fp32-f, markidis, egemm-tc, ootomo-fp16]
+    #: (power-of-two; default: none) [sgemm-cube, le-gemm, ape-fp32-f, markidis, egemm-tc, ootomo-fp16]
     scale: str | None
 
-    #: rounding of the low piece: RZ as Eq. 5-8, RNE as the text of Algorithm 1 (default: RZ) [le-gemm]
+    #: rounding of the low piece: RZ as Eq. 5-8, RNE as the text of Algorithm 1 (RZ, RNE; default: RZ) [le-gemm]
     residual_rounding: str | None
 
     #: products of one accumulator alternate per instruction, after so many elements of K, or (k) each runs over all K
@@ -276,30 +279,31 @@ class RunOptions(TypedDict, total=False):
     #: use native fp32 instead where its simulated time is shorter [bf16x9, bf16x6, bf16x3]
     hybrid: bool | None
 
-    #: unsigned, where the unit multiplies u8; else biased by 128; signed: as released, wraps from 32640 [ape-int16]
+    #: unsigned, where the unit multiplies u8; else biased by 128; signed: as released, wraps from 32640 (unsigned,
+    #: biased, signed) [ape-int16]
     low_byte: str | None
 
     #: elements of a block along m, n and k (default: 128) [ape]
     block: int | None
 
-    #: hybrid: each block its own plan; else one plan for all; decide: the fastest that the operands allow (default:
-    #: hybrid) [ape]
+    #: hybrid: each block its own plan; else one plan for all; decide: the fastest that the operands allow (hybrid,
+    #: fp32-f, fp32-b, native, decide; default: hybrid) [ape]
     strategy: str | None
 
     #: narrow: a zero is in every range (ours); wide: below every range, as Listing 5 compares, so that its block is
-    #: native fp32 (default: narrow) [ape]
+    #: native fp32 (narrow, wide; default: narrow) [ape]
     zeros: str | None
 
     #: without operands: percent of block products for fp32-b [ape]
     wide_percent: int | None
 
     #: of both pieces: RZ as EGEMM-TC and SGEMM-cube (Table 2) describe it; RNE is CUDA's own conversion, which Ape's
-    #: errors (Fig. 14) fit (default: RZ) [markidis]
-    #: of both pieces: its text says round-split; SGEMM-cube's Table 2 says RZ (default: RNE) [egemm-tc]
+    #: errors (Fig. 14) fit (RZ, RNE; default: RZ) [markidis]
+    #: of both pieces: its text says round-split; SGEMM-cube's Table 2 says RZ (RZ, RNE; default: RNE) [egemm-tc]
     rounding: str | None
 
     #: sums of the product of high pieces: outside the unit after each instruction, or in the unit over all of K
-    #: (default: outside) [ootomo-fp16, ootomo-tf32]
+    #: (outside, unit; default: outside) [ootomo-fp16, ootomo-tf32]
     leading: str | None
 
     #: pieces per operand (default: 2) [quantensor]
@@ -318,19 +322,21 @@ class RunOptions(TypedDict, total=False):
     #: leave out products of slices i + j >= slices (counted from 0) (default: True) [ozaki-fp16, ozaki-int8]
     truncate: bool | None
 
-    #: fp64: rounded additions from the least significant; exact: one rounding (default: fp64) [ozaki-fp16, ozaki-int8]
+    #: fp64: rounded additions from the least significant; exact: one rounding (fp64, exact; default: fp64) [ozaki-fp16,
+    #: ozaki-int8]
     sum: str | None
 
-    #: format of an element (default: e4m3) [mxfp8, fp8-block, fp8-row]
-    #: format of an element (default: e2m3) [mxfp6]
-    #: format of an element (default: e2m1) [mxfp4, nvfp4]
+    #: format of an element (e4m3, e5m2; default: e4m3) [mxfp8, fp8-block, fp8-row]
+    #: format of an element (e2m3, e3m2; default: e2m3) [mxfp6]
+    #: format of an element (e2m1; default: e2m1) [mxfp4, nvfp4]
     element_format: str | None
 
-    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (default: rceil) [mxfp8, mxfp6,
-    #: mxfp4]
-    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (default: te) [nvfp4]
-    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (default: cublaslt) [fp8-block,
-    #: fp8-row]
+    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (rceil, floor, ceil, even, cublaslt,
+    #: te, deepgemm, torchao; default: rceil) [mxfp8, mxfp6, mxfp4]
+    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (te, torchao, cublaslt; default: te)
+    #: [nvfp4]
+    #: how a scale follows from the largest magnitude of its block (hwsim.quantize) (cublaslt, deepgemm, te, torchao,
+    #: floor, ceil, even, rceil; default: cublaslt) [fp8-block, fp8-row]
     rule: str | None
 
     #: bits of an element that slices hold; dynamic: as many as the data need for FP64's accuracy; 0: a native FP64

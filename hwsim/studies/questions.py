@@ -25,7 +25,7 @@ from hwsim.report import explain as explained
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.resolve import library_on_device
 from hwsim.resolve.planning import plan_for
-from hwsim.schemes import scheme_of
+from hwsim.schemes import Scheme, scheme_of
 from hwsim.studies import diff as compared
 from hwsim.studies import tune as searched
 from hwsim.studies.diff import Difference, Variant
@@ -43,7 +43,7 @@ def tune(
     n: int,
     k: int,
     *,
-    scheme: str = DEFAULT_SCHEME,
+    scheme: str | Scheme = DEFAULT_SCHEME,
     format: str | None = None,
     objective: str = "cycles",
     chooser: str = "search",
@@ -60,7 +60,7 @@ def tune(
         m: rows of C.
         n: columns of C.
         k: columns of A.
-        scheme: a name.
+        scheme: a name, FILE.py:NAME, or a Scheme.
         format: the operands', for native products.
         objective: what is made least: "cycles" and others of hwsim.studies.tune.tune.
         chooser: "search", or a paper's formula.
@@ -78,8 +78,11 @@ def tune(
     if library is not None:
         call_options = options if format is None else {**options, "format": format}
         beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **call_options)
+    chosen = scheme_of(scheme)
+    of_scheme = {**chosen.values, **options}
+    format = of_scheme.pop("format", format)
     problem = Problem.of("fp32" if format is None else format, m, n, k)
-    planned = plan_for(chip, scheme_of(scheme), problem, format, options)
+    planned = plan_for(chip, chosen.bare, problem, format, of_scheme)
     landscape = searched.tune(
         chip,
         planned.plan,

@@ -19,6 +19,7 @@ from hwsim.errors import InputError
 from hwsim.host.cache import cache_folder, sources_digest
 from hwsim.host.files import make_folder
 from hwsim.host.input_files import read_bytes
+from hwsim.schemes import is_scheme_file, scheme_file_digest
 from hwsim.studies.sweep_study import SweepPoint
 
 
@@ -35,13 +36,14 @@ def device_digest(name: str) -> str:
 def key_of(point: SweepPoint, exact: bool, device: str) -> str:
     """The key of a point's result: device (a SHA-256), scheme, options, and whether bits were computed.
 
-    A library file counts by its contents. The version of hwsim is the folder's.
+    A library's and a scheme's file count by their contents. The version of hwsim is the folder's.
     """
     options = dict(point.options)
     library = options.get("library")
     if isinstance(library, str) and Path(library).is_file():
         options["library"] = hashlib.sha256(read_bytes(Path(library), "library file")).hexdigest()
-    identity = [device, point.device, point.scheme, sorted(options.items()), exact]
+    scheme = [point.scheme, scheme_file_digest(point.scheme)] if is_scheme_file(point.scheme) else point.scheme
+    identity = [device, point.device, scheme, sorted(options.items()), exact]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hwsim.api import run
 from hwsim.errors import HwsimError, UnsupportedError
 from hwsim.host.processes import WorkerGroup
+from hwsim.schemes import Scheme
 from hwsim.studies.sweep_journal import SweepJournal
 from hwsim.studies.sweep_study import SweepPoint
 
@@ -38,13 +40,22 @@ class SweepTask:
     exact: bool
 
 
-def row_of(task: SweepTask, threads: int | None = None) -> Row:
-    """The results of a point by column; those that it lacks are None. threads: of the host, for the bits."""
+def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Scheme] | None = None) -> Row:
+    """The results of a point by column; those that it lacks are None.
+
+    threads: of the host, for the bits. objects: Scheme objects by the name that the point has.
+    """
     point = task.point
     names = (*RESULTS, *ERRORS) if task.exact else RESULTS
     row: Row = dict.fromkeys(names)
     try:
-        result = run(device=point.device, scheme=point.scheme, exact=task.exact, threads=threads, **dict(point.options))
+        result = run(
+            device=point.device,
+            scheme=(objects or {}).get(point.scheme, point.scheme),
+            exact=task.exact,
+            threads=threads,
+            **dict(point.options),
+        )
         errors = result.error if task.exact else None
     except HwsimError as error:
         return row | {"refused": " ".join(str(error).split())}
@@ -63,19 +74,25 @@ def row_of(task: SweepTask, threads: int | None = None) -> Row:
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
 
 
-def rows_of(tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int) -> Iterator[tuple[str, Row]]:
-    """Yield (key, row) of every task in the order in which they are done; each is in the journal by then."""
+def rows_of(
+    tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int, objects: Mapping[str, Scheme]
+) -> Iterator[tuple[str, Row]]:
+    """Yield (key, row) of every task in the order in which they are done; each is in the journal by then.
+
+    objects: Scheme objects by the name that points have; rows of these are not in the journal.
+    """
     if jobs == 1 or len(tasks) == 1:
         for task in tasks:
-            row = row_of(task)
-            journal.append(task.device, task.key, row)
+            row = row_of(task, None, objects)
+            if task.point.scheme not in objects:
+                journal.append(task.device, task.key, row)
             yield task.key, row
         return
     size = 1 if tasks[0].exact else max(1, min(BATCH, len(tasks) // jobs))
     batches = iter([tasks[i : i + size] for i in range(0, len(tasks), size)])
     try:
         with WorkerGroup("fork" if sys.platform == "linux" else "spawn") as group:
-            pool = group.pool(jobs, _begin, (journal.folder,))
+            pool = group.pool(jobs, _begin, (journal.folder, objects))
             waiting = {pool.submit(_work, batch) for batch in islice(batches, AHEAD * jobs)}
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -90,19 +107,22 @@ def rows_of(tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int) -> Ite
 
 
 class _WorkerJournal:
-    """What a worker process holds: its own descriptors of the journal."""
+    """What a worker process holds: its own descriptors of the journal, and the Scheme objects of the study."""
 
     journal = SweepJournal(None)
+    objects: Mapping[str, Scheme] = MappingProxyType({})
 
 
-def _begin(folder: Path | None) -> None:
+def _begin(folder: Path | None, objects: Mapping[str, Scheme]) -> None:
     _WorkerJournal.journal = SweepJournal(folder)
+    _WorkerJournal.objects = objects
 
 
 def _work(tasks: Sequence[SweepTask]) -> list[tuple[str, Row]]:
     rows = []
     for task in tasks:
-        row = row_of(task, 1)
-        _WorkerJournal.journal.append(task.device, task.key, row)
+        row = row_of(task, 1, _WorkerJournal.objects)
+        if task.point.scheme not in _WorkerJournal.objects:
+            _WorkerJournal.journal.append(task.device, task.key, row)
         rows.append((task.key, row))
     return rows

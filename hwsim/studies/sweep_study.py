@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from hwsim.errors import ConfigError, InputError, nearest
 from hwsim.gemm.option_types import ARRAY
 from hwsim.host.input_files import read_text
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared_by_name, own_options
+from hwsim.schemes import Scheme, is_scheme_file, scheme_of
+from hwsim.studies.sweep_schemes import with_labels
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
 
 KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact")
@@ -37,7 +39,8 @@ class SweepPoint:
 class SweepStudy:
     """A validated study. devices, shapes: each with options that hold for it alone; axes: option -> its values.
 
-    shapes: (name, {"m", "n", "k", ...}) in the order of the grid.
+    shapes: (name, {"m", "n", "k", ...}) in the order of the grid. scheme_objects: those of `schemes` that are labels of
+    Scheme objects.
     """
 
     title: str
@@ -47,6 +50,7 @@ class SweepStudy:
     axes: Mapping[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
     exact: bool
+    scheme_objects: Mapping[str, Scheme] = field(default_factory=dict)
 
     @property
     def parameters(self) -> list[str]:
@@ -70,35 +74,40 @@ class SweepStudy:
 
 def read_study(study: str | Path | Mapping[str, Any]) -> SweepStudy:
     """The study in a YAML file, or in a mapping of that shape. Raises ConfigError with all problems at once."""
+    objects: Mapping[str, Scheme] = {}
     if isinstance(study, Mapping):
+        study, objects = with_labels(study)
         tree, problems = from_data(study, "study")
     else:
         text = read_text(Path(study), "study")
         tree, problems = parse(text, str(study))
-    reader = _Reader(list(problems), Path() if isinstance(study, Mapping) else Path(study).parent)
+    folder = Path() if isinstance(study, Mapping) else Path(study).parent
+    reader = _Reader(list(problems), folder, objects.values())
     sweep_study = reader.study(tree)
     if reader.problems:
         ordered = sorted(set(reader.problems), key=lambda problem: (problem.mark, problem.path, problem.text))
         raise ConfigError([str(problem) for problem in ordered], "study")
-    return sweep_study
+    return replace(sweep_study, scheme_objects=objects)
 
 
 class _Reader:
     """Collects the problems of a study while its parts are read."""
 
-    def __init__(self, problems: list[FileProblem], folder: Path) -> None:
+    def __init__(self, problems: list[FileProblem], folder: Path, schemes: Iterable[Scheme]) -> None:
         self.problems = problems
         self.folder = folder
         self.known = own_options()
-        first = {name: entries[0].option for name, entries in declared_by_name().items()}
-        self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
+        self.unregistered = list(schemes)
+        self.options: list[str] = []
 
     def study(self, tree: Node) -> SweepStudy:
         entries = self._mapping(tree, "", KEYS)
+        schemes = [self._scheme(node, path) for path, node in self._list(entries, "schemes")]
+        first = {name: found[0].option for name, found in declared_by_name(self.unregistered).items()}
+        self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
         title = entries.get("title")
         devices = self._list(entries, "devices")
         shapes = self._list(entries, "shapes")
-        schemes = [self._text(node, path) for path, node in self._list(entries, "schemes")]
         return SweepStudy(
             title="" if title is None else self._text(title, "title"),
             devices=tuple(self._device(node, path) for path, node in devices) or ((DEFAULT_DEVICE, {}),),
@@ -139,6 +148,18 @@ class _Reader:
             self._refuse(node.mark, path, f"got {plain(node)!r}; needs text")
             return ""
         return node.value
+
+    def _scheme(self, node: Node, path: str) -> str:
+        """The name of a scheme; a file's from the folder of the study."""
+        name = self._text(node, path)
+        if not is_scheme_file(name):
+            return name
+        name = str(self.folder / name)
+        try:
+            self.unregistered.append(scheme_of(name))
+        except InputError as error:
+            self._refuse(node.mark, path, str(error))
+        return name
 
     def _whole(self, node: Node, path: str, least: int) -> int:
         value = node.value

@@ -1,0 +1,51 @@
+"""The schemes of a sweep: registered names, FILE.py:NAME, and Scheme objects by a label. It knows names, no points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hwsim.errors import InputError
+from hwsim.request.declarations import AUTO
+from hwsim.schemes import Scheme, is_scheme_file, scheme_of
+
+
+def label_of(scheme: Scheme) -> str:
+    """The name of a scheme with the options that the object carries: `bf16-pair products=4`."""
+    return " ".join([scheme.name, *(f"{name}={value}" for name, value in scheme.values.items())])
+
+
+def with_labels(study: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Scheme]]:
+    """The study with labels in the place of its Scheme objects, and the objects by label.
+
+    Raises InputError where two different schemes have one label.
+    """
+    given = study.get("schemes")
+    listed: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    objects: dict[str, Scheme] = {}
+    names = [scheme for scheme in listed if isinstance(scheme, str)]
+    for scheme in listed:
+        if isinstance(scheme, Scheme):
+            label = label_of(scheme)
+            if label in names or objects.setdefault(label, scheme) is not scheme:
+                raise InputError(f"schemes: two are called {label!r}; give one of the Scheme objects another name")
+    if not objects:
+        return dict(study), {}
+    return {**study, "schemes": [label_of(x) if isinstance(x, Scheme) else x for x in listed]}, objects
+
+
+def shown_names(schemes: Sequence[str], objects: Mapping[str, Scheme]) -> dict[str, str]:
+    """The name that rows show for each scheme of a study: of a file's scheme its own, where no other has it.
+
+    Raises InputError for a name of no scheme.
+    """
+    named = {name: _name(name) if name not in objects else name for name in schemes}
+    taken = list(named.values())
+    return {name: shown if taken.count(shown) == 1 else name for name, shown in named.items()}
+
+
+def _name(scheme: str) -> str:
+    if scheme == AUTO:
+        return scheme
+    found = scheme_of(scheme)
+    return found.name if is_scheme_file(scheme) else scheme
