@@ -198,7 +198,7 @@ class RunOptions(TypedDict, total=False):
     unit_flag: bool | None
 
     #: the operand that stays in the PEs of a systolic array: weights (B), outputs (C) or inputs (A). The sign of a zero
-    #: may depend on it (default: the native instruction's) [systolic]
+    #: may depend on it (weights, outputs, inputs; default: the native instruction's) [systolic]
     stationary: str | None
 
     #: tiles that the PEs of a systolic array hold: with 2 the next one is filled, or the last one drained, while rows
