@@ -28,6 +28,7 @@ from hwsim.analysis.run_records import (
     RunWarning,
     TimingState,
 )
+from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
 from hwsim.errors import InputError
@@ -250,6 +251,11 @@ class Result:
         return timing.run_in(self.times.program, self.times.chip, self.times.l2, trace=trace, window=window)
 
     @cached_property
+    def verdict(self) -> Verdict:
+        """What bounds the run and where its time went, in words; `advice` times the program again when asked for."""
+        return verdict_of(self.times)
+
+    @cached_property
     def what_if(self) -> list[WhatIf] | None:
         """Sensitivity by part: cycles if one engine, link, memory or opcode took no time (None without timing).
 
@@ -330,7 +336,14 @@ class Result:
             ]
         )
         executed = None if self.executed is None else dict(self.executed)
-        return {"schema": SCHEMA, **parts, "executed": executed, "values": values, "gemm": self.gemm.to_dict()}
+        return {
+            "schema": SCHEMA,
+            **parts,
+            "executed": executed,
+            "values": values,
+            "gemm": self.gemm.to_dict(),
+            "verdict": self.verdict.to_dict(),
+        }
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""

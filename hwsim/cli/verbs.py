@@ -156,6 +156,12 @@ OWN: dict[str, Verb] = dict(
             "check bits against golden files; record new ones on hardware",
             "golden verify tests/golden",
         ),
+        _own(
+            "examples",
+            RUN,
+            "list the examples that come with hwsim; copy one to change it",
+            "examples copy own_scheme",
+        ),
         _own("selftest", CHECK, "whether this installation computes the bits and cycles that it should", "selftest"),
         _own("info", CHECK, "versions, kernels, threads, and where device files are looked for", "info"),
         _own(

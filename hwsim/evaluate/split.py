@@ -113,7 +113,7 @@ def pieces_of(
     return Pieces(_rounded(operand, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
 
 
-def _only_piece(plan: Plan, side: Side) -> Piece | None:
+def only_piece(plan: Plan, side: Side) -> Piece | None:
     """The piece of an operand that is the operand rounded and nothing else, or None."""
     piece, *rest = plan.a_pieces if side == "a" else plan.b_pieces
     is_only = not rest and plan.split == "round" and plan.specials != "fma_chain"
@@ -124,7 +124,7 @@ def is_piece(operand: Operand, plan: Plan, side: Side) -> bool:
     """Whether an operand is its only piece already, as `scaled` gives it. Others in that format are converted: their
     infinities and NaNs are the conversion's.
     """
-    piece = _only_piece(plan, side) if operand.is_piece else None
+    piece = only_piece(plan, side) if operand.is_piece else None
     return piece is not None and piece.format == operand.format
 
 
@@ -142,7 +142,7 @@ def scaled(
     """A finite fp32 operand times 2^exponent, rounded to fp32: as its only piece, by the device's conversion, where
     there is one of a floating-point format, else in fp32. rounding: instead of the piece's. backend: computes codes.
     """
-    piece = _only_piece(plan, side)
+    piece = only_piece(plan, side)
     if piece is None or not format_of("fp32").holds(format_of(piece.format)):
         values = times_power(operand.array, exponent, threads=threads, backend=backend)
         return Operand(values.view(np.uint32), "fp32")

@@ -37,6 +37,11 @@ class SweepTable:
         return card(self.title, pairs, shown, [[row.get(name) for name in shown] for row in self.rows])
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        """The columns that were asked for."""
+        return tuple(name for name in self.columns if name not in (*RESULTS, *ERRORS))
+
+    @property
     def refused(self) -> int:
         """The number of points that the device cannot run."""
         return sum(row["refused"] is not None for row in self.rows)

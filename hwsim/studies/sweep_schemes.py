@@ -20,8 +20,8 @@ def with_labels(study: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sch
 
     Raises InputError where two different schemes have one label.
     """
-    given = study.get("schemes")
-    listed: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    schemes = study.get("schemes")
+    listed: Sequence[Any] = schemes if isinstance(schemes, list | tuple) else [schemes]
     objects: dict[str, Scheme] = {}
     names = [scheme for scheme in listed if isinstance(scheme, str)]
     for scheme in listed:
@@ -47,5 +47,5 @@ def shown_names(schemes: Sequence[str], objects: Mapping[str, Scheme]) -> dict[s
 def _name(scheme: str) -> str:
     if scheme == AUTO:
         return scheme
-    found = scheme_of(scheme)
-    return found.name if is_scheme_file(scheme) else scheme
+    name = scheme_of(scheme).name
+    return name if is_scheme_file(scheme) else scheme

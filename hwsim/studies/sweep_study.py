@@ -103,7 +103,7 @@ class _Reader:
     def study(self, tree: Node) -> SweepStudy:
         entries = self._mapping(tree, "", KEYS)
         schemes = [self._scheme(node, path) for path, node in self._list(entries, "schemes")]
-        first = {name: found[0].option for name, found in declared_by_name(self.unregistered).items()}
+        first = {name: entries_of[0].option for name, entries_of in declared_by_name(self.unregistered).items()}
         self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
         title = entries.get("title")
         devices = self._list(entries, "devices")

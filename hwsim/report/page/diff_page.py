@@ -9,7 +9,8 @@ from hwsim.report.page.page import Code, Facts, Page, PageSection, Part, Plot, T
 from hwsim.report.text.words import count, percent
 
 if TYPE_CHECKING:
-    from hwsim.studies.diff import Difference, ElementDifference
+    from hwsim.studies.diff_parts import ElementDifference
+    from hwsim.studies.diff_result import Difference
 
 
 def diff_page(difference: Difference) -> Page:

@@ -31,7 +31,7 @@ def tflops_over_size(rows: Iterable[PlotRow]) -> Any:
 def tile_landscape(found: Landscape, title: str = "") -> Any:
     """Figure: the best value of every tile as a share of the best of all. found: of `hwsim.tune`."""
     rows, columns, shares = heat(found)
-    what = "cycles" if found.objective == "cycles" else "HBM traffic"
+    what = found.quantity
     figure, axes = new_axes(
         title or f"tiles by {what}",
         "tile n, columns",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.stall_words import stall_words
 from hwsim.machines.l2_state import STATES
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
 
@@ -34,6 +35,8 @@ CLOCK_SOURCES = {
     "under load": "under this load",
     "device file": "the device file's: none is known under load",
 }
+ADVISED = 2  # changes; --json has all
+cause_text = stall_words
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
 
@@ -41,6 +44,7 @@ ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative":
 def run_text(result: Result, chip: Device, inputs: str) -> str:
     """The report of `result` on `chip`; `inputs` says where A and B came from."""
     parts = [
+        verdict_lines(result),
         _heading(result, chip, inputs),
         _choice(result),
         _time(result),
@@ -55,23 +59,12 @@ def run_text(result: Result, chip: Device, inputs: str) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def cause_text(cause: str) -> str:
-    """The cause of a stall in plain words."""
-    if cause == "empty":
-        return "nothing issued to it yet"
-    if cause == "done":
-        return "own work done, phase not over"
-    if cause == "queue-full":
-        return "nothing issued to it: the stream waits for room in another queue"
-    if cause == "in-flight":
-        return "waits for bytes in flight to arrive"
-    name = cause.removeprefix("semaphore:")
-    buffer, _, state = name.rpartition(".")
-    if state == "full":
-        return f"waits for data in {buffer}"
-    if state == "free":
-        return f"waits for room in {buffer}"
-    return f"waits until {buffer} is done" if state == "done" else f"waits for {name}"
+def verdict_lines(result: Result) -> list[str]:
+    """The verdict on the run, and what would save most."""
+    verdict = result.verdict
+    pairs = [("verdict" if i == 0 else "", sentence) for i, sentence in enumerate(verdict.sentences)]
+    advice = verdict.advice[:ADVISED]
+    return facts([*pairs, *(("advice" if i == 0 else "", str(change)) for i, change in enumerate(advice))])
 
 
 def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
@@ -208,6 +201,13 @@ def _errors(result: Result) -> list[str]:
         return []
     baseline = errors["baseline"]
     rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
+    if errors.input_rounding is not None and errors.arithmetic is not None:
+        key = "relative_frobenius"
+        taken = result.gemm.single.a_pieces[0].format
+        rows += [
+            (f"input rounding to {taken}, Frobenius norm", _error(errors.input_rounding[key]), "none"),
+            ("arithmetic, Frobenius norm", _error(errors.arithmetic[key]), _error(baseline[key])),
+        ]
     reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
     sampled = f", {errors['rows']} rows" if "rows" in errors else ""
     return [f"error against {reference}{sampled}", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
@@ -224,9 +224,12 @@ def _engines(result: Result) -> list[str]:
         total = entry["busy_cycles"] + sum(stalls.values())
         if not total or not entry["busy_cycles"]:
             continue
+        by_words: dict[str, float] = {}
+        for cause, cycles in stalls.items():
+            by_words[cause_text(cause)] = by_words.get(cause_text(cause), 0.0) + cycles
         why = [
-            f"{percent(cycles / total)} {cause_text(cause)}"
-            for cause, cycles in sorted(stalls.items(), key=lambda item: -item[1])
+            f"{percent(cycles / total)} {words}"
+            for words, cycles in sorted(by_words.items(), key=lambda item: -item[1])
             if cycles / total >= SMALL_SHARE
         ]
         rows.append((name, percent(entry["busy_cycles"] / total), "busy", why[0] if why else ""))
