@@ -142,8 +142,8 @@ class RunOptions(TypedDict, total=False):
     threads: int | None
 
     #: CTA tile: elements of C per core, and of K per stage: m=128,n=256,k=64, or three numbers in the family's order
-    #: (davinci: m,k,n; elsewhere m,n,k) (default: the fastest by estimate) [davinci, davinci_separated, sm70, sm80,
-    #: sm90, sm100, cdna, tiled]
+    #: (davinci: m,k,n; elsewhere m,n,k) (default: the fastest by estimate) [davinci, davinci_separated, systolic, sm70,
+    #: sm80, sm90, sm100, cdna, tiled]
     tile: Tile | Mapping[str, int] | tuple[int, ...] | list[int] | None
 
     #: blocks of A that stay in L1 while B is streamed (at least 1; default: as many as fit) [davinci]
@@ -196,6 +196,14 @@ class RunOptions(TypedDict, total=False):
 
     #: the FixPipe reads parts of the result while the cube still works (UnitFlag) (default: false) [davinci_separated]
     unit_flag: bool | None
+
+    #: the operand that stays in the PEs of a systolic array: weights (B), outputs (C) or inputs (A). The sign of a zero
+    #: may depend on it (weights, outputs, inputs; default: the native instruction's) [systolic]
+    stationary: str | None
+
+    #: tiles that the PEs of a systolic array hold: with 2 the next one is filled, or the last one drained, while rows
+    #: stream (default: 1) [systolic]
+    pe_tiles: int | None
 
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
     #: with a block of K on its way (at least 1; default: as many as fit) [sm70, sm80, sm90, sm100, cdna, tiled]
