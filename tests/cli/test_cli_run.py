@@ -353,3 +353,30 @@ def test_what_to_speed_up(cli, refused):
     assert "--what-if" in refused(
         "run", "--device", "a2", "--m", 16, "--n", 16, "--k", 16, "--format", "fp16", "--what-if"
     )
+
+
+@pytest.mark.parametrize(
+    "options, first",
+    [
+        (
+            ("--device", "h100", "--format", "bf16", "--m", 8192, "--n", 64, "--k", 8192, "--no-exact"),
+            "memory bound: DRAM ",
+        ),
+        (
+            ("--device", "h100", "--format", "bf16", "--m", 512, "--n", 64, "--k", 64),
+            "bound by passes without products: ",
+        ),
+        (("--device", "h100", "--m", 64, "--n", 64, "--k", 64, "--no-timing"), "no verdict on the time: not asked for"),
+    ],
+)
+def test_the_verdict_comes_first_of_what_comes_out(cli, options, first):
+    """In text, after what was asked; in JSON with the same words; the advice names options that `run` takes."""
+    lines = cli("run", *options).out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("verdict "))
+    assert {line.split()[0] for line in lines[:at]} <= {"problem", "scheme", "device"}
+    assert lines[at].split(None, 1)[1].startswith(first)
+    verdict = json.loads(cli("run", *options, "--json").out)["verdict"]
+    text = " ".join(line.strip() for line in lines[at : at + 4]).removeprefix("verdict ").strip()
+    assert text.startswith(verdict["text"])
+    if verdict["advice"]:
+        assert cli("run", *options, *verdict["advice"][0]["option"].split()).code == 0

@@ -36,7 +36,6 @@ CLOCK_SOURCES = {
     "device file": "the device file's: none is known under load",
 }
 ADVISED = 2  # changes; --json has all
-cause_text = stall_words
 NAMES = len("evidence")  # columns of the names of facts above the tables
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
@@ -236,7 +235,7 @@ def _engines(result: Result) -> list[str]:
             continue
         by_words: dict[str, float] = {}
         for cause, cycles in stalls.items():
-            by_words[cause_text(cause)] = by_words.get(cause_text(cause), 0.0) + cycles
+            by_words[stall_words(cause)] = by_words.get(stall_words(cause), 0.0) + cycles
         why = [
             f"{percent(cycles / total)} {words}"
             for words, cycles in sorted(by_words.items(), key=lambda item: -item[1])
