@@ -122,7 +122,7 @@ def test_a_differences_page_maps_the_elements(tmp_path: Path, capsys: pytest.Cap
     assert len(figures["plot-2"]["data"][0]["z"]) == 48  # type: ignore[arg-type]  # two rows a block
     sizes = found["sizes"]
     assert figures["plot-1"]["data"][0]["y"] == sizes["counts"] and sum(sizes["counts"]) + sizes["equal"] == 96 * 130
-    assert f'<div class="lead">{found["reason"]["text"]}</div>' in text
+    assert f'<p class="lead">{found["reason"]["text"]}</p>' in text
 
 
 def test_the_blocks_of_a_difference_count_each_element_once() -> None:
