@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.stall_words import stall_words
 from hwsim.machines.l2_state import STATES
+from hwsim.report.text.cost_text import cost_facts
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _time(result: Result) -> list[str]:
         useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
         pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
         pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
-    return facts(pairs)
+    return facts([*pairs, *cost_facts(result)])
 
 
 def _tiles(x: dict[str, Any]) -> str:
