@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser
+from browser import CUT, OUTSIDE, Browser
 
 import hwsim
 from hwsim.cli import main
@@ -18,18 +18,6 @@ pytest.importorskip("plotly")
 
 BACKGROUNDS = {False: "rgb(255, 255, 255)", True: "rgb(22, 24, 27)"}  # by: dark
 WIDTHS = (1280, 420)
-#: What sticks out of the page to the right, but for what is scrolled in its own box.
-OUTSIDE = """[...document.querySelectorAll("body *")].filter(element => {
-    const box = element.getBoundingClientRect();
-    return box.width > 0 && box.right > document.documentElement.clientWidth + 1
-        && !element.closest(".wide, pre, defs, clipPath");
-}).map(element => `${element.tagName} ${element.textContent.slice(0, 60)}`)"""
-#: Texts of plots that lie outside of their plot.
-CUT = """[...document.querySelectorAll(".plot text")].filter(text => {
-    const plot = text.closest(".plot").getBoundingClientRect(), box = text.getBoundingClientRect();
-    return box.width > 0 && (box.left < plot.left - 1 || box.right > plot.right + 1 || box.top < plot.top - 1
-        || box.bottom > plot.bottom + 1);
-}).map(text => text.textContent)"""
 #: Pairs of texts of axes' titles and legends of one plot that lie over each other.
 OVERLAPS = """[...document.querySelectorAll(".plot")].flatMap(plot => {
     const texts = [...plot.querySelectorAll(".legendtext, .xtitle, .ytitle, .xtick text, .ytick text")]
