@@ -116,10 +116,13 @@ def test_a_differences_page_maps_the_elements(tmp_path: Path, capsys: pytest.Cap
     found = json.loads(capsys.readouterr().out)
     assert code == 1 and found["differing"] > 0 and "where" not in found
     titles, text, figures = written(page)
-    assert titles == ["Summary", "Map", "First k", "Elements"]
+    assert titles == ["Summary", "Sizes", "Map", "First k", "Elements"]
     assert f"{count(found['differing'])} of {count(96 * 130)}" in text and found["worst"]["left_code"] in text
     assert f"{found['step']['k_first']} to {found['step']['k_end'] - 1}" in text
-    assert len(figures["plot-1"]["data"][0]["z"]) == 48  # type: ignore[arg-type]  # two rows a block
+    assert len(figures["plot-2"]["data"][0]["z"]) == 48  # type: ignore[arg-type]  # two rows a block
+    sizes = found["sizes"]
+    assert figures["plot-1"]["data"][0]["y"] == sizes["counts"] and sum(sizes["counts"]) + sizes["equal"] == 96 * 130
+    assert f'<div class="lead">{found["reason"]["text"]}</div>' in text
 
 
 def test_the_blocks_of_a_difference_count_each_element_once() -> None:
