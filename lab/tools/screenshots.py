@@ -33,8 +33,9 @@ options: {format: [bf16, fp16]}
 """
 MODEL = """import sys, torch, hwsim.torch
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 32)).bfloat16()
-hwsim.torch.compare(model, torch.randn(16, 64).bfloat16(), "h100", "ascend910a", "mi300x").write(sys.argv[1])
+model = torch.nn.Sequential(torch.nn.Linear(512, 256), torch.nn.ReLU(), torch.nn.Linear(256, 32))
+sides = ({"device": name, "format": "fp16"} for name in ("h100", "v100", "mi300x"))
+hwsim.torch.compare(model, torch.randn(64, 512), *sides).write(sys.argv[1])
 """
 
 

@@ -66,8 +66,9 @@ def _comparison(path: Path) -> None:
     import hwsim.torch
 
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
-    hwsim.torch.compare(model, torch.randn(8, 32), "h100", "b200", "mi300x").write(path)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
+    sides = ({"device": name, "format": "fp16"} for name in ("h100", "v100", "mi300x"))
+    hwsim.torch.compare(model, torch.randn(8, 256), *sides).write(path)
 
 
 #: Every kind of page.
