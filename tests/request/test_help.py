@@ -24,7 +24,8 @@ DIFFERENT = ("accumulation", "accumulate", "rounding", "format", "k_group")  # s
 def shown_facts(option: Option) -> str:
     """How help shows allowed texts and a default, written down here anew."""
     default = option.default_text or ("" if option.default in (None, False) else f"{option.default}")
-    facts = [", ".join(option.choices), f"default: {default}" if default else ""]
+    bounds = [f"{word} {x:.0f}" for word, x in (("at least", option.least), ("at most", option.most)) if x is not None]
+    facts = [", ".join(option.choices) or " and ".join(bounds), f"default: {default}" if default else ""]
     return f" ({'; '.join(filter(None, facts))})" if any(facts) else ""
 
 
