@@ -47,6 +47,8 @@ python_maximum_signature_line_length = 90  # of a longer signature, each paramet
 autodoc_member_order = "bysource"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show output that no lexer knows
 
+OUTSIDE_CODE = r"(?=(?:[^`]*`[^`]*`)*[^`]*$)"  # an even number of backquotes follows
+MARKS = re.compile(rf"\|{OUTSIDE_CODE}|(?<![\w*\\])\*(?![\w*]){OUTSIDE_CODE}")
 ANY_ARRAY = "ndarray[tuple[Any, ...], dtype[Any]]"
 LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 IMAGE = re.compile(r"(!\[[^\]\n]*\])\(([^)\s]+)\)")
@@ -106,9 +108,15 @@ def short_types(
     return next(shown), next(shown)
 
 
+def plain_marks(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Sphinx's event `autodoc-process-docstring`: bars and lone stars of a docstring are themselves, not markup."""
+    lines[:] = [MARKS.sub(r"\\\g<0>", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
     app.connect("html-page-context", short_side_bar, priority=900)  # after the theme's own
     app.connect("builder-inited", write_pages)
     app.connect("source-read", read)
     app.connect("autodoc-process-signature", short_types)
+    app.connect("autodoc-process-docstring", plain_marks, priority=400)  # before napoleon
