@@ -202,7 +202,7 @@ class RunOptions(TypedDict, total=False):
     stationary: str | None
 
     #: tiles that the PEs of a systolic array hold: with 2 the next one is filled, or the last one drained, while rows
-    #: stream (default: 1) [systolic]
+    #: stream (at least 1 and at most 2; default: 1) [systolic]
     pe_tiles: int | None
 
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
