@@ -49,7 +49,7 @@ suppress_warnings = ["misc.highlighting_failure"]  # console blocks show output 
 
 OUTSIDE_CODE = r"(?=(?:[^`]*`[^`]*`)*[^`]*$)"  # an even number of backquotes follows
 MARKS = re.compile(rf"\|{OUTSIDE_CODE}|(?<![\w*\\])\*(?![\w*]){OUTSIDE_CODE}")
-ANY_ARRAY = "ndarray[tuple[Any, ...], dtype[Any]]"
+ANY_ARRAY = re.compile(r"~?(numpy\.)?ndarray\[tuple\[[^][]*\], ~?(numpy\.)?dtype\[[^][]*\]\]")
 LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 IMAGE = re.compile(r"(!\[[^\]\n]*\])\(([^)\s]+)\)")
 
@@ -104,7 +104,7 @@ def short_types(
     app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
     """Sphinx's event `autodoc-process-signature`: an array of any shape and type is called an array."""
-    shown = (None if text is None else text.replace(ANY_ARRAY, "ndarray") for text in (signature, returned))
+    shown = (None if text is None else ANY_ARRAY.sub("~numpy.ndarray", text) for text in (signature, returned))
     return next(shown), next(shown)
 
 
