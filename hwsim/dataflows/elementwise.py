@@ -12,10 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.integer_pieces import byte_temporaries, slice_temporaries, split_bytes, split_slices
 from hwsim.dataflows.reductions import LineReduction, lower_reduction
+from hwsim.dataflows.residue_pieces import (
+    join_remainders,
+    remainder_temporaries,
+    residue_temporaries,
+    split_residues,
+)
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.expressions import parts_of
-from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
+from hwsim.gemm.plan import (
+    SLICED,
+    ChineseRemainder,
+    Depth,
+    Expression,
+    OperandSum,
+    Piece,
+    Plan,
+    Scaled,
+    Side,
+    Sum,
+    TermValue,
+)
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, AnyTile, GlobalArray, GlobalTile, Kernel, LocalTile
 
@@ -257,6 +275,8 @@ def operand_vectors(plan: Plan, side: Side, source: GlobalArray, matrices: int =
     rows, cols, arrays = *((source.rows, 1) if side == "a" else (matrices, source.cols)), {}
     if plan.split in SLICED:
         arrays["exponent"] = GlobalArray(f"{side.upper()}.exponent", rows, cols, "int32")
+    if plan.split == "residues":
+        arrays["largest"] = GlobalArray(f"{side.upper()}.largest", rows, cols, "int32")
     if operand_sum(plan, side) is not None:
         arrays["sum"] = GlobalArray(f"{side.upper()}.sum", rows, cols, plan.arithmetic)
     return arrays
@@ -287,12 +307,27 @@ def operand_passes(
             LineReduction(
                 name=f"largest_{side}",
                 source=source,
-                target=vectors["exponent"],
+                target=vectors.get("largest", vectors["exponent"]),
                 by_rows=by_rows,
                 opcode="reduce_max",
                 format=lanes,
                 finish="exponent",
                 matrices=matrices,
+            )
+        )
+    if "largest" in vectors:
+        passes.append(
+            LineReduction(
+                name=f"bound_{side}",
+                source=source,
+                target=vectors["exponent"],
+                by_rows=by_rows,
+                opcode="reduce_add",
+                format="int64",
+                finish="bound",
+                factor=plan.bound_factor,
+                matrices=matrices,
+                exponents=vectors["largest"],
             )
         )
     added = operand_sum(plan, side)
@@ -328,16 +363,20 @@ def _slice_pass(
     matrices: int,
 ) -> Pass:
     every, lanes = plan.a_pieces if side == "a" else plan.b_pieces, residual_format(source.format)
+    is_of_residues = plan.split == "residues"
 
     def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
         tiles = dict(zip(pieces, outs, strict=True))
-        split_slices(ops, every, plan.slice_bits, ins[0], ins[1], tiles, temps)
+        if is_of_residues:
+            split_residues(ops, every, ins[0], ins[1], tiles, temps)
+        else:
+            split_slices(ops, every, plan.slice_bits, ins[0], ins[1], tiles, temps)
 
     return Pass(
         f"split_{side}",
         (source,),
         tuple(pieces.values()),
-        slice_temporaries(plan, every, lanes),
+        residue_temporaries(every, lanes) if is_of_residues else slice_temporaries(plan, every, lanes),
         body,
         shape=(source.rows, source.cols),
         of_rows=(exponents,) if side == "a" else (),
@@ -360,7 +399,11 @@ def depth(expression: Expression, converts: bool = False) -> int:
         rights.append(expression.right)
         expression = expression.left
     is_target_taken = not _is_in_place(expression, converts)
-    needed = depth(expression.value, converts) if isinstance(expression, Scaled) else 0
+    needed = 0
+    if isinstance(expression, Scaled):
+        needed = depth(expression.value, converts)
+    elif isinstance(expression, ChineseRemainder):
+        needed = remainder_temporaries(expression)
     for right in reversed(rights):
         if not _is_in_place(right, converts):
             needed = max(needed, depth(right, converts) + is_target_taken)
@@ -420,6 +463,8 @@ def _into(
             source = target
             evaluate(ops, expression.value, values, target, temps, extra)
         ops.op("scale", target, source, **power_of_two(expression.exponent))
+    elif isinstance(expression, ChineseRemainder):
+        join_remainders(ops, expression, values, target, temps)
     else:
         evaluate(ops, expression, values, target, temps, extra)
     return target

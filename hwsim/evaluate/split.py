@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.residues import residues
 from hwsim.arithmetic.vector import VectorUnit, saturates, widened
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import format_of
+from hwsim.formats import code_dtype, format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import SLICED
 from hwsim.host.threads import for_elements
@@ -26,12 +27,13 @@ from hwsim.operands.powers import as_they_lie, encoded, times_power
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
-    from hwsim.gemm.plan import Piece, Plan, Side
+    from hwsim.gemm.plan import Piece, Plan, Residue, Side
     from hwsim.gemm.record import Gemm
     from hwsim.operands.scales import Scales
 
 AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
+RESIDUE_PLACES = 15  # bits of an element of which the sum of squares takes note
 HALF = 0.5
 LEADING_ONES = 6  # bits behind the leading one with which a magnitude counts as the next power of two
 
@@ -107,6 +109,9 @@ def pieces_of(
         return Pieces(_bytes(operand, pieces, plan.split == "signed_bytes"), None, source)
     vector = vector or VectorUnit(device.vector, CPU)
     if plan.split in SLICED:
+        if plan.split == "residues":
+            codes, exponents = _residues(operand, pieces, side, plan.bound_factor, vector.backend)
+            return Pieces(codes, exponents, source)
         sliced = _signed_slices if plan.split == "signed_slices" else _slices
         codes, exponents = sliced(operand, pieces, side, plan.slice_bits, vector.backend)
         return Pieces(codes, exponents, source)
@@ -245,6 +250,46 @@ def _signed_slices(
         for piece, digit in zip(pieces, [rest, *digits[::-1]], strict=True)
     ]
     return tuple(codes), exponents
+
+
+def _residues(
+    operand: Operand, pieces: Sequence[Piece], side: Side, bound_factor: float, backend: Backend
+) -> tuple[tuple[AnyArray, ...], AnyArray]:
+    """Residues of the elements as integers, and the exponent of each row (side a) or column (see Plan)."""
+    axis, x = _finite(operand, side, backend)
+    if operand.format != "fp64":
+        x = x.astype(np.float32)
+    top: AnyArray = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
+    placed = np.ldexp(x, RESIDUE_PLACES - np.expand_dims(top, axis))
+    squares: AnyArray = np.ceil(placed * placed).astype(np.int64).sum(axis=axis)
+    share = np.frexp(squares.astype(np.float64) * bound_factor)[1].astype(np.int64)
+    exponents: AnyArray = top + ((share + 1 - 2 * RESIDUE_PLACES) >> 1)
+    scaled_up = np.ldexp(x, -np.expand_dims(exponents, axis))
+    codes: list[AnyArray] = []
+    of_modulus: dict[int, AnyArray] = {}
+    for piece in pieces:
+        if piece.residue is None:
+            raise UnsupportedError("a piece of a split into residues says of which modulus it is")
+        modulus = piece.residue.modulus
+        if modulus not in of_modulus:
+            of_modulus[modulus] = residues(scaled_up, modulus)
+        fmt = format_of(piece.format)
+        part = _part_of(of_modulus[modulus], piece.residue)
+        if fmt.is_integer:
+            codes.append(part.astype(fmt.dtype_name).view(code_dtype(fmt)))
+        else:
+            codes.append(backend.encode(part.astype(np.float32), fmt, "RNE", "saturate"))
+    return tuple(codes), exponents
+
+
+def _part_of(whole: AnyArray, residue: Residue) -> AnyArray:
+    """The part of residues that a piece holds, as int64."""
+    if residue.part == "whole":
+        return whole
+    ratio = whole / residue.base
+    high = (np.rint(ratio) if residue.is_square else np.copysign(np.ceil(np.abs(ratio)), ratio)).astype(np.int64)
+    low: AnyArray = whole - residue.base * high
+    return {"high": high, "low": low, "sum": high + low}[residue.part]
 
 
 def _finite(operand: Operand, side: Side, backend: Backend) -> tuple[int, AnyArray]:

@@ -19,7 +19,7 @@ from hwsim.dataflows.reductions import LineReduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.expressions import parts_of
-from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan, TermValue
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class SeparatedKernels:
     @property
     def _powers(self) -> tuple[GlobalArray, GlobalArray] | None:
         """The exponents of A's rows and of B's columns, where the operands are slices."""
-        return (self.a.vectors["exponent"], self.b.vectors["exponent"]) if self.plan.split == "slices" else None
+        return (self.a.vectors["exponent"], self.b.vectors["exponent"]) if self.plan.split in SLICED else None
 
     @property
     def _extra(self) -> dict[Expression, GlobalArray | float]:

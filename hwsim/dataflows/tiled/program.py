@@ -288,7 +288,8 @@ class ProgramWriter:
         terms = [self.arrays[f"T{t + 1}"] for t in partition.everything]
         epilogue = partition.epilogue(KernelTerms(partition.everything, plan.combine))
         is_plain = epilogue.alpha == 1 and not epilogue.addends and not epilogue.bias and not epilogue.extra
-        if is_plain and {array.format for array in terms} == {self.arrays["C"].format}:
+        is_plain = is_plain and epilogue.powers is None
+        if is_plain and {array.format for array in terms} == {self.arrays["C"].format} == {epilogue.join_format}:
             self._pass(combine_pass("combine", plan.combine, terms, self.arrays["C"]))
             return
         addends = [self._declare(matrix) for matrix in epilogue.addends]
