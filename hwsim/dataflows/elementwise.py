@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 from hwsim.dataflows.integer_pieces import byte_temporaries, slice_temporaries, split_bytes, split_slices
 from hwsim.dataflows.reductions import LineReduction, lower_reduction
 from hwsim.dataflows.residue_pieces import (
+    PLACES,
     join_remainders,
+    magnitude_temporaries,
+    magnitudes,
     remainder_temporaries,
     residue_temporaries,
     split_residues,
@@ -297,7 +300,7 @@ def operand_passes(
     matrices: int = 1,
 ) -> list[Pass | LineReduction]:
     """The passes from an operand to its pieces (by number) and to `vectors`, its `operand_vectors`. matrices: of a
-    stack.
+    stack. Where a product bounds the others, only those that come before that product (`bounded_passes`: the others).
     """
     every = plan.a_pieces if side == "a" else plan.b_pieces
     passes: list[Pass | LineReduction] = []
@@ -315,6 +318,9 @@ def operand_passes(
                 matrices=matrices,
             )
         )
+    if plan.bounds_product:
+        passes.append(_bound_pass(plan, side, source, pieces, vectors["largest"], matrices))
+        return passes
     if "largest" in vectors:
         passes.append(
             LineReduction(
@@ -328,6 +334,7 @@ def operand_passes(
                 factor=plan.bound_factor,
                 matrices=matrices,
                 exponents=vectors["largest"],
+                places=PLACES,
             )
         )
     added = operand_sum(plan, side)
@@ -352,6 +359,68 @@ def operand_passes(
     else:
         passes.append(_byte_pass(plan, side, source, pieces))
     return passes
+
+
+def bounded_passes(
+    plan: Plan,
+    side: Side,
+    source: GlobalArray,
+    pieces: Mapping[int, GlobalArray],
+    vectors: Mapping[str, GlobalArray],
+    product: GlobalArray,
+    matrices: int = 1,
+) -> list[Pass | LineReduction]:
+    """The passes from an operand to its residues, once there is the product that bounds the others."""
+    last = len(plan.a_pieces) - 1
+    reduction = LineReduction(
+        name=f"bound_{side}",
+        source=product,
+        target=vectors["exponent"],
+        by_rows=side == "a",
+        opcode="reduce_max",
+        format="fp64",
+        finish="bound",
+        factor=plan.bound_factor,
+        matrices=matrices,
+        exponents=vectors["largest"],
+        places=_bound_places(plan),
+    )
+    others = {number: array for number, array in pieces.items() if number != last}
+    return [reduction, _slice_pass(plan, side, source, others, vectors["exponent"], matrices)]
+
+
+def _bound_places(plan: Plan) -> int:
+    """Bits of an element that the bounds of its row or column keep."""
+    residue = plan.a_pieces[-1].residue
+    assert residue is not None
+    return residue.modulus.bit_length() - 1
+
+
+def _bound_pass(
+    plan: Plan,
+    side: Side,
+    source: GlobalArray,
+    pieces: Mapping[int, GlobalArray],
+    exponents: GlobalArray,
+    matrices: int,
+) -> Pass:
+    """The pass that makes the bounds of an operand's elements."""
+    target, places = pieces[len(plan.a_pieces) - 1], _bound_places(plan)
+
+    def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+        magnitudes(ops, outs[0], ins[0], ins[1], places, temps)
+
+    return Pass(
+        f"magnitudes_{side}",
+        (source,),
+        (target,),
+        magnitude_temporaries(residual_format(source.format)),
+        body,
+        shape=(source.rows, source.cols),
+        of_rows=(exponents,) if side == "a" else (),
+        of_columns=(exponents,) if side == "b" else (),
+        matrices=1 if side == "a" else matrices,
+    )
 
 
 def _slice_pass(
@@ -499,6 +568,7 @@ def _in_place(
 __all__ = [
     "Pass",
     "VectorOps",
+    "bounded_passes",
     "bytes_of",
     "combine_pass",
     "depth",

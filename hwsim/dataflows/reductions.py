@@ -27,7 +27,8 @@ class LineReduction:
     matrices: below one another in the source; each column is reduced in each of them, and the target has a row for
     each. opcode: reduce_add or reduce_max, in `format`, to which elements are converted first. finish: "scale" by
     `factor`, "exponent", in the target's format, or "bound": the exponents of residues (see hwsim.gemm.plan.Plan) from
-    sums of squares, where `exponents` are those of each line's largest element.
+    sums of squares, or from the largest numbers, in units of `places` bits below `exponents`, which are those of each
+    line's largest element.
     """
 
     name: str
@@ -40,6 +41,7 @@ class LineReduction:
     factor: float = 1.0
     matrices: int = 1
     exponents: GlobalArray | None = None
+    places: int = 0
 
 
 PER_BOUND = 8 + 2 * 4  # bytes of a line: its share of the bound in fp64, its exponent twice
@@ -47,7 +49,7 @@ PER_BOUND = 8 + 2 * 4  # bytes of a line: its share of the bound in fp64, its ex
 
 def _scratch(work: LineReduction) -> tuple[str, ...]:
     """The formats of scratch tiles of the source's size."""
-    if work.exponents is not None:
+    if work.exponents is not None and work.opcode == "reduce_add":
         return ("fp64" if work.source.format == "fp64" else "fp32", "int32", "int64")
     return (work.format,) if work.source.format != work.format else ()
 
@@ -111,7 +113,7 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
             lines_read = ring.tile("pop", *tile, source.format)
             ops.wait(ring.full)
             temps = [LocalTile(_scratch_name(i), *tile, form) for i, form in enumerate(scratch)]
-            if largest is not None:
+            if largest is not None and work.opcode == "reduce_add":
                 lines_read = squares(ops, lines_read, largest, temps)
             elif temps:
                 ops.op("cast", temps[0], lines_read)
@@ -123,7 +125,7 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
         ops.wait(out.free)
         if largest is not None:
             temps = [LocalTile("share", *shape, "fp64"), LocalTile("constant", 1, 1, "int32")]
-            bounding_exponent(ops, result, total, largest, work.factor, temps)
+            bounding_exponent(ops, result, total, largest, work.factor, work.places, temps)
         elif work.finish == "exponent":
             ops.op("exponent", result, total)
         else:

@@ -94,23 +94,52 @@ def squares(ops: VectorOps, source: LocalTile, exponents: AnyTile, temps: Sequen
     return wide
 
 
+def magnitudes(
+    ops: VectorOps,
+    target: LocalTile,
+    source: LocalTile,
+    exponents: AnyTile,
+    places: int,
+    temps: Sequence[LocalTile],
+) -> None:
+    """Emit magnitudes rounded up to integers in units of 2^(exponent - places). temps: `magnitude_temporaries`."""
+    placed, positive, negative, whole, other = temps
+    ops.op("ldexp", placed, source, exponents, scalar=-1.0, scale_exponent=-places)
+    ops.op("cast", positive, placed, rounding="RU", overflow="saturate")  # a negative number becomes 0
+    ops.op("scale", placed, placed, scalar=-1.0)
+    ops.op("cast", negative, placed, rounding="RU", overflow="saturate")
+    ops.op("cast", whole, positive)
+    ops.op("cast", other, negative)
+    ops.op("add", whole, whole, other)
+    ops.op("cast", target, whole)
+
+
+def magnitude_temporaries(source: str) -> tuple[str, ...]:
+    """The formats of the scratch tiles of `magnitudes`. source: the format that the lanes split in."""
+    return source, "uint8", "uint8", LANES, LANES
+
+
 def bounding_exponent(
     ops: VectorOps,
     target: LocalTile,
     total: LocalTile,
     exponents: AnyTile,
     factor: float,
+    places: int,
     temps: Sequence[LocalTile],
 ) -> None:
-    """Emit the exponents that residues take, from sums of squares (`squares`) and the exponents of the largest.
+    """Emit the exponents that residues take, from totals that bound sums in units of 2^(2 (exponent - places)), and
+    the exponents of the largest elements.
 
     factor: bound_factor of the plan. temps: an fp64 tile and an int32 tile of one element.
     """
     share, constant = temps
-    ops.op("cast", share, total)
-    ops.op("scale", share, share, scalar=factor)
+    if total.format != share.format:
+        ops.op("cast", share, total)
+        total = share
+    ops.op("scale", share, total, scalar=factor)
     ops.op("exponent", target, share)
-    ops.op("fill", constant, scalar=float(1 - 2 * PLACES))
+    ops.op("fill", constant, scalar=float(1 - 2 * places))
     ops.op("add", target, target, constant)
     ops.op("extract", target, target, scale_exponent=1)
     ops.op("add", target, target, exponents)

@@ -90,6 +90,7 @@ def pieces_of(
     rounding: str | None = None,
     word_rounding: str | None = None,
     vector: VectorUnit | None = None,
+    exponents: AnyArray | None = None,
     threads: int = 1,
 ) -> Pieces:
     """The pieces of an operand in the plan's input format, by the device's conversions (saturating where the device's
@@ -97,7 +98,8 @@ def pieces_of(
 
     rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
     already, where the instruction rounds them itself (None: it ignores their low bits). vector: the conversions, with
-    their backend and the matrix unit's NaNs (None: the device's with the default NaN, by the CPU's backend).
+    their backend and the matrix unit's NaNs (None: the device's with the default NaN, by the CPU's backend). exponents:
+    of rows or columns, where they depend on both operands (`joint_exponents`).
     Raises InputError for a rounding of several pieces.
     """
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
@@ -110,7 +112,7 @@ def pieces_of(
     vector = vector or VectorUnit(device.vector, CPU)
     if plan.split in SLICED:
         if plan.split == "residues":
-            codes, exponents = _residues(operand, pieces, side, plan.bound_factor, vector.backend)
+            codes, exponents = _residues(operand, pieces, side, plan.bound_factor, vector.backend, exponents)
             return Pieces(codes, exponents, source)
         sliced = _signed_slices if plan.split == "signed_slices" else _slices
         codes, exponents = sliced(operand, pieces, side, plan.slice_bits, vector.backend)
@@ -253,33 +255,73 @@ def _signed_slices(
 
 
 def _residues(
-    operand: Operand, pieces: Sequence[Piece], side: Side, bound_factor: float, backend: Backend
+    operand: Operand, pieces: Sequence[Piece], side: Side, bound_factor: float, backend: Backend, joint: AnyArray | None
 ) -> tuple[tuple[AnyArray, ...], AnyArray]:
-    """Residues of the elements as integers, and the exponent of each row (side a) or column (see Plan)."""
+    """Residues of the elements as integers, and the exponent of each row (side a) or column (see Plan). joint: these
+    exponents, where they depend on both operands.
+    """
     axis, x = _finite(operand, side, backend)
     if operand.format != "fp64":
         x = x.astype(np.float32)
-    top: AnyArray = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
-    placed = np.ldexp(x, RESIDUE_PLACES - np.expand_dims(top, axis))
-    squares: AnyArray = np.ceil(placed * placed).astype(np.int64).sum(axis=axis)
-    share = np.frexp(squares.astype(np.float64) * bound_factor)[1].astype(np.int64)
-    exponents: AnyArray = top + ((share + 1 - 2 * RESIDUE_PLACES) >> 1)
-    scaled_up = np.ldexp(x, -np.expand_dims(exponents, axis))
+    top = _top_exponents(x, axis)
+    if joint is None:
+        placed = np.ldexp(x, RESIDUE_PLACES - np.expand_dims(top, axis))
+        squares: AnyArray = np.ceil(placed * placed).astype(np.int64).sum(axis=axis)
+        joint = _bounded(top, squares, bound_factor, RESIDUE_PLACES)
+    scaled_up = np.ldexp(x, -np.expand_dims(joint, axis))
     codes: list[AnyArray] = []
     of_modulus: dict[int, AnyArray] = {}
     for piece in pieces:
         if piece.residue is None:
             raise UnsupportedError("a piece of a split into residues says of which modulus it is")
         modulus = piece.residue.modulus
-        if modulus not in of_modulus:
-            of_modulus[modulus] = residues(scaled_up, modulus)
+        if piece.residue.part == "bound":
+            part = _magnitudes(x, top, axis, modulus)
+        else:
+            if modulus not in of_modulus:
+                of_modulus[modulus] = residues(scaled_up, modulus)
+            part = _part_of(of_modulus[modulus], piece.residue)
         fmt = format_of(piece.format)
-        part = _part_of(of_modulus[modulus], piece.residue)
         if fmt.is_integer:
             codes.append(part.astype(fmt.dtype_name).view(code_dtype(fmt)))
         else:
             codes.append(backend.encode(part.astype(np.float32), fmt, "RNE", "saturate"))
-    return tuple(codes), exponents
+    return tuple(codes), joint
+
+
+def joint_exponents(a: Operand, b: Operand, plan: Plan, backend: Backend) -> tuple[AnyArray, AnyArray]:
+    """The exponents of A's rows and B's columns where the product of bounds gives them (see Plan)."""
+    sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
+    residue = plan.a_pieces[-1].residue
+    assert residue is not None
+    tops, bounds = [], []
+    for operand, side in sides:
+        axis, x = _finite(operand, side, backend)
+        tops.append(_top_exponents(x, axis))
+        bounds.append(_magnitudes(x, tops[-1], axis, residue.modulus).astype(np.float64))
+    product = bounds[0] @ bounds[1]  # of small integers, and so exact
+    places = residue.modulus.bit_length() - 1
+    rows = _bounded(tops[0], product.max(axis=-1, initial=0.0), plan.bound_factor, places)
+    return rows, _bounded(tops[1], product.max(axis=-2, initial=0.0), plan.bound_factor, places)
+
+
+def _top_exponents(x: AnyArray, axis: int) -> AnyArray:
+    """The least exponent e with all magnitudes of a row or column below 2^e."""
+    top: AnyArray = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
+    return top
+
+
+def _magnitudes(x: AnyArray, top: AnyArray, axis: int, units: int) -> AnyArray:
+    """Magnitudes in so many units of 2^top, rounded up, as int64."""
+    magnitudes: AnyArray = np.ceil(np.ldexp(np.abs(x), units.bit_length() - 1 - np.expand_dims(top, axis)))
+    return magnitudes.astype(np.int64)
+
+
+def _bounded(top: AnyArray, total: AnyArray, bound_factor: float, places: int) -> AnyArray:
+    """top - places + j for the least j with 4^j > bound_factor total."""
+    share: AnyArray = np.frexp(total.astype(np.float64) * bound_factor)[1].astype(np.int64)
+    bounded: AnyArray = top + ((share + 1 - 2 * places) >> 1)
+    return bounded
 
 
 def _part_of(whole: AnyArray, residue: Residue) -> AnyArray:

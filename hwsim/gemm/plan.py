@@ -23,11 +23,12 @@ class Residue:
     """What a piece holds of an integer x: its residue r modulo `modulus`, of least magnitude; of two the positive one.
 
     part: "whole" is r. Else r = base * high + low: with base^2 = modulus, high is r / base to nearest even; with
-    another base it is r / base away from zero. "sum" is high + low.
+    another base it is r / base away from zero. "sum" is high + low. "bound" is no residue: with f the least exponent
+    with all magnitudes of the row or column below 2^f, it is 2^-f |x| `modulus`, rounded up to an integer.
     """
 
     modulus: int
-    part: Literal["whole", "high", "low", "sum"] = "whole"
+    part: Literal["whole", "high", "low", "sum", "bound"] = "whole"
     base: int = 1
 
     @property
@@ -232,7 +233,8 @@ class Plan:
     so that sums over K of products of these integers are below half the product of all moduli. With f the least
     exponent with all magnitudes of the row or column below 2^f, and t = x 2^(15 - f) in the input's type, S is the sum
     of t t, each product rounded in that type and then up to an integer. e = f - 15 + j for the least j with
-    4^j > bound_factor S, computed in fp64.
+    4^j > bound_factor S, computed in fp64. Where the last piece is a "bound", of b bits, S is the largest number in the
+    row or column of the last term, which is the product of these pieces, and e = f - b + j.
     """
 
     scheme: str
@@ -254,6 +256,12 @@ class Plan:
     calls: bool = False
     k_parts: tuple[int, ...] = ()
     order: OrderOrigin = "ours"
+
+    @property
+    def bounds_product(self) -> bool:
+        """Whether the last term bounds the others, so that A's residues depend on B."""
+        residue = self.a_pieces[-1].residue
+        return residue is not None and residue.part == "bound"
 
     @property
     def products(self) -> int:

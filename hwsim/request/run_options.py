@@ -326,6 +326,10 @@ class RunOptions(TypedDict, total=False):
     #: and 6) [ozaki2-int8, ozaki2-fp8]
     moduli: int | None
 
+    #: powers of two of rows and columns; fast: by their norms; accurate: by one more product, of magnitudes (fast,
+    #: accurate; default: fast) [ozaki2-int8, ozaki2-fp8]
+    mode: str | None
+
     #: format of the result: fp64 is DGEMM, fp32 is SGEMM (fp64, fp32; default: the operands') [ozaki2-int8, ozaki2-fp8]
     result: str | None
 

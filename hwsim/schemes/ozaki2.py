@@ -32,7 +32,8 @@ MARGIN = 2.0**-20  # by which squares that are rounded in the input's type may b
 @dataclass(frozen=True)
 class _Backend:
     """Residues of one operand format. longest_k: the K over which sums of products stay exact. one_word: the most
-    moduli with which FP64 results take weights of one fp64 number. moduli_fp64, moduli_fp32: defaults.
+    moduli with which FP64 results take weights of one fp64 number. moduli_fp64, moduli_fp32: defaults. bound_units:
+    what the largest magnitude of a row is below in accurate mode.
     """
 
     moduli: tuple[int, ...]
@@ -41,11 +42,28 @@ class _Backend:
     moduli_fp64: int
     moduli_fp32: int
     congruence_format: str
+    bound_units: int
 
 
 KINDS = {
-    "int8": _Backend(INT8_MODULI, 1 << 17, 6, 15, 7, "int8"),
-    "fp8": _Backend(FP8_MODULI, 1 << 16, 5, 13, 6, "int16"),
+    "int8": _Backend(
+        moduli=INT8_MODULI,
+        longest_k=1 << 17,
+        one_word=6,
+        moduli_fp64=15,
+        moduli_fp32=7,
+        congruence_format="int8",
+        bound_units=64,
+    ),
+    "fp8": _Backend(
+        moduli=FP8_MODULI,
+        longest_k=1 << 16,
+        one_word=5,
+        moduli_fp64=13,
+        moduli_fp32=6,
+        congruence_format="int16",
+        bound_units=16,
+    ),
 }
 
 
@@ -76,6 +94,9 @@ class _ResiduePlan:
             numbers = tuple(range(first, first + len(of_modulus)))
             congruences.append(Congruence(numbers, of_terms, modulus, kind.congruence_format))
             first += len(of_modulus)
+        if options["mode"] == "accurate":
+            pieces += (Piece(pieces[0].format, residue=Residue(kind.bound_units, "bound")),)
+            terms += (replace(terms[0], stages=chain((len(pieces) - 1,) * 2).stages),)
         words = 1 if output == "fp32" or count <= kind.one_word else 2
         return Plan(
             name,
@@ -169,6 +190,13 @@ def _options(kind: str) -> tuple[Option, ...]:
             least=LEAST_MODULI,
             most=MOST_MODULI,
             default_text="int8: 15, and 7 for fp32 results; fp8: 13 and 6",
+        ),
+        Option(
+            "mode",
+            str,
+            "fast",
+            "powers of two of rows and columns; fast: by their norms; accurate: by one more product, of magnitudes",
+            choices=("fast", "accurate"),
         ),
         Option(
             "result",

@@ -381,6 +381,8 @@ def _scheme_options() -> Iterator[Case]:
         ("rtx5090", "ozaki2-int8", {"result": "fp32"}),
         ("h200", "ozaki2-int8", {"moduli": 20, "sum": "exact", "result": "fp64"}),
         ("b200", "ozaki2-fp8", {"moduli": 4}),
+        ("a100", "ozaki2-int8", {"mode": "accurate"}),
+        ("b200", "ozaki2-fp8", {"moduli": 4, "mode": "accurate"}),
         ("mi300x", "ozaki-fp16", {"slices": 4}),
         ("v100", "ozaki-fp16", {"slices": 2, "truncate": False}),
     ):

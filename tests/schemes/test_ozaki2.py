@@ -123,30 +123,51 @@ def fma(x, y, z):
     return float(Fraction(x) * Fraction(y) + Fraction(z))
 
 
-def exponents_of(lines, moduli, dtype):
-    """Of rows of A or columns of B, in exact arithmetic but for the squares."""
-    for line in lines:
-        top = max((math.frexp(abs(x))[1] for x in line if x), default=0)
-        placed = [dtype(math.ldexp(x, 15 - top)) for x in line]
-        total = sum(math.ceil(float(x * x)) for x in placed)
-        exponent = top - 15
-        while Fraction(4) ** (exponent - top + 15) <= Fraction(2 * total, math.prod(moduli) - 1) * (
-            1 + Fraction(1, 1 << 20)
-        ):
-            exponent += 1
-        while Fraction(4) ** (exponent - 1 - top + 15) > Fraction(2 * total, math.prod(moduli) - 1) * (
-            1 + Fraction(1, 1 << 20)
-        ):
-            exponent -= 1
-        yield exponent
+def top_of(line):
+    """The least exponent with all magnitudes below two to its power."""
+    return max((math.frexp(abs(x))[1] for x in line if x), default=0)
 
 
+def least_exponent(top, total, places, moduli):
+    """top - places + j for the least j with 4^j > 2 total / (P - 1), with the scheme's margin."""
+    bound, j = Fraction(2 * total, math.prod(moduli) - 1) * (1 + Fraction(1, 1 << 20)), -200
+    while Fraction(4) ** j <= bound:
+        j += 1
+    return top - places + j
+
+
+def exponents_of(rows, columns, moduli, dtype, mode, units):
+    """Of the rows of A and the columns of B."""
+    if mode == "fast":
+        squares = [
+            [
+                sum(math.ceil(float(dtype(x) * dtype(x))) for x in (math.ldexp(y, 15 - top_of(line)) for y in line))
+                for line in side
+            ]
+            for side in (rows, columns)
+        ]
+        places = 15
+    else:
+        bounds = [
+            [[math.ceil(Fraction(abs(x)) / Fraction(2) ** top_of(line) * units) for x in line] for line in side]
+            for side in (rows, columns)
+        ]
+        product = [[sum(x * y for x, y in zip(p, q, strict=True)) for q in bounds[1]] for p in bounds[0]]
+        squares = [[max(line) for line in product], [max(line) for line in zip(*product, strict=True)]]
+        places = units.bit_length() - 1
+    return [
+        [least_exponent(top_of(line), total, places, moduli) for line, total in zip(side, totals, strict=True)]
+        for side, totals in zip((rows, columns), squares, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("mode", ["fast", "accurate"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("count", [3, 8, 13])
 @pytest.mark.parametrize(
     ("scheme", "device"), [("ozaki2-int8", "a100"), ("ozaki2-fp8", "b200"), ("ozaki2-fp8", "h200")]
 )
-def test_bits_are_those_of_integers_and_fmas(scheme, device, count, dtype):
+def test_bits_are_those_of_integers_and_fmas(scheme, device, count, dtype, mode):
     """Integers of Python, their product modulo each modulus, and fused multiply-adds in rational numbers."""
     a, b = RNG.standard_normal((3, 37)).astype(dtype), RNG.standard_normal((37, 2)).astype(dtype)
     kind = KINDS[scheme.removeprefix("ozaki2-")]
@@ -154,8 +175,8 @@ def test_bits_are_those_of_integers_and_fmas(scheme, device, count, dtype):
         kind.moduli[:count],
         plan_of(scheme, moduli=count, fmt=np.dtype(dtype).name.replace("float", "fp")).combine,
     )
-    got = hwsim.matmul(a, b, device=device, scheme=scheme, moduli=count)
-    rows, columns = list(exponents_of(a.tolist(), moduli, dtype)), list(exponents_of(b.T.tolist(), moduli, dtype))
+    got = hwsim.matmul(a, b, device=device, scheme=scheme, moduli=count, mode=mode)
+    rows, columns = exponents_of(a.tolist(), b.T.tolist(), moduli, dtype, mode, kind.bound_units)
     for i, row in enumerate(a.tolist()):
         for j, column in enumerate(b.T.tolist()):
             left = [math.trunc(Fraction(x) / Fraction(2) ** rows[i]) for x in row]
@@ -205,9 +226,31 @@ def test_the_program_gives_the_evaluator_s_bits_for_long_sums(scheme, device):
     assert np.max(np.abs(both[0] - a @ b)) < 1e-12
 
 
+@pytest.mark.parametrize(
+    ("scheme", "device"),
+    [("ozaki2-int8", "a100"), ("ozaki2-int8", "ascend910b3"), ("ozaki2-int8", "mi300x"), ("ozaki2-fp8", "b200")],
+)
+def test_the_program_bounds_sums_by_a_product_as_the_evaluator_does(scheme, device):
+    draw = np.random.default_rng(9)
+    a, b = draw.standard_normal((21, 70)), draw.standard_normal((70, 11))
+    a[:, 35:], b[:35] = a[:, 35:] / 32, b[:35] / 32  # large magnitudes never meet
+    asked = {"device": device, "scheme": scheme, "moduli": 6}
+    both = [hwsim.matmul(a, b, mode="accurate", functional=functional, **asked) for functional in (False, True)]
+    assert np.array_equal(*both)
+    fast, exact = hwsim.matmul(a, b, **asked), a @ b
+    assert np.abs(both[0] - exact).mean() < 0.8 * np.abs(fast - exact).mean()
+    part = hwsim.matmul(a, b, mode="accurate", rows=[3, 20], cols=[5], **asked)
+    assert np.array_equal(part, both[0][[3, 20]][:, [5]])
+
+
+def test_a_product_that_bounds_the_others_has_no_program_on_the_910a():
+    with pytest.raises(UnsupportedError, match=r"no product that bounds the others \(mode='accurate'\)"):
+        hwsim.run(m=16, n=16, k=16, device="ascend910a", scheme="ozaki2-int8", mode="accurate", functional=True)
+
+
 def test_the_program_gives_the_evaluator_s_bits_of_stacks_and_slices():
     a, b = RNG.standard_normal((3, 9, 300)), RNG.standard_normal((3, 300, 7))
-    for options in ({}, {"schedule": {"split_k": 3}}):
+    for options in ({}, {"schedule": {"split_k": 3}}, {"mode": "accurate"}):
         asked = {"device": "h200", "scheme": "ozaki2-int8", "moduli": 9, **options}
         both = [hwsim.matmul(a, b, functional=functional, **asked) for functional in (False, True)]
         assert np.array_equal(*both)
