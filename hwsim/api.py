@@ -7,6 +7,8 @@ machine gives the program's cycles. This module only connects these parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,7 +23,7 @@ from hwsim.compute.followed import Followed, followed
 from hwsim.compute.notices import Notices
 from hwsim.compute.prepared import Prepared
 from hwsim.compute.saved import saved_call
-from hwsim.compute.times import call_times, evidence_of
+from hwsim.compute.times import call_times, evidence_of, times_with_numbers
 from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
@@ -63,9 +65,9 @@ def run(
     values = _with_c(options, c)
     if gemm is not None:
         call = saved_call(gemm, a, b, device, scheme, values)
-    else:
-        call = product_call(a, b, device, scheme, values, progress)
-    return _result(call, of_computing(progress, call))
+        return _result(call, of_computing(progress, call))
+    call = product_call(a, b, device, scheme, values, progress)
+    return replace(_result(call, of_computing(progress, call)), anew=partial(times_with_numbers, call))
 
 
 @in_default_environment
@@ -212,6 +214,7 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
         notices=Notices(request, record, operands.pair, dict(resolved.options), program),
         errors=errors,
         execution=execution,
+        chip=request.device,
     )
 
 

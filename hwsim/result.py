@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
+from hwsim.analysis.changed_numbers import Anew, ChangedNumbers, call_with_numbers
 from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.program_times import Times, state_of
 from hwsim.analysis.roofline import Roofline, roofline
@@ -31,6 +31,7 @@ from hwsim.analysis.run_records import (
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
+from hwsim.devices.device import Device
 from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
@@ -72,7 +73,8 @@ class Result:
     cores that took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the
     zeros of padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and
     timing, and (`schedule`) how well it is known that the vendor's library computes the product in this way.
-    execution: of a program, where its execution gave the bits.
+    execution: of a program, where its execution gave the bits. chip: the device that ran it, before its clock under
+    load was known. anew: the times of the call on that device with other numbers; None of a saved record.
     """
 
     device: str
@@ -93,6 +95,8 @@ class Result:
     notices: Callable[[], list[RunWarning]] = field(default=list)
     errors: Errors | None = None
     execution: Execution | None = None
+    chip: Device | None = field(default=None, repr=False)
+    anew: Anew | None = field(default=None, repr=False)
 
     @property
     def by_program(self) -> bool:
@@ -268,12 +272,14 @@ class Result:
     def with_numbers(self, changes: Mapping[str, str | float]) -> ChangedNumbers | None:
         """Cycles before and after a change of the device's numbers, and what then bounds (None without timing).
 
-        changes: {path in the device file: "2x" for a factor, or a value in the file's unit}. The clock is the one of
-        this run. Raises InputError for a path or value that the device cannot have.
+        changes: {path in the device file, or pattern with *: "2x" for a factor, or a value in the file's unit}. Where
+        the choice of kernels follows from a number (`cores`, `memories.*`, an instruction's shape) or the clock under
+        load, the call is resolved again; otherwise its program is timed again at its clock. Raises InputError for a
+        path or value that the device cannot have, and for numbers that change bits.
         """
-        if self.times.program is None or self.times.chip is None:
+        if self.chip is None:
             return None
-        return with_numbers(self.times.program, self.times.chip, changes, l2=self.times.l2)
+        return call_with_numbers(self.times, self.chip, changes, self.anew)
 
     @cached_property
     def roofline(self) -> Roofline | None:

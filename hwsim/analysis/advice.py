@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.better_numbers import NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
-from hwsim.devices import changed, instruction
-from hwsim.devices.query import entry
-from hwsim.machines import timing
+from hwsim.devices import instruction
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.program.ir import Kernel, Program
 
 WORTH_ADVISING = 0.01  # of the time
+LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
 MOST_INSTRUCTIONS = 1_000_000  # of a run that is timed again for each number; beyond, numbers are left out
 
 
@@ -55,7 +55,7 @@ def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
     """Changes of the call. What they save is at most what is lost today."""
     lost = shares.lost
     tiles = lost.get(LAST_WAVE, 0.0) + lost.get(IDLE_CORES, 0.0)
-    if not times.by_library:
+    if not times.by_library and shares.works_more_than_it_waits:
         yield Advice("tiles that keep all cores busy to the end", tiles, True, "hwsim tune")
     taken = _format_taken(times)
     if taken:
@@ -83,44 +83,33 @@ def _casts(kernel: Kernel) -> bool:
 
 def _of_numbers(times: Times) -> Iterator[Advice]:
     """Each rate, capacity and latency that the run uses, twice as good; the cycles are those of another timing run."""
-    program, chip, timed = times.program, times.chip, times.timed
-    if program is None or chip is None or timed is None or timed.instructions > MOST_INSTRUCTIONS:
+    if times.program is None or times.chip is None or times.timed is None:
         return
-    for words, numbers in _numbers(program, chip, timed.traffic_bytes):
-        cycles = timing.run_in(program, changed(chip, numbers), times.l2).cycles
-        factor = "0.5x" if words.startswith("half") else "2x"
-        option = " ".join(f"--what-if {path}={factor}" for path in numbers)
-        yield Advice(words, (timed.cycles - cycles) / timed.cycles, False, option)
+    if times.timed.instructions > MOST_INSTRUCTIONS:
+        return
+    for words, numbers in _numbers(times.program, times.chip, times.timed.traffic_bytes):
+        options = (f"--what-if {path}={_factor(path)}" for path in numbers)
+        yield Advice(words, saved(times, numbers), False, " ".join(options))
 
 
-def _numbers(
-    program: Program, chip: Device, traffic_bytes: Mapping[str, int]
-) -> Iterator[tuple[str, dict[str, float]]]:
-    """(words, {path: value twice as good}) of the numbers that the run's time may follow from."""
+def _factor(path: str) -> str:
+    return "0.5x" if path.endswith(LESS_IS_BETTER) else "2x"
+
+
+def _numbers(program: Program, chip: Device, traffic_bytes: Mapping[str, int]) -> Iterator[tuple[str, NumberChanges]]:
+    """(words, numbers) of what the run's time may follow from."""
     if chip.hbm is not None:
-        yield "twice the rate of DRAM", {"hbm.bytes_per_second": 2 * chip.hbm.bytes_per_second}
+        yield "twice the rate of DRAM", dram_rate(chip)
         if chip.hbm.latency_ns:
             yield "half the latency of DRAM", {"hbm.latency_ns": chip.hbm.latency_ns / 2}
     if chip.l2 is not None:
-        rates = {"l2.bytes_per_second": 2 * chip.l2.bytes_per_second}
-        if chip.l2.write_bytes_per_second:
-            rates["l2.write_bytes_per_second"] = 2 * chip.l2.write_bytes_per_second
-        yield "twice the rate of L2", rates
+        yield "twice the rate of L2", l2_rate(chip)
         yield "twice the capacity of L2", {"l2.capacity_bytes": 2 * chip.l2.capacity_bytes}
         if chip.l2.latency_ns:
             yield "half the latency of L2", {"l2.latency_ns": chip.l2.latency_ns / 2}
-    for name, link in chip.links.items():
+    for name in chip.links:
         if traffic_bytes.get(name):
-            yield f"twice the rate of link {name}", {f"links.{name}.bytes_per_cycle": 2 * link.bytes_per_cycle}
+            yield f"twice the rate of link {name}", link_rate(chip, name)
     for unit in sorted(program.units):
-        path = f"instructions.{entry(chip, unit)}.timing"
-        rate = instruction(chip, unit).timing
-        if rate is None:
-            continue
-        if rate.issue_interval_cycles:
-            yield f"half the interval of {unit}", {f"{path}.issue_interval_cycles": rate.issue_interval_cycles / 2}
-            continue
-        numbers = {f"{path}.macs_per_cycle": 2 * (rate.macs_per_cycle or 0.0)}
-        for name in ("tile_macs_per_cycle", "mn_major_macs_per_cycle"):
-            numbers |= {f"{path}.{name}.{tile}": 2 * value for tile, value in getattr(rate, name).items()}
-        yield f"twice the rate of {unit}", numbers
+        if numbers := matrix_rate(chip, unit):
+            yield f"twice the rate of {unit}", numbers

@@ -38,6 +38,8 @@ _FIXED = {
     "done": "finished early",
     "queue-full": "not started: its stream waits for room in another engine's queue",
     "in-flight": "waits for bytes in flight to arrive",
+    "semaphore:cta.free": "waits for the CTA before to end",
+    "semaphore:cta.full": "waits for the CTA to begin",
 }
 
 

@@ -6,7 +6,7 @@ It knows the timing machine's accounts and the device; it knows no words.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,21 @@ class TimeShares:
     passes: Mapping[str, tuple[str, ...]]
     engine: str
 
+    @property
+    def tiles(self) -> float:
+        """The share that is lost because there are too few tiles for the cores, or uneven ones."""
+        return sum(self.lost.get(cause, 0.0) for cause in OF_TILES)
+
+    @property
+    def waits(self) -> float:
+        """The share in which matrix units of cores with tiles wait, for whatever it may be."""
+        return sum(share for cause, share in self.lost.items() if cause not in (*OF_TILES, *OF_PASSES, LAUNCHES))
+
+    @property
+    def works_more_than_it_waits(self) -> bool:
+        """Whether matrix units of cores with tiles work for longer than they wait: then more cores would help."""
+        return self.busy >= self.waits
+
 
 def time_shares(
     timed: Timing, program: Program, chip: Device, *, tiles: Mapping[str, tuple[int, int]], launch_cycles: float = 0.0
@@ -73,16 +88,15 @@ def time_shares(
     tiles: {kernel: (tiles of C, cores with a tile)}, where they are known. launch_cycles: of one kernel's launch, where
     the time has launches.
     """
-    kernels = {kernel.name: kernel for kernel in program.kernels}
-    roles = {kernel_time.name: _engines(kernels.get(kernel_time.name)) for kernel_time in timed.kernels}
-    multiplying = [i for i, kernel_time in enumerate(timed.kernels) if roles[kernel_time.name]["matrix"]]
+    roles = [_engines(kernel) for kernel in program.kernels]
+    multiplying = [i for i, engines_of in enumerate(roles) if engines_of["matrix"]]
     launches = launch_cycles * len(timed.kernels)
     total = chip.cores * (timed.cycles + launches)
     cycles = defaultdict[str, float](float, {LAUNCHES: chip.cores * launches})
     passes: dict[str, tuple[str, ...]] = {}
     busy, engines = 0.0, defaultdict[str, float](float)
-    for i, kernel_time in enumerate(timed.kernels):
-        matrix = roles[kernel_time.name]["matrix"]
+    for i, (kernel, kernel_time) in enumerate(zip(program.kernels, timed.kernels, strict=True)):
+        matrix = roles[i]["matrix"]
         if not matrix:
             cause = BEFORE if not multiplying or i < multiplying[0] else AFTER if i > multiplying[-1] else BETWEEN
             cycles[cause] += chip.cores * kernel_time.cycles
@@ -91,7 +105,7 @@ def time_shares(
         engine = max(sorted(matrix), key=lambda name: kernel_time.engines[name].busy_cycles)
         engines[engine] += kernel_time.engines[engine].busy_cycles
         busy += kernel_time.engines[engine].busy_cycles
-        stalls = _stalls(kernel_time, engine, chip, _accumulators(kernels[kernel_time.name]), tiles)
+        stalls = _stalls(kernel_time, engine, chip, _accumulators(kernel), tiles)
         for cause, value in stalls.items():
             cycles[cause] += value
     return TimeShares(
@@ -136,10 +150,10 @@ def _stalls(
     return cycles
 
 
-def _engines(kernel: Kernel | None) -> dict[str, set[str]]:
+def _engines(kernel: Kernel) -> dict[str, set[str]]:
     """Engines of a kernel that multiply, that compute elements, and that copy within cores alone."""
     matrix, elementwise, copies, shared = set(), set(), set(), set()
-    for instr in kernel.instrs() if kernel is not None else ():
+    for instr in kernel.instrs():
         if instr.opcode == "mma":
             matrix.add(instr.engine)
         elif any(isinstance(tile, GlobalTile) for tile in (*instr.writes, *instr.reads)):
@@ -162,13 +176,13 @@ def _accumulators(kernel: Kernel) -> set[str]:
     }
 
 
-def _parts(timed: Timing, roles: Mapping[str, Mapping[str, set[str]]], chip: Device, total: float) -> Iterable[PartUse]:
+def _parts(timed: Timing, roles: Sequence[Mapping[str, set[str]]], chip: Device, total: float) -> Iterable[PartUse]:
     """The parts of the device that had work."""
     if not total:
         return
     busy = defaultdict[tuple[str, str], float](float)
-    for kernel_time in timed.kernels:
-        for kind, names in roles[kernel_time.name].items():
+    for engines_of, kernel_time in zip(roles, timed.kernels, strict=True):
+        for kind, names in engines_of.items():
             for name in names:
                 busy[kind, name] += kernel_time.engines[name].busy_cycles
     for (kind, name), cycles in busy.items():

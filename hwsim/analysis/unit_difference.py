@@ -14,6 +14,7 @@ from hwsim.formats import format_of
 from hwsim.numerics.units import (
     BlockScaledUnit,
     CompositeUnit,
+    DotSpec,
     ExactUnit,
     FmaChainUnit,
     FusedUnit,
@@ -25,7 +26,7 @@ from hwsim.numerics.units import (
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
-    from hwsim.numerics.units import DotSpec, Specials, Unit
+    from hwsim.numerics.units import Specials, Unit
 
 _ROUNDED = {
     "RNE": "to nearest even",
@@ -113,7 +114,7 @@ def unit_difference(
     """
     names = (left.name, right.name) if left.name != right.name else ("left", "right")
     specs = dot_spec(left.device, left.unit), dot_spec(right.device, right.unit)
-    reasons = [*_of_plans(names, left, right, specs), *_of_units(names, *specs), *_of_orders(names, left, right)]
+    reasons = [*_of_plans(names, left, right, specs), *unit_reasons(names, *specs), *_of_orders(names, left, right)]
     alike = f"{names[0]} and {names[1]} compute alike: each step {described(specs[0].unit)}"
     return UnitDifference(
         left=names[0],
@@ -167,8 +168,12 @@ def _of_plans(names: tuple[str, str], left: UnitSide, right: UnitSide, specs: tu
             yield f"{names[0]} computes A B as {texts[0]}, {names[1]} as {texts[1]}"
 
 
+def unit_reasons(names: tuple[str, str], left: DotSpec, right: DotSpec) -> tuple[str, ...]:
+    """How one step of two units differs, the weightiest property first; empty where it does not."""
+    return tuple(_of_units(names, left, right))
+
+
 def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator[str]:
-    """The arithmetic of one step, the most weighty property first."""
     first, second = names
     units = left.unit, right.unit
     sums = f"{left.a} sums" if left.a == right.a else "sums"
@@ -176,9 +181,15 @@ def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator
         yield f"{first} {described(units[0])}, {second} {described(units[1])}"
     else:
         for attribute, words in _NUMBERS:
-            values = [_value(unit, attribute) for unit in units]
+            values = [getattr(unit, attribute, None) for unit in units]
             if values[0] != values[1]:
-                yield f"{first} {words.format(x=values[0], sums=sums)}, {second} {values[1]}"
+                shown = ["none" if value is None else value for value in values]
+                yield f"{first} {words.format(x=shown[0], sums=sums)}, {second} {shown[1]}"
+        yield from _of_drops(names, units)
+        if isinstance(units[0], CompositeUnit) and isinstance(units[1], CompositeUnit):
+            steps = [DotSpec(unit.inner, *(unit.operand_format,) * 2, "fp32", "fp32") for unit in (units[0], units[1])]
+            for reason in _of_units(names, steps[0], steps[1]):
+                yield f"in the steps from zero {reason}"
     roundings = [str(getattr(unit, "rounding", "")) for unit in units]
     if roundings[0] != roundings[1] and all(roundings):
         yield f"{first} rounds a sum {_ROUNDED[roundings[0]]}, {second} {_ROUNDED[roundings[1]]}"
@@ -192,28 +203,29 @@ def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator
 
 _NUMBERS = (
     ("fraction_bits", "keeps {x} fraction bits in {sums}"),
-    ("inner.fraction_bits", "keeps {x} fraction bits in {sums}"),
     ("product_fraction_bits", "keeps {x} fraction bits of each product"),
     ("sum_fraction_bits", "keeps {x} fraction bits in the sum of products"),
     ("terms", "takes {x} products in a step"),
     ("group", "adds exactly groups of {x} products"),
     ("selections", "adds in the parts {x}"),
+    ("modulus", "numbers the places of K modulo {x}"),
+    ("operand_format", "widens operands to {x}"),
     ("interleaved", "adds even and odd products apart: {x}"),
     ("accumulator_fraction_bits", "keeps {x} fraction bits of the accumulator"),
     ("final_fraction_bits", "keeps {x} fraction bits before it rounds"),
-    ("accumulator_drop_bits", "drops an accumulator below {x} bits"),
     ("floor_exponent", "aligns sums at 2^{x} or above"),
-    ("inner.floor_exponent", "aligns sums at 2^{x} or above"),
+    ("nan_order", "takes a NaN of its operands in the order {x}"),
     ("zero_exponent", "aligns groups of zeros at 2^{x}"),
     ("overflow", "at overflow does: {x}"),
 )
 
 
-def _value(unit: Unit, attribute: str) -> Any:
-    value: Any = unit
-    for name in attribute.split("."):
-        value = getattr(value, name, None)
-    return value
+def _of_drops(names: tuple[str, str], units: tuple[Unit, Unit]) -> Iterator[str]:
+    """Accumulators that are dropped beside large products."""
+    bits = [getattr(unit, "accumulator_drop_bits", None) for unit in units]
+    if bits[0] != bits[1]:
+        texts = ["never" if count is None else f"{count} binary places below the products" for count in bits]
+        yield f"{names[0]} drops an accumulator {texts[0]}, {names[1]} {texts[1]}"
 
 
 def _fraction(spec: DotSpec) -> int:

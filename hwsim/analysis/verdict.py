@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from hwsim.analysis.advice import Advice, advice_on
+from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.stall_words import engine_words
 from hwsim.analysis.time_shares import (
@@ -25,7 +26,6 @@ from hwsim.analysis.time_shares import (
     LAST_WAVE,
     LAUNCHES,
     OF_PASSES,
-    OF_TILES,
     OPERANDS,
     START,
     SUMS,
@@ -38,7 +38,8 @@ from hwsim.analysis.time_shares import (
 #: A part bounds a run if it is busy for at least this share. Nsight Compute's rule of its section "GPU Speed Of Light"
 #: calls a kernel latency bound where compute and memory are both below 60 %.
 BOUND_SHARE = 0.6
-#: Of the time: where the matrix units wait for less, apart from tiles and launches, no other part bounds the run.
+#: Of the time: a part other than the matrix units bounds a run only if the run would take so much less, were the part
+#: twice as fast (an engine: infinitely fast). An L2 that is busy while the matrix units work bounds nothing.
 MATTERS = 0.05
 WORTH_SAYING = 0.01  # of the time; smaller losses are in `lost` alone
 MOST_LOSSES = 3  # that the first sentence names
@@ -110,8 +111,9 @@ def verdict_of(times: Times) -> Verdict:
     launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if times.launches else 0.0
     tiles = {row.kernel: (row.tiles, row.cores - row.idle_cores) for row in times.occupancy}
     shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles)
-    bound = bound_of(shares)
-    sentences = [_first(bound, shares)]
+    binding = binding_part(shares, lambda part: saved_by(times, part))
+    bound = bound_of(shares, binding)
+    sentences = [_first(bound, binding, shares)]
     if shares.padding * shares.busy >= WORTH_SAYING:
         sentences.append(
             f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
@@ -129,27 +131,27 @@ def verdict_of(times: Times) -> Verdict:
     )
 
 
-def bound_of(shares: TimeShares) -> str:
-    """What bounds a time: the busiest part, or where none is busy enough, the group of causes that loses most.
-
-    A part beside the matrix units counts where they wait: an L2 that is busy while they work bounds nothing.
-    """
-    if (busiest := binding(shares)) is not None:
-        return {"matrix": "compute", "DRAM": "memory"}.get(busiest.kind, busiest.kind)
+def bound_of(shares: TimeShares, binding: PartUse | None) -> str:
+    """What bounds a time: the part that does, or where none does, the group of causes that loses most."""
+    if binding is not None:
+        return {"matrix": "compute", "DRAM": "memory"}.get(binding.kind, binding.kind)
     groups = {
-        "tiles": sum(shares.lost.get(cause, 0.0) for cause in OF_TILES),
+        "tiles": shares.tiles if shares.works_more_than_it_waits else 0.0,
         "passes": sum(shares.lost.get(cause, 0.0) for cause in OF_PASSES),
         "launches": shares.lost.get(LAUNCHES, 0.0),
+        "latency": shares.waits,
     }
-    groups["latency"] = sum(shares.lost.values()) - sum(groups.values())
     return max(groups, key=lambda name: groups[name])
 
 
-def binding(shares: TimeShares) -> PartUse | None:
-    """The part that bounds a time; None where none does."""
-    waits = sum(share for cause, share in shares.lost.items() if cause not in (*OF_TILES, LAUNCHES))
-    counted = (part for part in shares.parts if part.kind == "matrix" or waits >= MATTERS)
-    return next((part for part in counted if part.share >= BOUND_SHARE), None)
+def binding_part(shares: TimeShares, saves: Callable[[PartUse], float]) -> PartUse | None:
+    """The busiest part that bounds a time; None where none does. saves: what a run saves if a part is faster."""
+    for part in shares.parts:
+        if part.share < BOUND_SHARE:
+            return None
+        if part.kind == "matrix" or saves(part) >= MATTERS:
+            return part
+    return None
 
 
 def lost_words(cause: str) -> str:
@@ -173,9 +175,9 @@ def _without_cycles(times: Times) -> Verdict:
     return Verdict("unknown", None, {}, (), (text,))
 
 
-def _first(bound: str, shares: TimeShares) -> str:
+def _first(bound: str, binding: PartUse | None, shares: TimeShares) -> str:
     matrix = f"{engine_words(shares.engine)} busy {_percent(shares.busy)}" if shares.engine else "no products"
-    bounding, busiest = binding(shares), shares.parts[0] if shares.parts else None
+    busiest = binding if binding is not None and binding.kind != "matrix" else next(iter(shares.parts), None)
     heads = {
         "compute": "compute bound",
         "memory": "memory bound",
@@ -191,7 +193,7 @@ def _first(bound: str, shares: TimeShares) -> str:
     facts = [matrix]
     if busiest is not None and busiest.kind != "matrix":
         other = f"{part_words(busiest)} busy {_percent(busiest.share)}"
-        facts = [other, matrix] if busiest is bounding else [matrix, other]
+        facts = [other, matrix] if busiest is binding else [matrix, other]
     losses = [
         f"{_percent(share)}{' lost' if i == 0 else ''} {lost_words(cause)}{_names(cause, shares)}"
         for i, (cause, share) in enumerate(list(shares.lost.items())[:MOST_LOSSES])

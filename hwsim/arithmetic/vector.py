@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic import integer_lanes
 from hwsim.arithmetic.integer_lanes import differing_axes, integers
 from hwsim.arithmetic.residues import residues
+from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, format_of
 from hwsim.numerics.units import IntegerUnit
@@ -125,6 +126,10 @@ class VectorUnit:
             values[0] = np.multiply(values[0], dtype.type(2.0**-instr.scale_exponent))
         if instr.opcode == "scale" and instr.scale_exponent:
             result = self._raised(values[0], -instr.scale_exponent)
+        elif instr.has("multiplier"):
+            left, right, multiplier = values
+            result = multiply_add(left, np.broadcast_to(multiplier, left.shape), right)
+            result = self.settled(self._one_nan(result))
         elif instr.opcode == "fma":
             steps: tuple[LaneStep, ...] = (LOAD, ("load", 1), ("fused", float(instr.scalar)))
             nan_code = int(np.asarray(self._nan_of(dtype)).view(f"u{dtype.itemsize}"))

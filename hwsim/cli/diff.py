@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from hwsim.host.threads import MOST, worker_count
 from hwsim.report.page.diff_page import diff_page
 from hwsim.request.declarations import DEFAULT_SCHEME, own_options
 from hwsim.request.option_records import LibraryOptions
+from hwsim.result import plain
 from hwsim.studies.diff_operands import DISTRIBUTIONS, NORMAL
 from hwsim.studies.diff_sides import Variant
 from hwsim.studies.questions import DIFF_SIZE, diff
@@ -123,7 +123,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if not arguments.quiet:
             print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(_finite(difference.to_dict()), allow_nan=False))
+        print(json.dumps(plain(difference.to_dict()), allow_nan=False))
     else:
         print(difference.to_text())
     return int(difference.differing > 0)
@@ -157,12 +157,3 @@ def _element(text: str | None) -> tuple[int, int] | None:
     except ValueError:
         raise InputError(f"--element {text}: allowed: ROW,COL, two integers from 0") from None
     return row, column
-
-
-def _finite(plain: Any) -> Any:
-    """The data with null for numbers that JSON cannot hold."""
-    if isinstance(plain, dict):
-        return {key: _finite(value) for key, value in plain.items()}
-    if isinstance(plain, list | tuple):
-        return [_finite(value) for value in plain]
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain

@@ -15,22 +15,25 @@ import numpy as np
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
-from hwsim.cli.progress import progress_bar
+from hwsim.cli.progress import ProgressBar, progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
 from hwsim.cli.verb_parser import add_flag
-from hwsim.devices import at_clock, load
-from hwsim.devices.device import Device
+from hwsim.compute.call import ProductCall
+from hwsim.compute.times import why_no_cycles
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.report.page.run_page import run_page
 from hwsim.report.text.gantt import gantt_text
-from hwsim.report.text.run_text import run_text
+from hwsim.report.text.run_text import problem_text, run_text
 from hwsim.report.text.values_text import values_text
 from hwsim.report.text.whatif_text import changed_text, roofline_text, what_if_text
 from hwsim.request.declarations import AUTO, CLOCK_BRIEF, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS, Trace, check_suffix
+
+#: Options whose output is of cycles.
+NEED_CYCLES = ("what_if", "trace", "gantt")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +183,6 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
-    is_short = arguments.no_exact and arguments.scheme != AUTO
     options = given_options(arguments)
     what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
     if arguments.gemm is not None:
@@ -190,14 +192,14 @@ def execute(arguments: argparse.Namespace) -> int:
     elif arguments.clock_mhz is not None:
         what["clock_mhz"] = arguments.clock_mhz
     what |= {name: x for name in ("device", "scheme") if (x := getattr(arguments, name)) is not None}
-    with progress_bar(quiet=arguments.quiet or is_short) as progress:
-        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=progress, **what, **options)
-        if arguments.what_if and result.cycles is None:
-            raise UnsupportedError(f"--what-if: there are no cycles: {result.timing_note}")
+    with progress_bar(quiet=arguments.quiet) as progress:
+        watcher = _Watcher(arguments, progress)
+        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=watcher, **what, **options)
+        watcher.at("errors, times and the report")
         if arguments.json:
             text = _json(result, arguments.what_if)
         else:
-            text = run_text(result, _chip(arguments, result), _inputs(arguments, result))
+            text = run_text(result)
             if result.values is not None:
                 text += f"\n\n{values_text(result.values)}"
             if changes := _changes(arguments.what_if):
@@ -236,10 +238,34 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _chip(arguments: argparse.Namespace, result: Result) -> Device:
-    """The device of a result, at its clock."""
-    chip, clock_mhz = load(arguments.device or result.device), result.gemm.device.clock_mhz
-    return chip if clock_mhz is None else at_clock(chip, clock_mhz)
+class _Watcher:
+    """Hears how far the run is: it prints the problem before the computation, and tells the bar of stages."""
+
+    def __init__(self, arguments: argparse.Namespace, bar: ProgressBar | None) -> None:
+        self.arguments, self.bar = arguments, bar
+        self.at("choosing tile and instruction" if arguments.scheme != AUTO else "choosing a scheme")
+
+    def __call__(self, share: float) -> None:
+        if self.bar is not None:
+            self.bar(share)
+
+    def at(self, stage: str) -> None:
+        """Say what is done now."""
+        if self.bar is not None:
+            self.bar.at(stage)
+
+    def resolved(self, call: ProductCall) -> None:
+        """Refuse what needs cycles where there are none, then print the problem."""
+        asked = [f"--{name.replace('_', '-')}" for name in NEED_CYCLES if getattr(self.arguments, name)]
+        if asked and (reason := why_no_cycles(call)):
+            raise UnsupportedError(f"{asked[0]}: there are no cycles: {reason}")
+        if not self.arguments.json:
+            if self.bar is not None:
+                self.bar.clear()
+            request = call.request
+            print(problem_text(call.operands.sizes, request.scheme.name, request.device, _inputs(self.arguments, call)))
+            sys.stdout.flush()
+        self.at("times" if self.arguments.no_exact else "computing the bits")
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
@@ -288,19 +314,17 @@ def _json(result: Result, wanted: list[str] | None) -> str:
     return json.dumps(plain(result.to_dict() | more), allow_nan=False)
 
 
-def _inputs(arguments: argparse.Namespace, result: Result) -> str:
+def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
     if arguments.a is not None:
         return f"A from {arguments.a}, B from {arguments.b}"
     if arguments.no_exact:
-        return f"no operands, {result.options['input_format']} in memory assumed"
-    return f"A and B random N(0, 1), seed {result.seed}"
+        return f"no operands, {call.resolved.gemm.single.input_format} in memory assumed"
+    return f"A and B random N(0, 1), seed {call.options.problem.seed}"
 
 
 def _trace(arguments: argparse.Namespace, result: Result) -> Trace:
     trace = result.traced(arguments.trace_core, arguments.trace_from or 0, arguments.trace_to)
-    if trace is None:
-        option = "--gantt" if arguments.trace is None else "--trace"
-        raise UnsupportedError(f"{option}: there are no cycles to trace: {result.timing_note}")
+    assert trace is not None  # else the run would have been refused
     return trace
 
 

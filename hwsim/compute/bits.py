@@ -401,11 +401,16 @@ def _by_program(
 
 
 def _scale_codes(pair: tuple[Operand, Operand], backend: Backend) -> list[AnyArray]:
-    """The scales that instructions read beside A and B, as a program takes them."""
+    """The scales of A and B, and the factors of whole operands, as a program takes them."""
     left, right = (side.scales for side in pair)
     if left is None or right is None:
         return []
-    return [backend.from_host(in_c_order(values)) for values in (left.values, right.values.T)]
+    arrays = [left.values, right.values.T]
+    if left.factor is not None or right.factor is not None:
+        factors = (np.float32(1) if side.factor is None else side.factor for side in (left, right))
+        arrays += [np.full((1, 1), factor, np.float32) for factor in factors]
+    codes = [in_c_order(values) for values in arrays]
+    return [backend.from_host(x.view(f"u{x.itemsize}")) for x in codes]
 
 
 def _check_program_memory(

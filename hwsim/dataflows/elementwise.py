@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.integer_pieces import byte_temporaries, slice_temporaries, split_bytes, split_slices
+from hwsim.dataflows.integer_pieces import (
+    byte_temporaries,
+    signed_temporaries,
+    slice_temporaries,
+    split_bytes,
+    split_signed_slices,
+    split_slices,
+)
 from hwsim.dataflows.reductions import LineReduction, lower_reduction
 from hwsim.dataflows.residue_pieces import (
     PLACES,
@@ -55,8 +62,8 @@ class Pass:
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
     array of one row in global memory, whose columns of a tile `body` gets last. of_rows, of_columns: arrays there of
-    one number for each row, or for each column of each of `matrices`; `body` gets their parts of a tile after the
-    inputs. matrices: below one another, of which a tile holds parts of one.
+    one number for each row (or one for all), or for each column of each of `matrices`; `body` gets their parts of a
+    tile after the inputs. matrices: below one another, of which a tile holds parts of one.
     """
 
     name: str
@@ -123,8 +130,8 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
                 [ring.full],
             )
             stream.pushed(ring)
-        vectors: list[Any] = [GlobalTile(array.name, row.start, Affine(), row.size, 1) for array in work.of_rows]
-        vectors += [GlobalTile(array.name, matrix, col.start, 1, col.size) for array in work.of_columns]
+        vectors: list[Any] = [_of_rows(array, row.start, row.size) for array in work.of_rows]
+        vectors += [_of_columns(array, matrix, col.start, col.size) for array in work.of_columns]
         for i, (array, ring) in enumerate(zip(loaded, lines, strict=True)):
             place = vectors[i]
             size = (place.rows, place.cols, array.format)
@@ -169,6 +176,20 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
                     tile(stream, share_block, two, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
+
+
+def _of_rows(array: GlobalArray, start: Affine, count: int) -> GlobalTile:
+    """The part of an array of one number for each row, or for all."""
+    if array.rows == 1:
+        return GlobalTile(array.name, Affine(), Affine(), 1, 1)
+    return GlobalTile(array.name, start, Affine(), count, 1)
+
+
+def _of_columns(array: GlobalArray, matrix: Affine, start: Affine, count: int) -> GlobalTile:
+    """The part of an array of one number for each column of each matrix, or for all."""
+    if array.cols == 1:
+        return GlobalTile(array.name, matrix, Affine(), 1, 1)
+    return GlobalTile(array.name, matrix, start, 1, count)
 
 
 def _matrices(stream: StreamBuilder, count: int) -> Iterator[Affine]:
@@ -314,7 +335,7 @@ def operand_passes(
                 by_rows=by_rows,
                 opcode="reduce_max",
                 format=lanes,
-                finish="exponent",
+                finish="signed_exponent" if plan.split == "signed_slices" else "exponent",
                 matrices=matrices,
             )
         )
@@ -432,12 +453,19 @@ def _slice_pass(
     matrices: int,
 ) -> Pass:
     every, lanes = plan.a_pieces if side == "a" else plan.b_pieces, residual_format(source.format)
-    is_of_residues = plan.split == "residues"
+    is_of_residues, is_signed = plan.split == "residues", plan.split == "signed_slices"
+    temporaries = slice_temporaries(plan, every, lanes)
+    if is_of_residues:
+        temporaries = residue_temporaries(every, lanes)
+    elif is_signed:
+        temporaries = signed_temporaries(every, lanes)
 
     def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
         tiles = dict(zip(pieces, outs, strict=True))
         if is_of_residues:
             split_residues(ops, every, ins[0], ins[1], tiles, temps)
+        elif is_signed:
+            split_signed_slices(ops, every, ins[0], ins[1], tiles, temps)
         else:
             split_slices(ops, every, plan.slice_bits, ins[0], ins[1], tiles, temps)
 
@@ -445,7 +473,7 @@ def _slice_pass(
         f"split_{side}",
         (source,),
         tuple(pieces.values()),
-        residue_temporaries(every, lanes) if is_of_residues else slice_temporaries(plan, every, lanes),
+        temporaries,
         body,
         shape=(source.rows, source.cols),
         of_rows=(exponents,) if side == "a" else (),

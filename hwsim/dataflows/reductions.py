@@ -17,7 +17,8 @@ from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-Finish = Literal["scale", "exponent", "bound"]
+Finish = Literal["scale", "exponent", "signed_exponent", "bound"]
+NEARLY_ONE = -7  # signed digits of 8 bits hold what is below 1 - 2^-7 of a power of two without another bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,9 @@ class LineReduction:
 
     matrices: below one another in the source; each column is reduced in each of them, and the target has a row for
     each. opcode: reduce_add or reduce_max, in `format`, to which elements are converted first. finish: "scale" by
-    `factor`, "exponent", in the target's format, or "bound": the exponents of residues (see hwsim.gemm.plan.Plan) from
-    sums of squares, or from the largest numbers, in units of `places` bits below `exponents`, which are those of each
-    line's largest element.
+    `factor`, in the target's format; "exponent", int32; "signed_exponent", that of slices with signs of their own; or
+    "bound": the exponents of residues (see hwsim.gemm.plan.Plan) from sums of squares, or from the largest numbers, in
+    units of `places` bits below `exponents`, which are those of each line's largest element.
     """
 
     name: str
@@ -68,8 +69,10 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     line_count, across = (rows, source.cols) if work.by_rows else (source.cols, rows)
     scratch = _scratch(work)
     per_element = 2 * bytes_of(source.format) + sum(map(bytes_of, scratch))
-    per_line = 2 * bytes_of(work.target.format) + bytes_of(work.format) + bool(work.exponents) * PER_BOUND
-    capacity = memory.capacity_bytes - (9 if work.exponents else 6) * align
+    is_signed = work.finish == "signed_exponent"
+    per_line = (2 + is_signed) * bytes_of(work.target.format) + bytes_of(work.format)
+    per_line += bool(work.exponents) * PER_BOUND
+    capacity = memory.capacity_bytes - (12 if work.exponents else 9) * align
     # A part of each line at a time, where whole lines of one block do not fit.
     part = min(across, (capacity - per_line) // per_element)
     block = max(1, min(capacity // (part * per_element + per_line), -(-line_count // device.cores)))
@@ -88,6 +91,11 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
         kernel.buffer("share", vector.memory, 1, size(block, "fp64"))
         kernel.buffer("constant", vector.memory, 1, size(1, "int32"))
         lines_before = kernel.ring("largest", vector.memory, 2, size(block, "int32"))
+
+    if is_signed:
+        kernel.buffer("more", vector.memory, 1, size(block, work.target.format))
+        kernel.buffer("number", vector.memory, 1, size(1, work.format))
+        kernel.buffer("unit", vector.memory, 1, size(1, work.target.format))
 
     def lines(stream: StreamBuilder, span: Span, matrix: Affine) -> None:
         """Emit the reduction of a block of lines of one matrix."""
@@ -128,6 +136,8 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
             bounding_exponent(ops, result, total, largest, work.factor, work.places, temps)
         elif work.finish == "exponent":
             ops.op("exponent", result, total)
+        elif is_signed:
+            _signed_exponent(ops, result, total)
         else:
             ops.op("scale", result, total, scalar=work.factor)
         ops.signal(out.full, *(() if lines_before is None else (lines_before.free,)))
@@ -148,3 +158,19 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
                 lines(stream, span_of_share, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
+
+
+def _signed_exponent(ops: VectorOps, result: LocalTile, largest: LocalTile) -> None:
+    """Emit e of slices with signs of their own, as `Plan` says: one more than the exponent, two where the largest is
+    nearly a power of two. Of a zero any number is right.
+    """
+    more = LocalTile("more", result.rows, result.cols, result.format)
+    number, unit = LocalTile("number", 1, 1, largest.format), LocalTile("unit", 1, 1, result.format)
+    ops.op("exponent", result, largest)
+    ops.op("ldexp", largest, largest, result, scalar=-1.0)
+    ops.op("fill", number, scalar=2.0**NEARLY_ONE)
+    ops.op("add", largest, largest, number)
+    ops.op("exponent", more, largest)
+    ops.op("add", result, result, more)
+    ops.op("fill", unit, scalar=1.0)
+    ops.op("add", result, result, unit)

@@ -288,16 +288,19 @@ class Option:
         return "|".join((self.type.metavar, *self.words))
 
     @property
+    def limits(self) -> str:
+        """The allowed texts, or the bounds of numbers; empty where there are none."""
+        bounds = (("at least", self.least), ("at most", self.most))
+        return ", ".join(self.choices) or " and ".join(f"{word} {_plain(x)}" for word, x in bounds if x is not None)
+
+    @property
     def allowed(self) -> str:
         """The allowed values in words."""
         if self.choices:
             return ", ".join(self.choices)
         if self.type is WHOLE or self.type is NUMBER:
             kind = "an integer" if self.type is WHOLE else "a number"
-            if self.least is not None and self.most is not None:
-                kind += f" of at least {_plain(self.least)} and at most {_plain(self.most)}"
-            elif self.least is not None:
-                kind += f" of at least {_plain(self.least)}"
+            kind += f" of {self.limits}" if self.limits else ""
         elif self.type is TRUTH:
             kind = "true, false"
         else:

@@ -69,7 +69,7 @@ ROLES: Mapping[Opcode, Roles] = MappingProxyType(
         "scale": Roles(("source",), immediates={"factor": "scalar", "shift": "scale_exponent"}),
         "fill": Roles(immediates={"value": "scalar"}),
         "sync": Roles(writes=0),
-        "fma": Roles(_BINARY, immediates={"factor": "scalar"}),
+        "fma": Roles(_BINARY, ("multiplier",), immediates={"factor": "scalar"}),
         "add_row": Roles(("left", "row")),
         "ldexp": Roles(("source", "exponent"), immediates={"factor": "scalar", "shift": "scale_exponent"}),
         "extract": Roles(("source",), immediates={"first_bit": "scale_exponent"}),

@@ -320,7 +320,7 @@ class Declared:
     @property
     def text(self) -> str:
         """The meaning, allowed values and default; in brackets the owners, where they are dataflows or schemes."""
-        facts = [", ".join(self.option.choices)] if self.option.choices else []
+        facts = [self.option.limits] if self.option.limits else []
         facts += [f"default: {self.default}"] if self.default else []
         owners = "" if self.owners == (self.kind,) else f" [{', '.join(self.owners)}]"
         beside = f" ({'; '.join(facts)})" if facts else ""

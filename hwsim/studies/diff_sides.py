@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.program_times import Times
-from hwsim.analysis.unit_difference import Side, UnitDifference, unit_difference
+from hwsim.analysis.unit_difference import UnitDifference, UnitSide, unit_difference
 from hwsim.compute.call import product_call
 from hwsim.compute.times import evidence_of
 from hwsim.devices import dot_spec, instruction, load
@@ -119,7 +119,7 @@ def reason_of(left: DiffSide, right: DiffSide, share: float, largest: float | No
     ]
     pair = next((pair for pair in names if pair[0] != pair[1]), ("left", "right"))
     sides = [
-        Side(name, side.evaluator.device, side.instruction, side.record)
+        UnitSide(name, side.evaluator.device, side.instruction, side.record)
         for name, side in zip(pair, (left, right), strict=True)
     ]
     return unit_difference(*sides, share=share, largest=largest)

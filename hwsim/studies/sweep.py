@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from hwsim.report.notebook import card
 from hwsim.report.table_file import checked_table_path, write_table
 from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
-from hwsim.studies.sweep_pool import ERRORS, RESULTS, SweepTask, rows_of
+from hwsim.studies.sweep_pool import COSTS, ERRORS, RESULT_COLUMNS, RESULTS, SweepTask, rows_of
 from hwsim.studies.sweep_schemes import shown_names
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
 
@@ -23,6 +23,7 @@ class SweepTable:
     """A sweep's rows in the order of its grid: each {column: value}, with None where there is no value.
 
     columns: asked parameters, then results. computed, cached: points that were run, and those read from the cache.
+    paths: columns that are numbers of devices.
     """
 
     title: str
@@ -30,6 +31,7 @@ class SweepTable:
     rows: tuple[dict[str, Any], ...]
     computed: int
     cached: int
+    paths: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         pairs = [("points", len(self.rows)), ("computed", self.computed), ("from the cache", self.cached)]
@@ -39,7 +41,7 @@ class SweepTable:
     @property
     def parameters(self) -> tuple[str, ...]:
         """The columns that were asked for."""
-        return tuple(name for name in self.columns if name not in (*RESULTS, *ERRORS))
+        return tuple(name for name in self.columns if name not in RESULT_COLUMNS)
 
     @property
     def refused(self) -> int:
@@ -62,6 +64,7 @@ class SweepTable:
 def sweep(
     study: str | Path | Mapping[str, Any],
     *,
+    numbers: Mapping[str, Sequence[Any]] | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
     scheduler: str | None = None,
@@ -75,6 +78,7 @@ def sweep(
     Args:
         study: the path of a YAML file, or a mapping of its shape, whose schemes may be Scheme objects too; their rows
             are not cached.
+        numbers: values of numbers of the devices, by path or pattern, beside the study's own `set`.
         out: a file for the table, .csv, .jsonl or .parquet (needs pyarrow).
         jobs: processes, by default one per processor.
         scheduler: address of a dask.distributed scheduler (tcp://host:8786), whose workers run the points instead.
@@ -90,7 +94,7 @@ def sweep(
     if scheduler is not None and jobs is not None:
         raise InputError("jobs: processes of this machine; the cluster of scheduler has its own workers: leave one out")
     workers = worker_count(jobs)
-    sweep_study = read_study(study)
+    sweep_study = read_study(study).with_numbers(numbers or {})
     journal = SweepJournal(journal_folder() if cache else None)
     table = _table(sweep_study, scheduler or workers, journal, progress)
     if path is not None:
@@ -109,7 +113,7 @@ def _table(
             f"schemes: {', '.join(objects)}: an object of this process; workers of a cluster take FILE.py:NAME"
         )
     points = list(study.points())
-    digests = {name: device_digest(name) for name, _ in study.devices}
+    digests = {device.name: device_digest(device.name) for device in study.devices}
     rows_by_key = {key: row for digest in dict.fromkeys(digests.values()) for key, row in journal.read(digest).items()}
     keys = [key_of(point, study.exact, digests[point.device]) for point in points]
     tasks: dict[str, SweepTask] = {}
@@ -130,15 +134,22 @@ def _table(
                 progress(done / len(tasks))
     finally:
         journal.close()
-    results = (*RESULTS[:-1], *(ERRORS if study.exact else ()), RESULTS[-1])
+    costs = COSTS if study.has_costs else ()
+    results = (*RESULTS[:-1], *(ERRORS if study.exact else ()), *costs, RESULTS[-1])
     parameters = study.parameters
     rows = tuple(
         _parameters(point, parameters, shown) | {name: rows_by_key[key].get(name) for name in results}
         for key, point in zip(keys, points, strict=True)
     )
-    return SweepTable(study.title, (*parameters, *results), rows, len(tasks), cached)
+    return SweepTable(study.title, (*parameters, *results), rows, len(tasks), cached, tuple(study.paths))
 
 
 def _parameters(point: SweepPoint, names: list[str], shown: Mapping[str, str]) -> dict[str, Any]:
-    values = {**point.options, "device": point.device, "scheme": shown[point.scheme], "shape": point.shape or None}
+    values = {
+        **point.options,
+        **dict(point.numbers),
+        "device": point.device,
+        "scheme": shown[point.scheme],
+        "shape": point.shape or None,
+    }
     return {name: values.get(name) for name in names}

@@ -34,7 +34,7 @@ def device_digest(name: str) -> str:
 
 
 def key_of(point: SweepPoint, exact: bool, device: str) -> str:
-    """The key of a point's result: device (a SHA-256), scheme, options, and whether bits were computed.
+    """The key of a point's result: device (a SHA-256) and its other numbers, scheme, options, whether there are bits.
 
     A library's and a scheme's file count by their contents. The version of hwsim is the folder's.
     """
@@ -43,7 +43,14 @@ def key_of(point: SweepPoint, exact: bool, device: str) -> str:
     if isinstance(library, str) and Path(library).is_file():
         options["library"] = hashlib.sha256(read_bytes(Path(library), "library file")).hexdigest()
     scheme = [point.scheme, scheme_file_digest(point.scheme)] if is_scheme_file(point.scheme) else point.scheme
-    identity = [device, point.device, scheme, sorted(options.items()), exact]
+    identity = [
+        device,
+        point.device,
+        scheme,
+        sorted(options.items()),
+        exact,
+        *([point.numbers] if point.numbers else []),
+    ]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 

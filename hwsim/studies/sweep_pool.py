@@ -7,17 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hwsim.analysis.area import area_of
+from hwsim.analysis.energy import energy
 from hwsim.api import run
-from hwsim.errors import HwsimError, UnsupportedError
+from hwsim.devices import load
+from hwsim.devices.device import Device
+from hwsim.devices.numbers import with_numbers
+from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.host.processes import WorkerGroup
+from hwsim.result import Result
 from hwsim.schemes import Scheme
 from hwsim.studies.sweep_journal import SweepJournal
-from hwsim.studies.sweep_study import SweepPoint
+from hwsim.studies.sweep_study import SetNumbers, SweepPoint
 
 #: Columns of a row's results, after the parameters.
 RESULTS = (
@@ -25,6 +32,9 @@ RESULTS = (
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
 ERRORS = ("relative_frobenius", "max_relative")
+COSTS = ("joules", "energy_evidence", "area_mm2", "cost_note")
+RESULT_COLUMNS = (*RESULTS, *ERRORS, *COSTS)
+VARIANTS = 64  # devices with other numbers that a process keeps
 BATCH = 16  # points that a worker takes at once: timing alone is milliseconds
 AHEAD = 4  # batches in line for each worker
 Row = dict[str, Any]
@@ -46,11 +56,10 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
     threads: of the host, for the bits. objects: Scheme objects by the name that the point has.
     """
     point = task.point
-    names = (*RESULTS, *ERRORS) if task.exact else RESULTS
-    row: Row = dict.fromkeys(names)
+    row: Row = dict.fromkeys((*RESULTS, *COSTS, *(ERRORS if task.exact else ())))
     try:
         result = run(
-            device=point.device,
+            device=_device(point),
             scheme=(objects or {}).get(point.scheme, point.scheme),
             exact=task.exact,
             threads=threads,
@@ -71,7 +80,40 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         "timing_note": result.timing_note or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),
     }
+    row |= _costs(result)
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
+
+
+def _costs(result: Result) -> Row:
+    """Energy and area of a result, where they are known; the note says why one is not."""
+    costs: Row = {}
+    notes = []
+    try:
+        spent = energy(result.times, result.gemm)
+        costs |= {"joules": spent.joules, "energy_evidence": spent.evidence}
+    except UnsupportedError as error:
+        notes.append(str(error))
+    try:
+        if result.chip is not None:
+            costs["area_mm2"] = area_of(result.chip).mm2
+    except UnsupportedError as error:
+        notes.append(str(error))
+    return costs | {"cost_note": "; ".join(notes) or None}
+
+
+def _device(point: SweepPoint) -> str | Device:
+    """The device of a point, with its other numbers. Raises InputError for numbers that it cannot have."""
+    if not point.numbers:
+        return point.device
+    if point.options.get("library") is not None:
+        paths = ", ".join(path for path, _ in point.numbers)
+        raise InputError(f"library: its times are of the chip as it is, and {paths} would be others; leave one out")
+    return _variant(point.device, load(point.device).sha256, point.numbers)
+
+
+@lru_cache(maxsize=VARIANTS)
+def _variant(device: str, sha256: str, numbers: SetNumbers) -> Device:
+    return with_numbers(load(device), dict(numbers))
 
 
 def rows_of(

@@ -189,7 +189,7 @@ def test_scheme_options_by_name(cli):
 
 
 def test_every_option_of_every_scheme_has_a_flag(cli):
-    text = cli("run", "--help").out
+    text = cli("run", "--help-all").out
     for scheme in schemes().values():
         for option in scheme.options:
             assert f"--{option.name.replace('_', '-')} " in text

@@ -93,7 +93,7 @@ def test_a_searchs_page_has_its_landscape(tmp_path: Path, capsys: pytest.Capture
     assert data_of(page)["points"] == found["points"]
     shown = text.partition("<main>")[2].partition("</main>")[0]
     assert duration(found["best"]["seconds"]) in shown and "e-06" not in shown and "tile_m" not in shown
-    assert re.search(r'<div class="lead">the (best takes|default is the best)', text)
+    assert re.search(r'<p class="lead">the (best takes|default is the best)', text)
 
 
 def test_a_searchs_page_explains_its_words_and_groups_equal_rows() -> None:
@@ -116,10 +116,13 @@ def test_a_differences_page_maps_the_elements(tmp_path: Path, capsys: pytest.Cap
     found = json.loads(capsys.readouterr().out)
     assert code == 1 and found["differing"] > 0 and "where" not in found
     titles, text, figures = written(page)
-    assert titles == ["Summary", "Map", "First k", "Elements"]
+    assert titles == ["Summary", "Sizes", "Map", "First k", "Elements"]
     assert f"{count(found['differing'])} of {count(96 * 130)}" in text and found["worst"]["left_code"] in text
     assert f"{found['step']['k_first']} to {found['step']['k_end'] - 1}" in text
-    assert len(figures["plot-1"]["data"][0]["z"]) == 48  # type: ignore[arg-type]  # two rows a block
+    assert len(figures["plot-2"]["data"][0]["z"]) == 48  # type: ignore[arg-type]  # two rows a block
+    sizes = found["sizes"]
+    assert figures["plot-1"]["data"][0]["y"] == sizes["counts"] and sum(sizes["counts"]) + sizes["equal"] == 96 * 130
+    assert f'<div class="lead">{found["reason"]["text"]}</div>' in text
 
 
 def test_the_blocks_of_a_difference_count_each_element_once() -> None:
@@ -178,7 +181,7 @@ def test_the_caveat_of_an_estimate_leads_the_page(tmp_path: Path, capsys: pytest
     assert main(["invariance", *call, "--json", "--report", str(page)]) == 0
     answer = json.loads(capsys.readouterr().out)
     _, text, _ = written(page)
-    lead = text.partition('<div class="lead">')[2].partition("</div>")[0]
+    lead = " ".join(re.findall(r'<p class="lead">(.*?)</p>', text))
     assert answer["note"] in lead and f"{len(answer['classes'])} classes" in lead
     for entry in answer["classes"]:
         assert known_text(entry["known"], entry["least_confidence"]) in text

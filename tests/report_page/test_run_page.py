@@ -106,7 +106,7 @@ def test_the_title_has_format_and_time(page: str, result: Result) -> None:
     assert result.seconds is not None
     title = f"sgemm-cube fp32 on ascend910a, 200 x 136 x 256: {duration(result.seconds)}"
     assert f"<h1>{title}</h1>" in page
-    first = unescape(page.partition('<div class="lead">')[2].partition("</div>")[0]).split("<br>")
+    first = [unescape(line) for line in re.findall(r'<p class="lead">(.*?)</p>', page)]
     assert first == [*result.verdict.sentences, str(result.verdict.advice[0])]
     bf16 = hwsim.run(device="h200", m=64, n=64, k=64, format="bf16", exact=False)
     assert run_page(bf16).title.startswith("native bf16 on h200, 64 x 64 x 64: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ DIFFERENT = ("accumulation", "accumulate", "rounding", "format", "k_group")  # s
 def shown_facts(option: Option) -> str:
     """How help shows allowed texts and a default, written down here anew."""
     default = option.default_text or ("" if option.default in (None, False) else f"{option.default}")
-    facts = [", ".join(option.choices), f"default: {default}" if default else ""]
+    bounds = [f"{word} {x:.0f}" for word, x in (("at least", option.least), ("at most", option.most)) if x is not None]
+    facts = [", ".join(option.choices) or " and ".join(bounds), f"default: {default}" if default else ""]
     return f" ({'; '.join(filter(None, facts))})" if any(facts) else ""
 
 
@@ -70,8 +72,9 @@ def test_the_docstring_has_every_owners_words() -> None:
         assert any(line_of(owner, option).search(line) for line in own), (owner, option.name, own)
 
 
-def test_the_table_has_every_owners_words() -> None:
-    rows = [row for row in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").splitlines() if row.startswith("| `")]
+def test_the_site_s_table_has_every_owners_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    rows = [row for row in importlib.import_module("site_options").option_page().splitlines() if row.startswith("| `")]
     for owner, option in owners():
         words = option.help.replace("|", "\\|")
         own = [row for row in rows if row.startswith(f"| `{option.name}` ") and words in row]

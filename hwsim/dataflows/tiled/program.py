@@ -114,16 +114,22 @@ class ProgramWriter:
         return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(inputs), "C")
 
     def _scale_inputs(self) -> list[str]:
-        """Declare the scales that instructions read beside A and B; returns their names."""
+        """Declare the scales of A and B, and the factors of whole operands; returns their names, A's first."""
+        scales = [operand.scale for operand in self.gemm.problem.operands]
         inputs = []
-        for side, operand in enumerate(self.gemm.problem.operands):
-            scale = operand.scale
-            if scale is not None and scale.kind == "vector" and scale.k is not None:
-                blocks = -(-self.k // scale.k)
-                name = f"{SIDES[side]}.scale"
+        for side, scale in enumerate(scales):
+            if scale is not None:
+                blocks = 1 if scale.k is None else -(-self.k // scale.k)
+                lines = 1 if scale.rows is None else (self.m, self.n)[side]
                 # cuBLASLt's layout: scales of 128 rows of A, or columns of B, lie together.
-                rows, cols, order = (self.m, blocks, "columns") if side == 0 else (blocks, self.n, "rows")
+                rows, cols, order = (lines, blocks, "columns") if side == 0 else (blocks, lines, "rows")
+                name = f"{SIDES[side]}.scale"
                 self.arrays[name] = GlobalArray(name, rows, cols, scale.format, order_named(order))
+                inputs.append(name)
+        if any(scale is not None and scale.is_two_level for scale in scales):
+            for letter in SIDES:
+                name = f"{letter}.factor"
+                self.arrays[name] = GlobalArray(name, 1, 1, "fp32")
                 inputs.append(name)
         return inputs
 

@@ -177,7 +177,7 @@ class Page:
             + "</section>"
             for section in shown
         )
-        lead = f'<div class="lead">{"<br>".join(map(escape, self.lead))}</div>' if self.lead else ""
+        lead = "".join(f'<p class="lead">{escape(line)}</p>' for line in self.lead)
         button = (
             "" if self.data is None else '<div class="tools"><button class="data">save the data as JSON</button></div>'
         )

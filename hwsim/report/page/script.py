@@ -32,6 +32,10 @@ function legendRows(figure, width) {
   const sum = widths.reduce((total, each) => total + each, 0);
   return sum <= width ? 1 : Math.ceil(named.length / Math.max(1, Math.floor(width / Math.max(...widths))));
 }
+function labelRoom(figure) {
+  const lying = figure.data.filter(trace => trace.type === "bar" && trace.orientation === "h");
+  return Math.max(0, ...lying.flatMap(trace => trace.y.map(name => wide(name)))) + 12;
+}
 function styled(figure, width, height) {
   const layout = figure.layout, look = Object.assign({}, layout);
   const fore = colour("--fore"), line = colour("--line"), panel = colour("--panel"), narrow = width < NARROW;
@@ -41,6 +45,7 @@ function styled(figure, width, height) {
   look.hoverlabel = {bgcolor: panel, bordercolor: line, font: {color: fore}};
   look.margin = Object.assign({}, layout.margin, narrow ? {l: 48, r: 12} : {});
   look.margin.t = (narrow ? 8 : TOOLS) + rows * LEGEND_ROW + (layout.annotations ? 16 : 0);
+  const left = Math.max(look.margin.l, labelRoom(figure));
   look.legend = {orientation: "h", traceorder: "normal", x: 0, xref: "container", xanchor: "left", yref: "container",
                  y: 1 - (narrow ? 0 : TOOLS) / (height + rows * LEGEND_ROW), yanchor: "top"};
   for (const key of Object.keys(layout)) {
@@ -48,8 +53,9 @@ function styled(figure, width, height) {
     const axis = look[key] = Object.assign(
       {gridcolor: line, zerolinecolor: line, linecolor: fore, automargin: true}, layout[key]);
     if (axis.title) {
-      const room = key[0] === "x" ? width - look.margin.l - look.margin.r : height - look.margin.b - 30;
-      axis.title = Object.assign({}, axis.title, {text: broken(axis.title.text, room * (narrow ? 1.1 : 1))});
+      const room = key[0] === "x" ? width - left - look.margin.r : height - look.margin.b - 30;
+      const named = narrow && key[0] === "y" && left > look.margin.l;
+      axis.title = Object.assign({}, axis.title, {text: named ? "" : broken(axis.title.text, room)});
     }
   }
   look.height = height + rows * LEGEND_ROW;

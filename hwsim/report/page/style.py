@@ -15,7 +15,7 @@ CSS = """
 body{margin:0 auto;max-width:1200px;padding:0 24px 40px;background:var(--back);color:var(--fore);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;overflow-wrap:break-word}
 h1{font-size:1.5rem;line-height:1.3;margin:28px 0 8px}h2{font-size:1.15rem;margin:0 0 4px}
-.lead{margin:0 0 10px;padding:10px 14px;border-left:4px solid var(--link);background:var(--panel);font-size:1.05rem}
+.lead{margin:0 0 6px;padding:8px 14px;border-left:4px solid var(--link);background:var(--panel)}
 .tools{display:flex;flex-wrap:wrap;gap:8px;margin:0 0 6px}
 nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;margin:0;padding:8px 0;
 border-bottom:1px solid var(--line)}

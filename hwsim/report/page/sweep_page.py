@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.report.page.explorer import Explorer
 from hwsim.report.page.page import Facts, Page, PageSection, Part, Table, Text
+from hwsim.report.page.variants_part import variant_lead, variant_sections
 from hwsim.report.text.words import count, plural
 from hwsim.result import plain
 
@@ -25,12 +26,14 @@ TITLES = {
     "peak_fraction": "share of the peak rate",
     "relative_frobenius": "relative error (Frobenius norm)",
     "max_relative": "largest relative error of one element",
+    "joules": "energy (J)",
+    "area_mm2": "area (mm2)",
     "m": "m, rows of C",
     "n": "n, columns of C",
     "k": "k, length of the sums",
 }
 #: Columns that no axis shows: reasons why something is missing.
-NO_AXIS = ("refused", "timing_note")
+NO_AXIS = ("refused", "timing_note", "cost_note")
 SIZES = ("k", "m", "n")
 
 
@@ -46,6 +49,7 @@ def sweep_page(table: SweepTable) -> Page:
         f"Sweep: {table.title}" if table.title else "Sweep",
         [
             PageSection("Summary", "How many points there are.", [Facts(facts)]),
+            *variant_sections(table),
             PageSection(
                 "Points",
                 "Each point that ran. Pick axes, colours and marks; hover for what a point is.",
@@ -55,7 +59,7 @@ def sweep_page(table: SweepTable) -> Page:
             PageSection("Table", "All columns, in the order of the grid.", _table(table)),
         ],
         plain(table.to_dict()),
-        _lead(table),
+        variant_lead(table) or _lead(table),
     )
 
 

@@ -37,15 +37,32 @@ CLOCK_SOURCES = {
 }
 ADVISED = 2  # changes; --json has all
 cause_text = stall_words
+NAMES = len("evidence")  # columns of the names of facts above the tables
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
 
 
-def run_text(result: Result, chip: Device, inputs: str) -> str:
-    """The report of `result` on `chip`; `inputs` says where A and B came from."""
+def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str) -> str:
+    """What is computed, in lines that need no result; `inputs` says where A and B came from."""
+    m, n, k = (count(size) for size in sizes)
+    work = f"{count(sizes[0] * sizes[1] * sizes[2])} MACs"
+    return "\n".join(
+        facts(
+            [
+                ("problem", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {work}; {inputs}"),
+                ("scheme", scheme),
+                ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
+            ],
+            least=NAMES,
+        )
+    )
+
+
+def run_text(result: Result) -> str:
+    """The report of `result`, below `problem_text`."""
     parts = [
         verdict_lines(result),
-        _heading(result, chip, inputs),
+        _heading(result),
         _choice(result),
         _time(result),
         _phases(result),
@@ -64,18 +81,12 @@ def verdict_lines(result: Result) -> list[str]:
     verdict = result.verdict
     pairs = [("verdict" if i == 0 else "", sentence) for i, sentence in enumerate(verdict.sentences)]
     advice = verdict.advice[:ADVISED]
-    return facts([*pairs, *(("advice" if i == 0 else "", str(change)) for i, change in enumerate(advice))])
+    pairs += [("advice" if i == 0 else "", str(change)) for i, change in enumerate(advice)]
+    return facts(pairs, least=NAMES)
 
 
-def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
-    m, n, k = count(result.m), count(result.n), count(result.k)
+def _heading(result: Result) -> list[str]:
     pairs = [
-        (
-            "problem",
-            f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {count(result.m * result.n * result.k)} MACs; {inputs}",
-        ),
-        ("scheme", result.scheme),
-        ("device", f"{result.device}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
         (
             "options",
             ", ".join(f"{name} {value(setting)}" for name, setting in result.options.items() if name != "choice"),
@@ -202,11 +213,10 @@ def _errors(result: Result) -> list[str]:
     baseline = errors["baseline"]
     rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
     if errors.input_rounding is not None and errors.arithmetic is not None:
-        key = "relative_frobenius"
-        taken = result.gemm.single.a_pieces[0].format
-        rows += [
-            (f"input rounding to {taken}, Frobenius norm", _error(errors.input_rounding[key]), "none"),
-            ("arithmetic, Frobenius norm", _error(errors.arithmetic[key]), _error(baseline[key])),
+        rounding, arithmetic = (part.relative_frobenius for part in (errors.input_rounding, errors.arithmetic))
+        rows[1:1] = [
+            (f"  input rounding to {result.gemm.single.a_pieces[0].format}", _error(rounding), "none"),
+            ("  arithmetic", _error(arithmetic), rows[0][2]),
         ]
     reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
     sampled = f", {errors['rows']} rows" if "rows" in errors else ""

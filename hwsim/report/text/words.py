@@ -68,10 +68,14 @@ def table(
     ]
 
 
-def facts(pairs: Iterable[tuple[str, str]], indent: str = "") -> list[str]:
-    """Lines of `name  text`, with texts aligned and wrapped; an empty name continues the one before."""
+def facts(pairs: Iterable[tuple[str, str]], indent: str = "", least: int = 0) -> list[str]:
+    """Lines of `name  text`, with texts aligned and wrapped; an empty name continues the one before.
+
+    least: columns of the names, at least.
+    """
     pairs = list(pairs)
-    lead = max((len(name) for name, _ in pairs), default=0) + 2
+    lead = max((len(name) for name, _ in pairs), default=0)
+    lead = max(lead, least) + 2
     lines = []
     for name, text in pairs:
         broken = textwrap.wrap(

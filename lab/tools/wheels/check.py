@@ -1,7 +1,7 @@
 """Install wheels in fresh environments without a compiler and run hwsim there.
 
     python lab/tools/wheels/check.py dist/*.whl
-    python lab/tools/wheels/check.py --python python3.12 dist/hwsim-0.1.0-cp312-*.whl
+    python lab/tools/wheels/check.py --python python3.12 dist/hwsim-1.0rc1-cp312-*.whl
 
 For each wheel: a new environment; its dependencies are downloaded first, so that the time of `pip install` is that of
 installing alone and not of the network; then, in an empty folder and with nothing but the environment in PATH, `hwsim
