@@ -316,3 +316,22 @@ def test_largest_residues_over_the_longest_k_do_not_overflow():
     a = np.full((1, 1 << 17), -128.0)
     a[0, 0] = 2.0**30  # so that elements are integers times a small power of two
     assert hwsim.matmul(a, a.T, device="a100", scheme="ozaki2-int8", moduli=20)[0, 0] == float(a[0] @ a[0])
+
+
+def test_a_sweep_shows_from_which_size_on_emulation_is_faster():
+    """An RTX 5090 has next to no FP64, an H200 has much of it."""
+    study = {
+        "devices": ["rtx5090", "h200"],
+        "schemes": ["native", "ozaki2-int8"],
+        "options": {"input_format": "fp64"},
+        "shapes": [[512, 512, 512], [4096, 4096, 4096]],
+    }
+    table = hwsim.sweep(study, jobs=1)
+    seconds = {(row["device"], row["scheme"], row["m"]): row["seconds"] for row in table.rows}
+    ratio = {
+        (device, m): seconds[device, "native", m] / seconds[device, "ozaki2-int8", m]
+        for device in ("rtx5090", "h200")
+        for m in (512, 4096)
+    }
+    assert ratio["rtx5090", 512] > 1 and ratio["rtx5090", 4096] > 1
+    assert ratio["h200", 512] < 1 < ratio["h200", 4096]
