@@ -29,6 +29,18 @@ TALLEST = 16_000  # pixels of a photograph: what Chromium still draws
 DRAWN = """document.readyState === "complete" && [...document.querySelectorAll(".plot")].every(
     plot => plot.querySelector(".main-svg") !== null)"""
 
+#: What sticks out of the page to the right, but for what is scrolled in its own box.
+OUTSIDE = """[...document.querySelectorAll("body *")].filter(element => {
+    const box = element.getBoundingClientRect();
+    return box.width > 0 && box.right > document.documentElement.clientWidth + 1
+        && !element.closest(".wide, pre, defs, clipPath");
+}).map(element => `${element.tagName} ${element.textContent.slice(0, 60)}`)"""
+#: Texts of plots that lie outside of their plot.
+CUT = """[...document.querySelectorAll(".plot text")].filter(text => {
+    const plot = text.closest(".plot").getBoundingClientRect(), box = text.getBoundingClientRect();
+    return box.width > 0 && (box.left < plot.left - 1 || box.right > plot.right + 1 || box.top < plot.top - 1
+        || box.bottom > plot.bottom + 1);
+}).map(text => text.textContent)"""
 #: Chromium reads commands from file 3 and writes answers to file 4; the pipes' numbers are the first two arguments.
 START = """import fcntl, os, sys
 pipes = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
@@ -78,12 +90,12 @@ class Browser:
         )
         return texts
 
-    def photograph(self, file: Path, *, whole: bool = True) -> None:
-        """Write a PNG of the page, whole, or of the window alone."""
+    def photograph(self, file: Path, *, height: int = TALLEST) -> None:
+        """Write a PNG of the page, at most that many pixels of its height."""
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], TALLEST), "scale": 1}
-        options = {"captureBeyondViewport": True, "clip": clip} if whole else {}
-        file.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png", **options)["data"]))
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], height), "scale": 1}
+        answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        file.write_bytes(base64.b64decode(answer["data"]))
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WORTH_ADVISING = 0.01  # of the time
 LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
-MOST_INSTRUCTIONS = 1_000_000  # of a run that is timed again for each number; beyond, numbers are left out
+MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,11 @@ def advice_on(times: Times, shares: TimeShares) -> tuple[Advice, ...]:
     """Changes worth a try, the largest gain first."""
     return tuple(
         sorted(
-            (advice for advice in (*_of_mapping(times, shares), *_of_numbers(times)) if advice.gain >= WORTH_ADVISING),
+            (
+                advice
+                for advice in (*_of_mapping(times, shares), *_of_numbers(times, shares))
+                if advice.gain >= WORTH_ADVISING
+            ),
             key=lambda advice: (-advice.gain, advice.option),
         )
     )
@@ -63,7 +67,8 @@ def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
         names = [name for name in shares.passes.get(BEFORE, ()) if name in casts]
         cycles = sum(kernel.cycles for kernel in times.timed.kernels if kernel.name in names) if times.timed else 0
         change = f"operands that are in {taken} already"
-        yield Advice(change, cycles / (times.timed.cycles if times.timed else 1), True, f"--input-format {taken}")
+        gain = cycles / times.timed.cycles * (1 - lost.get(LAUNCHES, 0.0)) if times.timed else 0.0
+        yield Advice(change, gain, True, f"--input-format {taken}")
     if times.launches:
         yield Advice("one launch for all kernels (a CUDA graph)", lost.get(LAUNCHES, 0.0), True, "no --launch-overhead")
 
@@ -81,35 +86,42 @@ def _casts(kernel: Kernel) -> bool:
     return any(instr.opcode == "cast" for instr in kernel.instrs())
 
 
-def _of_numbers(times: Times) -> Iterator[Advice]:
-    """Each rate, capacity and latency that the run uses, twice as good; the cycles are those of another timing run."""
+def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
+    """Rates, capacities and latencies that the run uses, twice as good; the cycles are those of another timing run.
+
+    Of a long program only as many as MOST_INSTRUCTIONS allow: those of the busiest parts, and latencies by what is
+    waited.
+    """
     if times.program is None or times.chip is None or times.timed is None:
         return
-    if times.timed.instructions > MOST_INSTRUCTIONS:
-        return
-    for words, numbers in _numbers(times.program, times.chip, times.timed.traffic_bytes):
-        options = (f"--what-if {path}={_factor(path)}" for path in numbers)
-        yield Advice(words, saved(times, numbers), False, " ".join(options))
+    candidates = _numbers(times.program, times.chip, shares, times.timed.traffic_bytes)
+    ranked = sorted(candidates, key=lambda candidate: -candidate[0])
+    without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
+    for _, words, numbers in ranked[: MOST_INSTRUCTIONS // max(times.timed.instructions, 1)]:
+        options = (f"--what-if {path}={'0.5x' if path.endswith(LESS_IS_BETTER) else '2x'}" for path in numbers)
+        yield Advice(words, saved(times, numbers) * without_launches, False, " ".join(options))
 
 
-def _factor(path: str) -> str:
-    return "0.5x" if path.endswith(LESS_IS_BETTER) else "2x"
-
-
-def _numbers(program: Program, chip: Device, traffic_bytes: Mapping[str, int]) -> Iterator[tuple[str, NumberChanges]]:
-    """(words, numbers) of what the run's time may follow from."""
+def _numbers(
+    program: Program, chip: Device, shares: TimeShares, traffic_bytes: Mapping[str, int]
+) -> Iterator[tuple[float, str, NumberChanges]]:
+    """(how much it may matter, words, numbers) of what the run's time may follow from."""
+    busy = {(part.kind, part.name): part.share for part in shares.parts}
     if chip.hbm is not None:
-        yield "twice the rate of DRAM", dram_rate(chip)
+        crossed = busy.get(("DRAM", "DRAM"), 0.0)
+        yield crossed, "twice the rate of DRAM", dram_rate(chip)
+        if chip.l2 is not None and crossed:
+            yield crossed, "twice the capacity of L2", {"l2.capacity_bytes": 2 * chip.l2.capacity_bytes}
         if chip.hbm.latency_ns:
-            yield "half the latency of DRAM", {"hbm.latency_ns": chip.hbm.latency_ns / 2}
+            yield shares.waits, "half the latency of DRAM", {"hbm.latency_ns": chip.hbm.latency_ns / 2}
     if chip.l2 is not None:
-        yield "twice the rate of L2", l2_rate(chip)
-        yield "twice the capacity of L2", {"l2.capacity_bytes": 2 * chip.l2.capacity_bytes}
+        yield busy.get(("L2", "L2"), 0.0), "twice the rate of L2", l2_rate(chip)
         if chip.l2.latency_ns:
-            yield "half the latency of L2", {"l2.latency_ns": chip.l2.latency_ns / 2}
-    for name in chip.links:
+            yield shares.waits, "half the latency of L2", {"l2.latency_ns": chip.l2.latency_ns / 2}
+    for name, link in chip.links.items():
         if traffic_bytes.get(name):
-            yield f"twice the rate of link {name}", link_rate(chip, name)
+            share = busy.get(("link", name), busy.get(("copy", link.engine), 0.0))
+            yield share, f"twice the rate of link {name}", link_rate(chip, name)
     for unit in sorted(program.units):
         if numbers := matrix_rate(chip, unit):
-            yield f"twice the rate of {unit}", numbers
+            yield shares.busy, f"twice the rate of {unit}", numbers

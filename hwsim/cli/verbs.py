@@ -154,7 +154,7 @@ OWN: dict[str, Verb] = dict(
             "golden",
             CHECK,
             "check bits against golden files; record new ones on hardware",
-            "golden verify tests/golden",
+            "golden self --device h200 --out .",
         ),
         _own(
             "examples",

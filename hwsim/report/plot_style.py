@@ -103,10 +103,12 @@ def new_panels(
     return PlotPanels(figure, tuple(listed[:count]))
 
 
-def line_style(colour: int, mark: int, above: int = 0) -> dict[str, Any]:
-    """The look of a line: its colour, mark and dashes by two numbers. above: lines that are drawn over this one; it is
-    wider than they are, so that equal lines are all seen. Raises InputError beyond MOST_COLOURS and MOST_MARKS.
+def line_style(colour: int, mark: int, above: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+    """The look of a line: its colour, mark and dashes by two numbers. above: colours, and marks, that are drawn over
+    this line: it is wider and its marks larger than theirs, so that equal lines are all seen. Raises InputError beyond
+    MOST_COLOURS and MOST_MARKS.
     """
+    colours, marks = above
     for number, most, what in ((colour, MOST_COLOURS, "colours"), (mark, MOST_MARKS, "marks")):
         if number >= most:
             raise InputError(f"a plot has {most} {what} that are told apart; got {number + 1} lines: draw fewer")
@@ -115,8 +117,8 @@ def line_style(colour: int, mark: int, above: int = 0) -> dict[str, Any]:
         "color": _colour(colour),
         "marker": MARKERS[at],
         "linestyle": LINES[(at + turn) % len(LINES)],
-        "markersize": 4.5 + 1.8 * min(above, MOST_ABOVE),
-        "linewidth": 1.4 + 1.0 * min(above, MOST_ABOVE),
+        "markersize": 4.5 + 1.8 * min(colours + marks, MOST_ABOVE),
+        "linewidth": 1.4 + 1.0 * min(colours, MOST_ABOVE),
     }
 
 

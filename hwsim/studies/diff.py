@@ -164,11 +164,16 @@ def _accuracies(
     part: the rows and columns of the results.
     """
     rows, cols = part
-    fmt = sides[0].format or sides[1].format
-    x, y = (operand(name, side, input_format=input_format, format=fmt) for name, side in (("A", a), ("B", b)))
-    unrounded = _fp64_product(subset(x, rows=rows), subset(y, cols=cols))
+    products: dict[str | None, tuple[AnyArray, AnyArray | float, slice]] = {}  # of the operands as they came, by format
     accuracies = []
     for side, result in zip(sides, results, strict=True):
+        if side.format not in products:
+            x, y = (
+                operand(name, matrix, input_format=input_format, format=side.format)
+                for name, matrix in (("A", a), ("B", b))
+            )
+            products[side.format] = _fp64_product(subset(x, rows=rows), subset(y, cols=cols))
+        unrounded = products[side.format]
         x, y = side.multiplied
         exact, low, sampled = _fp64_product(subset(x, rows=rows), subset(y, cols=cols))
         alpha = side.record.epilogue.alpha

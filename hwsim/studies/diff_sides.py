@@ -122,7 +122,10 @@ def reason_of(left: DiffSide, right: DiffSide, share: float, largest: float | No
         UnitSide(name, side.evaluator.device, side.instruction, side.record)
         for name, side in zip(pair, (left, right), strict=True)
     ]
-    return unit_difference(*sides, share=share, largest=largest)
+    reason = unit_difference(*sides, share=share, largest=largest)
+    # of the whole record: a scheme rests on more than the instruction of its first product
+    levels = [side.evidence.get("numerics", "") or "unknown" for side in (left, right)]
+    return replace(reason, evidence=(levels[0], levels[1]))
 
 
 def _library_name(side: DiffSide) -> str:

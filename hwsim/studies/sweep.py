@@ -134,6 +134,7 @@ def _table(
                 progress(done / len(tasks))
     finally:
         journal.close()
+        journal.warn()
     costs = COSTS if study.has_costs else ()
     results = (*RESULTS[:-1], *(ERRORS if study.exact else ()), *costs, RESULTS[-1])
     parameters = study.parameters

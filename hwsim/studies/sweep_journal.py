@@ -55,13 +55,32 @@ def key_of(point: SweepPoint, exact: bool, device: str) -> str:
 
 
 class SweepJournal:
-    """Reads and appends rows. One that is None is not written: results of a sweep without a cache are not stored."""
+    """Reads and appends rows. One that is None is not written: results of a sweep without a cache are not stored.
+
+    lost: why rows are not stored any more; empty where they are. The sweep goes on without its journal.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.files: dict[str, int] = {}
+        self.lost = ""
         if folder is not None:
-            make_folder(folder)
+            try:
+                make_folder(folder)
+            except InputError as error:
+                self.give_up(str(error))
+
+    def give_up(self, reason: str) -> None:
+        """Store nothing from here on."""
+        self.folder, self.lost = None, reason
+
+    def warn(self) -> None:
+        """Say why rows were not stored, where they were not."""
+        if self.lost:
+            text = (
+                "results of this sweep are not stored; HWSIM_CACHE names another folder, --no-cache (cache=False) none"
+            )
+            warnings.warn(f"{self.lost}: {text}", stacklevel=2)
 
     def path(self, device: str) -> Path | None:
         """The file of a device, by its SHA-256."""
@@ -108,7 +127,7 @@ class SweepJournal:
                 text = b"\n" + text  # after a line that was cut short
             os.write(self.files[device], text + b"\n")
         except OSError as error:
-            raise InputError(f"cannot write the journal {path}: {error.strerror}; see HWSIM_CACHE") from error
+            self.give_up(f"cannot write the journal {path}: {error.strerror}")
 
     def close(self) -> None:
         """Close the files."""

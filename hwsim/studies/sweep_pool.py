@@ -140,7 +140,10 @@ def rows_of(
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 waiting |= {pool.submit(_work, batch) for batch in islice(batches, len(done))}
                 for future in done:
-                    yield from future.result()
+                    pairs, lost = future.result()
+                    if lost:
+                        journal.give_up(lost)
+                    yield from pairs
     except BrokenProcessPool as error:
         raise UnsupportedError(
             "a process of the sweep was killed, as for want of memory; finished points are in the journal: "
@@ -160,11 +163,12 @@ def _begin(folder: Path | None, objects: Mapping[str, Scheme]) -> None:
     _WorkerJournal.objects = objects
 
 
-def _work(tasks: Sequence[SweepTask]) -> list[tuple[str, Row]]:
+def _work(tasks: Sequence[SweepTask]) -> tuple[list[tuple[str, Row]], str]:
+    """The rows of some tasks, and why they are not in the journal, where they are not."""
     rows = []
     for task in tasks:
         row = row_of(task, 1, _WorkerJournal.objects)
         if task.point.scheme not in _WorkerJournal.objects:
             _WorkerJournal.journal.append(task.device, task.key, row)
         rows.append((task.key, row))
-    return rows
+    return rows, _WorkerJournal.journal.lost

@@ -18,6 +18,7 @@ from hwsim.dataflows.options import INSTRUCTION, SPLIT_K
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
+from hwsim.machines.timing import missing
 from hwsim.resolve.choice.cost import plan_record
 from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.studies.analytic_tiles import eq11, tlp
@@ -140,6 +141,8 @@ def tune(
         raise UnsupportedError(f"scheme {plan.scheme}: its blocks follow different plans; tune one of those")
     if budget < 1:
         raise InputError(f"budget = {budget}; allowed: at least 1")
+    if (reason := missing(chip)) is not None:
+        raise UnsupportedError(f"tune needs cycles: {reason}; hwsim run gives its bits")
     search = _Search(chip, plan, sizes, objective, budget, progress)
     default = search.time({})
     if default.cycles is None:

@@ -129,3 +129,19 @@ def test_a_sweeps_rows_have_energy_and_area(chip: Path) -> None:
         {"devices": "h100", "shapes": [[EDGE] * 3], "options": {"format": "bf16"}, "energy": True}, jobs=1, cache=False
     )
     assert asked.rows[0]["joules"] > 0 and "no area in its file" in asked.rows[0]["cost_note"]
+
+
+def test_a_run_prints_energy_and_area(chip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--m", "256", "--n", "256", "--k", "256", "--no-exact"]
+    assert main(["run", "--device", str(chip), "--format", "bf16", *sizes]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    result = timed(chip)
+    spent = energy(result.times, result.gemm)
+    share = spent.joules_by["hbm"] / spent.joules
+    assert (
+        f"energy {spent.joules * 1e6:,.4g} uJ, {spent.watts:,.3g} W on average (assumption): hbm {100 * share:.1f} %"
+        in text
+    )
+    assert "area 83.15 mm2 (assumption)" in text
+    assert main(["run", "--device", str(chip), "--format", "fp16", *sizes]) == 0
+    assert "energy none: device mine has no energy.mac_pj.fp16" in " ".join(capsys.readouterr().out.split())

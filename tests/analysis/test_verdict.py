@@ -7,6 +7,7 @@ import pytest
 from timing_device import device, kernel, program
 
 import hwsim
+from hwsim.analysis import advice
 from hwsim.analysis.time_shares import (
     BEFORE,
     EPILOGUE,
@@ -181,24 +182,31 @@ def test_a_slow_way_in_is_waiting_for_operands():
 def test_the_advice_comes_true(case):
     """The gain of a number is what a run with that number saves."""
     result = run(case)
-    advice = [item for item in result.verdict.advice if "--what-if" in item.option]
-    assert advice and [item.gain for item in result.verdict.advice] == sorted(
+    numbers = [item for item in result.verdict.advice if "--what-if" in item.option]
+    assert numbers and [item.gain for item in result.verdict.advice] == sorted(
         (item.gain for item in result.verdict.advice), reverse=True
     )
-    for item in advice:
-        changes = dict(part.split("=") for part in item.option.split("--what-if ")[1:])
-        known = result.times.chip.model_dump(by_alias=True)
-        numbers = {path.strip(): value_at(known, path.strip()) * float(x.strip(" x")) for path, x in changes.items()}
-        assert item.gain == pytest.approx(faster(result, numbers), abs=1e-12)
+    for item in numbers:
+        changes = dict(part.strip().split("=") for part in item.option.split("--what-if ")[1:])
+        before, after = result.with_numbers(changes).cycles
+        assert item.gain == pytest.approx(1 - after / before, abs=1e-12)
         assert f"{100 * item.gain:.0f} %" in str(item)
 
 
-def value_at(tree, path):
-    """The number at a dotted path whose keys may contain dots."""
-    if path in tree:
-        return tree[path]
-    key = max((name for name in tree if path.startswith(f"{name}.")), key=len)
-    return value_at(tree[key], path[len(key) + 1 :])
+def test_gains_are_of_the_time_with_its_launches():
+    result = run("sm90, launches")
+    for item in result.verdict.advice:
+        changes = dict(part.strip().split("=") for part in item.option.split("--what-if ")[1:])
+        if changes:
+            before, after = result.with_numbers(changes).seconds
+            assert item.gain == pytest.approx((before - after) / result.seconds, rel=1e-6)
+
+
+def test_of_a_long_program_the_busiest_parts_are_tried(monkeypatch):
+    result = run("sm90, memory")
+    monkeypatch.setattr(advice, "MOST_INSTRUCTIONS", result.times.timed.instructions)
+    tried = advice.advice_on(result.times, result.verdict.shares)
+    assert [item.change for item in tried if "--what-if" in item.option] == ["twice the rate of DRAM"]
 
 
 def test_the_advice_on_casts_comes_true():

@@ -76,6 +76,7 @@ NEEDS = {
     "your_pytorch_model.md": "models",
     "is_my_gemm_batch_invariant.md": "torch",
     "your_scheme.md": "plot",
+    "your_accelerator.md": "report",
     "jax.md": "jax",
     "triton.md": "triton",
     "plots.md": "plot",

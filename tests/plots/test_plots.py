@@ -102,6 +102,14 @@ def test_colours_are_devices_and_marks_are_schemes():
     assert figure.axes[0].get_title() == "Error over K\nm = 64, n = 64"
 
 
+def test_equal_lines_are_all_seen():
+    rows = [row(d, s, k, 1e-6 * k) for d in ("h100", "b200") for s in SCHEMES for k in (16, 64)]
+    drawn = plots.error_over_k(rows).axes[0].lines
+    sizes = {line.get_label(): (line.get_linewidth(), line.get_markersize()) for line in drawn}
+    assert sizes["h100, native"] > sizes["b200, native"]  # the one below is wider
+    assert sizes["h100, native"][1] > sizes["h100, bf16x9"][1] > sizes["h100, tf32x3"][1]
+
+
 def test_what_neither_colour_nor_mark_tells_has_a_panel():
     rows = [
         row(d, s, k, 1e-6 * k, format=f)
@@ -161,6 +169,12 @@ def test_any_columns_are_axes():
     assert set(lines(figure)) == {f"{f}, macs_per_cycle {w}" for f in ("fp16", "bf16") for w in (512, 1024)}
     over_format = plots.over(rows, "format", "cycles")
     assert lines(over_format)["m 8, macs_per_cycle 512"] == (["fp16", "bf16"], [8, 16])
+    factors = [
+        one | {"instructions.*.macs_per_cycle": f"{one['instructions.*.macs_per_cycle'] / 1024}x"} for one in rows
+    ]
+    of_file = plots.over(factors, "instructions.*.macs_per_cycle", "cycles")
+    assert of_file.axes[0].get_xlabel() == "instructions.*.macs_per_cycle, times the file's"
+    assert lines(of_file)["fp16, m 8"][0] == [0.5, 1.0]
     with pytest.raises(InputError, match="did you mean 'cycles'"):
         plots.over(rows, "m", "cyclse")
     with pytest.raises(InputError, match="a column of numbers"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser
+from browser import CUT, OUTSIDE, Browser
 
 import hwsim
 from hwsim.cli import main
@@ -18,18 +18,6 @@ pytest.importorskip("plotly")
 
 BACKGROUNDS = {False: "rgb(255, 255, 255)", True: "rgb(22, 24, 27)"}  # by: dark
 WIDTHS = (1280, 420)
-#: What sticks out of the page to the right, but for what is scrolled in its own box.
-OUTSIDE = """[...document.querySelectorAll("body *")].filter(element => {
-    const box = element.getBoundingClientRect();
-    return box.width > 0 && box.right > document.documentElement.clientWidth + 1
-        && !element.closest(".wide, pre, defs, clipPath");
-}).map(element => `${element.tagName} ${element.textContent.slice(0, 60)}`)"""
-#: Texts of plots that lie outside of their plot.
-CUT = """[...document.querySelectorAll(".plot text")].filter(text => {
-    const plot = text.closest(".plot").getBoundingClientRect(), box = text.getBoundingClientRect();
-    return box.width > 0 && (box.left < plot.left - 1 || box.right > plot.right + 1 || box.top < plot.top - 1
-        || box.bottom > plot.bottom + 1);
-}).map(text => text.textContent)"""
 #: Pairs of texts of axes' titles and legends of one plot that lie over each other.
 OVERLAPS = """[...document.querySelectorAll(".plot")].flatMap(plot => {
     const texts = [...plot.querySelectorAll(".legendtext, .xtitle, .ytitle, .xtick text, .ytick text")]
@@ -78,8 +66,9 @@ def _comparison(path: Path) -> None:
     import hwsim.torch
 
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
-    hwsim.torch.compare(model, torch.randn(8, 32), "h100", "b200", "mi300x").write(path)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
+    sides = ({"device": name, "format": "fp16"} for name in ("h100", "v100", "mi300x"))
+    hwsim.torch.compare(model, torch.randn(8, 256), *sides).write(path)
 
 
 #: Every kind of page.

@@ -118,6 +118,8 @@ def test_evidence_is_that_of_the_runs() -> None:
         run = hwsim.run(**SIZES, device=name, format="bf16", input_format="bf16")
         assert evidence == {key: run.evidence[key] for key in ("numerics", "schedule")}
         assert f"bits {evidence['numerics']}" in difference.to_text()
+    scheme = hwsim.diff(left="b200", right="h100", scheme="bf16x9", **SIZES)  # rests on more than its instruction
+    assert scheme.reason.evidence == tuple(side["numerics"] for side in scheme.evidence)
     library = hwsim.diff(left="h100", right="b200", format="bf16", library="cublas", **SIZES)
     assert all(confidence is not None for confidence in library.confidence)
 

@@ -12,8 +12,8 @@ from hwsim.gemm.mapping import Tile
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, Sync
 
-INSIDE = Ring("PE")  # the operand that stays
-BESIDE = {"a": Ring("A"), "b": Ring("B"), "c": Ring("C")}  # in the memories beside the array
+INSIDE = Ring(PE)  # the operand that stays
+BESIDE = {operand: Ring(memory) for operand, memory in MEMORIES.items()}
 SUMS_LEAVE = Sync("SUMS.full")  # the array begins to give out the sums of a tile
 
 PieceArrays = tuple[GlobalArray, GlobalArray]

@@ -167,13 +167,9 @@ def _first_k(difference: Difference) -> list[Part]:
     if step.exact is not None:
         facts.insert(3, ("exactly", _exact(step.exact, step.right_exact)))
     if difference.errors is not None and difference.errors.exact is not None:
-        left, right = (_error(error) for error in (difference.errors.left, difference.errors.right))
-        facts.append(
-            (
-                "over all of K",
-                f"exactly {_exact(difference.errors.exact, difference.errors.right_exact)}; left{left}, right{right}",
-            )
-        )
+        exact = _exact(difference.errors.exact, difference.errors.right_exact)
+        errors = ("unknown" if x is None else f"{x:.3g}" for x in (difference.errors.left, difference.errors.right))
+        facts.append(("over all of K", f"exactly {exact}; relative error {' left, '.join(errors)} right"))
     return [Facts(facts), *_instructions(step)]
 
 
@@ -200,7 +196,18 @@ def _instructions(step: Divergence) -> list[Part]:
     return [
         Text("The instructions that took these k, where the two sides differ:"),
         Table(
-            ("side", "instruction", "term", "k", "accumulator before", "value", "after", "value"), rows, right=(5, 7)
+            (
+                "side",
+                "instruction",
+                "term",
+                "k",
+                "accumulator before",
+                "as a number",
+                "accumulator after",
+                "as a number",
+            ),
+            rows,
+            right=(5, 7),
         ),
         Text("These commands show them stage by stage:"),
         *(Code(part.command) for part in explained),

@@ -215,7 +215,7 @@ def plot_library() -> str:
     try:
         from plotly.offline import get_plotlyjs  # optional
     except ImportError as error:
-        raise UnsupportedError("a report needs plotly: pip install hwsim[report]") from error
+        raise UnsupportedError("a report needs plotly: pip install 'hwsim[report]'") from error
     text: str = get_plotlyjs()
     return text.replace("</script", "<\\/script")
 

@@ -56,7 +56,11 @@ def sweep_page(table: SweepTable) -> Page:
                 _points(table),
             ),
             PageSection("Refused", "What the devices cannot run, and why.", _refused(table)),
-            PageSection("Table", "All columns, in the order of the grid.", _table(table)),
+            PageSection(
+                "Table",
+                "All columns, under the names of the CSV file; rows are in the order of the grid.",
+                _table(table),
+            ),
         ],
         plain(table.to_dict()),
         variant_lead(table) or _lead(table),
@@ -114,7 +118,9 @@ def _refused(table: SweepTable) -> list[Part]:
 
 
 def _table(table: SweepTable) -> list[Part]:
-    columns = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
+    filled = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
+    same = [name for name in filled if len(table.rows) > 1 and len({str(row.get(name)) for row in table.rows}) == 1]
+    columns = [name for name in filled if name not in same]
     right = [
         number
         for number, name in enumerate(columns)
@@ -125,6 +131,8 @@ def _table(table: SweepTable) -> list[Part]:
         for row in table.rows[:MOST_ROWS]
     ]
     parts: list[Part] = [Table(columns, rows, right=right, filter=True)]
+    if same:
+        parts.insert(0, Text(f"In every row: {', '.join(f'{name} {_cell(table.rows[0][name])}' for name in same)}."))
     left = len(table.rows) - len(rows)
     return [*parts, Text(f"{count(left)} more rows are left out; --out writes all of them.")] if left else parts
 

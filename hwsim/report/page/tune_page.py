@@ -135,8 +135,11 @@ def _numbers(point: TunedPoint) -> tuple[str, ...]:
 
 
 def _tile(point: TunedPoint) -> str:
+    """The tile on one line: its spaces do not break."""
     row = point.row()
-    return " x ".join(str(row[f"tile_{side}"]) for side in "mnk" if row[f"tile_{side}"] is not None)
+    return "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}".join(
+        str(row[f"tile_{side}"]) for side in "mnk" if row[f"tile_{side}"] is not None
+    )
 
 
 def _words(names: Sequence[str], settings: Sequence[str]) -> Table:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.report.page.figures import axis, figure
 from hwsim.report.page.page import PageSection, Part, Plot, Table
 from hwsim.report.page.style import BUSY, OTHER
+from hwsim.report.text.cost_text import area_text, joules_text
 from hwsim.report.text.words import count, duration, plural
 from hwsim.studies.variants import DesignVariant, costs_of, front_of, variants_of
 
@@ -88,7 +89,7 @@ def _joined(costs: Sequence[str]) -> str:
 def _quantity(cost: str, number: float) -> str:
     if cost == "seconds":
         return duration(number)
-    return f"{number * 1e3:,.4g} mJ" if cost == "joules" else f"{number:,.4g} mm2"
+    return joules_text(number) if cost == "joules" else area_text(number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from hwsim.errors import InputError, nearest
 from hwsim.formats import format_of
 from hwsim.report.plot_style import GUIDE, LINES, PlotPanels, line_style, new_panels
-from hwsim.report.plots.series import SIZE, PlotRow, PlotSeries, series_of, shared, varying
+from hwsim.report.plots.series import SIZE, PlotRow, PlotSeries, has_factors, series_of, shared, varying
 
 ERROR = "relative_frobenius"
 #: What a column is, with its unit; another one is called by its name.
@@ -31,6 +31,18 @@ AXIS_LABELS: Mapping[str, str] = {
     "peak_fraction": "share of the peak rate",
     "joules": "energy, J",
     "area_mm2": "area, mm2",
+}
+#: A short name of a column for a title.
+SHORT: Mapping[str, str] = {
+    ERROR: "Error",
+    "max_relative": "Largest error",
+    "tflops": "Rate",
+    "k": "K",
+    "exponent": "A's exponent",
+    "seconds": "Time",
+    "joules": "Energy",
+    "area_mm2": "Area",
+    "peak_fraction": "Share of the peak",
 }
 TITLE_LETTERS = 60  # in a line
 WIDE = 8.0  # largest over smallest place, from which an axis is logarithmic
@@ -63,10 +75,13 @@ def over(
     fixed = ", ".join([*shared(listed, apart=(x,)), *_sizes(listed, x), *_seeds(listed)])
     heading = title or f"{_name(y)} over {_name(x)}"
     names = list(dict.fromkeys(line.panel for line in series))
-    panels = new_panels("\n".join([heading, *wrap(fixed, TITLE_LETTERS)]), _label(x), _label(y), names)
-    colours = 1 + max(line.colour for line in series)
+    of_file = ", times the file's" if has_factors(listed, x) else ""
+    panels = new_panels("\n".join([heading, *wrap(fixed, TITLE_LETTERS)]), _label(x) + of_file, _label(y), names)
+    colours, marks = max(line.colour for line in series), max(line.mark for line in series)
+    is_one_column = all(line.colour == line.mark for line in series)
     for line in series:
-        look = line_style(line.colour, line.mark, colours - 1 - line.colour)
+        above = (colours - line.colour, 0 if is_one_column else marks - line.mark)
+        look = line_style(line.colour, line.mark, above)
         _draw(panels.axes[names.index(line.panel)], line, look, slopes)
     is_log = _scale(panels.axes, series, y)
     _draw_bounds(panels, series, x, bounds, bound_format)
@@ -105,7 +120,7 @@ def _scale(panels: Sequence[Any], series: Sequence[PlotSeries], y: str) -> bool:
     is_log = bool(positive) and min(ys) >= 0 and (is_error or spreads)
     for axes in panels:
         if xs and min(xs) > 0 and max(xs) / min(xs) >= WIDE:
-            axes.set_xscale("log", base=2)
+            axes.set_xscale("log", base=2 if all(x == int(x) for x in xs) or min(xs) >= 1 else 10)
         if is_log:
             axes.set_yscale("log", nonpositive="mask")
     if not is_log and min(ys) >= 0:
@@ -154,9 +169,8 @@ def _label(column: str) -> str:
 
 
 def _name(column: str) -> str:
-    """A short name of a column for a title."""
-    short = {ERROR: "Error", "max_relative": "Largest error", "tflops": "Rate", "k": "K", "exponent": "A's exponent"}
-    return short.get(column, column.rpartition(".")[2].replace("_", " "))
+    """The short name of a column, or the last part of a path."""
+    return SHORT.get(column, column.rpartition(".")[2].replace("_", " "))
 
 
 def _sizes(rows: Sequence[PlotRow], x: str) -> list[str]:

@@ -6,6 +6,7 @@ The module knows tidy rows, {column: value}; it draws nothing.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ TOLD_APART = ("device", "scheme", "format", "library", "accumulate", "output")
 #: Columns that tell no series apart: repeated runs of one point, and the name of sizes that are columns themselves.
 ASIDE = ("seed", "shape", *RESULT_COLUMNS)
 MOST_PANELS = 12
+FACTOR = re.compile(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,9 @@ def series_of(rows: Iterable[PlotRow], x: str, y: str) -> list[PlotSeries]:
         raise InputError(f"{len(panels)} panels, one for each {told}; allowed: {MOST_PANELS}: draw fewer of them")
     colours, marks = (list(dict.fromkeys(_key(row, role) for row in shown)) for role in (roles.colour, roles.mark))
     grouped: dict[tuple[Any, ...], dict[float | str, list[float]]] = {}
+    is_factor = has_factors(shown, x)
     for row in shown:
-        at = size_of(row) if x == SIZE else _place(row[x])
+        at = size_of(row) if x == SIZE else float(row[x].removesuffix("x")) if is_factor else _place(row[x])
         grouped.setdefault(_key(row, names), {}).setdefault(at, []).append(float(row[y]))
     series = []
     for key, places in grouped.items():
@@ -109,6 +112,12 @@ def series_of(rows: Iterable[PlotRow], x: str, y: str) -> list[PlotSeries]:
             )
         )
     return series
+
+
+def has_factors(rows: Iterable[PlotRow], x: str) -> bool:
+    """Whether all values of a column are factors of a number in a device file, as "0.5x"."""
+    values = [row.get(x) for row in rows if row.get(x) is not None]
+    return bool(values) and all(isinstance(value, str) and FACTOR.fullmatch(value) for value in values)
 
 
 def varying(rows: Sequence[PlotRow], columns: Sequence[str], x: str, y: str) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.stall_words import stall_words
 from hwsim.machines.l2_state import STATES
+from hwsim.report.text.cost_text import cost_facts
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
 
 # What the weakest level of evidence means for the reader, where it says less than the best.
 NUMERICS_CAVEAT = {
-    "assumption": "no public source fixes all of this chip's arithmetic: the chip may give other last bits",
+    "assumption": "no source fixes all of this arithmetic: a chip may give other last bits",
     "unknown": "this chip's arithmetic is not known: the chip may give other last bits",
     "model": "the arithmetic follows from a model, not from the chip: it may give other last bits",
     "paper": "a publication says so: no result of these instructions was compared here",
     "silicon-by-others": "compared with results of this chip that others recorded",
 }
 TIMING_CAVEAT = {
-    "assumption": "some rates and latencies come from a sibling chip or are reasoned: the chip may be faster or slower",
+    "assumption": "some rates and latencies are assumed: a chip may be faster or slower",
     "unknown": "some rates and latencies are not known: the chip may be faster or slower",
     "model": "some rates and latencies follow from a model: the chip may be faster or slower",
     "fitted": "some numbers were fitted to measured times: other work may be faster or slower",
 }
 SCHEDULE_CAVEAT = {
-    "assumption": "one chain over K, or the schedule given: what the vendor's library does here was not checked",
+    "assumption": "one chain over K, or the schedule asked for: no library's order was compared with it",
 }
 CLOCK_SOURCES = {
     "asked": "as asked for",
@@ -36,7 +37,6 @@ CLOCK_SOURCES = {
     "device file": "the device file's: none is known under load",
 }
 ADVISED = 2  # changes; --json has all
-cause_text = stall_words
 NAMES = len("evidence")  # columns of the names of facts above the tables
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
@@ -169,7 +169,7 @@ def _time(result: Result) -> list[str]:
         useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
         pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
         pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
-    return facts(pairs)
+    return facts([*pairs, *cost_facts(result)])
 
 
 def _tiles(x: dict[str, Any]) -> str:
@@ -236,7 +236,7 @@ def _engines(result: Result) -> list[str]:
             continue
         by_words: dict[str, float] = {}
         for cause, cycles in stalls.items():
-            by_words[cause_text(cause)] = by_words.get(cause_text(cause), 0.0) + cycles
+            by_words[stall_words(cause)] = by_words.get(stall_words(cause), 0.0) + cycles
         why = [
             f"{percent(cycles / total)} {words}"
             for words, cycles in sorted(by_words.items(), key=lambda item: -item[1])

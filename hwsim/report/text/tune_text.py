@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hwsim.studies.tune import Landscape, TunedPoint
 
 BEST = 10  # groups of points listed
-LEAST_SHARE = 0.001  # differences below it are said to be less
+LEAST_SHARE = 0.001  # a smaller difference has no number
 TIME_ERROR = 0.08  # mean |error| of bf16 GEMM times over six chips: lab/docs/cycles.md, "Times that others measured"
 #: The choices of papers' formulas, by their names in the report.
 FORMULAS = {
@@ -66,8 +66,9 @@ def gap_text(landscape: Landscape) -> str:
         return f"{first}: {words[0]}"
     if low < high:
         name = "the best" if _is_search(landscape) else "the formula's choice"
-        less = percent(1 - low / high) if 1 - low / high >= LEAST_SHARE else f"less than {percent(LEAST_SHARE)}"
-        return f"{name} takes {words[0]}, {less} less than the default's {words[1]}"
+        if 1 - low / high < LEAST_SHARE:
+            return f"the default is within {percent(LEAST_SHARE)} of {name}: {words[1]}"
+        return f"{name} takes {words[0]}, {percent(1 - low / high)} less than the default's {words[1]}"
     more = f"{low / high:.3f} times" if high else "more than"
     return f"the formula's choice takes {words[0]}, {more} the default's {words[1]}"
 
