@@ -16,7 +16,7 @@ from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.numerics import special_functions
 from hwsim.numerics.special_functions import Tables
 
-Floats = NDArray[np.float32]
+SingleArray = NDArray[np.float32]
 AnyArray = NDArray[Any]
 
 #: expf: exp(x) = 2^k 2^r, k = floor(252 saturate(x STEP + 0.5)) - 126, r = x LOG2E - k in two parts.
@@ -44,36 +44,36 @@ class CudaMath:
 
     tables: Tables
 
-    def ex2(self, x: Floats) -> Floats:
+    def ex2(self, x: SingleArray) -> SingleArray:
         """ex2.approx.ftz."""
         return special_functions.ex2(_codes(x), self.tables).view(np.float32)
 
-    def reciprocal(self, x: Floats) -> Floats:
+    def reciprocal(self, x: SingleArray) -> SingleArray:
         """rcp.approx.ftz."""
         return special_functions.rcp(_codes(x), self.tables).view(np.float32)
 
-    def exp2f(self, x: Floats) -> Floats:
+    def exp2f(self, x: SingleArray) -> SingleArray:
         """2^x; arguments below -126 are halved and the result squared, so that subnormal results are there."""
         is_small = x < SMALL
         power = self.ex2(np.where(is_small, x * np.float32(0.5), x))
-        result: Floats = np.where(is_small, power * power, power)
+        result: SingleArray = np.where(is_small, power * power, power)
         return result
 
-    def expf(self, x: Floats) -> Floats:
+    def expf(self, x: SingleArray) -> SingleArray:
         """e^x of x up to 0."""
         bounded = np.maximum(x, UNDERFLOW)
         step = np.clip(_fma(bounded, STEP, np.float32(0.5)), 0, 1).astype(np.float64)
         whole = np.floor(step * RANGE) + LEAST
         rest = _fma(bounded, LOG2E[1], _fma(bounded, LOG2E[0], (-whole).astype(np.float32)))
-        result: Floats = self.ex2(rest) * np.exp2(whole).astype(np.float32)
+        result: SingleArray = self.ex2(rest) * np.exp2(whole).astype(np.float32)
         return result
 
-    def fast_logf(self, x: Floats) -> Floats:
+    def fast_logf(self, x: SingleArray) -> SingleArray:
         """__logf: lg2.approx.ftz times the logarithm of 2."""
-        result: Floats = special_functions.lg2(_codes(x), self.tables).view(np.float32) * LN2
+        result: SingleArray = special_functions.lg2(_codes(x), self.tables).view(np.float32) * LN2
         return result
 
-    def logf(self, x: Floats) -> Floats:
+    def logf(self, x: SingleArray) -> SingleArray:
         """The logarithm of positive finite numbers; no special function is in it."""
         is_scaled = x < SCALED
         codes = _codes(np.where(is_scaled, x * SCALE, x)).astype(np.int64)
@@ -87,11 +87,11 @@ class CudaMath:
         return _fma(power, LN2, _fma(rest * total, rest, rest))
 
 
-def _codes(x: Floats) -> NDArray[np.uint32]:
+def _codes(x: SingleArray) -> NDArray[np.uint32]:
     return np.ascontiguousarray(x, np.float32).view(np.uint32)
 
 
-def _fma(x: AnyArray, y: AnyArray | np.float32, z: AnyArray | np.float32) -> Floats:
+def _fma(x: AnyArray, y: AnyArray | np.float32, z: AnyArray | np.float32) -> SingleArray:
     operands = np.broadcast_arrays(x, y, z)
-    result: Floats = multiply_add(operands[0], operands[1], operands[2])
+    result: SingleArray = multiply_add(operands[0], operands[1], operands[2])
     return result

@@ -8,53 +8,63 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.host.places import package_folder
+from hwsim.host.places import package_folder, text_of
 from hwsim.numerics.special_functions import Interpolation, Tables
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-MUFU = "mufu.yaml"
+FOLDER, MUFU = "special_functions", "mufu.yaml"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FunctionTable(_Strict):
+    """A table of a file: the fields of Interpolation, with source and evidence."""
+
+    rest_bits: int
+    shifts: tuple[int, int, int]
+    added: int
+    dropped: int
+    source: str
+    evidence: str
+    lines: list[tuple[int, int, int]]
+
+
+class ServedFamilies(_Strict):
+    """Families of chips that have the tables."""
+
+    value: list[str]
+    source: str
+    evidence: str
+
+
+class FunctionFile(_Strict):
+    """A file of configs/special_functions."""
+
+    schema_version: Literal[1]
+    sources: dict[str, str]
+    families: ServedFamilies
+    functions: dict[str, FunctionTable]
 
 
 @cache
 def _file() -> tuple[Tables, tuple[str, ...]]:
-    import yaml  # optional: when a table is first asked for
-    from pydantic import BaseModel, ConfigDict, ValidationError  # optional
-
-    class _Strict(BaseModel):
-        model_config = ConfigDict(extra="forbid", frozen=True)
-
-    class _Function(_Strict):
-        rest_bits: int
-        shifts: tuple[int, int, int]
-        added: int
-        dropped: int
-        source: str
-        evidence: str
-        lines: list[tuple[int, int, int]]
-
-    class _Families(_Strict):
-        value: list[str]
-        source: str
-        evidence: str
-
-    class _Tables(_Strict):
-        schema_version: Literal[1]
-        sources: dict[str, str]
-        families: _Families
-        functions: dict[str, _Function]
-
-    path = package_folder("special_functions") / MUFU
+    source = package_folder(FOLDER) / MUFU
     try:
-        data = _Tables.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        data = FunctionFile.model_validate(common_yaml(text_of(source, FOLDER)))
     except (ValidationError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{source}: {error}") from None
     tables = {
-        name: Interpolation(np.array(f.lines, np.int64), f.rest_bits, f.shifts, f.added, f.dropped)
-        for name, f in data.functions.items()
+        name: Interpolation(np.array(table.lines, np.int64), table.rest_bits, table.shifts, table.added, table.dropped)
+        for name, table in data.functions.items()
     }
     return tables, tuple(data.families.value)
 

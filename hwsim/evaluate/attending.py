@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.attention_order import AttentionOrder
 
 Codes = NDArray[Any]
-Floats = NDArray[np.float32]
+Single = NDArray[np.float32]
 
 LOG2E = 1.4426950408889634
 LANES, LANE_COLUMNS, TILE_COLUMNS = 4, 2, 8  # of an accumulator's row: four lanes, two columns of eight each
@@ -38,9 +38,9 @@ class _Sums:
     lane or, where warps add them, in one column.
     """
 
-    result: Floats
-    largest: Floats
-    powers: Floats
+    result: Single
+    largest: Single
+    powers: Single
 
 
 class Attending:
@@ -116,11 +116,11 @@ class Attending:
         sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
         sums.largest[:, rows] = largest
 
-    def _product(self, a: Codes, b: Codes, c: Floats | None = None) -> Floats:
+    def _product(self, a: Codes, b: Codes, c: Single | None = None) -> Single:
         operands = DotOperands(a, b, None if c is None else np.ascontiguousarray(c).view(np.uint32))
         return self.backend.gemm(self.spec, operands, threads=self.threads).view(np.float32)
 
-    def _arguments(self, scores: Floats, largest: Floats) -> Floats:
+    def _arguments(self, scores: Single, largest: Single) -> Single:
         """The arguments of the powers of two."""
         if self.order.scaling == "scaled":
             return scores - largest
@@ -132,7 +132,7 @@ class Attending:
         fused = multiply_add(finite, np.full_like(finite, self.in_powers), np.broadcast_to(-bound, finite.shape))
         return np.where(is_finite, fused, scores)
 
-    def _added(self, total: Floats, powers: Floats) -> Floats:
+    def _added(self, total: Single, powers: Single) -> Single:
         """The sums with a block's powers (heads, rows, keys)."""
         heads, rows, keys = powers.shape
         if self.order.warp_keys is None:
@@ -149,27 +149,27 @@ class Attending:
             total = total + met[:, :, warp]
         return total
 
-    def _met(self, lanes: Floats) -> Floats:
+    def _met(self, lanes: Single) -> Single:
         """The sum of four lanes, pairs first; (..., 1)."""
         if self.order.first_partner == 1:
             pairs = lanes[..., 0::2] + lanes[..., 1::2]
         else:
             pairs = lanes[..., :2] + lanes[..., 2:]
-        result: Floats = pairs[..., :1] + pairs[..., 1:]
+        result: Single = pairs[..., :1] + pairs[..., 1:]
         return result
 
-    def _total(self, sums: _Sums) -> Floats:
+    def _total(self, sums: _Sums) -> Single:
         """The sum of a row's powers; (heads, rows, 1)."""
         return sums.powers if self.order.warp_keys is not None else self._met(sums.powers)
 
-    def _divided(self, sums: _Sums, total: Floats) -> Floats:
+    def _divided(self, sums: _Sums, total: Single) -> Single:
         """The result over the sum of powers; rows without a key are as they are."""
         inverse = self.math.reciprocal(total) if self.order.is_division_fast else np.float32(1) / total
         is_empty = (total == 0) | np.isnan(total)
-        result: Floats = sums.result * np.where(is_empty, np.float32(1), inverse)
+        result: Single = sums.result * np.where(is_empty, np.float32(1), inverse)
         return result
 
-    def _joined(self, parts: list[_Sums]) -> Floats:
+    def _joined(self, parts: list[_Sums]) -> Single:
         """The results of parts of the keys, each times the share of its sum: the logarithms of the sums say it."""
         logarithms, results = [], []
         for sums in parts:
@@ -191,7 +191,7 @@ class Attending:
             joined = multiply_add(share, result, joined)
         return joined
 
-    def _sum_of_parts(self, shares: list[Floats]) -> Floats:
+    def _sum_of_parts(self, shares: list[Single]) -> Single:
         """The sum over parts: lanes add every so many parts, then meet in halves."""
         padded = 1 << (self.order.parts - 1).bit_length()
         lanes = min(THREADS // self.order.part_rows, padded)
@@ -216,7 +216,7 @@ def _padded(x: Codes, first: int, count: int) -> Codes:
     return np.pad(rows, ((0, 0), (0, missing), (0, 0))) if missing else rows
 
 
-def _of_lanes(powers: Floats) -> Floats:
+def _of_lanes(powers: Single) -> Single:
     """The powers of a row by their turn in a lane: (turns, ..., lanes)."""
     *lead, keys = powers.shape
     lanes = powers.reshape(*lead, keys // TILE_COLUMNS, LANES, LANE_COLUMNS)

@@ -11,7 +11,7 @@ from typing import Literal
 #: How a score s becomes an argument of 2^x, with f = factor * log2(e) and m the largest score of the row so far:
 #: "rounded": s f - m f; "fused": the same with s f - (m f) rounded once; "scaled": s * factor, then times log2(e), both
 #: rounded, of which the largest is taken and subtracted.
-Scaling = Literal["rounded", "fused", "scaled"]
+ScoreScaling = Literal["rounded", "fused", "scaled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class AttentionOrder:
     """Fields:
     kernel: its name. instruction: the matrix instruction, with {0} for the operands' format in PTX's words.
     keys: of a block. descending: the last block of keys comes first.
-    scaling: see Scaling. warp_keys: keys of a warp, whose sum of powers is added for each block; None: four lanes add
-        powers of all blocks, each of two columns of eight, and meet at the end.
+    scaling: see ScoreScaling. warp_keys: keys of a warp, whose sum of powers is added for each block; None: four lanes
+        add powers of all blocks, each of two columns of eight, and meet at the end.
     first_partner: the distance of the lanes that add their sums first; the other distance, of 1 and 2, follows.
     is_division_fast: the row is divided by rcp.approx, not by an IEEE division.
     parts: in how many parts the keys are cut, each with sums of its own; they are joined by their logarithms.
@@ -32,7 +32,7 @@ class AttentionOrder:
     instruction: str
     keys: int
     descending: bool
-    scaling: Scaling
+    scaling: ScoreScaling
     warp_keys: int | None
     first_partner: Literal[1, 2]
     is_division_fast: bool

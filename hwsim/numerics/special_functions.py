@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
-Codes = NDArray[np.uint32]
+WordArray = NDArray[np.uint32]
 
 FRACTION, BIAS, HIDDEN = 23, 127, 1 << 23
 INFINITY, NAN, SIGN = 0x7F800000, 0x7FFFFFFF, 1 << 31
@@ -61,7 +61,7 @@ def _squares() -> IntArray:
     return total >> 1
 
 
-def ex2(codes: Codes, tables: Tables) -> Codes:
+def ex2(codes: WordArray, tables: Tables) -> WordArray:
     """2^x (ex2.approx.ftz): subnormal arguments and results are zero."""
     sign, exponent, significand = _parts(codes)
     shift = BIAS - exponent
@@ -76,7 +76,7 @@ def ex2(codes: Codes, tables: Tables) -> Codes:
     return _with_nan(codes, result)
 
 
-def rcp(codes: Codes, tables: Tables) -> Codes:
+def rcp(codes: WordArray, tables: Tables) -> WordArray:
     """1/x (rcp.approx.ftz): subnormal arguments and results are zero."""
     sign, exponent, significand = _parts(codes)
     result = _packed(sign, 2 * BIAS - exponent - 1, tables["rcp"].at(significand & (HIDDEN - 1), doubled=1))
@@ -85,7 +85,7 @@ def rcp(codes: Codes, tables: Tables) -> Codes:
     return _with_nan(codes, result)
 
 
-def rsqrt(codes: Codes, tables: Tables) -> Codes:
+def rsqrt(codes: WordArray, tables: Tables) -> WordArray:
     """1/sqrt(x) (rsqrt.approx.ftz): subnormal arguments are zero, and negative ones give a NaN."""
     sign, exponent, significand = _parts(codes)
     power = exponent - BIAS
@@ -98,7 +98,7 @@ def rsqrt(codes: Codes, tables: Tables) -> Codes:
     return _with_nan(codes, result)
 
 
-def lg2(codes: Codes, tables: Tables) -> Codes:
+def lg2(codes: WordArray, tables: Tables) -> WordArray:
     """log2(x) (lg2.approx.ftz): subnormal arguments are zero, and negative ones give a NaN."""
     sign, exponent, significand = _parts(codes)
     fraction = significand & (HIDDEN - 1)
@@ -114,10 +114,10 @@ def lg2(codes: Codes, tables: Tables) -> Codes:
     return _with_nan(codes, result)
 
 
-FUNCTIONS: Mapping[str, Callable[[Codes, Tables], Codes]] = {"ex2": ex2, "rcp": rcp, "rsqrt": rsqrt, "lg2": lg2}
+FUNCTIONS: Mapping[str, Callable[[WordArray, Tables], WordArray]] = {"ex2": ex2, "rcp": rcp, "rsqrt": rsqrt, "lg2": lg2}
 
 
-def _parts(codes: Codes) -> tuple[IntArray, IntArray, IntArray]:
+def _parts(codes: WordArray) -> tuple[IntArray, IntArray, IntArray]:
     """Sign, exponent field and significand with its leading one; of subnormals a significand of 0."""
     wide = codes.astype(np.int64)
     exponent = wide >> FRACTION & LARGEST_EXPONENT
@@ -140,7 +140,7 @@ def _top_bit(x: IntArray) -> IntArray:
     return top
 
 
-def _with_nan(codes: Codes, result: Any) -> Codes:
+def _with_nan(codes: WordArray, result: Any) -> WordArray:
     """The result as codes, with NVIDIA's NaN for each NaN."""
     is_nan = (codes & np.uint32(SIGN - 1)) > INFINITY
     return np.where(is_nan, NAN, result).astype(np.uint32)
