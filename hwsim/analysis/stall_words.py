@@ -9,27 +9,35 @@ ENGINE_WORDS = {
     "TC": "tensor cores",
     "MFMA": "matrix cores",
     "M": "cube units",
+    "ARRAY": "systolic arrays",
     "FMA": "CUDA cores",
     "V": "vector units",
     "VALU": "vector units",
+    "VECTOR": "vector units",
 }
-#: What a buffer of a program holds, by its name. The first pattern that fits counts; `{x}` is A or B.
-_HELD = tuple(
-    (re.compile(pattern), words)
-    for pattern, words in (
-        (r"(acc\d*|C\.L0|L0C)", "accumulator"),
-        (r"acc\d*\.rf", "the sums in registers"),
-        (r"stage", "the operands in shared memory"),
-        (r"(?P<x>[AB])\d*\.op", "operand {x} at the matrix unit"),
-        (r"L0(?P<x>[AB])|(?P<y>[AB])\d*\.L0", "operand {x} in L0"),
-        (r"(?P<x>[AB])\d*(\.L1)?", "operand {x} in L1"),
-        (r"(?P<x>[AB])(\d*\.(load|new)|raw\.rf)", "operand {x} in registers"),
-        (r"(?P<x>[AB])raw", "unsplit operand {x}"),
-        (r"c|C", "C"),
-        (r"in\d*", "the input of the pass"),
-        (r"out\d+", "the result of the pass"),
-        (r"out", "the result in registers"),
-        (r"out\.sh", "the result in shared memory"),
+#: What a wait for a buffer of a program is for, by the buffer's name: until it is filled, until there is room in it.
+#: The first pattern that fits counts; `{x}` is A or B.
+_AWAITED = tuple(
+    (re.compile(pattern), filled, room or f"room for {filled}")
+    for pattern, filled, room in (
+        (r"(acc\d*|C\.L0|L0C)", "the accumulator's sums", "a free accumulator"),
+        (r"acc\d*\.rf", "the sums in registers", ""),
+        (r"stage", "the operands of a stage", "a free stage"),
+        (r"(?P<x>[AB])\d*\.op", "operand {x} at the matrix unit", ""),
+        (r"L0(?P<x>[AB])|(?P<y>[AB])\d*\.L0", "operand {x} in L0", ""),
+        (r"(?P<x>[AB])\d*(\.L1)?", "operand {x} in L1", ""),
+        (r"(?P<x>[AB])(\d*\.(load|new)|raw\.rf)", "operand {x} in registers", ""),
+        (r"(?P<x>[AB])raw", "unsplit operand {x}", ""),
+        (r"c|C", "C", ""),
+        (r"in\d*", "the input of the pass", ""),
+        (r"out\d+", "the result of the pass", ""),
+        (r"out", "the result in registers", ""),
+        (r"out\.sh", "the result in shared memory", ""),
+        (r"PE", "the tile in the PEs", "free PEs"),
+        (r"IFMAP", "operand A in IFMAP", ""),
+        (r"FILTER", "operand B in FILTER", ""),
+        (r"OFMAP", "the result in OFMAP", ""),
+        (r"SUMS", "the array's sums", ""),
     )
 )
 _FIXED = {
@@ -54,21 +62,16 @@ def stall_words(cause: str) -> str:
         return _FIXED[cause]
     name = cause.removeprefix("semaphore:")
     buffer, _, state = name.rpartition(".")
-    held = _held(buffer)
-    if held == "accumulator":
-        return {"free": "waits for a free accumulator", "full": "waits for the accumulator's sums"}.get(
-            state, f"waits for {name}"
-        )
-    if state == "full":
-        return f"waits for {held}"
-    if state == "free":
-        return f"waits for room for {held}"
-    return f"waits until {held} is stored" if state == "done" else f"waits for {name}"
+    filled, room = _awaited(buffer)
+    words = {"full": filled, "free": room, "done": f"{buffer} to be stored"}.get(state, name)
+    return f"waits for {words}"
 
 
-def _held(buffer: str) -> str:
-    for pattern, words in _HELD:
+def _awaited(buffer: str) -> tuple[str, str]:
+    """What a wait for a buffer is for: until it is filled, until there is room."""
+    for pattern, filled, room in _AWAITED:
         if match := pattern.fullmatch(buffer):
             which = match.groupdict()
-            return words.format(x=which.get("x") or which.get("y") or "")
-    return f"data in {buffer}" if buffer else "data"
+            operand = which.get("x") or which.get("y") or ""
+            return filled.format(x=operand), room.format(x=operand)
+    return f"data in {buffer}", f"room in {buffer}"
