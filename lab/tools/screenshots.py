@@ -58,7 +58,7 @@ PICTURES = (
         "report_run", (1100, 1900), "run --device h200 --format bf16 --m 1024 --n 1024 --k 4096 --input-format bf16"
     ),
     Picture("report_diff", (1100, 1700), "diff --device h200 --device v100 --format fp16 --m 128 --n 96 --k 256"),
-    Picture("report_tune", (1100, 900), "tune --device h200 --format bf16 --m 1024 --n 1024 --k 512"),
+    Picture("report_tune", (1280, 1000), "tune --device h200 --format bf16 --m 1024 --n 1024 --k 512"),
     Picture("site", (1200, 800), site="tutorial/first_run.html"),
 )
 #: Every kind of page.

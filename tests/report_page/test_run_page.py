@@ -243,5 +243,5 @@ def test_the_command_writes_a_page_whole_or_not_at_all(tmp_path: Path, capsys: p
 
 def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(hwsim.UnsupportedError, match=r"pip install hwsim\[report\]"):
+    with pytest.raises(hwsim.UnsupportedError, match=r"pip install 'hwsim\[report\]'"):
         page_module.check_page(tmp_path / "run.html")

@@ -56,7 +56,7 @@ def test_the_verdict_the_front_and_the_table_agree(chromium: Browser, page: Path
     front = [variant for variant in variants if variant.is_on_front]
     assert len(variants) == 6 and 1 < len(front) < 5
     chromium.open(page)
-    (lead,) = chromium.texts(".lead")
+    lead = "\n".join(chromium.texts(".lead"))
     assert lead.startswith(f"{len(front)} of 6 variants are on the front of time, energy and area; 2 do not run")
     fastest = min(front, key=lambda variant: variant.totals["seconds"])
     assert f"fastest: cores {fastest.asked['cores']}, mma*.macs_per_cycle" in lead
