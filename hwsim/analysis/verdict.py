@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from hwsim.analysis.advice import Advice, advice_on
@@ -127,7 +127,7 @@ def verdict_of(times: Times) -> Verdict:
         parts=shares.parts,
         sentences=tuple(sentences),
         shares=shares,
-        _advise=lambda: advice_on(times, shares),
+        _advise=partial(advice_on, times, shares),
     )
 
 
