@@ -101,7 +101,7 @@ def execute(arguments: argparse.Namespace) -> int:
         for name, size in (("m", a.shape[0]), ("n", b.shape[1]), ("k", a.shape[1])):
             if getattr(arguments, name) not in (None, size):
                 raise InputError(f"--{name} {getattr(arguments, name)}, but the matrices say {size}; leave it out")
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="computing both ways") as progress:
         difference = diff(
             a,
             b,

@@ -71,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> int:
     }
     call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout, "bias": arguments.bias}
     call |= {name: getattr(arguments, name) for name in OF_CALL if getattr(arguments, name) is not None}
-    with progress_bar(quiet=False) as progress:
+    with progress_bar(quiet=False, stage="asking for batch sizes") as progress:
         classes = batch_classes(m=sizes, progress=progress, **call)
     notes = [_note(arguments.library, other_calls(**call)), _estimated(classes, arguments.device)]
     note = "; ".join(text for text in notes if text)

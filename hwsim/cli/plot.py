@@ -264,7 +264,7 @@ def execute(arguments: argparse.Namespace) -> int:
     for name, value in DEFAULTS.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="computing points") as progress:
         path = save(KINDS[arguments.kind].draw(arguments, progress), arguments.out)
     if arguments.json:
         print(json.dumps({"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path)}))

@@ -91,6 +91,10 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def progress_bar(*, quiet: bool) -> AbstractContextManager[ProgressBar | None]:
-    """Progress on standard error, or a context of None with `quiet`."""
-    return nullcontext() if quiet else closing(ProgressBar(sys.stderr, is_terminal=sys.stderr.isatty()))
+def progress_bar(*, quiet: bool, stage: str = "") -> AbstractContextManager[ProgressBar | None]:
+    """Progress on standard error, or a context of None with `quiet`. stage: what is done, in a few words."""
+    if quiet:
+        return nullcontext()
+    bar = ProgressBar(sys.stderr, is_terminal=sys.stderr.isatty())
+    bar.at(stage)
+    return closing(bar)

@@ -75,7 +75,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run the points, write or print the table."""
     check_report(arguments.report)
     check_outputs({"--out": arguments.out, "--report": arguments.report})
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="running points") as progress:
         table = sweep(
             _study(arguments),
             numbers=_numbers(arguments.set),

@@ -84,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
     planned = plan_for(
         chip, scheme_of(arguments.scheme), Problem.of("fp32" if named is None else named, *sizes), named, options
     )
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="timing configurations") as progress:
         landscape = tune(
             chip,
             planned.plan,

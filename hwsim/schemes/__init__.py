@@ -74,4 +74,9 @@ def scheme_of(name: str | Scheme) -> Scheme:
     return by_name[name]
 
 
-__all__ = ["Notice", "Option", "Scheme", "is_scheme_file", "scheme_file_digest", "scheme_of", "schemes"]
+def shown_name(scheme: str | Scheme) -> str:
+    """What tables and legends call a scheme: the label of an object and of a scheme in a file, else the name."""
+    return scheme if isinstance(scheme, str) and not is_scheme_file(scheme) else scheme_of(scheme).label
+
+
+__all__ = ["Notice", "Option", "Scheme", "is_scheme_file", "scheme_file_digest", "scheme_of", "schemes", "shown_name"]

@@ -87,6 +87,11 @@ class Scheme:
         return self.origin or self
 
     @property
+    def label(self) -> str:
+        """The name, with the options that this object carries: `bf16-pair products=4`."""
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.values.items())])
+
+    @property
     def takes_native_formats(self) -> bool:
         """Whether the scheme's option `format` may be any native format, and defaults to the device's choice."""
         return any(option.name == "format" and option.default is None for option in self.options)

@@ -7,12 +7,7 @@ from typing import Any
 
 from hwsim.errors import InputError
 from hwsim.request.declarations import AUTO
-from hwsim.schemes import Scheme, is_scheme_file, scheme_of
-
-
-def label_of(scheme: Scheme) -> str:
-    """The name of a scheme with the options that the object carries: `bf16-pair products=4`."""
-    return " ".join([scheme.name, *(f"{name}={value}" for name, value in scheme.values.items())])
+from hwsim.schemes import Scheme, scheme_of, shown_name
 
 
 def with_labels(study: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Scheme]]:
@@ -26,12 +21,12 @@ def with_labels(study: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sch
     names = [scheme for scheme in listed if isinstance(scheme, str)]
     for scheme in listed:
         if isinstance(scheme, Scheme):
-            label = label_of(scheme)
+            label = scheme.label
             if label in names or objects.setdefault(label, scheme) is not scheme:
                 raise InputError(f"schemes: two are called {label!r}; give one of the Scheme objects another name")
     if not objects:
         return dict(study), {}
-    return {**study, "schemes": [label_of(x) if isinstance(x, Scheme) else x for x in listed]}, objects
+    return {**study, "schemes": [x.label if isinstance(x, Scheme) else x for x in listed]}, objects
 
 
 def shown_names(schemes: Sequence[str], objects: Mapping[str, Scheme]) -> dict[str, str]:
@@ -39,13 +34,9 @@ def shown_names(schemes: Sequence[str], objects: Mapping[str, Scheme]) -> dict[s
 
     Raises InputError for a name of no scheme.
     """
-    named = {name: _name(name) if name not in objects else name for name in schemes}
+    for name in schemes:
+        if name != AUTO and name not in objects:
+            scheme_of(name)  # a wrong name is an error
+    named = {name: name if name in objects else shown_name(name) for name in schemes}
     taken = list(named.values())
     return {name: shown if taken.count(shown) == 1 else name for name, shown in named.items()}
-
-
-def _name(scheme: str) -> str:
-    if scheme == AUTO:
-        return scheme
-    name = scheme_of(scheme).name
-    return name if is_scheme_file(scheme) else scheme

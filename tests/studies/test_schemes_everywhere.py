@@ -40,6 +40,9 @@ def test_every_verb_takes_the_file(capsys: pytest.CaptureFixture[str], tmp_path:
     out = tmp_path / "error.svg"
     said(capsys, "plot", "error-over-k", "--device", "a100", "--scheme", NAME, "--at", 16, 32, "--out", out, "-q")
     assert "bf16-pair" in out.read_text(encoding="utf-8")
+    said(capsys, "plot", "error-over-exponent", "--device", "a100", "--scheme", NAME, "--at", 0, "--out", out, "-q")
+    assert "bf16-pair" in out.read_text(encoding="utf-8")
+    said(capsys, "plot", "tiles", "--device", "a100", "--scheme", NAME, "--at", 64, "--out", out, "-q")
 
 
 def test_a_study_takes_a_file_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +73,16 @@ def test_objects_in_a_study_run_in_processes_and_are_not_cached(jobs: int) -> No
     assert (first.computed, again.computed) == (4, 2)
     alone = hwsim.run(m=32, n=32, k=64, device="a100", scheme=local, products=4)
     assert first.rows[0]["relative_frobenius"] == alone.error["relative_frobenius"]
+
+
+def test_plots_take_objects() -> None:
+    scheme = scheme_of(NAME)
+    figure = hwsim.plots.error_over_exponent("a100", ["bf16x3", scheme(products=4)], exponents=[0, 4], size=16, k=16)
+    words = {text.get_text() for axis in figure.axes for text in (axis.title, *axis.texts)}
+    words |= {
+        text.get_text() for legend in figure.findobj() if hasattr(legend, "get_texts") for text in legend.get_texts()
+    }
+    assert any("bf16-pair products=4" in word for word in words), words
 
 
 def test_two_schemes_of_one_label_are_refused() -> None:

@@ -15,6 +15,7 @@ from hwsim.api import run
 from hwsim.errors import HwsimError
 from hwsim.report.plots.lines import ERROR, over
 from hwsim.report.plots.series import SIZE, PlotRow
+from hwsim.schemes import Scheme, shown_name
 
 EXPONENTS = tuple(range(-40, 41, 4))
 EXPONENT_SIZE, EXPONENT_K = 64, 256  # rows of A and columns of B, and K, of the products over the exponent
@@ -32,7 +33,7 @@ def error_over_size(rows: Iterable[PlotRow], **drawn: Any) -> Any:
 
 def error_over_exponent(
     device: str | Sequence[str],
-    schemes: Sequence[str],
+    schemes: Sequence[str | Scheme],
     *,
     formats: Sequence[str] = (),
     exponents: Sequence[int] = EXPONENTS,
@@ -70,7 +71,7 @@ def over_exponent(rows: Iterable[PlotRow], **drawn: Any) -> Any:
 
 def exponent_rows(
     devices: Sequence[str],
-    schemes: Sequence[tuple[str, str | None]],
+    schemes: Sequence[tuple[str | Scheme, str | None]],
     *,
     exponents: Sequence[int] = EXPONENTS,
     size: int = EXPONENT_SIZE,
@@ -90,7 +91,8 @@ def exponent_rows(
         rng = np.random.default_rng(seed)
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((size, k), (k, size)))
         named = {**(options or {}), **({} if form is None else {"format": form})}
-        way = {"device": device, "scheme": scheme, "format": form, "seed": seed, "m": size, "n": size, "k": k}
+        shown = {"device": device, "scheme": shown_name(scheme)}
+        way = {**shown, "format": form, "seed": seed, "m": size, "n": size, "k": k}
         for at, exponent in enumerate(exponents):
             try:
                 measures = run(np.ldexp(a, exponent), b, device=device, scheme=scheme, timing=False, **named).error

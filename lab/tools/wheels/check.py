@@ -33,6 +33,7 @@ RUNS = (
     ("run", "--device", "ascend910a", "--scheme", "sgemm-cube", "--json"),
     ("run", "--device", "h200", "--library", "cublas", "--format", "bf16", "--m", "64", "--json"),
     ("devices", "show", "h200"),
+    ("examples", "--json"),
 )
 INSIDE = re.compile(r"hwsim(-[^/]+\.dist-info)?/")  # the names of a wheel's files begin so: none is the laboratory's
 LAB = "comes with the laboratory; install it from a checkout: pip install ./lab"
