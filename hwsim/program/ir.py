@@ -41,6 +41,7 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
     "ldexp": (_FLOATS, (*_FLOATS, *_ALL_INTEGERS), ("int32",)),
     "extract": (_ALL_INTEGERS, _ALL_INTEGERS),
     "exponent": (("int32",), _FLOATS),
+    "remainder": (("int32", "int16", "int8"), (*_FLOATS, *_INTEGERS)),
 }
 # Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
 REPEATING = ("add", "sub", "mul", "ldexp")
@@ -54,6 +55,7 @@ TIMED_AS = {
     "exponent": ("cast",),
     "reduce_add": ("add",),
     "reduce_max": ("add",),
+    "remainder": ("scale", "scale", "add", "add"),  # quotient, product, and two corrections
 }
 FUSED_AS = ("add",)  # an fma with a multiplier: one instruction of GPUs, at the rate of additions
 
@@ -277,6 +279,8 @@ class Instr:
             they are one row), int32 or int64, which wrap
     reduce_max    D = the larger of total and the largest magnitude in each row (or column) of source, fp32 or fp64;
             infinities and NaNs count as 0
+    remainder     D = the residue of the source, truncated to an integer, modulo scale_exponent: of least magnitude,
+            of two the positive one. Where it is beyond D's format its low bits stay; of an infinity or a NaN it is 0
     add_row D = left + row, where row is one row, added to each row (a bias); it may lie in global memory, and its load
             takes no time of its own
     fill    D = scalar

@@ -32,6 +32,7 @@ Opcode = Literal[
     "exponent",
     "reduce_add",
     "reduce_max",
+    "remainder",
 ]
 KAxis = Literal["rows", "columns"]
 _Operand = TypeVar("_Operand")
@@ -75,6 +76,7 @@ ROLES: Mapping[Opcode, Roles] = MappingProxyType(
         "exponent": Roles(("source",)),
         "reduce_add": Roles(("source", "total")),
         "reduce_max": Roles(("source", "total")),
+        "remainder": Roles(("source",), immediates={"modulus": "scale_exponent"}),
     }
 )
 OPCODES: tuple[Opcode, ...] = tuple(ROLES)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _TARGET = ""  # in place of a role: the tile that is written
 _SCALES = ("scale_a", "scale_b")
+LEAST_MODULUS, MOST_MODULUS = 2, 1 << 15  # of remainder
 NONZERO_OF_FOUR = 2  # elements that a has of each four of K, where it reads metadata
 _SCALING = [opcode for opcode, roles in ROLES.items() if "scale_exponent" in roles.immediates.values()]
 
@@ -295,6 +296,10 @@ class Rules:
         is_whole = format_of(forms[0]).is_integer or instr.opcode == "ldexp"
         if is_whole and "scalar" in ROLES[instr.opcode].immediates.values() and not float(instr.scalar).is_integer():
             raise self._fail(f"the scalar is {instr.scalar}; {instr.opcode} takes a whole number here")
+        if instr.opcode == "remainder" and not LEAST_MODULUS <= instr.scale_exponent <= MOST_MODULUS:
+            raise self._fail(
+                f"the modulus is {instr.scale_exponent}; remainder takes {LEAST_MODULUS} to {MOST_MODULUS}"
+            )
         if instr.has("multiplier") and forms[0] != "fp32":
             raise self._fail(f"a tile is {forms[0]}; {instr.opcode} with a multiplier takes fp32")
         if instr.opcode in MIXED_FORMATS:

@@ -169,7 +169,8 @@ class RunOptions(TypedDict, total=False):
     pack_b: bool | None
 
     #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
-    #: time (at least 1; default: 1) [davinci, sm70, sm80, sm90, sm100, cdna, tiled]
+    #: time (at least 1; default: 1; more for narrow operands on the 910A) [davinci, sm70, sm80, sm90, sm100, cdna,
+    #: tiled]
     split_k: int | Literal["auto"] | None
 
     #: storage order of A: row-major or column-major (rows, columns; default: rows) [davinci, davinci_separated, sm70,
@@ -245,6 +246,8 @@ class RunOptions(TypedDict, total=False):
     #: fast: one chain over K; promoted (8-bit floats only): a promotion interval of 128 (fast, promoted; default: fast)
     #: [native]
     #: sum of the products; int32 wraps (int64, int32; default: int64) [ape-int16]
+    #: chain: one chain over K; instruction: the sum of each instruction is added outside, for units whose sums of FP8
+    #: products keep few bits (chain, instruction; default: the first that is exact on the device) [ozaki2-fp8]
     #: fast: one chain over K; promoted: a promotion interval of 128 (fast, promoted; default: fast) [mxfp8, mxfp6,
     #: mxfp4, nvfp4, fp8-row]
     #: fast: one chain over K; promoted: a promotion interval of 128 (fast, promoted; default: promoted) [fp8-block]
@@ -327,7 +330,20 @@ class RunOptions(TypedDict, total=False):
 
     #: fp64: rounded additions from the least significant; exact: one rounding (fp64, exact; default: fp64) [ozaki-fp16,
     #: ozaki-int8]
+    #: of residues; fp64: in one or two fp64 numbers, as GEMMul8; exact: in as many as hold it, rounded once (fp64,
+    #: exact; default: fp64) [ozaki2-int8, ozaki2-fp8]
     sum: str | None
+
+    #: number of moduli: more are more accurate, and more products (at least 2 and at most 20; default: int8: 15, and 7
+    #: for fp32 results; fp8: 13 and 6) [ozaki2-int8, ozaki2-fp8]
+    moduli: int | None
+
+    #: powers of two of rows and columns; fast: by their norms; accurate: by one more product, of magnitudes (fast,
+    #: accurate; default: fast) [ozaki2-int8, ozaki2-fp8]
+    mode: str | None
+
+    #: format of the result: fp64 is DGEMM, fp32 is SGEMM (fp64, fp32; default: the operands') [ozaki2-int8, ozaki2-fp8]
+    result: str | None
 
     #: format of an element (e4m3, e5m2; default: e4m3) [mxfp8, fp8-block, fp8-row]
     #: format of an element (e2m3, e3m2; default: e2m3) [mxfp6]

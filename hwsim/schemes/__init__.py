@@ -21,6 +21,7 @@ from hwsim.schemes import (
     native,
     ootomo,
     ozaki,
+    ozaki2,
     quantensor,
     quantized,
     sgemm_cube,
@@ -39,6 +40,7 @@ OWN = (
     *ootomo.SCHEMES,
     quantensor.SCHEME,
     *ozaki.SCHEMES,
+    *ozaki2.SCHEMES,
     *quantized.SCHEMES,
     fixedpoint.SCHEME,
 )

@@ -134,6 +134,7 @@ PLANTED = {
         lanes("reduce_max", ("fp32", COLUMN), FP32, ("fp32", COLUMN)),
         tile_of("source", cols=1, width=COLS),
     ),
+    "remainder": (lanes("remainder", ("int8", WHOLE), INT32, scale_exponent=251), attribute(scale_exponent=250)),
 }
 
 
