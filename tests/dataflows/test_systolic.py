@@ -102,6 +102,26 @@ def test_with_two_tiles_only_the_last_drain_is_waited_for(m: int, n: int, k: int
     assert cycles(square, m, n, k, stationary="outputs", pe_tiles=2) == folds * k + 3 * 128 - 2
 
 
+def test_a_tile_says_what_stays(arrays: dict[tuple[int, int], Path]) -> None:
+    result = hwsim.run(
+        m=100, n=100, k=200, device=arrays[16, 32], format="bf16", exact=False, tile={"m": 16, "n": 32, "k": 200}
+    )
+    assert result.options["stationary"] == "outputs"
+    assert result.cycles == formula(16, 32, "outputs", {"m": 100, "n": 100, "k": 200})
+
+
+def test_tune_tries_what_may_stay(arrays: dict[tuple[int, int], Path]) -> None:
+    sizes = {"m": 100, "n": 100, "k": 200}
+    landscape = hwsim.tune(arrays[16, 32], **sizes, format="bf16")
+    least = min(
+        cycles(arrays[16, 32], **sizes, stationary=stationary, pe_tiles=tiles)
+        for stationary in SIDES
+        for tiles in (1, 2)
+    )
+    assert landscape.default.cycles == formula(16, 32, "weights", sizes)
+    assert landscape.best.cycles == least and landscape.best.facts["stationary"] == "outputs"
+
+
 def test_tiles_of_rows_take_the_sum_of_their_formulas(square: Path) -> None:
     parts = [formula(128, 128, "weights", {"m": m, "n": 200, "k": 200}) for m in (300, 300, 300, 100)]
     assert cycles(square, 1000, 200, 200, tile={"m": 300, "n": 128, "k": 128}) == sum(parts)

@@ -54,6 +54,10 @@ class PeArray:
         sizes = {operand: bytes_of(format) for operand, format in formats.items()}
         return cls(unit, model.engine, stays, MappingProxyType(sides), MappingProxyType(sizes))
 
+    def is_fold(self, tile: Tile) -> bool:
+        """Whether a tile has the array's sides, with any length of the streamed one."""
+        return tile == self.tile(getattr(tile, self.streamed))
+
     @property
     def streamed(self) -> str:
         """The side that passes by: "m", "n" or "k"."""
@@ -90,21 +94,17 @@ class PeArray:
         return min(lengths)
 
 
-def instruction_that_holds(device: Device, unit: str, stays: str) -> str:
-    """The device's instruction with the formats of `unit` whose operand `stays` is in the PEs; `unit` first.
+def instructions_by_operand(device: Device, unit: str) -> dict[str, str]:
+    """The device's instructions with the formats of `unit`, by the operand in the PEs; `unit` first.
 
-    Raises InputError where there is none, with those that there are.
+    Raises UnsupportedError where `unit` itself is none of a systolic array.
     """
-    reference, units = instruction(device, unit), dict[str, str]()
-    for name, model in {unit: reference, **device.matrix_instructions}.items():
+    reference, units = instruction(device, unit), {PeArray.of(device, unit).stays: unit}
+    for name, model in device.matrix_instructions.items():
         same = (model.a, model.b, model.c, model.d) == (reference.a, reference.b, reference.c, reference.d)
         if same and model.timing is not None:
             try:
                 units.setdefault(PeArray.of(device, name).stays, name)
             except UnsupportedError:
                 continue
-    if stays not in units:
-        words = {operand: word for word, operand in OPERANDS.items()}
-        allowed = ", ".join(words[operand] for operand in units)
-        raise InputError(f"stationary = {words[stays]!r}; allowed on {device.name}: {allowed}")
-    return units[stays]
+    return units

@@ -17,7 +17,7 @@ from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, decision, mapping_of, plan_of, tile_text, whole
 from hwsim.dataflows.systolic.array_kernel import ArrayKernel
-from hwsim.dataflows.systolic.pe_array import OPERANDS, PeArray, instruction_that_holds
+from hwsim.dataflows.systolic.pe_array import OPERANDS, PeArray, instructions_by_operand
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
@@ -52,23 +52,21 @@ class SystolicDataflow:
         """
         plan = check_carried(gemm, NAME, epilogue=False, layouts=False, runs=False)
         _check_plan(plan)
-        word, pe_tiles = options.get("stationary"), options.get("pe_tiles") or 1
-        if word is not None:
-            unit = instruction_that_holds(device, gemm.unit, OPERANDS[word])
-            if unit != gemm.unit:
-                gemm = replace(gemm, unit=unit, schedule=replace(gemm.schedule, instruction=unit))
-        array = PeArray.of(device, gemm.unit)
+        pe_tiles, order = options.get("pe_tiles") or 1, self.tile_order
+        requested = keyed_tile(options.get("tile"), order)
+        array, why = _array(gemm, device, options.get("stationary"), requested)
+        if array.unit != gemm.unit:
+            gemm = replace(gemm, unit=array.unit, schedule=replace(gemm.schedule, instruction=array.unit))
         most, side = array.most_length(device, pe_tiles), array.streamed
-        order = self.tile_order
-        tile = keyed_tile(options.get("tile"), order) or array.tile(min(getattr(gemm.problem, side), most))
-        if tile != array.tile(getattr(tile, side)) or getattr(tile, side) > most:
+        tile = requested or array.tile(min(getattr(gemm.problem, side), most))
+        if not array.is_fold(tile) or getattr(tile, side) > most:
             sides = [f"{x} from 1 to {most}" if x == side else f"{x}={array.sides[x]}" for x in order]
             raise InputError(f"tile {tile_text(tile, order)}; allowed: {', '.join(sides)}")
         settings = settings_of({"pe_tiles": pe_tiles})
         names = ["gemm"] if len(plan.terms) == 1 else [f"gemm_{t + 1}" for t in range(len(plan.terms))]
         kernels = tuple(KernelMapping(n, (t,), gemm.unit, tile, settings=settings) for t, n in enumerate(names))
         choices = (
-            decision(options, "stationary", WORDS[array.stays], "device", "the native instruction's"),
+            decision(options, "stationary", WORDS[array.stays], "device", why),
             decision(options, "tile", tile_text(tile, order), "default", f"all of {side}, or what memories hold"),
             decision(options, "pe_tiles", pe_tiles, "default", "fill, stream and drain one after another"),
         )
@@ -107,11 +105,33 @@ class SystolicDataflow:
         return facts | {"k_group": gemm.problem.k, "unit": kernel.instruction}
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
-        """All of the streamed side that fits, and powers of two below."""
-        array = PeArray.of(device, gemm.unit)
-        most = min(getattr(gemm.problem, array.streamed), array.most_length(device, 1))
-        powers = [1 << i for i in range(most.bit_length()) if LEAST_LENGTH <= 1 << i < most]
-        return [array.tile(length) for length in (*powers, most)]
+        """Of each operand that may stay: all of the streamed side that fits, and powers of two below."""
+        tiles = dict[Tile, None]()
+        for unit in instructions_by_operand(device, gemm.unit).values():
+            array = PeArray.of(device, unit)
+            most = min(getattr(gemm.problem, array.streamed), array.most_length(device, 1))
+            powers = [1 << i for i in range(most.bit_length()) if LEAST_LENGTH <= 1 << i < most]
+            tiles.update(dict.fromkeys(array.tile(length) for length in (*powers, most)))
+        return list(tiles)
+
+
+def _array(gemm: Gemm, device: Device, word: str | None, tile: Tile | None) -> tuple[PeArray, str]:
+    """The array that holds what the user says, or else what a tile fits, or else the native instruction's; and why.
+
+    Raises InputError for an operand that no instruction of these formats holds.
+    """
+    units = instructions_by_operand(device, gemm.unit)
+    if word is not None:
+        if OPERANDS[word] not in units:
+            raise InputError(
+                f"stationary = {word!r}; allowed on {device.name}: {', '.join(WORDS[operand] for operand in units)}"
+            )
+        return PeArray.of(device, units[OPERANDS[word]]), ""
+    arrays = [PeArray.of(device, unit) for unit in units.values()]
+    fitting = [array for array in arrays if tile is not None and array.is_fold(tile)]
+    if fitting and fitting[0] is not arrays[0]:
+        return fitting[0], "the tile is this instruction's"
+    return arrays[0], "the native instruction's"
 
 
 def _is_single(plan: Plan) -> bool:
