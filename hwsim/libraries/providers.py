@@ -16,10 +16,11 @@ from hwsim.libraries.cublas.provider import CUBLAS
 from hwsim.libraries.cudnn.provider import CUDNN
 from hwsim.libraries.protocol import LibraryProvider, LibraryRequest, LibraryRules
 from hwsim.libraries.published.kernels import CUTLASS, DEEPGEMM
+from hwsim.libraries.published.triton_tiles import BATCH_INVARIANT
 from hwsim.libraries.pytorch.router import ROUTER
 
 GROUP = "hwsim.libraries"
-OWN: tuple[LibraryProvider, ...] = (CUBLAS, CUDNN, ROUTER, DEEPGEMM, CUTLASS)
+OWN: tuple[LibraryProvider, ...] = (CUBLAS, CUDNN, ROUTER, DEEPGEMM, CUTLASS, BATCH_INVARIANT)
 
 
 def known_libraries() -> list[str]:

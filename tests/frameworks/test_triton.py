@@ -144,3 +144,17 @@ def test_the_compilers_words_are_told(capfd):
     with pytest.raises(hwsim.UnsupportedError, match=r"cannot lower this tl\.dot for cuda:90"):
         lowered(question, target_of(hwsim.device("h100")))
     assert "tt.func" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["h100", "a100"])
+@pytest.mark.parametrize(("fmt", "tile"), [("bf16", (128, 128, 64)), ("fp16", (128, 256, 64))])
+def test_the_batch_invariant_library_gives_the_bits_of_its_kernel(device, fmt, tile):
+    (m, n, k), dtype = (3, 140, 200), {"bf16": torch.bfloat16, "fp16": torch.float16}[fmt]
+    a, bt = (tensor(operand(seed, rows, k, fmt), fmt) for seed, rows in ((1, m), (2, n)))
+    d, _ = run(a, bt, tile, device=device, num_warps=8)
+    given = {"device": device, "library": "batch-invariant", "format": fmt, "output": fmt}
+    codes = (operand(1, m, k, fmt), operand(2, n, k, fmt).T)
+    bits = [hwsim.matmul(x, codes[1], **given).view(np.int16) for x in (codes[0], codes[0][:1])]
+    expected = torch.from_numpy(d).to(dtype).view(torch.int16).numpy()
+    np.testing.assert_array_equal(bits[0], expected)
+    np.testing.assert_array_equal(bits[1], expected[:1])

@@ -82,7 +82,7 @@ def straight_sum(a: np.ndarray, b: np.ndarray, lengths: list[int]) -> np.ndarray
 
 
 def test_hwsim_does_not_know_of_it() -> None:
-    known = ["cublas", "cudnn", "cutlass", "deepgemm", "pytorch"]
+    known = ["batch-invariant", "cublas", "cudnn", "cutlass", "deepgemm", "pytorch"]
     assert providers.known_libraries() == known
     with pytest.raises(UnsupportedError, match=rf"no library '{NAME}'; there is {', '.join(known)}, and files"):
         hwsim.library(NAME, device="h200")
@@ -102,7 +102,7 @@ def test_it_knows_nothing_of_cublas() -> None:
 
 
 def test_the_registry_finds_it(library: ModuleType) -> None:
-    assert providers.known_libraries() == ["cublas", "cudnn", "cutlass", "deepgemm", "pytorch", NAME]
+    assert providers.known_libraries() == ["batch-invariant", "cublas", "cudnn", "cutlass", "deepgemm", "pytorch", NAME]
     assert providers.provider(NAME) is library.TINYBLAS
     found = hwsim.library(NAME, device="a100")
     assert (found.id.name, found.id.version, found.device, found.cores) == (NAME, "1.0", "a100", 108)

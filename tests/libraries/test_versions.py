@@ -96,7 +96,7 @@ def test_a_version_of_which_its_own_rules_were_found_is_the_default(files) -> No
 @pytest.mark.parametrize("name", ["hipblaslt", "nvjet"])
 def test_a_library_by_another_name_has_no_rules(files, name) -> None:
     files((OTHER[0], f"library: {name}\n"))
-    there = "there is cublas, cudnn, cutlass, deepgemm, pytorch, and files of answers"
+    there = "there is batch-invariant, cublas, cudnn, cutlass, deepgemm, pytorch, and files of answers"
     with pytest.raises(UnsupportedError, match=rf"no library '{name}'; {there}"):
         hwsim.library(name, device="h100")
     with pytest.raises(UnsupportedError, match=f"no library '{name}'"):
