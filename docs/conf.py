@@ -47,7 +47,9 @@ python_maximum_signature_line_length = 90  # of a longer signature, each paramet
 autodoc_member_order = "bysource"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show output that no lexer knows
 
-ANY_ARRAY = "ndarray[tuple[Any, ...], dtype[Any]]"
+OUTSIDE_CODE = r"(?=(?:[^`]*`[^`]*`)*[^`]*$)"  # an even number of backquotes follows
+MARKS = re.compile(rf"\|{OUTSIDE_CODE}|(?<![\w*\\])\*(?![\w*]){OUTSIDE_CODE}")
+ANY_ARRAY = re.compile(r"~?(numpy\.)?ndarray\[tuple\[[^][]*\], ~?(numpy\.)?dtype\[[^][]*\]\]")
 LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 IMAGE = re.compile(r"(!\[[^\]\n]*\])\(([^)\s]+)\)")
 
@@ -102,8 +104,13 @@ def short_types(
     app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
     """Sphinx's event `autodoc-process-signature`: an array of any shape and type is called an array."""
-    shown = (None if text is None else text.replace(ANY_ARRAY, "ndarray") for text in (signature, returned))
+    shown = (None if text is None else ANY_ARRAY.sub("~numpy.ndarray", text) for text in (signature, returned))
     return next(shown), next(shown)
+
+
+def plain_marks(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Sphinx's event `autodoc-process-docstring`: bars and lone stars of a docstring are themselves, not markup."""
+    lines[:] = [MARKS.sub(r"\\\g<0>", line) for line in lines]
 
 
 def setup(app: Sphinx) -> None:
@@ -112,3 +119,4 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", write_pages)
     app.connect("source-read", read)
     app.connect("autodoc-process-signature", short_types)
+    app.connect("autodoc-process-docstring", plain_marks, priority=400)  # before napoleon

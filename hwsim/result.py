@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.changed_numbers import Anew, ChangedNumbers, call_with_numbers
+from hwsim.analysis.changed_numbers import ChangeableCall, ChangedNumbers, call_with_numbers
 from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.program_times import Times, state_of
 from hwsim.analysis.roofline import Roofline, roofline
@@ -31,7 +31,6 @@ from hwsim.analysis.run_records import (
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
-from hwsim.devices.device import Device
 from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
@@ -73,8 +72,7 @@ class Result:
     cores that took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the
     zeros of padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and
     timing, and (`schedule`) how well it is known that the vendor's library computes the product in this way.
-    execution: of a program, where its execution gave the bits. chip: the device that ran it, before its clock under
-    load was known. anew: the times of the call on that device with other numbers; None of a saved record.
+    execution: of a program, where its execution gave the bits. call: what `with_numbers` changes.
     """
 
     device: str
@@ -95,8 +93,7 @@ class Result:
     notices: Callable[[], list[RunWarning]] = field(default=list)
     errors: Errors | None = None
     execution: Execution | None = None
-    chip: Device | None = field(default=None, repr=False)
-    anew: Anew | None = field(default=None, repr=False)
+    call: ChangeableCall | None = field(default=None, repr=False)
 
     @property
     def by_program(self) -> bool:
@@ -277,9 +274,7 @@ class Result:
         load, the call is resolved again; otherwise its program is timed again at its clock. Raises InputError for a
         path or value that the device cannot have, and for numbers that change bits.
         """
-        if self.chip is None:
-            return None
-        return call_with_numbers(self.times, self.chip, changes, self.anew)
+        return None if self.call is None else call_with_numbers(self.times, self.call, changes)
 
     @cached_property
     def roofline(self) -> Roofline | None:

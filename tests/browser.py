@@ -65,7 +65,8 @@ class Browser:
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=HEIGHT, deviceScaleFactor=1, mobile=False)
         self._call("Emulation.setEmulatedMedia", features=scheme)
         self._call("Page.navigate", url="about:blank")
-        self._call("Page.navigate", url=address)
+        if error := self._call("Page.navigate", url=address).get("errorText"):
+            raise FileNotFoundError(f"{address}: {error}")
         self.wait(f'location.href !== "about:blank" && {DRAWN}')
 
     def wait(self, condition: str) -> None:

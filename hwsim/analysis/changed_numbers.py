@@ -45,6 +45,17 @@ class ChangedNumbers:
     is_anew: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeableCall:
+    """The device of a call, before its clock under load was known, and the call's times on it with other numbers.
+
+    anew: None where the call's kernel is fixed, as by a saved record.
+    """
+
+    device: Device
+    anew: Anew | None
+
+
 def program_with_numbers(
     program: Program, device: Device, changes: Mapping[str, object], *, l2: str = COLD
 ) -> ChangedNumbers:
@@ -65,17 +76,15 @@ def program_with_numbers(
     )
 
 
-def call_with_numbers(
-    times: Times, device: Device, changes: Mapping[str, object], anew: Anew | None
-) -> ChangedNumbers | None:
-    """The same of a call. times: of the call; None is returned where there are none. device: as the call had it,
-    before its clock under load was known. anew: None where the call's kernel is fixed, as by a saved record.
+def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, object]) -> ChangedNumbers | None:
+    """The same of a call. times: of the call; None is returned where there are none.
 
     A number that the choice of kernels or the clock follows from has the call resolved again; otherwise its program is
     timed again at its clock. Raises InputError as `program_with_numbers`, and for numbers that change bits or costs.
     """
     if times.program is None or times.chip is None or times.cycles is None or times.seconds is None:
         return None
+    device, anew = call.device, call.anew
     numbers = new_values(device, changes)
     reaches = {path: reach_of(path) for path in numbers}
     for path, reach in reaches.items():

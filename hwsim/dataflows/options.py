@@ -40,7 +40,7 @@ SPLIT_K = Option(
     least=1,
     words=(AUTO,),
     axis=(1, 2, 4, 8),
-    default_text="1",
+    default_text="1; more for narrow operands on the 910A",
 )
 SWIZZLE = Option(
     "swizzle",

@@ -113,3 +113,11 @@ class SearchedDataflow(Dataflow, Protocol):
         gemm: resolved except for the mapping, with the schedule that `map` chose. The caller leaves out mappings whose
         bits differ. None where `options` leave nothing open.
         """
+
+
+@runtime_checkable
+class CuttingDataflow(Dataflow, Protocol):
+    """A dataflow that may cut K where a request leaves the order of summation open."""
+
+    def open_slices(self, gemm: Gemm, device: Device) -> int:
+        """The number of slices of K, 1 for K in one piece. No rate, no time and no option of the mapping changes it."""

@@ -169,7 +169,8 @@ class RunOptions(TypedDict, total=False):
     pack_b: bool | None
 
     #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
-    #: time (at least 1; default: 1) [davinci, sm70, sm80, sm90, sm100, cdna, tiled]
+    #: time (at least 1; default: 1; more for narrow operands on the 910A) [davinci, sm70, sm80, sm90, sm100, cdna,
+    #: tiled]
     split_k: int | Literal["auto"] | None
 
     #: storage order of A: row-major or column-major (rows, columns; default: rows) [davinci, davinci_separated, sm70,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import mixed
 from hwsim.dataflows.options import AUTO
+from hwsim.dataflows.protocol import CuttingDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.option_types import checked
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
+LAYOUTS = "a_layout", "b_layout"
 MOST_LINES = 1 << 28  # of a size: rows and columns of matrices in L2's model, some 0.2 us each
 MOST_INSTRUCTIONS = 1 << 34  # a minute or three
 MOST_ON_A_CORE = 1 << 28  # one core's cannot be shared among the cores
@@ -47,6 +49,25 @@ def checked_options(device: Device, options: Mapping[str, Any]) -> dict[str, Any
             raise InputError(f"{name} = {value}: programs of family {device.family} have {allowed}")
     values_checked = checked(flow.options, values, "")
     return {name: values_checked[name] for name in values}
+
+
+def cut_where_open(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
+    """The record with the slices of K that the dataflow takes where a request leaves their number open.
+
+    gemm: in the default order of summation. options: of the mapping, as given by a user.
+    """
+    flow, schedule = dataflow(device), gemm.schedule
+    is_cut = schedule.split_k > 1 or schedule.slice_k is not None or schedule.promotion_k is not None
+    if is_cut or options.get("split_k") is not None or not isinstance(flow, CuttingDataflow):
+        return gemm
+    orders = {name: value for name, value in options.items() if name in LAYOUTS}
+    slices = flow.open_slices(_laid_out(gemm, orders), device)
+    if slices == 1:
+        return gemm
+    count = len(replace(schedule, split_k=slices).slice_lengths(gemm.problem.k))  # rounding may empty the last ones
+    why = "narrow operands, read in whole requests, leave no other work for all cores; 1 keeps K in one piece"
+    decision = Decision("split_k", str(count), "default", "assumption", why)
+    return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
 
 
 def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
@@ -87,7 +108,7 @@ def without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
 
 def _laid_out(gemm: Gemm, values: dict[str, Any]) -> Gemm:
     """The record with the requested storage orders."""
-    orders = {name: values.pop(name) for name in ("a_layout", "b_layout") if values.get(name) is not None}
+    orders = {name: values.pop(name) for name in LAYOUTS if values.get(name) is not None}
     if not orders:
         return gemm
     decisions = tuple([Decision(name, value, "user") for name, value in orders.items()])

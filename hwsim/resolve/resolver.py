@@ -30,7 +30,7 @@ from hwsim.operands.operand import Operand
 from hwsim.request.request import Request
 from hwsim.resolve import evidence
 from hwsim.resolve.gemm_record import in_other_order, record_of
-from hwsim.resolve.mapping_choice import mapped, program_of
+from hwsim.resolve.mapping_choice import cut_where_open, mapped, program_of
 from hwsim.resolve.mapping_search import searched
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
@@ -238,6 +238,8 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
     )
     if not is_asked and not flow.features.k_group:
         return gemm, NOT_ASKED
+    if not request.scheduled and request.library is None:
+        gemm = cut_where_open(gemm, device, options)
     try:
         if is_asked:
             return searched(gemm, device, options), ""

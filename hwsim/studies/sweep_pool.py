@@ -94,8 +94,8 @@ def _costs(result: Result) -> Row:
     except UnsupportedError as error:
         notes.append(str(error))
     try:
-        if result.chip is not None:
-            costs["area_mm2"] = area_of(result.chip).mm2
+        if result.call is not None:
+            costs["area_mm2"] = area_of(result.call.device).mm2
     except UnsupportedError as error:
         notes.append(str(error))
     return costs | {"cost_note": "; ".join(notes) or None}

@@ -72,6 +72,11 @@ PAGES = (
     Picture("tune", command="tune --device h200 --format bf16 --m 1024 --n 1024 --k 512 --budget 60"),
     Picture("sweep", command="sweep STUDY --jobs 1 --no-cache"),
     Picture(
+        "variants",
+        command="sweep --device h200 --format bf16 --m 512 --n 512 --k 512 --set cores=66,132 "
+        "--set instructions.wgmma.m64*.macs_per_cycle=0.5x,1x,2x --jobs 1 --no-cache",
+    ),
+    Picture(
         "invariance", command="invariance --device b200 --library cublas --format bf16 --n 4096 --k 4096 --m 1:512:3"
     ),
     Picture("comparison", script=MODEL),

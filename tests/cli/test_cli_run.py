@@ -220,7 +220,7 @@ def test_the_human_report_says_the_same(cli):
     assert "32 cores at 1,000 MHz" in text
     assert f"{result['error']['relative_frobenius']:.3e}" in text
     assert f"{result['error']['baseline']['max_relative']:.3e}" in text
-    assert "numerics: assumption (no public source" in text and "timing: assumption (some rates" in text
+    assert "numerics: assumption (no source fixes" in text and "timing: assumption (some rates" in text
     for phase in result["phases"]:
         assert f"{phase['name']} " in text and f"{phase['cycles']:,}" in text
     for link, size in result["traffic_bytes"].items():

@@ -12,7 +12,7 @@ from operands import bits
 import hwsim
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled import COUPLED
-from hwsim.devices import load
+from hwsim.devices import changed, load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
@@ -137,7 +137,21 @@ def test_a_grid_of_too_many_cores_is_refused(grid):
         hwsim.run(m=64, n=64, k=64, device="ascend910a", format="fp16", exact=False, grid=grid)
 
 
-@pytest.mark.parametrize("sizes", [(1, 4096, 4096), (16, 4096, 1024), (256, 4096, 4096), (64, 1024, 64)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 4096, 4096),
+        (16, 4096, 1024),
+        (256, 4096, 4096),
+        (64, 1024, 64),
+        (16, 1024, 4096),  # narrow B by rows
+        (1, 393, 1272),
+        (17, 512, 1023),
+        (16, 256, 4096),
+        (3, 2072, 2072),  # uneven shares
+        (87, 2072, 3),  # C alone
+    ],
+)
 def test_a_wide_product_takes_about_the_time_of_its_transpose(sizes):
     m, n, k = sizes
     given = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False}
@@ -158,9 +172,65 @@ def test_a_narrow_b_by_columns_takes_the_time_of_the_transpose(sizes):
     """
     m, n, k = sizes
     given = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False}
-    by_rows = hwsim.run(m=m, n=n, k=k, pack_b=False, **given)
+    by_rows = hwsim.run(m=m, n=n, k=k, pack_b=False, split_k=1, **given)
     by_columns, transpose = hwsim.run(m=m, n=n, k=k, b_layout="columns", **given), hwsim.run(m=n, n=m, k=k, **given)
     assert by_columns.seconds < 1.2 * transpose.seconds
     link = load("ascend910a").links["GM_L1"]
     cycles_of_requests = k * link.request_bytes / link.bytes_per_cycle
     assert by_rows.cycles > cycles_of_requests
+
+
+def test_a_search_looks_at_each_way_to_cut_a_product_once():
+    """Tiles longer than the product's sides cut it alike."""
+    problem, native = Problem.of("fp16", 87, 2072, 3), scheme_of("native")
+    gemm = record_of(native.plan(native.complete({"format": "fp16"}), problem), CHIP, problem)
+    blocks = []
+    for candidate in COUPLED.alternatives(gemm, CHIP, {}):
+        kernel = candidate.mapping.kernels[0]
+        grid = tuple(setting.value for setting in kernel.settings if setting.name.startswith(("grid", "pack")))
+        blocks.append((min(kernel.tile.m, 96), min(kernel.tile.n, 2080), min(kernel.tile.k, 16), *grid))
+    assert len(blocks) > 4 and len(set(blocks)) == len(blocks)
+
+
+NARROW = {"device": "ascend910a", "format": "fp16"}
+
+
+@pytest.mark.parametrize(("sizes", "slices"), [((1, 1024, 1024), 2), ((16, 300, 600), 2), ((17, 300, 1000), 4)])
+def test_k_is_cut_where_narrow_operands_leave_no_other_work(sizes, slices):
+    m, n, k = sizes
+    a, b = bits((m, k), 1, -3, 3), bits((k, n), 2, -3, 3)
+    plain, alone, program = (hwsim.run(a, b, **NARROW, **how) for how in ({}, {"timing": False}, {"functional": True}))
+    asked, whole = (hwsim.run(a, b, split_k=count, **NARROW) for count in (slices, 1))
+    assert plain.gemm.schedule.split_k == slices and plain.gemm.decided("split_k").by == "default"
+    assert whole.gemm.schedule.split_k == 1 and not np.array_equal(plain.c, whole.c)
+    for other in (alone, program, asked):
+        assert np.array_equal(plain.c.view(np.uint32), other.c.view(np.uint32))
+    assert plain.cycles == asked.cycles < whole.cycles
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ((33, 1024, 1024), {}),  # enough rows
+        ((1, 64, 4096), {}),  # whole lines in a request
+        ((1, 4096, 4096), {}),  # a request of each line for each core
+        ((1, 1024, 448), {}),  # short K
+        ((1024, 1, 1024), {}),  # lines along K
+        ((1, 1024, 1024), {"b_layout": "columns"}),
+        ((1, 1024, 1024), {"k_group": 512}),
+        ((1, 1024, 1024), {"schedule": Schedule()}),
+        ((1, 1024, 1024), {"scheme": "sgemm-cube", "format": None}),
+    ],
+)
+def test_k_stays_whole_elsewhere(sizes, options):
+    m, n, k = sizes
+    given = {name: value for name, value in (NARROW | options).items() if value is not None}
+    assert hwsim.run(m=m, n=n, k=k, exact=False, **given).gemm.schedule.split_k == 1
+
+
+def test_what_cuts_k_depends_on_no_rate_and_no_tile():
+    given = {"m": 16, "n": 1024, "k": 4096, "exact": False, "format": "fp16"}
+    slower = changed(CHIP, {"links.GM_L1.bytes_per_cycle": 8})
+    runs = [hwsim.run(device=chip, **given) for chip in (CHIP, slower)]
+    runs.append(hwsim.run(device=CHIP, tile=(16, 64, 64), grid=(1, 8), **given))
+    assert [run.gemm.schedule.split_k for run in runs] == [2, 2, 2]

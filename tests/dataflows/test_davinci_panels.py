@@ -20,7 +20,7 @@ from hwsim.resolve.gemm_record import record_of
 from hwsim.schemes import scheme_of
 
 CHIP = load("ascend910a")
-TIMES = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False}
+TIMES = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False, "split_k": 1}
 PLANS = {
     "native": ("native", {"format": "fp16"}),
     "termwise": ("sgemm-cube", {}),

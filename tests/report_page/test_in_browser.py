@@ -61,6 +61,12 @@ def _sweep(path: Path) -> None:
     sweep_page(hwsim.sweep(study, jobs=1, cache=False)).write(path)
 
 
+def _variants(path: Path) -> None:
+    numbers = {"cores": [66, 132], "instructions.wgmma.m64*.macs_per_cycle": ["0.5x", "1x"]}
+    study = {"devices": [{"device": "h200", "set": numbers}], "m": 128, "n": 128, "k": 128}
+    sweep_page(hwsim.sweep(study | {"options": {"format": "bf16"}}, jobs=1, cache=False)).write(path)
+
+
 def _comparison(path: Path) -> None:
     torch = pytest.importorskip("torch")
     import hwsim.torch
@@ -76,6 +82,7 @@ PAGES: Mapping[str, Callable[[Path], None]] = {
     "run": _run,
     "run of an Ascend": _run_of_an_ascend,
     "sweep": _sweep,
+    "variants": _variants,
     "tune": _command("tune -q --device h200 --format bf16 --m 512 --n 512 --k 256 --budget 40"),
     "diff": _command("diff -q --device h200 --device v100 --format fp16 --m 64 --n 48 --k 128"),
     "invariance": _command("invariance --device b200 --library cublas --format bf16 --n 4096 --k 4096 --m 1:300:7"),
@@ -174,3 +181,73 @@ def test_a_legend_names_engines_states_in_the_order_of_the_bars(chromium: Browse
     names = chromium.value(f"[...{place}.querySelectorAll('.legendtext')].map(text => text.textContent)")
     assert names[0] == "busy" and len(names) > 2
     assert names == chromium.value(f"{place}.data.map(trace => trace.name)")
+
+
+def test_a_page_leads_with_its_verdict(chromium: Browser, written: Written) -> None:
+    for kind, words in (
+        ("run", "tensor cores busy "),
+        ("tune", "the default"),
+        ("diff", "fraction bits"),
+        ("invariance", "classes"),
+        ("sweep", "fastest: "),
+        ("variants", "front of time"),
+        ("comparison", "h100 fp16 and v100 fp16: "),
+    ):
+        chromium.open(written(kind))
+        first = chromium.texts("header > *")[:2]
+        assert words in first[1], (kind, first)
+        assert chromium.value('document.querySelector(".lead").getBoundingClientRect().bottom < innerHeight / 2')
+
+
+def test_marks_of_the_roofline_are_both_seen(chromium: Browser, written: Written) -> None:
+    """Where the achieved rate is the attainable one, too: one mark is a ring around the other."""
+    chromium.open(written("run of an Ascend"))
+    plot = "[...document.querySelectorAll('.plot')].find(x => x.getAttribute('aria-label') === 'roofline diagram')"
+    names = chromium.value(f"{plot}.data.map(trace => trace.name)")
+    assert names[-2] == "attainable" and names[-1].startswith("achieved, ")
+    ring, filled = chromium.value(f"{plot}.data.slice(-2).map(trace => trace.marker)")
+    assert ring["symbol"].endswith("-open") and ring["size"] - 2 * ring["line"]["width"] > filled["size"]
+    shown = chromium.value(f"[...{plot}.querySelectorAll('.textpoint')].map(text => text.textContent)")
+    data = json.loads(chromium.value('document.getElementById("data").textContent'))
+    assert f"{data['tflops'] * 3:,.4g}" in shown, "the rate of three products, as the matrix units compute them"
+
+
+def test_the_time_is_divided_as_the_verdict_says(chromium: Browser, written: Written) -> None:
+    chromium.open(written("run"))
+    data = json.loads(chromium.value('document.getElementById("data").textContent'))["verdict"]
+    plot = "[...document.querySelectorAll('.plot')].find(x => x.getAttribute('aria-label').includes('by cause'))"
+    bars = dict(chromium.value(f"{plot}.data[0].y.map((name, i) => [name, {plot}.data[0].x[i]])"))
+    lost = {row["words"]: 100 * row["share"] for row in data["lost"]}
+    assert bars["the matrix units work"] == pytest.approx(100 * data["busy"])
+    assert all(bars[name] == pytest.approx(lost[name]) for name in bars.keys() - {"the matrix units work"})
+    assert chromium.texts(".lead")[0] == data["text"]
+
+
+def test_a_landscape_has_a_scale_and_axes_with_units(chromium: Browser, written: Written) -> None:
+    chromium.open(written("tune"))
+    assert set(chromium.texts(".xtitle, .ytitle")) == {"n of the tile (elements)", "m of the tile (elements)"}
+    assert chromium.texts(".cbtitle, .hcbtitle, [class*=cb] text.cbtitle, .colorbar text")[-1] == "% of the best"
+    heads = chromium.texts("#configurations th")
+    assert {"time", "clock (MHz)", "rate (TFLOP/s)", "HBM traffic"} <= set(heads)
+    assert len(heads) == len(set(heads)), "a column that is there twice"
+    points = json.loads(chromium.value('document.getElementById("data").textContent'))["points"]
+    seconds = [point["seconds"] for point in points if point["seconds"] is not None]
+    assert seconds == sorted(seconds)
+
+
+def test_a_command_is_copied(chromium: Browser, written: Written) -> None:
+    chromium.open(written("diff"))
+    chromium.value("window.copied = []; copy = async text => copied.push(text); null")
+    chromium.value('document.querySelector(".code button").click()')
+    (text,) = chromium.value("copied")
+    assert text.startswith("hwsim explain ") and text == chromium.texts(".code pre")[0]
+
+
+def test_what_sticks_out_is_seen(chromium: Browser, tmp_path: Path) -> None:
+    """The measures of the tests above find a text that is too wide, and one beside its plot."""
+    wide = '<div style="width:900px">too wide</div>'
+    plot = '<div class="plot" style="width:100px"><svg class="main-svg"><text x="90" y="20">beyond</text></svg></div>'
+    (tmp_path / "page.html").write_text(f"<body>{wide}{plot}</body>", encoding="utf-8")
+    chromium.open(tmp_path / "page.html", width=420)
+    assert any("too wide" in name for name in chromium.value(OUTSIDE))
+    assert chromium.value(CUT) == ["beyond"]

@@ -20,6 +20,7 @@ from hwsim.dataflows.davinci.coupled_mapping import alternatives, best_split_k, 
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format
+from hwsim.dataflows.davinci.open_slices import open_slices
 from hwsim.dataflows.davinci.panels import Panels, pack_kernel
 from hwsim.dataflows.elementwise import (
     Pass,
@@ -98,6 +99,10 @@ class CoupledDataflow:
         if gemm.mapping is not None:
             return None
         return best_split_k(gemm, CoupledPlan.of(gemm, gemm.unit, device), device, options, self.tile_order)
+
+    def open_slices(self, gemm: Gemm, device: Device) -> int:
+        """The slices of K where a request leaves their number open; see CuttingDataflow.open_slices."""
+        return open_slices(gemm, device)
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
         """The mapping as results show it: tile, n_fused, buffering, k_group (K accumulated from zero), unit, grid."""

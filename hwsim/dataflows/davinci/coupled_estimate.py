@@ -143,7 +143,7 @@ class CoupledEstimate:
         )
         tile_c = self._through_ub(written, busy)
         of_core = turns * waves * (groups * columns * tile_c + steps * (first + (columns - 1) * step))
-        edges = to_l1.startup_cycles + load_b + move_b + cube + tile_c
+        edges = to_l1.startup_cycles + load_b + move_b + cube
         k_blocks = steps * self.slices
         shared = self._shared(
             (rows, cols),

@@ -113,7 +113,7 @@ def _interval_decision(core: CoupledPlan, gemm: Gemm, promotion_interval: int) -
     return Decision("k_group", str(promotion_interval), "default", why=why)
 
 
-MOST_TILES = 8  # that a search looks at
+MOST_TILES = 8  # that a search looks at, with each way to store the operands
 LEAST_GAIN = 0.97  # estimated cycles with an operand packed over those without, at most
 
 
@@ -189,16 +189,40 @@ def alternatives(core: CoupledPlan, gemm: Gemm, device: Device, options: Mapping
     ranked: list[tuple[float, dict[str, Any]]] = []
     packings = _packings(core, gemm, device, options)
     for packed in packings:
-        estimate = _estimate(core, gemm, device, packed)
-        for cycles, at, grid in estimate.ranked(candidates, grids(device.cores, len(lengths)))[
-            : max(2, MOST_TILES // len(packings))
-        ]:
+        estimate, of_shapes = _estimate(core, gemm, device, packed), _Shapes(core, gemm, max(lengths))
+        for cycles, at, grid in estimate.ranked(candidates, grids(device.cores, len(lengths))):
             b_m, b_k, b_n = candidates.tiles[at].tolist()
             sides = min(grid.rows, -(-gemm.problem.m // b_m)), min(grid.cols, -(-gemm.problem.n // b_n))
+            if not of_shapes.is_new((b_m, b_k, b_n), sides):
+                continue
             settings: dict[str, Any] = {"tile": Tile(b_m, b_n, b_k).to_dict(), "grid": sides}
             settings |= {f"pack_{side}": packed[number] for number, side in enumerate("ab") if packings[-1][number]}
             ranked.append((cycles + _pack_cycles(core, estimate), settings))
+            if of_shapes.count == MOST_TILES:
+                break
     return [settings for _, settings in sorted(ranked, key=lambda entry: entry[0])]
+
+
+class _Shapes:
+    """The blocks that tiles cut a product into: tiles longer than the product's sides may cut it into equal ones."""
+
+    def __init__(self, core: CoupledPlan, gemm: Gemm, k: int) -> None:
+        limits, problem = core.limits, gemm.problem
+        units = (limits.rows, problem.m), (limits.depth, k), (limits.columns, problem.n)
+        self.most = [-(-extent // unit) * unit for unit, extent in units]
+        self.seen: set[tuple[tuple[int, ...], tuple[int, int]]] = set()
+
+    @property
+    def count(self) -> int:
+        """Of different blocks so far."""
+        return len(self.seen)
+
+    def is_new(self, tile: tuple[int, int, int], grid: tuple[int, int]) -> bool:
+        """Whether no tile (b_m, b_k, b_n) before gave these blocks to a grid of these sides."""
+        shape = tuple(min(sides) for sides in zip(tile, self.most, strict=True)), grid
+        is_new = shape not in self.seen
+        self.seen.add(shape)
+        return is_new
 
 
 def _estimate(core: CoupledPlan, gemm: Gemm, device: Device, packed: tuple[bool, bool]) -> CoupledEstimate:

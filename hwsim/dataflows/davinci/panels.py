@@ -74,7 +74,8 @@ def pack_kernel(name: str, operands: Sequence[Panels], device: Device) -> Kernel
     element = bytes_of(operands[0].source.format)
     section = min(length, PANELS_AT_ONCE * width)
     enough = max(-(-LEAST_BYTES // (section * element)), -(-lines // (SLOTS * device.cores)))
-    block = max(1, min(room // (-(-section * element // align) * align), enough, -(-lines // device.cores)))
+    most = max(1, min(room // (-(-section * element // align) * align), enough, -(-lines // device.cores)))
+    block = -(-lines // (-(-lines // (most * device.cores)) * device.cores))  # as many blocks for each core
     slot = -(-block * section * element // align) * align
     kernel = KernelBuilder(name)
     rings = [kernel.ring(f"in{number}", memory, SLOTS, slot) for number in range(len(operands))]

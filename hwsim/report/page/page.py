@@ -23,7 +23,7 @@ from hwsim.report.page.style import CSS
 
 SUFFIXES = (".html", ".htm")
 #: A table of more columns, or with a longer text in a cell, is a list of cards on a narrow screen.
-MOST_NARROW, PROSE = 6, 28
+MOST_NARROW, PROSE = 5, 28
 
 
 @dataclass(frozen=True, slots=True)
