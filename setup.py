@@ -1,4 +1,4 @@
-"""Compiled parts of hwsim. Everything else about the package stands in pyproject.toml.
+"""Compiled parts of hwsim, and its examples. Everything else about the package stands in pyproject.toml.
 
 The arithmetic kernels are one set of C sources compiled once per instruction set; the choice between
 the builds is made when the package is imported (kernels_ext/dot.pyx). Each object is compiled once, also
@@ -20,6 +20,7 @@ from pathlib import Path
 import Cython
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
@@ -77,6 +78,8 @@ DIRECTIVES = {
 
 
 SHIM = "libhwsim_blas.so"
+EXAMPLE_SUFFIXES = (".py", ".md", ".toml", ".yaml", ".ipynb", ".csv", ".txt")
+LEFT_BEHIND = {"__pycache__", "build", ".ipynb_checkpoints"}
 
 
 def short_name(ext: Extension) -> str:
@@ -313,6 +316,26 @@ class BuildExt(build_ext):
         return Step(label, output, tuple(command), depfile=depfile)
 
 
+class BuildPy(build_py):
+    """The package's files, and the examples in hwsim/examples, from where `hwsim examples copy` takes them."""
+
+    def examples(self) -> dict[str, str]:
+        """{file of the tree: file to build}, without what building and running the examples left behind."""
+        files = [path for path in sorted((ROOT / "examples").rglob("*")) if path.suffix in EXAMPLE_SUFFIXES]
+        kept = [path.relative_to(ROOT) for path in files if not LEFT_BEHIND & set(path.relative_to(ROOT).parts)]
+        return {str(path): str(Path(self.build_lib, "hwsim", path)) for path in kept}
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            for source, target in self.examples().items():
+                self.mkpath(str(Path(target).parent))
+                self.copy_file(source, target)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        return [*super().get_outputs(include_bytecode), *(() if self.editable_mode else self.examples().values())]
+
+
 headers = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "kernels_ext").rglob("*.h"))]
 extensions = [
     Extension(
@@ -325,4 +348,4 @@ extensions = [
     )
     for name in extension_names()
 ]
-setup(cmdclass={"build_ext": BuildExt}, ext_modules=extensions)
+setup(cmdclass={"build_ext": BuildExt, "build_py": BuildPy}, ext_modules=extensions)

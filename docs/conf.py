@@ -35,15 +35,21 @@ html_title = f"hwsim {release}"
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_show_copyright = False  # CITATION.cff and LICENSE say whose it is
 html_show_sphinx = False
 myst_enable_extensions = ["colon_fence", "attrs_block"]
 myst_heading_anchors = 4
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Options", "params_style"), ("Fields", "params_style")]
 autodoc_typehints = "signature"
+python_maximum_signature_line_length = 90  # of a longer signature, each parameter has a line
 autodoc_member_order = "bysource"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show output that no lexer knows
 
+OUTSIDE_CODE = r"(?=(?:[^`]*`[^`]*`)*[^`]*$)"  # an even number of backquotes follows
+MARKS = re.compile(rf"\|{OUTSIDE_CODE}|(?<![\w*\\])\*(?![\w*]){OUTSIDE_CODE}")
+ANY_ARRAY = re.compile(r"~?(numpy\.)?ndarray\[tuple\[[^][]*\], ~?(numpy\.)?dtype\[[^][]*\]\]")
 LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 IMAGE = re.compile(r"(!\[[^\]\n]*\])\(([^)\s]+)\)")
 
@@ -94,8 +100,23 @@ def short_side_bar(app: Sphinx, name: str, template: str, context: dict[str, Any
     context["furo_navigation_tree"] = get_navigation_tree(pages)
 
 
+def short_types(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Sphinx's event `autodoc-process-signature`: an array of any shape and type is called an array."""
+    shown = (None if text is None else ANY_ARRAY.sub("~numpy.ndarray", text) for text in (signature, returned))
+    return next(shown), next(shown)
+
+
+def plain_marks(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Sphinx's event `autodoc-process-docstring`: bars and lone stars of a docstring are themselves, not markup."""
+    lines[:] = [MARKS.sub(r"\\\g<0>", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
     app.connect("html-page-context", short_side_bar, priority=900)  # after the theme's own
     app.connect("builder-inited", write_pages)
     app.connect("source-read", read)
+    app.connect("autodoc-process-signature", short_types)
+    app.connect("autodoc-process-docstring", plain_marks, priority=400)  # before napoleon

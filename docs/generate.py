@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
 from pathlib import Path
 
 import hwsim
-from hwsim.cli.option_flags import APART
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices import numerics_evidence
 from hwsim.errors import UnsupportedError
-from hwsim.gemm.option_types import Option
 from hwsim.gemm.problem import Problem
 from hwsim.machines import timing
-from hwsim.request.declarations import Declared, declared
 from hwsim.resolve.planning import carries, plan_for
 from hwsim.schemes import OWN
 
@@ -107,42 +103,6 @@ def _joined(group: list[tuple[str, ...]]) -> tuple[str, ...]:
     return ", ".join(row[0] for row in group), " ".join(title), *group[0][2:]
 
 
-def gemm_options() -> str:
-    """Every option of a GEMM from where it is declared, plug-ins too; declarations of one meaning are one row."""
-    return table(
-        ("keyword", "flag", "value", "default", "meaning", "declared by"),
-        (_option_row([*found]) for _, found in groupby(declared(), lambda x: (x.option.name, x.kind, x.option.help))),
-    )
-
-
-def _option_row(entries: list[Declared]) -> tuple[str, ...]:
-    option, kind = entries[0].option, entries[0].kind
-    owners = ", ".join(owner for entry in entries for owner in entry.owners)
-    flags = option.flag.replace("--", "--no-", 1) if option.name in APART and option.default is True else option.flag
-    values = _by_owner([(f"`{entry.option.metavar}`", entry) for entry in entries])
-    defaults = _by_owner([(_default(entry.option), entry) for entry in entries])
-    declared_by = kind if owners == kind else f"{kind}: {owners}"
-    cells = f"`{option.name}`", f"`{flags}`", values, defaults, option.help, declared_by
-    return tuple(cell.replace("|", "\\|") for cell in cells)
-
-
-def _by_owner(texts: list[tuple[str, Declared]]) -> str:
-    """The text that all declarations share, or each text with its owners."""
-    of_text: dict[str, list[str]] = {}
-    for text, entry in texts:
-        of_text.setdefault(text, []).extend(entry.owners)
-    if len(of_text) == 1:
-        return texts[0][0]
-    return "; ".join(f"{', '.join(owners)}: {text}" for text, owners in of_text.items())
-
-
-def _default(option: Option) -> str:
-    value = option.default
-    if option.default_text or value is None:
-        return option.default_text or ""
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
-
-
 #: Errors of every scheme on every device, from which the short table is taken.
 LONG_TABLE = FOLDER.parent / "lab" / "docs" / "accuracy.md"
 #: Devices of the short table of errors, and its inputs among those of the long table.
@@ -175,7 +135,6 @@ def accuracy() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "schemes": schemes,
-    "options": gemm_options,
     "devices": devices,
     "accuracy": accuracy,
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from site_options import option_page
 from site_tables import citation_table, markdown, number_tables, unit
 
 import hwsim
@@ -18,7 +19,6 @@ from hwsim.devices.registry import shipped
 from hwsim.libraries.model import loader as libraries
 from hwsim.report.text.provenance_text import evidence_text
 from hwsim.report.text.words import data
-from hwsim.request.declarations import declared
 
 LABORATORY = Path(__file__).parents[1] / "lab" / "docs"
 SCHEMAS = Path(__file__).parents[1] / "configs" / "schema"
@@ -96,27 +96,6 @@ def library_page(name: str) -> str:
             citation_table(library.citations),
         ]
     )
-
-
-def option_page() -> str:
-    """The options of `hwsim.run`, one row each, by owner."""
-    text = "# Options of a GEMM\n\n`hwsim.run`, `hwsim.matmul` and `hwsim run` take the same options.\n"
-    entries = declared()
-    for kind_name in dict.fromkeys(entry.kind for entry in entries):
-        rows = [
-            (
-                f"`{entry.option.name}`",
-                f"`{entry.option.type.annotation}`",
-                entry.option.default_text or ("" if entry.option.default is None else f"`{entry.option.default}`"),
-                entry.option.help + (f" ({', '.join(entry.owners)})" if entry.owners != (entry.kind,) else ""),
-            )
-            for entry in entries
-            if entry.kind == kind_name
-        ]
-        text += f"\n## {kind_name[0].upper()}{kind_name[1:]}\n\n" + markdown(
-            ("option", "type", "default", "meaning"), rows, "options"
-        )
-    return text
 
 
 def kind(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:

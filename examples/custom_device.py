@@ -1,27 +1,33 @@
 """Run a matrix unit of one's own (the template matrix_unit), and see what one of its numbers does to the error."""
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import hwsim
+from hwsim.devices.templates import new_device_file
 
-FILE = Path(__file__).parents[1] / "configs" / "templates" / "matrix_unit.yaml"
 
-
-def variant(fraction_bits: int) -> dict[str, object]:
+def variant(file: Path, fraction_bits: int) -> dict[str, object]:
     """The device of the file with another width of the aligner."""
     mine = {"value": fraction_bits, "source": "a try", "evidence": "assumption"}
     return {
         "schema_version": 1,
         "name": f"custom-{fraction_bits}",
-        "extends": str(FILE),
+        "extends": str(file),
         "dot_units": {"narrow": {"fraction_bits": mine}},
     }
 
 
 def main() -> None:
-    device = hwsim.device(FILE)
+    with tempfile.TemporaryDirectory() as folder:
+        show(new_device_file(Path(folder) / "mine.yaml", "matrix_unit"))
+
+
+def show(file: Path) -> None:
+    """Errors of the file's device, and of others with another width."""
+    device = hwsim.device(file)
     print(device.title)
     for name in device.instructions():
         print(" ", name)
@@ -37,7 +43,7 @@ def main() -> None:
     exact = device.mma("dot.exact.m8n8k16.f32.f16.f16", a, b, c)
     print(f"  exact step of 4        {np.sqrt(np.mean((exact - true) ** 2)):.2e}")
     for bits in (8, 12, 16, 20, 24):
-        d = hwsim.device(variant(bits)).mma("dot.m8n8k16.f32.f16.f16", a, b, c)
+        d = hwsim.device(variant(file, bits)).mma("dot.m8n8k16.f32.f16.f16", a, b, c)
         print(f"  {bits:2} fraction bits kept  {np.sqrt(np.mean((d - true) ** 2)):.2e}")
 
     # Codes (bit patterns) in, codes out: 1 + 2^-13 with 12 fraction bits.

@@ -7,12 +7,14 @@ machine gives the program's cycles. This module only connects these parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
 from hwsim._version import __version__
+from hwsim.analysis.changed_numbers import ChangeableCall
 from hwsim.analysis.errors import fma_chain
 from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, Errors, compute
@@ -21,7 +23,7 @@ from hwsim.compute.followed import Followed, followed
 from hwsim.compute.notices import Notices
 from hwsim.compute.prepared import Prepared
 from hwsim.compute.saved import saved_call
-from hwsim.compute.times import call_times, evidence_of
+from hwsim.compute.times import call_times, evidence_of, times_with_numbers
 from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
@@ -65,7 +67,7 @@ def run(
         call = saved_call(gemm, a, b, device, scheme, values)
     else:
         call = product_call(a, b, device, scheme, values, progress)
-    return _result(call, of_computing(progress, call))
+    return _result(call, of_computing(progress, call), is_saved=gemm is not None)
 
 
 @in_default_environment
@@ -181,8 +183,8 @@ def _with_c(options: RunOptions, c: AnyArray | None) -> dict[str, Any]:
     return {**options, **({} if c is None else {"c": c})}
 
 
-def _result(call: ProductCall, progress: Progress | None) -> Result:
-    """The result of a call: its bits, its times, and the evidence for them."""
+def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = False) -> Result:
+    """The result of a call: its bits, its times, and the evidence for them. is_saved: it is of a saved record."""
     request, resolved, operands, options = call.request, call.resolved, call.operands, call.options
     m, n, k = operands.sizes
     elements = followed(options.machine.values, (*operands.lead, m, n))
@@ -212,6 +214,7 @@ def _result(call: ProductCall, progress: Progress | None) -> Result:
         notices=Notices(request, record, operands.pair, dict(resolved.options), program),
         errors=errors,
         execution=execution,
+        call=ChangeableCall(request.device, None if is_saved else partial(times_with_numbers, call)),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.changed_numbers import ChangedNumbers, with_numbers
+from hwsim.analysis.changed_numbers import ChangeableCall, ChangedNumbers, call_with_numbers
 from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.program_times import Times, state_of
 from hwsim.analysis.roofline import Roofline, roofline
@@ -28,6 +28,7 @@ from hwsim.analysis.run_records import (
     RunWarning,
     TimingState,
 )
+from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
 from hwsim.errors import InputError
@@ -71,7 +72,7 @@ class Result:
     cores that took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the
     zeros of padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and
     timing, and (`schedule`) how well it is known that the vendor's library computes the product in this way.
-    execution: of a program, where its execution gave the bits.
+    execution: of a program, where its execution gave the bits. call: what `with_numbers` changes.
     """
 
     device: str
@@ -92,6 +93,7 @@ class Result:
     notices: Callable[[], list[RunWarning]] = field(default=list)
     errors: Errors | None = None
     execution: Execution | None = None
+    call: ChangeableCall | None = field(default=None, repr=False)
 
     @property
     def by_program(self) -> bool:
@@ -250,6 +252,11 @@ class Result:
         return timing.run_in(self.times.program, self.times.chip, self.times.l2, trace=trace, window=window)
 
     @cached_property
+    def verdict(self) -> Verdict:
+        """What bounds the run and where its time went, in words; `advice` times the program again when asked for."""
+        return verdict_of(self.times)
+
+    @cached_property
     def what_if(self) -> list[WhatIf] | None:
         """Sensitivity by part: cycles if one engine, link, memory or opcode took no time (None without timing).
 
@@ -262,12 +269,12 @@ class Result:
     def with_numbers(self, changes: Mapping[str, str | float]) -> ChangedNumbers | None:
         """Cycles before and after a change of the device's numbers, and what then bounds (None without timing).
 
-        changes: {path in the device file: "2x" for a factor, or a value in the file's unit}. The clock is the one of
-        this run. Raises InputError for a path or value that the device cannot have.
+        changes: {path in the device file, or pattern with *: "2x" for a factor, or a value in the file's unit}. Where
+        the choice of kernels follows from a number (`cores`, `memories.*`, an instruction's shape) or the clock under
+        load, the call is resolved again; otherwise its program is timed again at its clock. Raises InputError for a
+        path or value that the device cannot have, and for numbers that change bits.
         """
-        if self.times.program is None or self.times.chip is None:
-            return None
-        return with_numbers(self.times.program, self.times.chip, changes, l2=self.times.l2)
+        return None if self.call is None else call_with_numbers(self.times, self.call, changes)
 
     @cached_property
     def roofline(self) -> Roofline | None:
@@ -330,7 +337,14 @@ class Result:
             ]
         )
         executed = None if self.executed is None else dict(self.executed)
-        return {"schema": SCHEMA, **parts, "executed": executed, "values": values, "gemm": self.gemm.to_dict()}
+        return {
+            "schema": SCHEMA,
+            **parts,
+            "executed": executed,
+            "values": values,
+            "gemm": self.gemm.to_dict(),
+            "verdict": self.verdict.to_dict(),
+        }
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""

@@ -1,107 +1,114 @@
-"""What if numbers of the device file were others: the cycles of a program with some of them scaled or replaced.
+"""What if numbers of the device file were others: the cycles of a program, or of a call, with some of them replaced.
 
-The module knows the timing machine and the device's numbers by their paths; it does not know what the program computes.
+The module knows the timing machine, and the device's numbers by their paths; it does not know what the program
+computes, nor how a call is resolved.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
+from hwsim.analysis.program_times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
-from hwsim.devices import changed
-from hwsim.errors import InputError, nearest
+from hwsim.devices.device import Device
+from hwsim.devices.numbers import Reach, new_values, reach_of, with_numbers
+from hwsim.errors import InputError
 from hwsim.machines import timing
 from hwsim.machines.l2_state import COLD
 from hwsim.program.ir import Program
 
-if TYPE_CHECKING:
-    from hwsim.devices.device import Device
-
-TIMED = ("clock_mhz", "engines", "links", "memories", "hbm", "l2")  # blocks of the device file that cycles follow from
+#: The times of a call on its device with other numbers, by path.
+Anew = Callable[[Mapping[str, float]], Times]
+#: Why numbers are refused, by what follows from them.
+REFUSED: Mapping[Reach, str] = {
+    Reach.BITS: "it changes bits, and what-if is of cycles: write a device file that extends {device}, and compare "
+    "both with hwsim diff; or sweep over it (docs/sweeps.md)",
+    Reach.COST: "it changes energy or area, not cycles: sweep over it (docs/sweeps.md)",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedNumbers:
-    """A program's cycles before and after a change of the device's numbers.
+    """Cycles before and after a change of the device's numbers.
 
     numbers: {path: (value before, value after)}, in the device file's units. cycles: before, after, in cycles of each
     device's core clock. seconds: the same in seconds. bound: the part whose absence would then save most, None where
-    none saves anything.
+    none saves anything. is_anew: whether the kernel was chosen again for the changed device; else the same program was
+    timed at the same clock.
     """
 
     numbers: dict[str, tuple[float, float]]
     cycles: tuple[int, int]
     seconds: tuple[float, float]
     bound: WhatIf | None
+    is_anew: bool = False
 
 
-def numbers_of(device: Device) -> dict[str, float]:
-    """The device's numbers that time may follow from, by path ("links.GM_L1.bytes_per_cycle"), in the file's units."""
-    tree = device.model_dump(by_alias=True)
-    return {path: value for block in TIMED if block in tree for path, value in _leaves(block, tree[block])}
+@dataclass(frozen=True, slots=True)
+class ChangeableCall:
+    """The device of a call, before its clock under load was known, and the call's times on it with other numbers.
 
-
-def with_numbers(
-    program: Program, device: Device, changes: Mapping[str, str | float], *, l2: str = COLD
-) -> ChangedNumbers:
-    """Time the program on the device as it is and with `changes`: {path: "2x" for a factor, or a value}.
-
-    l2: the state in which L2 is before each run. Raises InputError for a path that is not in `numbers_of`, for a value
-    that is no number or that the device cannot have; ProgramError where the program does not fit the changed device.
+    anew: None where the call's kernel is fixed, as by a saved record.
     """
-    numbers_before = numbers_of(device)
-    numbers = {
-        path: (_before(device, numbers_before, path), _after(numbers_before, path, text))
-        for path, text in changes.items()
-    }
-    try:
-        other = changed(device, {path: _like(*pair) for path, pair in numbers.items()})
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or ", ".join(numbers)
-        raise InputError(f"what-if on {device.name}: {where}: {first['msg']}; take another value") from None
+
+    device: Device
+    anew: Anew | None
+
+
+def program_with_numbers(
+    program: Program, device: Device, changes: Mapping[str, object], *, l2: str = COLD
+) -> ChangedNumbers:
+    """Time the program on the device as it is and with `changes`: {path or pattern: "2x" for a factor, or a value}.
+
+    l2: the state in which L2 is before each run. Raises InputError for a path that the device does not have, and for a
+    value that is no number or that the device cannot have; ProgramError where the program does not fit the changed
+    device.
+    """
+    numbers = new_values(device, changes)
+    other = with_numbers(device, {path: after for path, (_, after) in numbers.items()})
     before, after = (timing.run_in(program, chip, l2).cycles for chip in (device, other))
-    parts = what_if(program, other, l2=l2)
     return ChangedNumbers(
         numbers,
         (before, after),
         (before / (device.clock_mhz * 1e6), after / (other.clock_mhz * 1e6)),
-        parts[0] if parts and parts[0].saved > 0 else None,
+        _bound(program, other, l2),
     )
 
 
-def _leaves(path: str, value: Any) -> list[tuple[str, float]]:
-    if isinstance(value, dict):
-        return [leaf for key, inner in value.items() for leaf in _leaves(f"{path}.{key}", inner)]
-    return [(path, value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, object]) -> ChangedNumbers | None:
+    """The same of a call. times: of the call; None is returned where there are none.
 
-
-def _before(device: Device, numbers: Mapping[str, float], path: str) -> float:
-    if path not in numbers:
+    A number that the choice of kernels or the clock follows from has the call resolved again; otherwise its program is
+    timed again at its clock. Raises InputError as `program_with_numbers`, and for numbers that change bits or costs.
+    """
+    if times.program is None or times.chip is None or times.cycles is None or times.seconds is None:
+        return None
+    device, anew = call.device, call.anew
+    numbers = new_values(device, changes)
+    reaches = {path: reach_of(path) for path in numbers}
+    for path, reach in reaches.items():
+        if reach in REFUSED:
+            raise InputError(f"what-if: {path}: {REFUSED[reach].format(device=device.name)}")
+    if set(reaches.values()) <= {Reach.TIME}:
+        return program_with_numbers(times.program, times.chip, changes, l2=times.l2)
+    if anew is None:
+        named = ", ".join(path for path, reach in reaches.items() if reach != Reach.TIME)
         raise InputError(
-            f"what-if: {device.name} has no number {path!r}{nearest(path, list(numbers))}; it has {', '.join(numbers)}"
+            f"what-if: {named}: the kernel would be another one, and a saved record fixes it; run without it"
         )
-    return numbers[path]
+    after = anew({path: value for path, (_, value) in numbers.items()})
+    if after.program is None or after.chip is None or after.cycles is None or after.seconds is None:
+        raise InputError(f"what-if: {', '.join(numbers)}: there are no cycles then: {after.note}")
+    return ChangedNumbers(
+        numbers,
+        (times.cycles, after.cycles),
+        (times.seconds, after.seconds),
+        _bound(after.program, after.chip, after.l2),
+        is_anew=True,
+    )
 
 
-def _after(numbers: Mapping[str, float], path: str, text: str | float) -> float:
-    value = str(text).strip()
-    try:
-        number = float(value.removesuffix("x"))
-        if not math.isfinite(number):
-            raise ValueError(value)
-    except ValueError:
-        raise InputError(
-            f"what-if: {path} = {text!r}; allowed: a factor such as 2x or 0.5x, or a value in the file's unit"
-        ) from None
-    return numbers[path] * number if value.endswith("x") else number
-
-
-def _like(before: float, after: float) -> float:
-    """The value, whole where the one before is and it can be."""
-    return int(after) if isinstance(before, int) and after == int(after) else after
+def _bound(program: Program, device: Device, l2: str) -> WhatIf | None:
+    parts = what_if(program, device, l2=l2)
+    return parts[0] if parts and parts[0].saved > 0 else None

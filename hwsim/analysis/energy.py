@@ -1,5 +1,5 @@
-"""Energy of a timed GEMM by energies of operations and bytes (configs/energy/chips.yaml): assumed ones, at three
-levels, and where a chip's power was measured, those that were fitted to it.
+"""Energy of a timed GEMM by energies of operations and bytes: a device file's own, or of configs/energy/chips.yaml
+assumed ones, at three levels, and where a chip's power was measured, fitted ones.
 
 Counted are multiply-accumulates, cycles of the lanes beside them, operands that a matrix unit reads from shared memory,
 traffic by memory, and time. Of assumed energies, ratios of similar runs say more than joules.
@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from hwsim.datafiles.yaml_text import common_yaml
-from hwsim.devices import find
+from hwsim.devices import find, weakest
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.host.places import package_folder, text_of
@@ -101,20 +101,18 @@ class _EnergyFile(_EnergyRecord):
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Joules by what takes them (`static`, `lanes`, `matrix`, `hbm`, `l2`, `shared`), seconds, and the level.
+    """Joules by what takes them (`static`, `lanes`, `matrix`, `hbm`, `l2`, `shared`, or the memories of a core by
+    name), seconds, and the level.
 
-    2 m n k of the problem are `operations`.
+    2 m n k of the problem are `operations`. evidence: how good the energies are, as `assumption`, or `fitted` to
+    measured power.
     """
 
     joules_by: Mapping[str, float]
     seconds: float
     operations: int
     level: EnergyLevel
-
-    @property
-    def evidence(self) -> str:
-        """How good the energies are: `assumption`, or `fitted` to measured power."""
-        return EVIDENCE[self.level]
+    evidence: str
 
     @property
     def joules(self) -> float:
@@ -142,68 +140,149 @@ def _file() -> _EnergyFile:
 
 
 def energies_of(device: str) -> ChipEnergies:
-    """The assumed energies of a device, by its name. Raises UnsupportedError for one that the file does not have."""
+    """The assumed energies of a device, by its name. Raises UnsupportedError for one that the table does not have."""
     energies = next((chip for chip in _file().chips.values() if device in chip.devices), None)
     if energies is None:
         names = ", ".join(name for chip in _file().chips.values() for name in chip.devices)
-        raise UnsupportedError(f"no assumed energies of device {device}; hwsim has energies of {names}")
+        raise UnsupportedError(
+            f"no energies of device {device}: its file has no energy: (docs/energy.md), and hwsim's table has {names}"
+        )
     return energies
 
 
 def energy(times: Times, gemm: Gemm, level: EnergyLevel = "typical", energies: ChipEnergies | None = None) -> Energy:
-    """The energy of a timed GEMM (result.times, result.gemm). energies: by default those of the device's name.
+    """The energy of a timed GEMM (result.times, result.gemm).
+
+    energies: by default the device file's own (`energy:`), or else those of the device's name. Of a file's own numbers
+    "low" and "high" are the ends of the span that it gives.
 
     A cycle in which the lanes are busy, beside FMAs of the products, is one operation of each lane. Raises
     UnsupportedError without times, for a time of 0 (a library's kernel that takes no longer than a launch), without
-    energies, for a format without one, and for "measured" where no power was measured.
+    energies, for a format or a memory without one, and for "measured" where no power was measured.
     """
     chip = times.chip
     if chip is None or times.seconds is None:
         raise UnsupportedError(f"no energy without times: {times.note}")
     if not times.seconds:
         raise UnsupportedError("no energy of a time of 0: the library's kernels take no longer than a launch")
-    table = energies if energies is not None else energies_of(chip.name)
     problem = gemm.problem
     operations = 2 * problem.m * problem.n * problem.k * problem.matrices
-    matrix, fma_count, shared = _products(times, gemm, chip, table, level)
-    lanes = fma_count * table.lane_fma_pj.at(level) + _other_lane_operations(times, gemm, chip) * (
-        table.lane_other_pj.at(level)
-    )
-    moved = times.traffic_bytes
-    hbm = moved.get("HBM read", 0) + moved.get("HBM write", 0)
-    l2 = moved.get("L2 read", 0) + moved.get("L2 write", 0)
-    shared += sum(size for name, size in moved.items() if any(part in _ON_CHIP for part in name.split("_")))
-    joules = {
-        "static": table.static_watts.at(level) * times.seconds,
-        "lanes": lanes * _PICO,
-        "matrix": matrix * _PICO,
-        "hbm": hbm * table.hbm_pj_per_byte.at(level) * _PICO,
-        "l2": l2 * table.l2_pj_per_byte.at(level) * _PICO,
-        "shared": shared * table.shared_pj_per_byte.at(level) * _PICO,
-    }
-    return Energy(joules, times.seconds, operations, level)
+    work = _work(times, gemm, chip)
+    if energies is None and chip.energy is not None:
+        joules, evidence = _by_file(work, times, chip, level), str(weakest(chip, "energy"))
+    else:
+        joules = _by_table(work, times, energies or energies_of(chip.name), level)
+        evidence = EVIDENCE[level]
+    return Energy(joules, times.seconds, operations, level, evidence)
 
 
-def _products(
-    times: Times, gemm: Gemm, chip: Device, table: ChipEnergies, level: EnergyLevel
-) -> tuple[float, int, float]:
-    """Of the products: picojoules in matrix units, FMAs on lanes, bytes that matrix units read from shared memory.
-
-    All kernels of a GEMM are taken to use the instruction of the first.
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a GEMM does, as counted: multiply-accumulates of a matrix unit with operands of a format, FMAs of products
+    and other operations on lanes, bytes that matrix units read by memory, bytes over links by name, and of HBM and L2.
     """
+
+    format: str
+    matrix_macs: int
+    lane_fmas: int
+    lane_others: float
+    operand_bytes: Mapping[str, float]
+    link_bytes: Mapping[str, int]
+    hbm_bytes: int
+    l2_bytes: int
+
+
+def _work(times: Times, gemm: Gemm, chip: Device) -> _Work:
+    """The work of a timed GEMM. All kernels are taken to use the instruction of the first."""
     unit = times.unit if gemm.mapping is None else gemm.mapping.kernels[0].instruction
     model = find(chip, unit)
     if model is None:
         raise UnsupportedError(f"device {chip.name} has no instruction {unit}")
     count = times.macs["padded"]
-    if chip.vector is not None and model.engine == chip.vector.engine:
-        return 0.0, count, 0.0
-    if model.a not in table.mac_pj:
-        raise UnsupportedError(f"no assumed energy of {model.a} in a matrix unit; there are {', '.join(table.mac_pj)}")
-    size = format_of(model.a).bits / 8
-    operands = [(model.places(0), model.n), (model.places(1), model.m)]
-    read = sum(count / reuse * size for places, reuse in operands if "SMEM" in places)
-    return count * table.mac_pj[model.a].at(level), 0, read
+    is_on_lanes = chip.vector is not None and model.engine == chip.vector.engine
+    read: dict[str, float] = {}
+    if not is_on_lanes:
+        size = format_of(model.a).bits / 8
+        for places, reuse in ((model.places(0), model.n), (model.places(1), model.m)):
+            for place in places:
+                read[place] = read.get(place, 0.0) + count / reuse * size
+    moved = times.traffic_bytes
+    shared = {f"{memory} {way}" for memory in ("HBM", "L2") for way in ("read", "write")}
+    return _Work(
+        format=model.a,
+        matrix_macs=0 if is_on_lanes else count,
+        lane_fmas=count if is_on_lanes else 0,
+        lane_others=_other_lane_operations(times, gemm, chip),
+        operand_bytes=read,
+        link_bytes={name: size for name, size in moved.items() if name not in shared},
+        hbm_bytes=moved.get("HBM read", 0) + moved.get("HBM write", 0),
+        l2_bytes=moved.get("L2 read", 0) + moved.get("L2 write", 0),
+    )
+
+
+def _by_table(work: _Work, times: Times, table: ChipEnergies, level: EnergyLevel) -> dict[str, float]:
+    """Joules by energies of a chip's table, whose shared memories are SMEM and TMEM."""
+    if work.matrix_macs and work.format not in table.mac_pj:
+        listed = ", ".join(table.mac_pj)
+        raise UnsupportedError(f"no assumed energy of {work.format} in a matrix unit; there are {listed}")
+    matrix = work.matrix_macs * table.mac_pj[work.format].at(level) if work.matrix_macs else 0.0
+    lanes = work.lane_fmas * table.lane_fma_pj.at(level) + work.lane_others * table.lane_other_pj.at(level)
+    shared = work.operand_bytes.get("SMEM", 0.0)
+    shared += sum(size for name, size in work.link_bytes.items() if any(part in _ON_CHIP for part in name.split("_")))
+    assert times.seconds is not None
+    return {
+        "static": table.static_watts.at(level) * times.seconds,
+        "lanes": lanes * _PICO,
+        "matrix": matrix * _PICO,
+        "hbm": work.hbm_bytes * table.hbm_pj_per_byte.at(level) * _PICO,
+        "l2": work.l2_bytes * table.l2_pj_per_byte.at(level) * _PICO,
+        "shared": shared * table.shared_pj_per_byte.at(level) * _PICO,
+    }
+
+
+def _by_file(work: _Work, times: Times, chip: Device, level: EnergyLevel) -> dict[str, float]:
+    """Joules by the energies of the device's own file."""
+    model = chip.energy
+    assert model is not None and times.seconds is not None
+    if level == MEASURED:
+        raise UnsupportedError(f"no energies of {chip.name} were measured; take another level")
+
+    def picojoules(amount: float, value: float | None, path: str) -> float:
+        if not amount:
+            return 0.0
+        if value is None:
+            raise UnsupportedError(
+                f"device {chip.name} has no energy.{path} in its file, and the GEMM needs it: add it"
+            )
+        about = chip.evidence.get(f"energy.{path}")
+        span = None if about is None else about.span
+        levels = {} if span is None else {"low": span[0], "high": span[1]}
+        return amount * levels.get(level, value)
+
+    bytes_of = {
+        memory: work.operand_bytes.get(memory, 0.0)
+        + sum(
+            size
+            for name, size in work.link_bytes.items()
+            if name in chip.links and memory in (chip.links[name].source, chip.links[name].target)
+        )
+        for memory in model.memory_pj_per_byte
+    }
+    lanes = picojoules(work.lane_fmas, model.lane_fma_pj, "lane_fma_pj")
+    lanes += picojoules(work.lane_others, model.lane_other_pj, "lane_other_pj")
+    matrix = picojoules(work.matrix_macs, model.mac_pj.get(work.format), f"mac_pj.{work.format}")
+    joules = {
+        "static": picojoules(times.seconds / _PICO, model.static_watts, "static_watts"),
+        "lanes": lanes,
+        "matrix": matrix,
+        "hbm": picojoules(work.hbm_bytes, model.hbm_pj_per_byte, "hbm_pj_per_byte"),
+        "l2": picojoules(work.l2_bytes, model.l2_pj_per_byte, "l2_pj_per_byte"),
+        **{
+            memory: picojoules(size, model.memory_pj_per_byte[memory], f"memory_pj_per_byte.{memory}")
+            for memory, size in bytes_of.items()
+        },
+    }
+    return {part: amount * _PICO for part, amount in joules.items()}
 
 
 def _other_lane_operations(times: Times, gemm: Gemm, chip: Device) -> float:

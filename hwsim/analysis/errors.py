@@ -68,19 +68,25 @@ class LinearEpilogue:
         return total, np.where(np.isfinite(rest), rest, 0.0)
 
 
-def errors_of(a: AnyArray, b: AnyArray, c: AnyArray, epilogue: LinearEpilogue) -> ProductErrors:
+def errors_of(
+    a: AnyArray, b: AnyArray, c: AnyArray, epilogue: LinearEpilogue, rounded: tuple[AnyArray, AnyArray] | None = None
+) -> ProductErrors:
     """Error metrics of c and of a plain fp32 FMA chain, relative to the product in fp64; for an fp64 c, relative to the
     exact product.
 
     a (..., m, k), b (..., k, n), c (..., m, n). `rows`, present where the exact product is too expensive: how many rows
-    of every matrix were compared, evenly spaced.
+    of every matrix were compared, evenly spaced. rounded: A and B as the unit takes them, where these are others.
     """
     with np.errstate(all="ignore"):
         baseline = epilogue.apply(as_fp64(fma_chain(a, b))).astype(np.float32)
         if c.dtype != np.float64 or not c.size:
             exact = epilogue.apply(as_fp64(a) @ as_fp64(b))
             of_c = errors(exact, c)
-            return ProductErrors(of_c.relative_frobenius, of_c.max_relative, errors(exact, baseline))
+            totals = of_c.relative_frobenius, of_c.max_relative, errors(exact, baseline)
+            if rounded is None:
+                return ProductErrors(*totals)
+            of_rounded = epilogue.apply(as_fp64(rounded[0]) @ as_fp64(rounded[1]))
+            return ProductErrors(*totals, input_rounding=errors(exact, of_rounded), arithmetic=errors(of_rounded, c))
         high, low, rows = exact_pair(a, b, c.shape, epilogue)
         of_c, of_baseline = (errors(high, x[..., rows, :], low) for x in (c, baseline))
     compared = None if high.shape == c.shape else high.shape[-2]
@@ -95,7 +101,8 @@ def bytes_needed(elements: int, lead: int, results: int, *, is_fp64: bool) -> in
     """
     metrics = METRIC_BYTES * results
     if not is_fp64:
-        return max(8 * elements * lead + 28 * results, metrics)  # A and B in fp64, their product, the baseline
+        # A and B in fp64, as given and as the unit takes them, their products, the baseline
+        return max(16 * elements * lead + 36 * results, metrics)
     return PAIR_BYTES * elements + 2 * 16 * results + max(METRIC_BYTES * results // lead, metrics)
 
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic import integer_lanes
 from hwsim.arithmetic.integer_lanes import differing_axes, integers
+from hwsim.arithmetic.residues import residues
+from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, format_of
 from hwsim.numerics.units import IntegerUnit
@@ -36,6 +38,11 @@ SATURATING: dict[str, tuple[LaneStep, ...]] = {
     "mul": (LOAD, ("load", 1), ("times",)),
     "add_row": (LOAD, ("load", 1), ("add",)),
 }
+
+
+def dtype_of(fmt: Format) -> np.dtype[Any]:
+    """The float dtype in which the lanes read a format."""
+    return np.dtype(np.float64 if fmt.name == "fp64" else np.float32)
 
 
 def gives_all_ones(spec: DotSpec) -> bool:
@@ -82,6 +89,11 @@ class VectorUnit:
         if instr.opcode == "fill":
             codes[...] = self._code(instr.scalar, fmt) if instr.scalar or np.signbit(instr.scalar) else 0
             return
+        if instr.opcode == "remainder":
+            source = self._values(*sources[0], dtype_of(sources[0][1])) if not sources[0][1].is_integer else None
+            numbers = integers(*sources[0]) if source is None else self.settled(source)
+            codes[...] = residues(numbers, instr.scale_exponent).astype(fmt.dtype_name).view(codes.dtype)
+            return
         if integer_lanes.is_of_integers(target, sources):
             integer_lanes.execute(instr, target, sources, reduced)
             return
@@ -114,6 +126,10 @@ class VectorUnit:
             values[0] = np.multiply(values[0], dtype.type(2.0**-instr.scale_exponent))
         if instr.opcode == "scale" and instr.scale_exponent:
             result = self._raised(values[0], -instr.scale_exponent)
+        elif instr.has("multiplier"):
+            left, right, multiplier = values
+            result = multiply_add(left, np.broadcast_to(multiplier, left.shape), right)
+            result = self.settled(self._one_nan(result))
         elif instr.opcode == "fma":
             steps: tuple[LaneStep, ...] = (LOAD, ("load", 1), ("fused", float(instr.scalar)))
             nan_code = int(np.asarray(self._nan_of(dtype)).view(f"u{dtype.itemsize}"))

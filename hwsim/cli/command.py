@@ -18,11 +18,14 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from hwsim.cli.crash import report
+from hwsim.cli.verb_parser import VerbParser
 from hwsim.cli.verbs import LAB, OWN, TASKS, Verb, known, missing, module_of, verb_of
 from hwsim.errors import ConfigError, HwsimError, nearest
 
 #: -1e-3, -inf, -1,2, -3:-1, in which argparse would see an option; it takes -1 and -0.5 for what they are.
 NEGATIVE = re.compile(r"(?!-(\d+|\d*\.\d+)$)-(\d|\.\d|inf|nan)", re.IGNORECASE)
+#: FILE.py:NAME
+SCHEME_FILE = re.compile(r"[^=]+\.py:\w+")
 WIDTH, COLUMN = 100, 13  # of help text
 INTERNAL_ERROR, BROKEN_PIPE = 3, 141
 EPILOG = (
@@ -64,11 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(report(error, words), INTERNAL_ERROR)
 
 
-def parser_for(verb: str | None) -> argparse.ArgumentParser:
-    """The parser, with the options of `verb` alone; other verbs' modules are not imported."""
+def parser_for(verb: str | None, scheme_files: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser, with the options of `verb` alone; other verbs' modules are not imported.
+
+    scheme_files: schemes named as FILE.py:NAME, whose options are flags too.
+    """
     if verb in OWN:
-        return _parser(OWN, {verb})
-    return _parser(known(), {verb} if verb is not None else set())
+        return _parser(OWN, {verb}, scheme_files)
+    return _parser(known(), {verb} if verb is not None else set(), scheme_files)
 
 
 def whole_parser() -> argparse.ArgumentParser:
@@ -77,7 +83,9 @@ def whole_parser() -> argparse.ArgumentParser:
     return _parser(verbs, set(verbs), listed=True)
 
 
-def _parser(verbs: Mapping[str, Verb], configured: Set[str], *, listed: bool = False) -> argparse.ArgumentParser:
+def _parser(
+    verbs: Mapping[str, Verb], configured: Set[str], scheme_files: Sequence[str] = (), *, listed: bool = False
+) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hwsim",
         description="Bit-exact and cycle-level simulation of matrix engines.",
@@ -86,7 +94,9 @@ def _parser(verbs: Mapping[str, Verb], configured: Set[str], *, listed: bool = F
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print versions and leave")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", help="one of those below")
+    subparsers = parser.add_subparsers(
+        dest="verb", metavar="VERB", title="verbs", help="one of those below", parser_class=VerbParser
+    )
     for name, verb in verbs.items():
         line: dict[str, Any] = {"help": verb.help} if listed else {}
         sub = subparsers.add_parser(
@@ -94,8 +104,7 @@ def _parser(verbs: Mapping[str, Verb], configured: Set[str], *, listed: bool = F
             **line,
             description=f"{verb.help[0].upper()}{verb.help[1:]}.",
             epilog=f"example: hwsim {verb.example}\n\n{textwrap.fill(EPILOG, WIDTH)}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
+            scheme_files=scheme_files,
         )
         if name in configured:
             module_of(verb).configure(sub)
@@ -118,7 +127,7 @@ def _run(words: list[str]) -> int:
     verb, action = [*(word for word in words if not word.startswith("-")), None, None][:2]
     if verb is not None and (sentence := missing(verb, action or "")):
         return _fail(sentence)
-    parser, verb_entry = parser_for(verb), verb_of(verb) if verb is not None else None
+    parser, verb_entry = parser_for(verb, _scheme_files(words)), verb_of(verb) if verb is not None else None
     try:
         if verb is not None and verb_entry is None:
             verbs = list(known())
@@ -136,6 +145,12 @@ def _run(words: list[str]) -> int:
         return result
     except SystemExit as leaving:  # argparse has said why
         return leaving.code if isinstance(leaving.code, int) else 2
+
+
+def _scheme_files(words: Sequence[str]) -> list[str]:
+    """The words that name a scheme in a file, FILE.py:NAME."""
+    values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+    return [value for value in dict.fromkeys(values) if SCHEME_FILE.fullmatch(value)]
 
 
 def _with_negative_values(parser: argparse.ArgumentParser, verb: str | None, arguments: Sequence[str]) -> list[str]:

@@ -78,7 +78,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.clock_mhz is not None:
         options["clock_mhz"] = arguments.clock_mhz
     options["l2"] = arguments.l2 or (SERIES if arguments.clock_mhz is None else COLD)
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="timing kernels") as progress:
         comparison = compare_measured(rows, device=arguments.device, progress=progress, **options)
     if plot is not None:
         write_whole(plot, lambda file: write_measured_plot(comparison, file, plot.suffix))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hwsim.cli import command
+from hwsim.cli.verb_parser import brief_of
 from hwsim.devices import names
 from hwsim.errors import UnsupportedError
 from hwsim.formats import FORMATS
@@ -21,7 +22,8 @@ SHELLS = ("bash", "zsh", "fish")
 COMPLETED = {
     "device": "devices",
     "devices": "devices",
-    "scheme": "schemes",
+    **dict.fromkeys(("scheme", "help_scheme"), "schemes"),
+    "help_mapping": "devices",
     "library": "libraries",
     **dict.fromkeys(("format", "bits", "bits_b", "accumulate", "result", "output", "input_format"), "formats"),
 }
@@ -103,7 +105,7 @@ def _fish(parser: argparse.ArgumentParser, names: Mapping[str, list[str]]) -> It
             values = f" -x -a {_quoted(' '.join(words))}" if words else " -r -F" if action.nargs != 0 else ""
             for option in action.option_strings:
                 if option.startswith("--"):
-                    text = _quoted((action.help or "").partition(";")[0].replace("%%", "%"))
+                    text = _quoted(brief_of(action))
                     yield f"complete -c hwsim -n '{where}' -l {option[2:]}{values} -d {text}"
             if not action.option_strings and words:
                 yield f"complete -c hwsim -n '{where}' -a {_quoted(' '.join(words))}"

@@ -49,6 +49,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     choices = "; ".join(f"{name}: {what}" for name, what in templates().items())
     new.add_argument("--template", metavar="NAME", default=DEFAULT, help=f"{choices} (default {DEFAULT})")
     new.add_argument(
+        "--set",
+        metavar="SIZE=N",
+        action="append",
+        default=[],
+        help="a size of the template: rows=16 or cols=32 of systolic; may be repeated",
+    )
+    new.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
     )
 
@@ -66,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
             print("\n".join(table(rows, ("name", "chip", "family", "cores", "peak", "formats"), indent="")))
         return 0
     if arguments.action == "new":
-        path = new_device_file(arguments.device, arguments.template)
+        path = new_device_file(arguments.device, arguments.template, _sizes(arguments.set))
         if arguments.json:
             print(json.dumps({"schema": "hwsim.device-new/1", "file": str(path), "template": arguments.template}))
         else:
@@ -87,6 +94,17 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         print(f"{arguments.device}: device {device.name} is right; evidence: {evidence_text(device)}")
     return 0
+
+
+def _sizes(pairs: list[str]) -> dict[str, int]:
+    """Sizes from NAME=N. Raises InputError for other text."""
+    sizes = {}
+    for pair in pairs:
+        name, _, number = pair.partition("=")
+        if not (name and number.isascii() and number.isdecimal()):
+            raise InputError(f"--set {pair}; allowed: NAME=N with an integer, as rows=16")
+        sizes[name] = int(number)
+    return sizes
 
 
 def _chip_row(name: str) -> tuple[str, ...]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
-from hwsim.analysis.inputs import normal
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
@@ -19,10 +17,13 @@ from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST, worker_count
 from hwsim.report.page.diff_page import diff_page
 from hwsim.request.declarations import DEFAULT_SCHEME, own_options
-from hwsim.studies.diff import Variant
-from hwsim.studies.questions import diff
+from hwsim.request.option_records import LibraryOptions
+from hwsim.result import plain
+from hwsim.studies.diff_operands import DISTRIBUTIONS, NORMAL
+from hwsim.studies.diff_sides import Variant
+from hwsim.studies.questions import DIFF_SIZE, diff
 
-SIZE = 256  # m = n = k of random matrices
+NO_LIBRARY = "none"  # --library of a side without one
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,16 +38,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="schedule: split_k=3,promotion_k=128, or a JSON object, or default; epilogue.KEY for the epilogue's",
     )
     group.add_argument("--output", action="append", metavar="FORMAT", help="format of the results")
+    group.add_argument(
+        "--library",
+        action="append",
+        metavar="NAME",
+        help="library whose kernel computes it, as of hwsim run; none: hwsim's own order of summation",
+    )
     group = parser.add_argument_group("problem", "C[m, n] = A[m, k] B[k, n]")
     for name in ("m", "n", "k"):
-        group.add_argument(f"--{name}", type=whole(1), metavar=name.upper(), help=f"default {SIZE}")
-    group.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
+        group.add_argument(f"--{name}", type=whole(1), metavar=name.upper(), help=f"default {DIFF_SIZE}")
+    group.add_argument(
+        "--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both random, drawn in the format)"
+    )
     group.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
+    group.add_argument("--input-format", metavar="FORMAT", help="format of matrices that are codes: unsigned integers")
     group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
-    add_options(parser, ("library", "scheme"), ("error_target",))
+    group.add_argument(
+        "--distribution",
+        choices=list(DISTRIBUTIONS),
+        default=NORMAL,
+        help="of random matrices: N(0, 1), uniform in [-1, 1), or uniform in [0, 1) (default normal)",
+    )
+    add_options(parser, ("library", "scheme"), ("error_target", "library"))
     group = parser.add_argument_group("what is shown")
     group.add_argument(
-        "--element", metavar="ROW,COL", help="look for the first difference in k there (default: the worst element)"
+        "--element",
+        metavar="ROW,COL",
+        help="look for the first difference in k there (default: the element with the largest)",
     )
     group.add_argument("--first", type=whole(0), default=10, metavar="N", help="differing elements listed (default 10)")
     group.add_argument("--threads", type=whole(1, MOST), metavar="N", help="host threads (default: all)")
@@ -61,10 +79,11 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError("--device is needed, once or twice")
     check_report(arguments.report)
     check_outputs({"--report": arguments.report})
-    sides = {name: _both(name, getattr(arguments, name)) for name in ("device", "scheme", "schedule", "output")}
+    names = ("device", "scheme", "schedule", "output", "library")
+    sides = {name: _both(name, getattr(arguments, name)) for name in names}
     schedules = [schedule(text) for text in sides["schedule"]]
     options = given_options(arguments)
-    fmt, library = options.pop("format", None), options.pop("library", None)
+    fmt = options.pop("format", None)
     left, right = (
         Variant(
             device=sides["device"][i] or "",
@@ -72,24 +91,28 @@ def execute(arguments: argparse.Namespace) -> int:
             format=fmt,
             schedule=schedules[i],
             output=sides["output"][i],
-            options=options,
+            options=options if library else without_library(options),
             library=library,
         )
-        for i in range(2)
+        for i, library in enumerate(None if name == NO_LIBRARY else name for name in sides["library"])
     )
     a, b = read_pair(arguments.a, arguments.b)
-    if a is None or b is None:
-        a, b = normal(arguments.m or SIZE, arguments.n or SIZE, arguments.k or SIZE, arguments.seed)
-    else:
+    if a is not None and b is not None:
         for name, size in (("m", a.shape[0]), ("n", b.shape[1]), ("k", a.shape[1])):
             if getattr(arguments, name) not in (None, size):
                 raise InputError(f"--{name} {getattr(arguments, name)}, but the matrices say {size}; leave it out")
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="computing both ways") as progress:
         difference = diff(
             a,
             b,
             left,
             right,
+            m=arguments.m,
+            n=arguments.n,
+            k=arguments.k,
+            seed=arguments.seed,
+            distribution=arguments.distribution,
+            input_format=arguments.input_format,
             element=_element(arguments.element),
             first=arguments.first,
             threads=worker_count(arguments.threads),
@@ -100,7 +123,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if not arguments.quiet:
             print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(_finite(difference.to_dict()), allow_nan=False))
+        print(json.dumps(plain(difference.to_dict()), allow_nan=False))
     else:
         print(difference.to_text())
     return int(difference.differing > 0)
@@ -113,6 +136,11 @@ def _both(name: str, values: list[str] | None) -> tuple[str | None, str | None]:
     if len(values) > 2:
         raise InputError(f"--{name} was given {len(values)} times; allowed: once for both sides, or twice")
     return values[0], values[-1]
+
+
+def without_library(options: dict[str, Any]) -> dict[str, Any]:
+    """The options without those of a library's call."""
+    return {name: value for name, value in options.items() if name not in LibraryOptions.__slots__}
 
 
 def schedule(text: str | None) -> dict[str, Any] | None:
@@ -129,12 +157,3 @@ def _element(text: str | None) -> tuple[int, int] | None:
     except ValueError:
         raise InputError(f"--element {text}: allowed: ROW,COL, two integers from 0") from None
     return row, column
-
-
-def _finite(plain: Any) -> Any:
-    """The data with null for numbers that JSON cannot hold."""
-    if isinstance(plain, dict):
-        return {key: _finite(value) for key, value in plain.items()}
-    if isinstance(plain, list | tuple):
-        return [_finite(value) for value in plain]
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain

@@ -11,12 +11,15 @@ from hwsim.formats import FORMATS
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (without one: list)")
     listed = actions.add_parser("list", help="every format with its width and limits", allow_abbrev=False)
     shown = actions.add_parser("show", help="one format: hwsim formats show e4m3", allow_abbrev=False)
     shown.add_argument("name", metavar="NAME", help="name of the format, as hwsim formats list has it")
     for verb in (listed, shown):
-        verb.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+        verb.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+        )
 
 
 def execute(arguments: argparse.Namespace) -> int:

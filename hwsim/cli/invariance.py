@@ -15,9 +15,10 @@ from hwsim.gemm.option_types import WHOLE
 from hwsim.host.files import check_outputs
 from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.kernel_choice import LibraryChoice
-from hwsim.report.page.invariance_page import invariance_page
+from hwsim.report.page.invariance_page import invariance_page, slices_text
 from hwsim.report.text.words import plural
 from hwsim.request.declarations import LIBRARY
+from hwsim.result import plain
 from hwsim.studies.invariance import BatchClass, batch_classes, other_calls
 
 RANGES, KERNELS = 6, 3  # that a line shows
@@ -70,21 +71,26 @@ def execute(arguments: argparse.Namespace) -> int:
     }
     call |= {"a_layout": arguments.a_layout, "b_layout": arguments.b_layout, "bias": arguments.bias}
     call |= {name: getattr(arguments, name) for name in OF_CALL if getattr(arguments, name) is not None}
-    with progress_bar(quiet=False) as progress:
+    with progress_bar(quiet=False, stage="asking for batch sizes") as progress:
         classes = batch_classes(m=sizes, progress=progress, **call)
     notes = [_note(arguments.library, other_calls(**call)), _estimated(classes, arguments.device)]
     note = "; ".join(text for text in notes if text)
     records = [_plain(batch_class) for batch_class in classes]
-    text = text_of(classes, arguments.n, arguments.k, arguments.format, arguments.device, arguments.library)
-    text += f"\nNote: {note}" if note else ""
+    headline, advice = _headline(classes, arguments), _advice(classes)
+    answer = {"schema": "hwsim.invariance/1", **call, "note": note, "classes": records}
     if arguments.report is not None:
         title = f"Batch sizes of {arguments.library} on {arguments.device}, {arguments.format}"
-        invariance_page(title, text, records).write(arguments.report)
+        lead = [f"{headline[0]}: {headline[1]}", *([note] if note else [])]
+        invariance_page(title, lead, advice, plain(answer)).write(arguments.report)
         print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps({"schema": "hwsim.invariance/1", **call, "note": note, "classes": records}))
+        print(json.dumps(answer))
     else:
-        print(text)
+        print("\n".join([*headline, *_class_lines(classes)]))
+        for line in ["What to do for equal bits:", *(f"  {line}" for line in advice)] if advice else []:
+            print(line)
+        if note:
+            print(f"Note: {note}")
     return 0
 
 
@@ -162,19 +168,27 @@ def ranges(sizes: tuple[int, ...]) -> list[list[int]]:
 
 def _padding(sizes: tuple[int, ...]) -> str:
     """To which m of a class others are padded: its largest, and up to where it goes on without a gap."""
-    longest = max(ranges(sizes), key=lambda run: run[1] - run[0])
-    return f"m up to {max(sizes):,} can be padded to {max(sizes):,}; {longest[0]:,} to {longest[1]:,} need no padding"
+    first, last = max(ranges(sizes), key=lambda run: run[1] - run[0])
+    whole = f"; {first:,} to {last:,} need no padding" if first < last else ""
+    return f"m up to {max(sizes):,} can be padded to {max(sizes):,}{whole}"
 
 
-def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str, library: str) -> str:
-    """The classes as a person reads them."""
+def _headline(classes: list[BatchClass], arguments: argparse.Namespace) -> list[str]:
+    """What was asked, and how many classes there are."""
     total = sum(len(batch_class.sizes_m) for batch_class in classes)
+    known = sum(batch_class.choices[0].known for batch_class in classes)
+    return [
+        f"{arguments.library} on {arguments.device}: a row of C[m x {arguments.n:,}] = A[m x {arguments.k:,}] B, "
+        f"{arguments.format}, for {total:,} values of m",
+        "1 class: a row has the same bits for every m" if len(classes) == 1 else f"{known} classes",
+    ]
+
+
+def _class_lines(classes: list[BatchClass]) -> list[str]:
+    """The classes as a person reads them."""
     known_classes = [batch_class for batch_class in classes if batch_class.choices[0].known]
     unknown = [batch_class for batch_class in classes if not batch_class.choices[0].known]
-    lines = [f"{library} on {device}: a row of C[m x {n:,}] = A[m x {k:,}] B, {format}, for {total:,} values of m"]
-    lines.append(
-        "1 class: a row has the same bits for every m" if len(classes) == 1 else f"{len(known_classes)} classes"
-    )
+    lines = []
     for number, batch_class in enumerate(known_classes, 1):
         lines.append(f"  {number}. {_sizes(batch_class.sizes_m)}")
         rows = (
@@ -188,15 +202,12 @@ def text_of(classes: list[BatchClass], n: int, k: int, format: str, device: str,
         sure = tuple(sure for batch_class in unknown for sure in batch_class.confidences)
         lines.append(f"  each m by itself: {_sizes(tuple(m for batch_class in unknown for m in batch_class.sizes_m))}")
         lines.append(f"     {families}, whose order of summation is not known for these m; {_right(sure)}")
-    return "\n".join([*lines, *_advice(known_classes, len(classes))])
+    return lines
 
 
 def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
     """Families with their slices, which add in the same order."""
-    texts = [
-        f"{choice.family}, K in {'one piece' if choice.split_k == 1 else f'{choice.split_k} slices'}"
-        for choice in choices[:KERNELS]
-    ]
+    texts = [f"{choice.family}, {slices_text(choice.split_k)}" for choice in choices[:KERNELS]]
     texts += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
     return ", or ".join(texts)
 
@@ -212,16 +223,16 @@ def _right(confidences: tuple[float, ...]) -> str:
     return f"right with a probability of {fmean(confidences):.2f} on average, {min(confidences):.2f} at least"
 
 
-def _advice(known_classes: list[BatchClass], count: int) -> list[str]:
+def _advice(classes: list[BatchClass]) -> list[str]:
     """What to do for equal bits, where there are several classes: pad to one, or ask for one's kernel where that
     fixes the order for every m (and is there for more than one, as those of matrix-vector products are not).
     """
+    known_classes = [batch_class for batch_class in classes if batch_class.choices[0].known]
     whole = [(number, batch_class) for number, batch_class in enumerate(known_classes, 1) if batch_class.has_equal_rows]
-    if count < 2 or not whole:
+    if len(classes) < 2 or not whole:
         return []
     number, padded = whole[0]
-    lines = ["What to do for equal bits:"]
-    lines.append(f"  pad m to a value of class {number}, and drop the rows added: {_padding(padded.sizes_m)}")
+    lines = [f"pad m to a value of class {number}, and drop the rows added: {_padding(padded.sizes_m)}"]
     pinned = next(
         (
             batch_class
@@ -231,7 +242,4 @@ def _advice(known_classes: list[BatchClass], count: int) -> list[str]:
         None,
     )
     pin = "" if pinned is None else pinned.choices[0].pin_text(pinned.sizes_m[0])
-    if pin:
-        lines[-1] += ";"
-        lines.append(f"  or {pin}")
-    return lines
+    return [f"{lines[0]};", f"or {pin}"] if pin else lines

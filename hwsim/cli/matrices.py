@@ -52,6 +52,11 @@ def read_array(name: str, path: Path) -> NDArray[Any]:
         raise problem(f"damaged .npy file ({error}); {ALLOWED}") from error
     if 0 in array.shape:
         raise problem(f"has shape {array.shape}; allowed: at least one row and one column")
+    if array.dtype.kind == "V":
+        raise problem(
+            f"has dtype {array.dtype}: numpy.save does not keep the name of an ml_dtypes format; save the codes, "
+            f"x.view(np.uint{8 * array.dtype.itemsize}), and give --input-format FORMAT"
+        )
     if not (array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)):
         raise problem(f"has dtype {array.dtype}; {ALLOWED}")
     return np.asarray(array)

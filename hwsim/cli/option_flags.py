@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hwsim.cli.help_text import add_mapping_help, add_scheme_help
 from hwsim.cli.matrices import read_array
+from hwsim.cli.verb_parser import VerbParser, add_flag
 from hwsim.gemm.option_types import ARRAY, TRUTH
 from hwsim.request.declarations import Declared, declared_by_name
+from hwsim.schemes import scheme_of
 
 DEST = "gemm_option_"
+#: Where the parsed arguments hold the declarations of the flags.
+DECLARED = "gemm_options_declared"
+#: Kinds of options that the short help shows.
+BRIEF_KINDS = ("problem", "machine")
 #: Options that a verb says in its own way, or that have no sense on a command line.
 APART = ("exact", "timing", "clock_mhz", "launch_overhead")
 TITLES = {
@@ -50,32 +57,60 @@ def positive(text: str) -> float:
     return value
 
 
-def add_options(parser: argparse.ArgumentParser, kinds: Iterable[str], leave_out: Iterable[str] = ()) -> None:
-    """Add one flag for every declared option of these kinds ("problem", "epilogue", "mapping", "scheme", ...)."""
+def add_options(
+    parser: argparse.ArgumentParser,
+    kinds: Iterable[str],
+    leave_out: Iterable[str] = (),
+    groups: Mapping[str, argparse._ArgumentGroup] | None = None,
+) -> dict[str, argparse._ArgumentGroup]:
+    """Add one flag for every declared option of these kinds ("problem", "epilogue", "mapping", "scheme", ...).
+
+    groups: of the parser by kind, which are taken instead of new ones. Returns the groups by kind. The parser of a verb
+    with options of schemes shows those of BRIEF_KINDS and leaves the others for --help-all.
+    """
     wanted, apart = tuple(kinds), {*APART, *leave_out}
-    groups: dict[str, Any] = {}
-    for name, entries in declared_by_name().items():
+    by_kind: dict[str, argparse._ArgumentGroup] = dict(groups or {})
+    is_long = "scheme" in wanted and isinstance(parser, VerbParser)
+    files = parser.scheme_files if isinstance(parser, VerbParser) else ()
+    by_name = declared_by_name(map(scheme_of, files))
+    for name, entries in by_name.items():
         kind = entries[0].kind
         if kind not in wanted or name in apart:
             continue
-        if kind not in groups:
-            title, text = TITLES[kind]
-            groups[kind] = parser.add_argument_group(title, text)
-        _add(parser, groups[kind], entries)
+        if entries[0].owners == ("scheme",):  # of the choice of a scheme, not of a scheme
+            _add(parser, by_kind.get("problem", parser._optionals), entries)
+            continue
+        if kind not in by_kind:
+            by_kind[kind] = parser.add_argument_group(*TITLES[kind])
+            if is_long and kind not in BRIEF_KINDS:
+                assert isinstance(parser, VerbParser)
+                parser.leave_for_all(by_kind[kind])
+        _add(parser, by_kind[kind], entries)
+    parser.set_defaults(**{DECLARED: by_name})
+    if is_long:
+        assert isinstance(parser, VerbParser)
+        pages = parser.add_help_pages()
+        add_scheme_help(pages)
+        if "mapping" in wanted:
+            add_mapping_help(pages)
+    return by_kind
 
 
 def _add(parser: argparse.ArgumentParser, group: Any, entries: list[Declared]) -> None:
-    """One flag of an option. entries: its declarations, each of which the help shows with its owners."""
+    """One flag of an option. entries: its declarations, each of which is a line of the help with its owners."""
     first = entries[0]
     flag, types = first.option.flag, {entry.option.type for entry in entries}
     if flag in parser._option_string_actions:  # a plug-in's that is taken already gets a longer one
         flag = f"--{first.kind}-{flag[2:]}"
-    values = (value for entry in entries for value in entry.option.metavar.split("|"))
-    group.add_argument(
+    metavars = {entry.option.metavar for entry in entries}
+    values = metavars if len(metavars) == 1 else [entry.option.type.metavar for entry in entries]
+    add_flag(
+        group,
         flag,
+        brief=first.option.brief,
         dest=DEST + first.option.name,
         metavar="|".join(dict.fromkeys(values)),
-        help="; ".join(entry.text for entry in entries).replace("%", "%%"),
+        help="\n".join(entry.text for entry in entries).replace("%", "%%"),
         type=Path if types == {ARRAY} else None,
         # `--functional` alone means true
         **({"nargs": "?", "const": "true"} if types == {TRUTH} else {}),
@@ -85,7 +120,7 @@ def _add(parser: argparse.ArgumentParser, group: Any, entries: list[Declared]) -
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The given values of `add_options`' flags, as keywords of hwsim.run: text, or arrays read from files."""
     values: dict[str, Any] = {}
-    declarations = declared_by_name()
+    declarations = getattr(arguments, DECLARED)
     for key, value in vars(arguments).items():
         if key.startswith(DEST) and value is not None:
             name = key.removeprefix(DEST)

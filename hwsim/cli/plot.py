@@ -7,16 +7,22 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hwsim import plots
 from hwsim.api import run
+from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
-from hwsim.devices import load
-from hwsim.errors import InputError, nearest
+from hwsim.devices import instruction, load
+from hwsim.errors import HwsimError, InputError, nearest
 from hwsim.report.plot_style import checked_plot_path, save
+from hwsim.report.plots.error_figures import EXPONENTS, exponent_rows, over_exponent
+from hwsim.report.plots.lines import BOUNDS
 from hwsim.report.text.words import table
+from hwsim.request.declarations import AUTO
+from hwsim.schemes import scheme_of
 from hwsim.studies.questions import tune
 from hwsim.studies.sweep import sweep
 
@@ -24,80 +30,182 @@ SIZES = (256, 512, 1024, 2048, 4096, 8192)
 DEPTHS = (16, 64, 256, 1024, 4096)
 SMALL = (32, 64, 128, 256, 512)
 EDGE = 64  # rows and columns of the products whose error is drawn over K
+MOST_SEEDS = 1000
 Draw = Callable[[argparse.Namespace, Any], Any]
+WAYS = ("device", "scheme", "format")
+LINES = ("y", "slopes", "bound", "bound_format")
+ERRORS = (*WAYS, "at", "seeds", "drawn_in_format", *LINES)
+DEFAULTS = {"device": ["h200"], "scheme": ["native"], "at": None, "seeds": 1, "bound_format": "fp32"}
 
 
 @dataclass(frozen=True, slots=True)
 class PlotKind:
-    """A kind of plot: what it shows, and how it is drawn from the verb's arguments and a progress callback."""
+    """A kind of plot: what it shows, how it is drawn from the verb's arguments, and the options that it takes."""
 
     shows: str
     draw: Draw
+    takes: tuple[str, ...]
 
 
 def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]], *, exact: bool) -> Any:
-    study: dict[str, Any] = {"devices": arguments.device, "schemes": arguments.scheme, "shapes": shapes, "exact": exact}
-    if arguments.format:
-        study["options"] = {"format": arguments.format}
-    rows = sweep(study, progress=progress).rows
-    reasons = {(row["device"], row["scheme"]): row["refused"] for row in rows if row["refused"]}
-    for (device, scheme), reason in reasons.items():
-        print(f"hwsim: left out: {scheme} on {device}: {reason}", file=sys.stderr)
+    study: dict[str, Any] = {"devices": arguments.device, "shapes": shapes, "exact": exact}
+    if exact and arguments.seeds > 1:
+        study["seeds"] = list(range(arguments.seeds))
+    rows: list[dict[str, Any]] = []
+    ways = _ways(arguments)
+    for index, (scheme, options) in enumerate(ways):
+        shares = None if progress is None else _part_of(progress, index, len(ways))
+        rows += sweep(study | {"schemes": [scheme], "options": options}, progress=shares).rows
+    _say_refused(rows)
     return rows
 
 
+def _ways(arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
+    """Each scheme with its options: a scheme without formats is one way, another one a way for each format."""
+    if arguments.drawn_in_format and not arguments.format:
+        raise InputError("--drawn-in-format: of which format? give --format too")
+    ways: list[tuple[str, dict[str, Any]]] = []
+    for scheme, form in _formatted(arguments):
+        options = {} if form is None else {"format": form}
+        ways.append((scheme, options | ({"input_format": form} if form and arguments.drawn_in_format else {})))
+    return ways
+
+
+def _formatted(arguments: argparse.Namespace) -> list[tuple[str, str | None]]:
+    """The schemes with the formats; a scheme that has no choice of a format is alone."""
+    pairs: list[tuple[str, str | None]] = []
+    for scheme in arguments.scheme:
+        is_free = scheme != AUTO and any(option.name == "format" for option in scheme_of(scheme).options)
+        pairs += product([scheme], (arguments.format or [None]) if is_free else [None])
+    return pairs
+
+
+def _say_refused(rows: Any) -> None:
+    """Name the combinations that were refused, once each, on standard error."""
+    reasons = {(row["scheme"], row["device"], row.get("format")): row["refused"] for row in rows if row.get("refused")}
+    for (scheme, device, form), reason in reasons.items():
+        named = scheme if form is None else f"{scheme} ({form})"
+        print(f"hwsim: left out: {named} on {device}: {reason}", file=sys.stderr)
+
+
+def _drawn(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How lines are drawn: arguments of hwsim.plots.over."""
+    return {"bounds": arguments.bound or (), "bound_format": arguments.bound_format, "slopes": bool(arguments.slopes)}
+
+
 def _error_over_k(arguments: argparse.Namespace, progress: Any) -> Any:
-    shapes = [[EDGE, EDGE, k] for k in arguments.at or DEPTHS]
-    return plots.error_over_k(_rows(arguments, progress, shapes, exact=True))
+    rows = _rows(arguments, progress, [[EDGE, EDGE, k] for k in arguments.at or DEPTHS], exact=True)
+    return plots.over(rows, "k", arguments.y or "relative_frobenius", **_drawn(arguments))
 
 
 def _error_over_size(arguments: argparse.Namespace, progress: Any) -> Any:
-    return plots.error_over_size(
-        _rows(arguments, progress, [[size, size, size] for size in arguments.at or SMALL], exact=True)
-    )
+    rows = _rows(arguments, progress, [[size, size, size] for size in arguments.at or SMALL], exact=True)
+    return plots.over(rows, "size", arguments.y or "relative_frobenius", **_drawn(arguments))
 
 
 def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> Any:
-    options = {"format": arguments.format[0]} if arguments.format else {}
-    exponents = {"exponents": arguments.at} if arguments.at else {}
-    return plots.error_over_exponent(arguments.device[0], arguments.scheme, progress=progress, **exponents, **options)
+    rows = exponent_rows(
+        arguments.device,
+        _formatted(arguments),
+        exponents=arguments.at or EXPONENTS,
+        seeds=range(arguments.seeds),
+        progress=progress,
+    )
+    _say_refused(rows)
+    return over_exponent(rows, **_drawn(arguments))
 
 
 def _tflops_over_size(arguments: argparse.Namespace, progress: Any) -> Any:
-    return plots.tflops_over_size(
-        _rows(arguments, progress, [[size, size, size] for size in arguments.at or SIZES], exact=False)
-    )
+    rows = _rows(arguments, progress, [[size, size, size] for size in arguments.at or SIZES], exact=False)
+    return plots.over(rows, "size", arguments.y or "tflops", **_drawn(arguments))
 
 
 def _tiles(arguments: argparse.Namespace, progress: Any) -> Any:
-    device, scheme, size = arguments.device[0], arguments.scheme[0], (arguments.at or [2048])[0]
-    form = arguments.format[0] if arguments.format else None
-    landscape = tune(device, size, size, size, scheme=scheme, format=form, progress=progress)
-    return plots.tile_landscape(landscape, f"{device}, {' '.join([scheme, *(arguments.format or ())])}, {size}^3")
+    size = (arguments.at or [2048])[0]
+    ways = list(product(arguments.device, _formatted(arguments)))
+    landscapes = {}
+    for index, (device, (scheme, form)) in enumerate(ways):
+        shares = None if progress is None else _part_of(progress, index, len(ways))
+        name = ", ".join(part for part in (device, scheme, form) if part is not None)
+        try:
+            landscapes[name] = tune(device, size, size, size, scheme=scheme, format=form, progress=shares)
+        except HwsimError as error:
+            if len(ways) == 1:
+                raise
+            print(f"hwsim: left out: {name}: {error}", file=sys.stderr)
+    if not landscapes:
+        raise InputError("plot tiles: none of the combinations runs; standard error has the reasons")
+    if len(landscapes) == 1:
+        ((name, landscape),) = landscapes.items()
+        return plots.tile_landscape(landscape, f"{name}, {size}^3")
+    return plots.tile_landscape(landscapes, f"tiles, {size}^3")
+
+
+def _part_of(progress: Any, index: int, count: int) -> Callable[[float], None]:
+    return lambda share: progress((index + share) / count)
 
 
 def _rooflines(arguments: argparse.Namespace, progress: Any) -> Any:
-    form = arguments.format[0] if arguments.format else load(arguments.device[0]).default_format
+    arguments.format = formats = arguments.format or [load(arguments.device[0]).default_format]
     size = {name: (arguments.at or [4096])[0] for name in "mnk"}
-    results = [run(device=name, format=form, exact=False, **size) for name in arguments.device]
-    return plots.rooflines(arguments.device, form, results)
+    results: dict[str, list[Any]] = {form: [] for form in formats}
+    ways = list(product(arguments.device, _formatted(arguments)))
+    for index, (device, (scheme, form)) in enumerate(ways):
+        try:
+            options = {} if form is None else {"format": form}
+            result = run(device=device, scheme=scheme, exact=False, **options, **size)  # type: ignore[arg-type]
+        except HwsimError as error:
+            if len(ways) == 1:
+                raise
+            print(f"hwsim: left out: {scheme}{f' ({form})' if form else ''} on {device}: {error}", file=sys.stderr)
+            continue
+        multiplied = form or instruction(load(device), result.times.unit).a
+        if multiplied in results:
+            results[multiplied].append(result)
+        else:
+            print(f"hwsim: left out: {scheme} on {device}: it multiplies {multiplied}", file=sys.stderr)
+        if progress is not None:
+            progress((index + 1) / len(ways))
+    return plots.rooflines(arguments.device, formats, results)
 
 
 def _devices(arguments: argparse.Namespace, progress: Any) -> Any:
     return plots.device_bars(arguments.device, arguments.format)
 
 
+def _sweep(arguments: argparse.Namespace, progress: Any) -> Any:
+    missing = [f"--{name}" for name in ("study", "x", "y") if getattr(arguments, name) is None]
+    if missing:
+        raise InputError(f"plot sweep: give {', '.join(missing)} too: plot sweep --study study.yaml --x k --y tflops")
+    rows = sweep(arguments.study, progress=progress).rows
+    _say_refused(rows)
+    return plots.over(rows, arguments.x, arguments.y, **_drawn(arguments))
+
+
 KINDS = {
-    "error-over-k": PlotKind("error of devices and schemes over K (--at: values of K)", _error_over_k),
-    "error-over-size": PlotKind("error of devices and schemes over n of n^3 (--at: values of n)", _error_over_size),
-    "error-over-exponent": PlotKind(
-        "error of schemes over the binary exponent of A's elements (--at: exponents)", _error_over_exponent
+    "error-over-k": PlotKind("error of devices and schemes over K (--at: values of K)", _error_over_k, ERRORS),
+    "error-over-size": PlotKind(
+        "error of devices and schemes over n of n^3 (--at: values of n)", _error_over_size, ERRORS
     ),
-    "tflops-over-size": PlotKind("rate of devices and schemes over n of n^3 (--at: values of n)", _tflops_over_size),
-    "tiles": PlotKind("best cycles of every tile that hwsim tune timed (--at: n of n^3)", _tiles),
-    "rooflines": PlotKind("attainable rate over work per byte, with a run of each device (--at: n of n^3)", _rooflines),
-    "devices": PlotKind("peak of each format on each device", _devices),
+    "error-over-exponent": PlotKind(
+        "error of devices and schemes over the binary exponent of A's elements (--at: exponents)",
+        _error_over_exponent,
+        (*WAYS, "at", "seeds", "slopes", "bound", "bound_format"),
+    ),
+    "tflops-over-size": PlotKind(
+        "rate of devices and schemes over n of n^3 (--at: values of n)", _tflops_over_size, (*WAYS, "at", "y", "slopes")
+    ),
+    "tiles": PlotKind("best cycles of every tile that hwsim tune timed (--at: n of n^3)", _tiles, (*WAYS, "at")),
+    "rooflines": PlotKind(
+        "attainable rate over work per byte, with a run of each device and scheme (--at: n of n^3)",
+        _rooflines,
+        (*WAYS, "at"),
+    ),
+    "devices": PlotKind("peak of each format on each device", _devices, ("device", "format")),
+    "sweep": PlotKind("a column over another of a sweep's rows (--study, --x, --y)", _sweep, ("study", "x", *LINES)),
 }
+#: Kinds that have one value of --at.
+ONE_PLACE = ("tiles", "rooflines")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -108,6 +216,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scheme", action="append", metavar="NAME", help="a scheme; may be repeated (default native)")
     parser.add_argument("--format", action="append", metavar="FORMAT", help="a format of the operands; may be repeated")
     parser.add_argument("--at", nargs="+", type=int, metavar="N", help="the places along the axis, as KIND says")
+    parser.add_argument(
+        "--seeds", type=whole(1, MOST_SEEDS), metavar="N", help="random operands of N seeds: their mean and range"
+    )
+    parser.add_argument(
+        "--drawn-in-format",
+        action="store_true",
+        default=None,
+        help="random operands are rounded to --format first: the error is the arithmetic's, without the rounding",
+    )
+    parser.add_argument(
+        "--study", type=Path, metavar="STUDY.yaml", help="of KIND sweep: the study (hwsim sweep --help)"
+    )
+    parser.add_argument("--x", metavar="COLUMN", help="of KIND sweep: the column along, or size (cube root of m n k)")
+    parser.add_argument("--y", metavar="COLUMN", help="the column up: relative_frobenius, max_relative, tflops, cycles")
+    parser.add_argument("--slopes", action="store_true", default=None, help="the slope of each line in the legend")
+    parser.add_argument(
+        "--bound",
+        action="append",
+        choices=tuple(BOUNDS),
+        metavar="BOUND",
+        help=f"a line to compare with: {', '.join(repr(bound) for bound in BOUNDS)}; may be repeated",
+    )
+    parser.add_argument("--bound-format", metavar="FORMAT", help="the format whose unit roundoff u is (default fp32)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="what was written as one JSON object on standard output")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
@@ -129,12 +260,31 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         raise InputError(f"plot {arguments.kind}: give --out FILE.svg (or .png, .pdf)")
     checked_plot_path(arguments.out)
-    arguments.device = arguments.device or ["h200"]
-    arguments.scheme = arguments.scheme or ["native"]
-    with progress_bar(quiet=arguments.quiet) as progress:
+    _check_taken(arguments)
+    for name, value in DEFAULTS.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    with progress_bar(quiet=arguments.quiet, stage="computing points") as progress:
         path = save(KINDS[arguments.kind].draw(arguments, progress), arguments.out)
     if arguments.json:
         print(json.dumps({"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path)}))
     else:
         print(f"wrote {path}")
     return 0
+
+
+def _check_taken(arguments: argparse.Namespace) -> None:
+    """Refuse options that would change nothing in the kind's figure."""
+    taken = KINDS[arguments.kind].takes
+    every = dict.fromkeys(name for kind in KINDS.values() for name in kind.takes)
+    wrong = [_flag(name) for name in every if name not in taken and getattr(arguments, name) is not None]
+    if wrong:
+        raise InputError(
+            f"plot {arguments.kind} does not take {', '.join(wrong)}; it takes {', '.join(map(_flag, taken))}"
+        )
+    if arguments.kind in ONE_PLACE and arguments.at and len(arguments.at) > 1:
+        raise InputError(f"plot {arguments.kind}: --at {' '.join(map(str, arguments.at))}; allowed: one size")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

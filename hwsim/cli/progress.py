@@ -1,42 +1,100 @@
-"""A progress bar on the terminal, for work that takes more than two seconds."""
+"""Progress on standard error: a bar on a terminal, a line every ten seconds elsewhere.
+
+It knows the share done, the time and the stage; it knows nothing of the work.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
+import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TextIO
 
-from tqdm import tqdm
-
-DELAY_SECONDS = 2.0
+TERMINAL_SECONDS = (1.0, 0.5)  # until the first frame, and between frames
+LINE_SECONDS = (10.0, 10.0)  # until the first line, and between lines, where there is no terminal
+COLUMNS = 80  # of a terminal that does not say how many it has
+BAR = 30  # columns of the bar
+ERASE = "\r\x1b[K"
 
 
 class ProgressBar:
-    """A progress bar with the time left: call it with the share done, 0 to 1; close it at the end."""
+    """Shows how far the work is: call it with the share done, 0 to 1, and `at` with the stage; close it at the end.
 
-    def __init__(self, stream: TextIO, delay_seconds: float = DELAY_SECONDS) -> None:
-        self.lock = threading.Lock()
-        self.bar = tqdm(
-            total=1.0,
-            file=stream,
-            delay=delay_seconds,
-            leave=False,
-            bar_format="{percentage:3.0f} % |{bar:40}| {elapsed}, {remaining} left",
-        )
+    A thread draws, so that work which calls seldom is shown too. seconds: until the first frame, and between frames.
+    """
+
+    def __init__(self, stream: TextIO, *, is_terminal: bool = True, seconds: tuple[float, float] | None = None) -> None:
+        self.stream, self.is_terminal = stream, is_terminal
+        self.first, self.every = seconds or (TERMINAL_SECONDS if is_terminal else LINE_SECONDS)
+        self.share, self.stage, self.is_drawn = 0.0, "", False
+        self.start = self.begun = time.monotonic()
+        self.lock, self.ended = threading.Lock(), threading.Event()
+        self.thread = threading.Thread(target=self._draw, name="hwsim progress", daemon=True)
+        self.thread.start()
 
     def __call__(self, share: float) -> None:
-        """Show that `share` of the work is done."""
+        """Say that `share` of the stage is done."""
         with self.lock:
-            self.bar.update(max(share - self.bar.n, 0.0))
+            self.share = min(max(share, self.share), 1.0)
+
+    def at(self, stage: str) -> None:
+        """Say what is done now, in a few words; its share begins at 0."""
+        with self.lock:
+            self.share, self.stage, self.begun = 0.0, stage, time.monotonic()
+
+    def clear(self) -> None:
+        """Remove the bar, for other text."""
+        with self.lock:
+            if self.is_drawn:
+                self._write(ERASE)
+                self.is_drawn = False
 
     def close(self) -> None:
-        """Remove the bar."""
-        self.bar.close()
+        """End, and remove the bar."""
+        self.ended.set()
+        self.thread.join()
+        self.clear()
+
+    def _draw(self) -> None:
+        wait = self.first
+        while not self.ended.wait(wait):
+            wait = self.every
+            with self.lock:
+                self._write(self._frame() if self.is_terminal else f"hwsim: {self._words()}\n")
+                self.is_drawn = self.is_terminal
+
+    def _write(self, text: str) -> None:
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):  # nobody reads any more
+            self.ended.set()
+
+    def _words(self) -> str:
+        seconds = time.monotonic() - self.start
+        share = f"{self.share:.0%}".replace("%", " %") + " " if self.share else ""
+        return f"{share}after {clock(seconds)}{f', {self.stage}' if self.stage else ''}"
+
+    def _frame(self) -> str:
+        now, filled = time.monotonic(), "#" * round(self.share * BAR)
+        left = f", {clock((now - self.begun) * (1 / self.share - 1))} left" if self.share else ""
+        text = f"{self.share * 100:3.0f} % |{filled:<{BAR}}| {clock(now - self.start)}{left}  {self.stage}"
+        return ERASE + text.rstrip()[: (shutil.get_terminal_size().columns or COLUMNS) - 1]
 
 
-def progress_bar(*, quiet: bool) -> AbstractContextManager[ProgressBar | None]:
-    """A progress bar on standard error, or a context of None with `quiet` or without a terminal."""
-    if quiet or not sys.stderr.isatty():
+def clock(seconds: float) -> str:
+    """A time as minutes and seconds, with hours where there are any: 1:05."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def progress_bar(*, quiet: bool, stage: str = "") -> AbstractContextManager[ProgressBar | None]:
+    """Progress on standard error, or a context of None with `quiet`. stage: what is done, in a few words."""
+    if quiet:
         return nullcontext()
-    return closing(ProgressBar(sys.stderr))
+    bar = ProgressBar(sys.stderr, is_terminal=sys.stderr.isatty())
+    bar.at(stage)
+    return closing(bar)

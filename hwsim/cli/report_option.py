@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from hwsim.cli.verb_parser import add_flag
 from hwsim.report.page.page import check_page
 
 
 def add_report(group: argparse.ArgumentParser | argparse._ArgumentGroup, example: str) -> None:
     """Add the option. example: the other arguments of a command that its help shows."""
-    group.add_argument(
+    add_flag(
+        group,
         "--report",
+        brief="write one HTML page with plots",
         type=Path,
         metavar="FILE.html",
         help="write one HTML page with plots, which loads nothing from anywhere (needs plotly). Example: "

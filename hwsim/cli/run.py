@@ -14,95 +14,146 @@ import numpy as np
 
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.option_flags import add_options, given_options, positive, whole
-from hwsim.cli.progress import progress_bar
+from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
+from hwsim.cli.progress import ProgressBar, progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
-from hwsim.devices import at_clock, load
-from hwsim.devices.device import Device
+from hwsim.cli.verb_parser import add_flag
+from hwsim.compute.call import ProductCall
+from hwsim.compute.times import why_no_cycles
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.report.page.run_page import run_page
 from hwsim.report.text.gantt import gantt_text
-from hwsim.report.text.run_text import run_text
+from hwsim.report.text.run_text import problem_text, run_text
 from hwsim.report.text.values_text import values_text
 from hwsim.report.text.whatif_text import changed_text, roofline_text, what_if_text
-from hwsim.request.declarations import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME
+from hwsim.request.declarations import AUTO, CLOCK_BRIEF, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS, Trace, check_suffix
+
+#: Options whose output is of cycles.
+NEED_CYCLES = ("what_if", "trace", "gantt")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.add_argument(
+    groups = {name: parser.add_argument_group(*TITLES[name]) for name in ("problem", "machine")}
+    output = parser.add_argument_group("output")
+    _add_problem(groups["problem"])
+    _add_machine(groups["machine"])
+    _add_output(output)
+    kinds = ("problem", "epilogue", "order of summation", "library", "region", "mapping", "scheme", "machine")
+    add_options(parser, kinds, groups=groups)
+
+
+def _add_problem(group: argparse._ArgumentGroup) -> None:
+    add_flag(
+        group,
         "--device",
+        brief=f"device or YAML file ({DEFAULT_DEVICE})",
         metavar="NAME",
         help=f"device name or YAML file (default {DEFAULT_DEVICE})",
     )
-    parser.add_argument(
+    add_flag(
+        group,
         "--scheme",
+        brief=f"scheme ({DEFAULT_SCHEME}), auto, or FILE.py:NAME",
         metavar="NAME",
-        help=f"scheme (default {DEFAULT_SCHEME}), or auto; see hwsim schemes",
+        help=f"scheme (default {DEFAULT_SCHEME}), or auto, or FILE.py:NAME; see hwsim schemes",
     )
-    parser.add_argument(
+    add_flag(
+        group,
         "--gemm",
+        brief="repeat the GEMM of a saved record",
         type=Path,
         metavar="FILE.json",
         help="run the GEMM of this record again (see --save-gemm), with its device, scheme, clock and options",
     )
-    parser.add_argument("--a", type=Path, metavar="A.npy", help="matrix A, with --b (default: both N(0, 1), fp32)")
-    parser.add_argument("--b", type=Path, metavar="B.npy", help="matrix B")
-    add_options(
-        parser, ("problem", "epilogue", "order of summation", "library", "region", "mapping", "scheme", "machine")
-    )
-    group = parser.add_argument_group("what is done")
-    group.add_argument(
-        "--no-exact",
-        action="store_true",
-        help="no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
-        "so that nothing is cast first, unless --input-format says otherwise",
-    )
-    group.add_argument("--no-timing", action="store_true", help="no cycles: bits and error only")
-    group.add_argument(
+    for name, text in (("a", "matrix A, with --b (default: both N(0, 1), fp32)"), ("b", "matrix B")):
+        add_flag(
+            group,
+            f"--{name}",
+            brief="matrices (both N(0, 1), fp32)",
+            type=Path,
+            metavar=f"{name.upper()}.npy",
+            help=text,
+        )
+
+
+def _add_machine(group: argparse._ArgumentGroup) -> None:
+    for flag, text in (
+        (
+            "--no-exact",
+            "no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
+            "so that nothing is cast first, unless --input-format says otherwise",
+        ),
+        ("--no-timing", "no cycles: bits and error only"),
+    ):
+        add_flag(group, flag, brief="cycles alone; bits alone", action="store_true", help=text)
+    add_flag(
+        group,
         "--clock-mhz",
+        brief=CLOCK_BRIEF,
         type=positive,
         metavar="MHZ",
-        help="core clock of the run, whatever the load (default: under load)",
+        help="core clock of the run, whatever the load (default: under load); L2 before the run stays as --l2 says",
     )
-    group.add_argument(
-        "--launch-overhead", action="store_true", help="seconds take in the device's launch overhead of every kernel"
+    add_flag(
+        group,
+        "--launch-overhead",
+        brief="seconds with the launches of kernels",
+        action="store_true",
+        help="seconds take in the device's launch overhead of every kernel",
     )
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--out", type=Path, metavar="C.npy", help="write the product; the file appears whole or not at all"
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    add_flag(
+        group,
+        "--out",
+        brief="write the product",
+        type=Path,
+        metavar="C.npy",
+        help="write the product; the file appears whole or not at all",
     )
-    group.add_argument(
+    add_flag(
+        group,
         "--trace",
+        brief="write a trace (.pftrace, .json, .csv)",
         type=Path,
         metavar="FILE",
         help="write a trace; the suffix says how: "
         + ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
         + ". Example: --trace run.pftrace --trace-core 0 --trace-to 50000; open it in ui.perfetto.dev",
     )
-    group.add_argument(
-        "--trace-core", type=whole(0), metavar="CORE", help="trace this core alone (default: one core of each kind)"
+    parts = (
+        ("core", "CORE", 0, "trace this core alone (default: one core of each kind)"),
+        ("from", "CYCLES", 0, "trace from this cycle on (default 0)"),
+        ("to", "CYCLES", 1, "trace up to this cycle (default: the end)"),
     )
-    group.add_argument("--trace-from", type=whole(0), metavar="CYCLES", help="trace from this cycle on (default 0)")
-    group.add_argument("--trace-to", type=whole(1), metavar="CYCLES", help="trace up to this cycle (default: the end)")
-    group.add_argument(
+    for name, metavar, least, text in parts:
+        add_flag(group, f"--trace-{name}", brief="part of it", type=whole(least), metavar=metavar, help=text)
+    add_flag(
+        group,
         "--gantt",
+        brief="engines of one core over time, as text",
         action="store_true",
         help="also what the engines of one core do over time, as text: the first tile, and the steady state",
     )
-    group.add_argument(
+    add_flag(
+        group,
         "--save-gemm",
+        brief="write the record of this GEMM",
         type=Path,
         metavar="FILE.json",
         help="write the resolved record: everything that fixes bits and cycles",
     )
     add_report(group, "--m 512 --n 512 --k 512")
-    group.add_argument(
+    add_flag(
+        group,
         "--what-if",
+        brief="what to speed up; with another number",
         nargs="?",
         const="",
         action="append",
@@ -111,15 +162,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "PATH=VALUE the cycles with that number of the device file (paths: hwsim devices show NAME --sources); "
         "repeatable: --what-if hbm.bytes_per_second=0.5x",
     )
-    group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
+    add_flag(
+        group,
+        "--json",
+        brief="JSON alone; no progress, no notes",
+        action="store_true",
+        help="one JSON object on standard output, nothing else there",
+    )
+    add_flag(
+        group,
+        "-q",
+        "--quiet",
+        brief="JSON alone; no progress, no notes",
+        action="store_true",
+        help="no progress and no notes on standard error",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
     _check_files(arguments)
     a, b = read_pair(arguments.a, arguments.b)
-    is_short = arguments.no_exact and arguments.scheme != AUTO
     options = given_options(arguments)
     what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
     if arguments.gemm is not None:
@@ -129,14 +192,14 @@ def execute(arguments: argparse.Namespace) -> int:
     elif arguments.clock_mhz is not None:
         what["clock_mhz"] = arguments.clock_mhz
     what |= {name: x for name in ("device", "scheme") if (x := getattr(arguments, name)) is not None}
-    with progress_bar(quiet=arguments.quiet or is_short) as progress:
-        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=progress, **what, **options)
-        if arguments.what_if and result.cycles is None:
-            raise UnsupportedError(f"--what-if: there are no cycles: {result.timing_note}")
+    with progress_bar(quiet=arguments.quiet) as progress:
+        watcher = _Watcher(arguments, progress)
+        result = run(a, b, launch_overhead=arguments.launch_overhead, progress=watcher, **what, **options)
+        watcher.at("errors, times and the report")
         if arguments.json:
             text = _json(result, arguments.what_if)
         else:
-            text = run_text(result, _chip(arguments, result), _inputs(arguments, result))
+            text = run_text(result)
             if result.values is not None:
                 text += f"\n\n{values_text(result.values)}"
             if changes := _changes(arguments.what_if):
@@ -175,10 +238,34 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _chip(arguments: argparse.Namespace, result: Result) -> Device:
-    """The device of a result, at its clock."""
-    chip, clock_mhz = load(arguments.device or result.device), result.gemm.device.clock_mhz
-    return chip if clock_mhz is None else at_clock(chip, clock_mhz)
+class _Watcher:
+    """Hears how far the run is: it prints the problem before the computation, and tells the bar of stages."""
+
+    def __init__(self, arguments: argparse.Namespace, bar: ProgressBar | None) -> None:
+        self.arguments, self.bar = arguments, bar
+        self.at("choosing tile and instruction" if arguments.scheme != AUTO else "choosing a scheme")
+
+    def __call__(self, share: float) -> None:
+        if self.bar is not None:
+            self.bar(share)
+
+    def at(self, stage: str) -> None:
+        """Say what is done now."""
+        if self.bar is not None:
+            self.bar.at(stage)
+
+    def resolved(self, call: ProductCall) -> None:
+        """Refuse what needs cycles where there are none, then print the problem."""
+        asked = [f"--{name.replace('_', '-')}" for name in NEED_CYCLES if getattr(self.arguments, name)]
+        if asked and (reason := why_no_cycles(call)):
+            raise UnsupportedError(f"{asked[0]}: there are no cycles: {reason}")
+        if not self.arguments.json:
+            if self.bar is not None:
+                self.bar.clear()
+            request = call.request
+            print(problem_text(call.operands.sizes, request.scheme.name, request.device, _inputs(self.arguments, call)))
+            sys.stdout.flush()
+        self.at("times" if self.arguments.no_exact else "computing the bits")
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
@@ -227,19 +314,17 @@ def _json(result: Result, wanted: list[str] | None) -> str:
     return json.dumps(plain(result.to_dict() | more), allow_nan=False)
 
 
-def _inputs(arguments: argparse.Namespace, result: Result) -> str:
+def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
     if arguments.a is not None:
         return f"A from {arguments.a}, B from {arguments.b}"
     if arguments.no_exact:
-        return f"no operands, {result.options['input_format']} in memory assumed"
-    return f"A and B random N(0, 1), seed {result.seed}"
+        return f"no operands, {call.resolved.gemm.single.input_format} in memory assumed"
+    return f"A and B random N(0, 1), seed {call.options.problem.seed}"
 
 
 def _trace(arguments: argparse.Namespace, result: Result) -> Trace:
     trace = result.traced(arguments.trace_core, arguments.trace_from or 0, arguments.trace_to)
-    if trace is None:
-        option = "--gantt" if arguments.trace is None else "--trace"
-        raise UnsupportedError(f"{option}: there are no cycles to trace: {result.timing_note}")
+    assert trace is not None  # else the run would have been refused
     return trace
 
 

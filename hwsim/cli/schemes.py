@@ -7,13 +7,14 @@ import json
 from typing import Any
 
 from hwsim.api import program
+from hwsim.cli.help_text import scheme_text
 from hwsim.devices import load
 from hwsim.errors import HwsimError
 from hwsim.machines import timing
-from hwsim.report.text.words import facts, table
+from hwsim.report.text.words import table
 from hwsim.request.operands import problem_of_scheme
 from hwsim.resolve.prepare import prepare
-from hwsim.schemes import Option, Scheme, scheme_of, schemes
+from hwsim.schemes import Scheme, scheme_of, schemes
 
 TRIED = 64  # edge of the small problem that tells whether a device has a program for a scheme
 
@@ -34,7 +35,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run the action."""
     if arguments.action == "show":
         scheme = scheme_of(arguments.scheme)
-        print(json.dumps({"schema": "hwsim.scheme/1"} | _record(scheme)) if arguments.json else _text(scheme))
+        print(json.dumps({"schema": "hwsim.scheme/1"} | _record(scheme)) if arguments.json else scheme_text(scheme))
         return 0
     by_name = schemes()
     records: list[dict[str, Any]] = [_record(scheme) for scheme in by_name.values()]
@@ -90,32 +91,3 @@ def _record(scheme: Scheme) -> dict[str, Any]:
             for option in scheme.options
         ],
     }
-
-
-def _text(scheme: Scheme) -> str:
-    lines = facts(
-        [
-            ("name", scheme.name),
-            ("what", scheme.title),
-            ("source", scheme.source),
-            ("operands", ", ".join(scheme.input_formats)),
-        ]
-    )
-    rows = [
-        (
-            f"--{option.name.replace('_', '-')}",
-            _allowed(option),
-            "" if option.default is None else f"default {_shown(option.default)}",
-            option.help + (f"; by default {option.default_text}" if option.default_text else ""),
-        )
-        for option in scheme.options
-    ]
-    return "\n".join([*lines, "options", *table(rows)] if rows else lines)
-
-
-def _allowed(option: Option) -> str:
-    return option.allowed
-
-
-def _shown(default: object) -> str:
-    return str(default).lower() if isinstance(default, bool) else str(default)

@@ -37,7 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
     assert lowered.gemm is not None
     m, n, k = lowered.gemm.problem.sizes
     shown = facts_of(lowered.gemm, chip)
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="varying numbers of the device") as progress:
         influences = sensitivity(lowered, chip, progress=progress)
     cycles = influences[0].cycles if influences else under_load(lowered, chip, str(shown["unit"]))[1].cycles
     if arguments.json:

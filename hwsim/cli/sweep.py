@@ -6,10 +6,12 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.errors import InputError
 from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST
 from hwsim.report.page.sweep_page import sweep_page
@@ -17,6 +19,7 @@ from hwsim.report.table_file import table_csv
 from hwsim.result import plain
 from hwsim.studies.sweep import sweep
 
+WAYS = ("device", "scheme", "format")
 EXAMPLE = """example study:
 
   devices: [h200, b200]          # a name, a file, or {device: v100, format: fp16}
@@ -24,14 +27,33 @@ EXAMPLE = """example study:
                                  # or workload: {scalesim: net.csv} or {onnx: net.onnx, dimensions: {batch: 8}}
   options: {format: [bf16, fp16]}
 
-  hwsim sweep study.yaml --out table.csv"""
+  hwsim sweep study.yaml --out table.csv
+
+variants of a device, without a file:
+
+  hwsim sweep --device my.yaml --set "instructions.mma*.macs_per_cycle=512,1024" --set cores=8,16 --format bf16"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"{EXAMPLE}\n\n{parser.epilog}"
-    parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="devices, schemes, shapes, options and seeds")
+    parser.add_argument(
+        "study", nargs="?", type=Path, metavar="STUDY.yaml", help="devices, schemes, shapes, options and seeds"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=V,V",
+        help="values of a number of each device, by its path in the file (hwsim devices show NAME --sources), with * "
+        "for any text; a value, or a factor as 2x; may be repeated: every combination is run",
+    )
+    group = parser.add_argument_group("without a study file")
+    for name, text in (("device", "a device"), ("scheme", "a scheme"), ("format", "a format of the operands")):
+        group.add_argument(f"--{name}", action="append", metavar="NAME", help=f"{text}; may be repeated")
+    for name in "mnk":
+        group.add_argument(f"--{name}", nargs="+", type=whole(1), metavar="N", help=f"values of {name} (default 1024)")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the table: .csv, .jsonl or .parquet (else CSV is printed)"
     )
@@ -53,9 +75,10 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run the points, write or print the table."""
     check_report(arguments.report)
     check_outputs({"--out": arguments.out, "--report": arguments.report})
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="running points") as progress:
         table = sweep(
-            arguments.study,
+            _study(arguments),
+            numbers=_numbers(arguments.set),
             out=arguments.out,
             jobs=arguments.jobs,
             scheduler=arguments.scheduler,
@@ -78,3 +101,47 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.report is not None:
             print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     return 0
+
+
+def _study(arguments: argparse.Namespace) -> Path | dict[str, Any]:
+    """The study file, or the study that the options say."""
+    said = {
+        key: value
+        for key, value in (
+            ("devices", arguments.device),
+            ("schemes", arguments.scheme),
+            ("options", arguments.format and {"format": arguments.format}),
+            *((size, getattr(arguments, size)) for size in "mnk"),
+        )
+        if value
+    }
+    if arguments.study is None:
+        if "devices" not in said:
+            raise InputError("sweep: give STUDY.yaml, or --device NAME for a study without a file")
+        return said
+    if said:
+        flags = ", ".join(f"--{name}" for name in (*WAYS, *"mnk") if getattr(arguments, name))
+        raise InputError(f"{flags}: the study file says it; leave the option out, or the file")
+    return Path(arguments.study)
+
+
+def _numbers(wanted: list[str]) -> dict[str, list[Any]]:
+    """{path: values} of the options --set PATH=V,V."""
+    numbers: dict[str, list[str]] = {}
+    for text in wanted:
+        path, sign, values = text.partition("=")
+        listed = [value.strip() for value in values.strip().removeprefix("[").removesuffix("]").split(",")]
+        if not (path and sign and all(listed)):
+            raise InputError(f"--set {text}: allowed: PATH=VALUE,VALUE; cores=8,16 or links.GM_SRAM.*=0.5x,2x")
+        numbers.setdefault(path, []).extend(listed)
+    return {path: [_value(value) for value in values] for path, values in numbers.items()}
+
+
+def _value(text: str) -> Any:
+    """A whole number, another number, or text: a factor."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

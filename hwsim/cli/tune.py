@@ -17,6 +17,7 @@ from hwsim.gemm.problem import Problem
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.report.page.tune_page import tune_page
 from hwsim.report.text.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
+from hwsim.report.text.words import count
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
@@ -36,7 +37,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=whole(1), default=1024, metavar=name.upper(), help="size (default 1024)")
     group = parser.add_argument_group("search")
     group.add_argument(
-        "--objective", default="cycles", metavar="cycles|traffic", help="quantity to minimise (default cycles)"
+        "--objective",
+        default="time",
+        metavar="time|cycles|traffic",
+        help="quantity to minimise: the time, the cycles, or the bytes of HBM (default time)",
     )
     group.add_argument(
         "--chooser",
@@ -80,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
     planned = plan_for(
         chip, scheme_of(arguments.scheme), Problem.of("fp32" if named is None else named, *sizes), named, options
     )
-    with progress_bar(quiet=arguments.quiet) as progress:
+    with progress_bar(quiet=arguments.quiet, stage="timing configurations") as progress:
         landscape = tune(
             chip,
             planned.plan,
@@ -95,7 +99,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.csv is not None:
         write_whole(arguments.csv, lambda file: file.write(tune_csv(landscape).encode()))
         notes.append(f"wrote {arguments.csv}: {len(landscape.points)} configurations")
-    title = f"{arguments.scheme} on {chip.name}, {' x '.join(map(str, sizes))}"
+    operands = "" if named is None else f" {named}"
+    title = f"{arguments.scheme}{operands} on {chip.name}, {' x '.join(map(count, sizes))}"
     if arguments.report is not None:
         tune_page(landscape, title).write(arguments.report)
         notes.append(report_note(arguments.report))

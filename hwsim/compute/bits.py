@@ -26,6 +26,7 @@ from hwsim.compute.followed import Followed
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.epilogue import check_whole
 from hwsim.evaluate.mixed import count_block_products, types_of_operands, with_equal_stacks, written_types
+from hwsim.evaluate.multiplied import multiplied
 from hwsim.evaluate.need import bytes_needed
 from hwsim.evaluate.product import Evaluator, subset
 from hwsim.formats import array_dtype, array_of, code_dtype, format_of
@@ -79,7 +80,8 @@ class Arrays:
 class Errors:
     """A callable that computes the error metrics of a product; nothing is computed before it is called.
 
-    alpha, beta, c, bias: of the epilogue; c: codes in the output's format, or None.
+    alpha, beta, c, bias: of the epilogue; c: codes in the output's format, or None. evaluator: says what the unit takes
+    of A and B.
     """
 
     a: Operand
@@ -89,11 +91,23 @@ class Errors:
     beta: float = 0.0
     c: Operand | None = None
     bias: AnyArray | None = None
+    evaluator: Evaluator | None = None
 
     @in_default_environment
     def __call__(self) -> ProductErrors:
         self._check_memory()
-        return errors_of(*self._operands(), self.product, self._epilogue())
+        return errors_of(*self._operands(), self.product, self._epilogue(), self._rounded())
+
+    def _rounded(self) -> tuple[AnyArray, AnyArray] | None:
+        """A and B as the unit takes them, where that rounds an element."""
+        if self.evaluator is None:
+            return None
+        taken = multiplied(self.evaluator, self.a, self.b)
+        if all(after.format == before.format for after, before in zip(taken, (self.a, self.b), strict=True)):
+            return None
+        values = taken[0].multiplied_values(-1), taken[1].multiplied_values(-2)
+        is_same = all(np.array_equal(x, y, equal_nan=True) for x, y in zip(values, self._operands(), strict=True))
+        return None if is_same else values
 
     @in_default_environment
     def by_place(self) -> ErrorMap | None:
@@ -168,6 +182,7 @@ def compute(
         beta=epilogue.beta or 0.0,
         c=added,
         bias=part.bias,
+        evaluator=evaluator,
     )
 
 
@@ -374,16 +389,28 @@ def _by_program(
     epilogue = record.epilogue
     added = None if codes_c is None else Operand(codes_c.copy(), record.output)
     return product, Errors(
-        arrays.a, arrays.b, product, alpha=epilogue.alpha, beta=epilogue.beta or 0.0, c=added, bias=bias
+        arrays.a,
+        arrays.b,
+        product,
+        alpha=epilogue.alpha,
+        beta=epilogue.beta or 0.0,
+        c=added,
+        bias=bias,
+        evaluator=resolved.evaluator,
     )
 
 
 def _scale_codes(pair: tuple[Operand, Operand], backend: Backend) -> list[AnyArray]:
-    """The scales that instructions read beside A and B, as a program takes them."""
+    """The scales of A and B, and the factors of whole operands, as a program takes them."""
     left, right = (side.scales for side in pair)
     if left is None or right is None:
         return []
-    return [backend.from_host(in_c_order(values)) for values in (left.values, right.values.T)]
+    arrays = [left.values, right.values.T]
+    if left.factor is not None or right.factor is not None:
+        factors = (np.float32(1) if side.factor is None else side.factor for side in (left, right))
+        arrays += [np.full((1, 1), factor, np.float32) for factor in factors]
+    codes = [in_c_order(values) for values in arrays]
+    return [backend.from_host(x.view(f"u{x.itemsize}")) for x in codes]
 
 
 def _check_program_memory(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -127,8 +127,20 @@ def _check_without_library(options: CallOptions) -> None:
         raise InputError(f"{', '.join(beside)}: of a call of a library; give library= too, or leave it out")
 
 
+@runtime_checkable
+class Watcher(Protocol):
+    """A callback of progress that also hears of the call, with its record, before its bits are computed."""
+
+    def __call__(self, share: float) -> None: ...
+
+    def resolved(self, call: ProductCall) -> None:
+        """The call is resolved; computing begins."""
+
+
 def of_computing(progress: Progress | None, call: ProductCall) -> Progress | None:
-    """The callback for computing the bits: the second half, where a scheme was selected first."""
+    """The callback for computing the bits: the second half, where a scheme was selected first. It hears of the call."""
+    if isinstance(progress, Watcher):
+        progress.resolved(call)
     if progress is None or call.choice is None:
         return progress
     return lambda share: progress((1 + share) / 2)

@@ -26,7 +26,7 @@ from hwsim.request.options import CallOptions, MappingOptions, sort_by_owner
 from hwsim.request.request import request_of
 from hwsim.resolve import library_on_device
 from hwsim.resolve.resolver import rerun
-from hwsim.schemes import Scheme, scheme_of
+from hwsim.schemes import Scheme, is_scheme_file, scheme_of
 from hwsim.schemes.native import NativeOptions
 
 AnyArray = NDArray[Any]
@@ -87,6 +87,8 @@ def saved_call(
 
 
 def _scheme(record: Gemm, named: str | Scheme) -> Scheme:
+    if isinstance(named, str) and is_scheme_file(named):
+        named = scheme_of(named)
     name = named if isinstance(named, str) else named.name
     if name not in (DEFAULT_SCHEME, record.scheme):
         raise InputError(f"scheme {name}: the record is of {record.scheme}; leave scheme out beside gemm=")

@@ -5,14 +5,31 @@ It knows resolved calls and options; it resolves nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
-from hwsim.compute.call import ProductCall
+from hwsim.compute.call import ProductCall, resolved_call
+from hwsim.devices.numbers import with_numbers
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.times import library_times
+from hwsim.machines.timing import missing
 from hwsim.request.option_records import MachineOptions
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
+
+#: Why products of parts have no cycles.
+OF_PARTS = "cycles are of whole products, and A and B are parts of one (at=)"
+
+
+def why_no_cycles(call: ProductCall) -> str:
+    """The reason why a call has no cycles, before anything is computed; empty where it has some."""
+    machine, timed = call.options.machine, call.resolved.timed
+    if not machine.timing:
+        return NOT_ASKED
+    if call.options.region.at is not None:
+        return OF_PARTS
+    return call.resolved.no_program if timed.program is None else missing(timed.device, timed.program) or ""
 
 
 def call_times(call: ProductCall) -> Times:
@@ -23,12 +40,21 @@ def call_times(call: ProductCall) -> Times:
     if not machine.timing:
         return Times(NOT_ASKED)
     if call.options.region.at is not None:
-        return Times("cycles are of whole products, and A and B are parts of one (at=)")
+        return Times(OF_PARTS)
     times = _program_times(resolved.timed, resolved.no_program, machine)
     library = call.request.library
     if library is None:
         return times
     return library_times(library, resolved.timed.gemm, call.request.device, times)
+
+
+def times_with_numbers(call: ProductCall, changes: Mapping[str, float]) -> Times:
+    """The times of a call on its device with other numbers, by path: its kernels are chosen again.
+
+    Raises as `hwsim.run`, and InputError for a number that the device cannot have.
+    """
+    chip = with_numbers(call.request.device, changes)
+    return call_times(resolved_call(chip, call.request.scheme, call.options, call.operands, call.choice))
 
 
 def _program_times(timed: Resolved, no_program: str, machine: MachineOptions) -> Times:

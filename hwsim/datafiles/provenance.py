@@ -68,14 +68,28 @@ class AttributedTree:
     attributions: dict[Path, Attribution]
 
 
-def split(tree: Node, known_sources: dict[str, str]) -> tuple[AttributedTree, list[FileProblem]]:
+def split(
+    tree: Node, known_sources: dict[str, str], around: Attribution | None = None
+) -> tuple[AttributedTree, list[FileProblem]]:
     """Separate the sources of `tree` from its values. known_sources: short keys that a `source:` may begin with (none:
-    free text).
+    free text). around: attribution of what has none in the file.
 
     Problems: a number or fact with no source or evidence, an unknown key or level, a wrong span.
     """
     splitter = _Splitter(known_sources)
-    return AttributedTree(splitter.walk(tree, (), Attribution(), tree.mark), splitter.attributions), splitter.problems
+    walked = splitter.walk(tree, (), around or Attribution(), tree.mark)
+    return AttributedTree(walked, splitter.attributions), splitter.problems
+
+
+def of_changes(base: AttributedTree) -> Attribution:
+    """The attribution of what a variant changes in `base`: by the source of the whole base file, at best an assumption.
+    Empty where that file says none for the whole.
+    """
+    whole = base.attributions.get((), Attribution())
+    if whole.source is None or whole.evidence is None:
+        return Attribution()
+    source = f"changed from: {whole.source.removeprefix('changed from: ')}"
+    return Attribution(source, max(whole.evidence, Level.ASSUMPTION.value, key=LEVELS.index))
 
 
 def merge(base: AttributedTree, change: AttributedTree) -> AttributedTree:

@@ -10,12 +10,40 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.integer_pieces import byte_temporaries, slice_temporaries, split_bytes, split_slices
+from hwsim.dataflows.integer_pieces import (
+    byte_temporaries,
+    signed_temporaries,
+    slice_temporaries,
+    split_bytes,
+    split_signed_slices,
+    split_slices,
+)
 from hwsim.dataflows.reductions import LineReduction, lower_reduction
+from hwsim.dataflows.residue_pieces import (
+    PLACES,
+    join_remainders,
+    magnitude_temporaries,
+    magnitudes,
+    remainder_temporaries,
+    residue_temporaries,
+    split_residues,
+)
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.expressions import parts_of
-from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Piece, Plan, Scaled, Side, Sum, TermValue
+from hwsim.gemm.plan import (
+    SLICED,
+    ChineseRemainder,
+    Depth,
+    Expression,
+    OperandSum,
+    Piece,
+    Plan,
+    Scaled,
+    Side,
+    Sum,
+    TermValue,
+)
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, AnyTile, GlobalArray, GlobalTile, Kernel, LocalTile
 
@@ -34,8 +62,8 @@ class Pass:
     temporaries: formats of the scratch tiles that `body(ops, inputs, outputs, temporaries)` may use. shape: rows and
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
     array of one row in global memory, whose columns of a tile `body` gets last. of_rows, of_columns: arrays there of
-    one number for each row, or for each column of each of `matrices`; `body` gets their parts of a tile after the
-    inputs. matrices: below one another, of which a tile holds parts of one.
+    one number for each row (or one for all), or for each column of each of `matrices`; `body` gets their parts of a
+    tile after the inputs. matrices: below one another, of which a tile holds parts of one.
     """
 
     name: str
@@ -102,8 +130,8 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
                 [ring.full],
             )
             stream.pushed(ring)
-        vectors: list[Any] = [GlobalTile(array.name, row.start, Affine(), row.size, 1) for array in work.of_rows]
-        vectors += [GlobalTile(array.name, matrix, col.start, 1, col.size) for array in work.of_columns]
+        vectors: list[Any] = [_of_rows(array, row.start, row.size) for array in work.of_rows]
+        vectors += [_of_columns(array, matrix, col.start, col.size) for array in work.of_columns]
         for i, (array, ring) in enumerate(zip(loaded, lines, strict=True)):
             place = vectors[i]
             size = (place.rows, place.cols, array.format)
@@ -148,6 +176,20 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
                     tile(stream, share_block, two, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
+
+
+def _of_rows(array: GlobalArray, start: Affine, count: int) -> GlobalTile:
+    """The part of an array of one number for each row, or for all."""
+    if array.rows == 1:
+        return GlobalTile(array.name, Affine(), Affine(), 1, 1)
+    return GlobalTile(array.name, start, Affine(), count, 1)
+
+
+def _of_columns(array: GlobalArray, matrix: Affine, start: Affine, count: int) -> GlobalTile:
+    """The part of an array of one number for each column of each matrix, or for all."""
+    if array.cols == 1:
+        return GlobalTile(array.name, matrix, Affine(), 1, 1)
+    return GlobalTile(array.name, matrix, start, 1, count)
 
 
 def _matrices(stream: StreamBuilder, count: int) -> Iterator[Affine]:
@@ -257,6 +299,8 @@ def operand_vectors(plan: Plan, side: Side, source: GlobalArray, matrices: int =
     rows, cols, arrays = *((source.rows, 1) if side == "a" else (matrices, source.cols)), {}
     if plan.split in SLICED:
         arrays["exponent"] = GlobalArray(f"{side.upper()}.exponent", rows, cols, "int32")
+    if plan.split == "residues":
+        arrays["largest"] = GlobalArray(f"{side.upper()}.largest", rows, cols, "int32")
     if operand_sum(plan, side) is not None:
         arrays["sum"] = GlobalArray(f"{side.upper()}.sum", rows, cols, plan.arithmetic)
     return arrays
@@ -277,7 +321,7 @@ def operand_passes(
     matrices: int = 1,
 ) -> list[Pass | LineReduction]:
     """The passes from an operand to its pieces (by number) and to `vectors`, its `operand_vectors`. matrices: of a
-    stack.
+    stack. Where a product bounds the others, only those that come before that product (`bounded_passes`: the others).
     """
     every = plan.a_pieces if side == "a" else plan.b_pieces
     passes: list[Pass | LineReduction] = []
@@ -287,12 +331,31 @@ def operand_passes(
             LineReduction(
                 name=f"largest_{side}",
                 source=source,
-                target=vectors["exponent"],
+                target=vectors.get("largest", vectors["exponent"]),
                 by_rows=by_rows,
                 opcode="reduce_max",
                 format=lanes,
-                finish="exponent",
+                finish="signed_exponent" if plan.split == "signed_slices" else "exponent",
                 matrices=matrices,
+            )
+        )
+    if plan.bounds_product:
+        passes.append(_bound_pass(plan, side, source, pieces, vectors["largest"], matrices))
+        return passes
+    if "largest" in vectors:
+        passes.append(
+            LineReduction(
+                name=f"bound_{side}",
+                source=source,
+                target=vectors["exponent"],
+                by_rows=by_rows,
+                opcode="reduce_add",
+                format="int64",
+                finish="bound",
+                factor=plan.bound_factor,
+                matrices=matrices,
+                exponents=vectors["largest"],
+                places=PLACES,
             )
         )
     added = operand_sum(plan, side)
@@ -319,6 +382,68 @@ def operand_passes(
     return passes
 
 
+def bounded_passes(
+    plan: Plan,
+    side: Side,
+    source: GlobalArray,
+    pieces: Mapping[int, GlobalArray],
+    vectors: Mapping[str, GlobalArray],
+    product: GlobalArray,
+    matrices: int = 1,
+) -> list[Pass | LineReduction]:
+    """The passes from an operand to its residues, once there is the product that bounds the others."""
+    last = len(plan.a_pieces) - 1
+    reduction = LineReduction(
+        name=f"bound_{side}",
+        source=product,
+        target=vectors["exponent"],
+        by_rows=side == "a",
+        opcode="reduce_max",
+        format="fp64",
+        finish="bound",
+        factor=plan.bound_factor,
+        matrices=matrices,
+        exponents=vectors["largest"],
+        places=_bound_places(plan),
+    )
+    others = {number: array for number, array in pieces.items() if number != last}
+    return [reduction, _slice_pass(plan, side, source, others, vectors["exponent"], matrices)]
+
+
+def _bound_places(plan: Plan) -> int:
+    """Bits of an element that the bounds of its row or column keep."""
+    residue = plan.a_pieces[-1].residue
+    assert residue is not None
+    return residue.modulus.bit_length() - 1
+
+
+def _bound_pass(
+    plan: Plan,
+    side: Side,
+    source: GlobalArray,
+    pieces: Mapping[int, GlobalArray],
+    exponents: GlobalArray,
+    matrices: int,
+) -> Pass:
+    """The pass that makes the bounds of an operand's elements."""
+    target, places = pieces[len(plan.a_pieces) - 1], _bound_places(plan)
+
+    def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+        magnitudes(ops, outs[0], ins[0], ins[1], places, temps)
+
+    return Pass(
+        f"magnitudes_{side}",
+        (source,),
+        (target,),
+        magnitude_temporaries(residual_format(source.format)),
+        body,
+        shape=(source.rows, source.cols),
+        of_rows=(exponents,) if side == "a" else (),
+        of_columns=(exponents,) if side == "b" else (),
+        matrices=1 if side == "a" else matrices,
+    )
+
+
 def _slice_pass(
     plan: Plan,
     side: Side,
@@ -328,16 +453,27 @@ def _slice_pass(
     matrices: int,
 ) -> Pass:
     every, lanes = plan.a_pieces if side == "a" else plan.b_pieces, residual_format(source.format)
+    is_of_residues, is_signed = plan.split == "residues", plan.split == "signed_slices"
+    temporaries = slice_temporaries(plan, every, lanes)
+    if is_of_residues:
+        temporaries = residue_temporaries(every, lanes)
+    elif is_signed:
+        temporaries = signed_temporaries(every, lanes)
 
     def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
         tiles = dict(zip(pieces, outs, strict=True))
-        split_slices(ops, every, plan.slice_bits, ins[0], ins[1], tiles, temps)
+        if is_of_residues:
+            split_residues(ops, every, ins[0], ins[1], tiles, temps)
+        elif is_signed:
+            split_signed_slices(ops, every, ins[0], ins[1], tiles, temps)
+        else:
+            split_slices(ops, every, plan.slice_bits, ins[0], ins[1], tiles, temps)
 
     return Pass(
         f"split_{side}",
         (source,),
         tuple(pieces.values()),
-        slice_temporaries(plan, every, lanes),
+        temporaries,
         body,
         shape=(source.rows, source.cols),
         of_rows=(exponents,) if side == "a" else (),
@@ -360,7 +496,11 @@ def depth(expression: Expression, converts: bool = False) -> int:
         rights.append(expression.right)
         expression = expression.left
     is_target_taken = not _is_in_place(expression, converts)
-    needed = depth(expression.value, converts) if isinstance(expression, Scaled) else 0
+    needed = 0
+    if isinstance(expression, Scaled):
+        needed = depth(expression.value, converts)
+    elif isinstance(expression, ChineseRemainder):
+        needed = remainder_temporaries(expression)
     for right in reversed(rights):
         if not _is_in_place(right, converts):
             needed = max(needed, depth(right, converts) + is_target_taken)
@@ -420,6 +560,8 @@ def _into(
             source = target
             evaluate(ops, expression.value, values, target, temps, extra)
         ops.op("scale", target, source, **power_of_two(expression.exponent))
+    elif isinstance(expression, ChineseRemainder):
+        join_remainders(ops, expression, values, target, temps)
     else:
         evaluate(ops, expression, values, target, temps, extra)
     return target
@@ -454,6 +596,7 @@ def _in_place(
 __all__ = [
     "Pass",
     "VectorOps",
+    "bounded_passes",
     "bytes_of",
     "combine_pass",
     "depth",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BYTE, BYTE_BIAS = 8, 128  # bits; what a low byte is held less, where it is an int8
 WORD = "int32"
+DIGITS_OF_WORD = 3
 
 
 def byte_temporaries(plan: Plan) -> tuple[str, ...]:
@@ -86,3 +87,56 @@ def split_slices(
             ops.op("ldexp", temps[1], digits, exponents, scalar=1.0, scale_exponent=place)
             ops.op("sub", temps[0], rest, temps[1])
             rest = temps[0]
+
+
+def signed_temporaries(pieces: Sequence[Piece], source: str) -> tuple[str, ...]:
+    """The formats of the scratch tiles of `split_signed_slices`. source: the format that the lanes split in."""
+    return source, source, *(WORD,) * (len(_words(pieces)) + 1)
+
+
+def split_signed_slices(
+    ops: VectorOps,
+    pieces: Sequence[Piece],
+    source: LocalTile,
+    exponents: AnyTile,
+    targets: Mapping[int, LocalTile],
+    temps: Sequence[LocalTile],
+) -> None:
+    """Emit the split of `source` into digits of 8 bits with signs of their own, as `Plan` says.
+
+    Words of a few digits are cut off toward zero, from the most significant on. From the least significant on, the low
+    8 bits of a word are a digit, and what is left above them goes on: as a carry to the next word.
+    exponents: e of each row or column. targets: where the digits go, by number. temps: two tiles in the format of the
+    lanes, and int32 for each word and one more.
+    """
+    rest, words, digit = source, temps[2:-1], temps[-1]
+    groups = _words(pieces)
+    if source.format != temps[0].format:
+        ops.op("cast", temps[0], source)
+        rest = temps[0]
+    for word, numbers in zip(words, groups, strict=True):
+        place = BYTE * (numbers[-1] + 1)
+        ops.op("ldexp", temps[1], rest, exponents, scalar=-1.0, scale_exponent=-place)
+        ops.op("cast", word, temps[1], rounding="RZ", overflow="saturate")
+        if numbers is not groups[-1]:
+            ops.op("ldexp", temps[1], word, exponents, scalar=1.0, scale_exponent=place)
+            ops.op("sub", temps[0], rest, temps[1])
+            rest = temps[0]
+    carry: LocalTile | None = None
+    for word, numbers in reversed(list(zip(words, groups, strict=True))):
+        if carry is not None:
+            ops.op("add", word, word, carry)
+        for number in reversed(numbers):
+            ops.op("extract", targets[number], word)
+            if number:
+                ops.op("cast", digit, targets[number])
+                ops.op("sub", word, word, digit)
+                ops.op("extract", word, word, scale_exponent=BYTE)
+        carry = word
+
+
+def _words(pieces: Sequence[Piece]) -> list[range]:
+    """The numbers of the pieces in each int32 word, which is positive or negative and takes a carry."""
+    first = len(pieces) % DIGITS_OF_WORD or DIGITS_OF_WORD
+    starts = [0, *range(first, len(pieces), DIGITS_OF_WORD)]
+    return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(pieces)], strict=True)]

@@ -163,6 +163,27 @@ UNIT_FLAG = Option(
     "the FixPipe reads parts of the result while the cube still works (UnitFlag)",
     default_text="false",
 )
+STATIONARY = Option(
+    "stationary",
+    str,
+    None,
+    "the operand that stays in the PEs of a systolic array: weights (B), outputs (C) or inputs (A). The sign of a zero "
+    "may depend on it",
+    choices=("weights", "outputs", "inputs"),
+    axis=("weights", "outputs", "inputs"),
+    default_text="the native instruction's",
+)
+PE_TILES = Option(
+    "pe_tiles",
+    int,
+    None,
+    "tiles that the PEs of a systolic array hold: with 2 the next one is filled, or the last one drained, while rows "
+    "stream",
+    least=1,
+    most=2,
+    axis=(1, 2),
+    default_text="1",
+)
 
 #: Settings of a mapping that follow from its options.
 K_GROUP = Option("k_group", int, None, "length of K that the unit accumulates from zero", least=1)
@@ -174,7 +195,7 @@ SPILLED_ROWS = Option(
 GRID_ROWS = Option("grid_rows", int, None, "rows of the grid of blocks", least=1)
 GRID_COLS = Option("grid_cols", int, None, "columns of the grid of blocks", least=1)
 
-#: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs.
+#: Options of dataflows: DaVinci coupled cores, separated cores, GPUs, GPUs with MMAs of CTA pairs, systolic arrays.
 COUPLED = (TILE_OPTION, N_FUSED, BUFFERING, CONVERT_A, GRID, PACK_A, PACK_B, SPLIT_K, A_LAYOUT, B_LAYOUT)
 SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
@@ -182,6 +203,7 @@ SEPARATED = (
 )
 TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP, SPILL)
 PAIRED = (*TILED, CTA_GROUP)
+SYSTOLIC = (TILE_OPTION, STATIONARY, PE_TILES)
 
 
 def buffering_of(buffers: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from hwsim.dataflows.residue_pieces import bounding_exponent, squares
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
@@ -16,7 +17,8 @@ from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-Finish = Literal["scale", "exponent"]
+Finish = Literal["scale", "exponent", "signed_exponent", "bound"]
+NEARLY_ONE = -7  # signed digits of 8 bits hold what is below 1 - 2^-7 of a power of two without another bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,9 @@ class LineReduction:
 
     matrices: below one another in the source; each column is reduced in each of them, and the target has a row for
     each. opcode: reduce_add or reduce_max, in `format`, to which elements are converted first. finish: "scale" by
-    `factor`, or "exponent", in the target's format.
+    `factor`, in the target's format; "exponent", int32; "signed_exponent", that of slices with signs of their own; or
+    "bound": the exponents of residues (see hwsim.gemm.plan.Plan) from sums of squares, or from the largest numbers, in
+    units of `places` bits below `exponents`, which are those of each line's largest element.
     """
 
     name: str
@@ -37,6 +41,22 @@ class LineReduction:
     finish: Finish
     factor: float = 1.0
     matrices: int = 1
+    exponents: GlobalArray | None = None
+    places: int = 0
+
+
+PER_BOUND = 8 + 2 * 4  # bytes of a line: its share of the bound in fp64, its exponent twice
+
+
+def _scratch(work: LineReduction) -> tuple[str, ...]:
+    """The formats of scratch tiles of the source's size."""
+    if work.exponents is not None and work.opcode == "reduce_add":
+        return ("fp64" if work.source.format == "fp64" else "fp32", "int32", "int64")
+    return (work.format,) if work.source.format != work.format else ()
+
+
+def _scratch_name(number: int) -> str:
+    return f"converted{number or ''}"
 
 
 def lower_reduction(work: LineReduction, device: Device) -> Kernel:
@@ -47,10 +67,12 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     source, align = work.source, memory.align_bytes
     rows = source.rows // (1 if work.by_rows else work.matrices)
     line_count, across = (rows, source.cols) if work.by_rows else (source.cols, rows)
-    converts = source.format != work.format
-    per_element = 2 * bytes_of(source.format) + converts * bytes_of(work.format)
-    per_line = 2 * bytes_of(work.target.format) + bytes_of(work.format)
-    capacity = memory.capacity_bytes - 6 * align
+    scratch = _scratch(work)
+    per_element = 2 * bytes_of(source.format) + sum(map(bytes_of, scratch))
+    is_signed = work.finish == "signed_exponent"
+    per_line = (2 + is_signed) * bytes_of(work.target.format) + bytes_of(work.format)
+    per_line += bool(work.exponents) * PER_BOUND
+    capacity = memory.capacity_bytes - (12 if work.exponents else 9) * align
     # A part of each line at a time, where whole lines of one block do not fit.
     part = min(across, (capacity - per_line) // per_element)
     block = max(1, min(capacity // (part * per_element + per_line), -(-line_count // device.cores)))
@@ -62,8 +84,18 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     ring = kernel.ring("in0", vector.memory, 2, size(block * part, source.format))
     out = kernel.ring("out0", vector.memory, 2, size(block, work.target.format))
     kernel.buffer("total", vector.memory, 1, size(block, work.format))
-    if converts:
-        kernel.buffer("converted", vector.memory, 1, size(block * part, work.format))
+    for i, form in enumerate(scratch):
+        kernel.buffer(_scratch_name(i), vector.memory, 1, size(block * part, form))
+    lines_before = None
+    if work.exponents is not None:
+        kernel.buffer("share", vector.memory, 1, size(block, "fp64"))
+        kernel.buffer("constant", vector.memory, 1, size(1, "int32"))
+        lines_before = kernel.ring("largest", vector.memory, 2, size(block, "int32"))
+
+    if is_signed:
+        kernel.buffer("more", vector.memory, 1, size(block, work.target.format))
+        kernel.buffer("number", vector.memory, 1, size(1, work.format))
+        kernel.buffer("unit", vector.memory, 1, size(1, work.target.format))
 
     def lines(stream: StreamBuilder, span: Span, matrix: Affine) -> None:
         """Emit the reduction of a block of lines of one matrix."""
@@ -71,6 +103,15 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
         shape = (span.size, 1) if work.by_rows else (1, span.size)
         total = LocalTile("total", *shape, work.format)
         ops.op("fill", total, scalar=0.0)
+        at = (span.start, Affine()) if work.by_rows else (matrix, span.start)
+        largest = None
+        if work.exponents is not None and lines_before is not None:
+            place = GlobalTile(work.exponents.name, *at, *shape)
+            pushed = lines_before.tile("push", *shape, "int32")
+            stream.emit(load, "copy", pushed, [place], [lines_before.free], [lines_before.full])
+            stream.pushed(lines_before)
+            largest = lines_before.tile("pop", *shape, "int32")
+            ops.wait(lines_before.full)
         for two in stream.blocks("part", across, part):
             row, col = (span, two) if work.by_rows else (two, span)
             tile = (row.size, col.size)
@@ -79,21 +120,30 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
             stream.pushed(ring)
             lines_read = ring.tile("pop", *tile, source.format)
             ops.wait(ring.full)
-            if converts:
-                ops.op("cast", LocalTile("converted", *tile, work.format), lines_read)
-                lines_read = LocalTile("converted", *tile, work.format)
+            temps = [LocalTile(_scratch_name(i), *tile, form) for i, form in enumerate(scratch)]
+            if largest is not None and work.opcode == "reduce_add":
+                lines_read = squares(ops, lines_read, largest, temps)
+            elif temps:
+                ops.op("cast", temps[0], lines_read)
+                lines_read = temps[0]
             ops.op(work.opcode, total, lines_read, total)
             ops.signal(ring.free)
             stream.popped(ring)
         result = out.tile("push", *shape, work.target.format)
         ops.wait(out.free)
-        if work.finish == "exponent":
+        if largest is not None:
+            temps = [LocalTile("share", *shape, "fp64"), LocalTile("constant", 1, 1, "int32")]
+            bounding_exponent(ops, result, total, largest, work.factor, work.places, temps)
+        elif work.finish == "exponent":
             ops.op("exponent", result, total)
+        elif is_signed:
+            _signed_exponent(ops, result, total)
         else:
             ops.op("scale", result, total, scalar=work.factor)
-        ops.signal(out.full)
+        ops.signal(out.full, *(() if lines_before is None else (lines_before.free,)))
         stream.pushed(out)
-        at = (span.start, Affine()) if work.by_rows else (matrix, span.start)
+        if lines_before is not None:
+            stream.popped(lines_before)
         pop = out.tile("pop", *shape, work.target.format)
         stream.emit(store, "copy", GlobalTile(work.target.name, *at, *shape), [pop], [out.full], [out.free])
         stream.popped(out)
@@ -108,3 +158,19 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
                 lines(stream, span_of_share, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
+
+
+def _signed_exponent(ops: VectorOps, result: LocalTile, largest: LocalTile) -> None:
+    """Emit e of slices with signs of their own, as `Plan` says: one more than the exponent, two where the largest is
+    nearly a power of two. Of a zero any number is right.
+    """
+    more = LocalTile("more", result.rows, result.cols, result.format)
+    number, unit = LocalTile("number", 1, 1, largest.format), LocalTile("unit", 1, 1, result.format)
+    ops.op("exponent", result, largest)
+    ops.op("ldexp", largest, largest, result, scalar=-1.0)
+    ops.op("fill", number, scalar=2.0**NEARLY_ONE)
+    ops.op("add", largest, largest, number)
+    ops.op("exponent", more, largest)
+    ops.op("add", result, result, more)
+    ops.op("fill", unit, scalar=1.0)
+    ops.op("add", result, result, unit)

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows import families
-from hwsim.dataflows.options import COUPLED, PAIRED, SEPARATED, TILED
+from hwsim.dataflows.options import COUPLED, PAIRED, SEPARATED, SYSTOLIC, TILED
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.errors import UnsupportedError, nearest
 from hwsim.host.plugins import entry_points
@@ -54,6 +54,7 @@ class OwnFamily:
 OWN: Mapping[str, OwnFamily] = {
     "davinci": OwnFamily("hwsim.dataflows.davinci.coupled:COUPLED", COUPLED),
     "davinci_separated": OwnFamily("hwsim.dataflows.davinci.separated:SEPARATED", SEPARATED),
+    "systolic": OwnFamily("hwsim.dataflows.systolic.systolic:SYSTOLIC", SYSTOLIC),
 }
 
 

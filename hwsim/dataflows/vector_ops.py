@@ -12,7 +12,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import AnyTile, LocalTile, Sync
-from hwsim.program.roles import Opcode
+from hwsim.program.roles import ROLES, Opcode
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -54,10 +54,19 @@ class VectorOps:
         self._waits.extend(syncs)
 
     def op(
-        self, opcode: Opcode, target: LocalTile, *sources: AnyTile, signals: Sequence[Sync] = (), **attributes: Any
+        self,
+        opcode: Opcode,
+        target: LocalTile,
+        *sources: AnyTile,
+        signals: Sequence[Sync] = (),
+        multiplier: AnyTile | None = None,
+        **attributes: Any,
     ) -> None:
-        """Emit one instruction."""
-        self.stream.emit(self.engine, opcode, target, sources, self._waits, signals, **attributes)
+        """Emit one instruction. multiplier: of an fma, in place of its scalar."""
+        reads: Sequence[AnyTile] | dict[str, AnyTile] = sources
+        if multiplier is not None:
+            reads = {**dict(zip(ROLES[opcode].required, sources, strict=True)), "multiplier": multiplier}
+        self.stream.emit(self.engine, opcode, target, reads, self._waits, signals, **attributes)
         self._waits = []
 
     def signal(self, *syncs: Sync) -> None:

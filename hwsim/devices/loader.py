@@ -35,7 +35,8 @@ def load(device: str | Path | Mapping[str, Any] | Device) -> Device:
     """The device of that name, file (a path, or text that looks like one) or mapping.
 
     A number is written plain or as {value, source, evidence, fitted_to, span, note}; `source:`, `evidence:` and
-    `fitted_to:` may stand in any block and apply to everything below. `extends: NAME` starts from another device;
+    `fitted_to:` may stand in any block and apply to everything below. `extends: NAME` starts from another device, whose
+    `source:` and `evidence:` for the whole file hold for a variant's numbers too, at best as assumptions;
     `inherited: {source, evidence}` beside it says how good the base's numbers are for this device. The same object is
     returned as long as the files do not change. Raises ConfigError with every problem, UnsupportedError for an unknown
     name, InputError for an unreadable file.
@@ -137,7 +138,8 @@ def _read(
             problems.append(FileProblem(parent.mark, "extends", str(error)))
     sources = {**sources, **sources_of(tree, problems)}
     inherited = tree.value.pop("inherited", None)
-    annotated, missing = provenance.split(tree, sources)
+    around = Attribution() if base is None else provenance.of_changes(base)
+    annotated, missing = provenance.split(tree, sources, around)
     problems += missing
     if inherited is not None:
         attribution, wrong = provenance.attribution_of(inherited, "inherited", sources)

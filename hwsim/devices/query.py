@@ -203,8 +203,8 @@ def numerics_evidence(device: DeviceModel, name: str, *, scaled: bool = False) -
 
 
 def timing_evidence(device: DeviceModel, name: str) -> Level:
-    """The weakest evidence level behind the instruction's times: all numbers except arithmetic and other
-    instructions.
+    """The weakest evidence level behind the instruction's times: all numbers except arithmetic, costs and
+    other instructions.
     """
     instruction(device, name)
     entry_name = entry(device, name)
@@ -213,7 +213,7 @@ def timing_evidence(device: DeviceModel, name: str) -> Level:
     if level is None:
         others = tuple(f"instructions.{other}." for other in device.matrix_instructions if other != entry_name)
         bits = (f"instructions.{entry_name}.unit", f"instructions.{entry_name}.scale_input_d")
-        aside = ("dot_units.", "library.", "vector.specials.", *bits, *others)
+        aside = ("dot_units.", "library.", "vector.specials.", "energy.", "area.", *bits, *others)
         levels = [about.evidence for path, about in device.evidence.items() if not path.startswith(aside)]
         level = device._levels[key] = _weakest(levels, (name,))
     return level

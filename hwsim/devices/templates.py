@@ -1,9 +1,16 @@
-"""Device files to begin with, shipped with hwsim: a new file gets the text of one and a name of its own."""
+"""Device files to begin with, shipped with hwsim: a new file gets the text of one and a name of its own.
+
+A template may have sizes: a line `# sizes: rows=128 cols=128`, and places `${rows + cols - 2}` that follow from them.
+"""
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from hwsim.errors import InputError, nearest
 from hwsim.host import places
@@ -11,6 +18,14 @@ from hwsim.host.files import write_text
 
 DEFAULT = "accelerator"
 NAME = re.compile(r"^name: .*$", re.MULTILINE)
+SIZES = re.compile(r"^# sizes: (.*)$", re.MULTILINE)
+PLACE = re.compile(r"\$\{([^}]*)\}")
+MOST = 65536  # of a size
+OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
 
 
 def templates() -> dict[str, str]:
@@ -24,19 +39,61 @@ def templates() -> dict[str, str]:
     return dict(sorted(texts.items()))
 
 
-def new_device_file(path: str | Path, template: str = DEFAULT) -> Path:
+def template_sizes(template: str) -> dict[str, int]:
+    """The sizes of a template with their defaults; empty for one without sizes. Raises InputError for an unknown
+    template.
+    """
+    return _sizes(_text(template))
+
+
+def new_device_file(path: str | Path, template: str = DEFAULT, sizes: Mapping[str, int] = MappingProxyType({})) -> Path:
     """Write a device file at `path` from a template; its device has the file's name.
 
-    Raises InputError for an unknown template, a suffix that is not .yaml or .yml, a file that exists or cannot be
-    written.
+    sizes: of the template, where they differ from its defaults; integers from 1 to 65,536. Raises InputError for an
+    unknown template or size, a suffix that is not .yaml or .yml, a file that exists or cannot be written.
     """
-    target, names = Path(path), templates()
-    if template not in names:
-        raise InputError(f"template {template!r}; allowed: {', '.join(names)}{nearest(template, list(names))}")
+    target, text = Path(path), _text(template)
+    known = _sizes(text)
+    for name, size in sizes.items():
+        if name not in known:
+            allowed = ", ".join(known) or f"none: template {template} has no sizes"
+            raise InputError(f"size {name!r}; allowed: {allowed}{nearest(name, list(known))}")
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST:
+            raise InputError(f"{name} = {size!r}; allowed: an integer from 1 to {MOST}")
     if target.suffix not in (".yaml", ".yml"):
         raise InputError(f"{target}: the file's name must end in .yaml or .yml")
     if target.exists():
         raise InputError(f"{target} is there already; give another name, or remove it")
-    text = places.text_of(places.package_folder("templates") / f"{template}.yaml", "template")
-    write_text(target, NAME.sub(f"name: {target.stem}", text, count=1))
+    write_text(target, NAME.sub(f"name: {target.stem}", _filled(text, known | dict(sizes)), count=1))
     return target
+
+
+def _text(template: str) -> str:
+    names = templates()
+    if template not in names:
+        raise InputError(f"template {template!r}; allowed: {', '.join(names)}{nearest(template, list(names))}")
+    return places.text_of(places.package_folder("templates") / f"{template}.yaml", "template")
+
+
+def _sizes(text: str) -> dict[str, int]:
+    line = SIZES.search(text)
+    pairs = [] if line is None else [pair.split("=") for pair in line[1].split()]
+    return {name: int(size) for name, size in pairs}
+
+
+def _filled(text: str, sizes: Mapping[str, int]) -> str:
+    """The text with numbers at its places."""
+    line = "# sizes: " + " ".join(f"{name}={size}" for name, size in sizes.items())
+    text = PLACE.sub(lambda place: str(_number(ast.parse(place[1], mode="eval").body, sizes)), text)
+    return SIZES.sub(line, text, count=1)
+
+
+def _number(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    """The value of sums, differences and products of integers and sizes. Raises ValueError for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
+        return OPERATIONS[type(node.op)](_number(node.left, sizes), _number(node.right, sizes))
+    raise ValueError(f"a template's place has {ast.unparse(node)}")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.numerics.units import DotSpec
 
+EXACT_BITS = tuple(f"{part}fraction_bits" for part in ("", "product_", "sum_", "accumulator_", "final_"))
+MOST_FP8_PRODUCT, MOST_FP8_K = 1 << 8, 1 << 16  # of parts of residues; K over which fp32 adds them exactly
 UNIT_TYPES = {"fp64": "fp64", "int32": "int32"}  # working types of a unit's own results; others: fp32
 
 
@@ -42,6 +44,10 @@ def resolved(schedule: Schedule, plan: Plan, device: Device) -> Schedule:
     instructions = instructions_of(plan, device, schedule.instruction)
     plan = with_result_formats(plan, instructions.spec(plan.terms[0]))
     _check(plan, [instructions.spec(term) for term in plan.terms])
+    if plan.split == "residues":
+        for term in plan.terms:
+            length = instructions.step(term) if term.k_group == "instruction" else MOST_FP8_K
+            _check_exact(plan, instructions.spec(term), length)
     if plan.k_group is not None and schedule.promotion_k not in (None, plan.k_group):
         raise InputError(
             f"schedule: promotion_k = {schedule.promotion_k}, but the scheme's k_group (or accumulate) says "
@@ -80,6 +86,21 @@ def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
         raise UnsupportedError(f"scheme {plan.scheme}: sums of operands are for integer arithmetic")
     if plan.split in SLICED and is_whole:
         raise UnsupportedError(f"scheme {plan.scheme}: the exponents of slices have no place in {plan.arithmetic}")
+
+
+def _check_exact(plan: Plan, spec: DotSpec, length: int) -> None:
+    """Raise where sums over this length of K of products of residues would not be exact: then the number is wrong."""
+    unit: Any = spec.unit
+    if format_of(spec.d).is_integer:
+        return
+    result = format_of(getattr(unit, "result_format", None) or spec.d)
+    bits = min([result.precision, *(getattr(unit, name) for name in EXACT_BITS if hasattr(unit, name))])
+    needed = (MOST_FP8_PRODUCT * length - 1).bit_length()
+    if bits < needed:
+        raise UnsupportedError(
+            f"scheme {plan.scheme}: products of residues must add up exactly; sums of its {spec.a} unit keep {bits} "
+            f"bits, {needed} are needed"
+        )
 
 
 def nodes_of(expression: Expression) -> list[Expression]:

@@ -127,21 +127,6 @@ def narrowed(lanes: Lanes, values: AnyArray, fmt: str) -> AnyArray:
     return lanes.rounded(values, format_of(fmt))
 
 
-def to_odd(total: AnyArray, left: AnyArray, right: AnyArray) -> AnyArray:
-    """left + right rounded to odd: of the two numbers around a sum that is not exact, the one whose last digit is odd.
-
-    total: the sum rounded to nearest, of the same float dtype. Rounded to a format with two digits less or fewer, the
-    result is that of one rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008).
-    """
-    with np.errstate(invalid="ignore", over="ignore"):
-        right_part = total - left
-        error = (left - (total - right_part)) + (right - right_part)  # exact (Knuth's TwoSum)
-        is_even = (total.view(f"u{total.dtype.itemsize}") & 1) == 0
-        odd = np.nextafter(total, np.copysign(np.inf, error).astype(total.dtype))
-    result: AnyArray = np.where(np.isfinite(total) & (error != 0) & is_even, odd, total)
-    return result
-
-
 def refuses(gemm: Gemm) -> str:
     """What of a record the epilogue does not compute: scales of one operand alone, and of slices that are added to the
     output one by one.

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.exact_sum import ExactSum
 from hwsim.arithmetic.lanes import AdditionSpecials, Lanes
+from hwsim.arithmetic.residues import residues
 from hwsim.errors import UnsupportedError
 from hwsim.formats import Format, array_dtype, format_of
-from hwsim.gemm.plan import Expression, Scaled, Sum, TermValue
+from hwsim.gemm.plan import ChineseRemainder, Congruence, Expression, Scaled, Sum, TermValue
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend, LaneStep
@@ -28,6 +29,7 @@ AnyArray = NDArray[Any]
 Value = Any  # an array of the working type, or an ExactSum
 STEPS = 60  # of one fused pass over the terms
 FUSED = 32
+PASSES = 2  # of sums without an error over the parts of a number
 PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 
 
@@ -110,6 +112,8 @@ class _Base:
                 total = terms[term]
             case Scaled(value, exponent):
                 total = self.scaled(self.joined(value, terms, extra), exponent)
+            case ChineseRemainder():
+                total = self._of_remainders(expression, terms)
             case _:
                 total = self._whole(extra[expression])
         for right in reversed(later):
@@ -118,6 +122,9 @@ class _Base:
 
     def _whole(self, values: AnyArray) -> Value:
         raise UnsupportedError("sums of operands are for plans in integer arithmetic")
+
+    def _of_remainders(self, expression: ChineseRemainder, terms: Sequence[Value]) -> Value:
+        raise UnsupportedError("the Chinese remainder theorem is for plans in fp64 arithmetic")
 
 
 class FloatJoin(_Base):
@@ -153,6 +160,26 @@ class FloatJoin(_Base):
         if len(terms) <= FUSED and _program(expression, steps) and len(steps) <= STEPS:
             return self.lanes.combine(terms, steps)
         return super().joined(expression, terms, extra)
+
+    def _of_remainders(self, expression: ChineseRemainder, terms: Sequence[Value]) -> AnyArray:
+        lanes = self.lanes
+        rests = [_rest(congruence, terms) for congruence in expression.congruences]
+        sums: list[AnyArray] = []
+        for part in range(len(expression.product)):
+            total = lanes.multiply(expression.weights[0][part], rests[0])
+            for weight, rest in zip(expression.weights[1:], rests[1:], strict=True):
+                total = lanes.fused(weight[part], rest, total)
+            sums.append(total)
+        quotient = np.rint(lanes.multiply(expression.inverse, sums[0])) + 0.0
+        rests_of_parts = [
+            lanes.fused(part, quotient, total) for part, total in zip(expression.product, sums, strict=True)
+        ]
+        value = rests_of_parts[0]
+        if expression.sum == "exact":
+            value = _added_up(rests_of_parts)
+        elif len(sums) > 1:
+            value = lanes.fused(expression.product[1], quotient, lanes.add(value, sums[1]))
+        return value if expression.format == "fp64" else lanes.rounded(value, format_of(expression.format))
 
 
 class IntegerJoin(_Base):
@@ -206,6 +233,29 @@ class ExactJoin(_Base):
 
     def _whole(self, values: AnyArray) -> ExactSum:
         return ExactSum.of(values)
+
+
+def _added_up(parts: list[AnyArray]) -> AnyArray:
+    """The sum of parts of a number, the largest first (see ChineseRemainder)."""
+    for _ in range(PASSES):
+        for j in range(len(parts) - 1, 0, -1):
+            total = parts[j - 1] + parts[j]
+            back = total - parts[j - 1]
+            parts[j] = (parts[j - 1] - (total - back)) + (parts[j] - back)
+            parts[j - 1] = total
+    total = parts[-1]
+    for part in parts[-2::-1]:
+        total = part + total
+    return total
+
+
+def _rest(congruence: Congruence, terms: Sequence[AnyArray]) -> AnyArray:
+    """The residue of a congruence, as fp64; every step is exact."""
+    total = congruence.factors[0] * terms[congruence.terms[0]]
+    for factor, term in zip(congruence.factors[1:], congruence.terms[1:], strict=True):
+        total = total + factor * terms[term]
+    low_bits: AnyArray = residues(total, congruence.modulus).astype(format_of(congruence.format).dtype_name)
+    return low_bits.astype(np.float64)
 
 
 def _program(expression: Expression, steps: list[LaneStep]) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hwsim.gemm.schedule import Schedule
 
 #: Bytes of an element that a split of an operand holds at once, beside the codes: residual, digit, and their next ones.
-SPLIT_BYTES = {"round": 8, "bytes": 8, "signed_bytes": 8, "slices": 56, "signed_slices": 56}
+SPLIT_BYTES = {"round": 8, "bytes": 8, "signed_bytes": 8, "slices": 56, "signed_slices": 56, "residues": 64}
 ENCODED = ("fp32", "fp64")  # formats whose arrays the kernels round; others are decoded first
 VALUE_BYTES = {"fp32": 4, "fp64": 8, "int32": 8, "int64": 8, "exact": 16}  # by the plan's arithmetic
 CODE_BYTES = 4  # of a term's value as the unit gives it, held until it is loaded into that arithmetic

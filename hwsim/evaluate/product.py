@@ -23,7 +23,7 @@ from hwsim.evaluate.block_sizes import block_at_once, sums_at_once, takes_stacks
 from hwsim.evaluate.evaluator import apply_epilogue, evaluate, evaluate_plan
 from hwsim.evaluate.mixed import evaluate_mixed
 from hwsim.evaluate.plan_evaluation import PlanEvaluation, plan_evaluation
-from hwsim.evaluate.split import Pieces, is_piece, pieces_of, scaled
+from hwsim.evaluate.split import Pieces, is_piece, joint_exponents, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import Mixed
@@ -84,26 +84,34 @@ class Evaluator:
     @property
     def by_rows(self) -> bool:
         """Whether each row of the result depends on no other row of A (in mixtures, the rows of a block depend on each
-        other).
+        other; where a product bounds the others, all rows).
         """
-        return not isinstance(self.gemm.plan, Mixed)
+        return not (isinstance(self.gemm.plan, Mixed) or self.plan.bounds_product)
 
     def pieces(self, a: Operand, b: Operand, threads: int = 1) -> tuple[Pieces, Pieces]:
         """The plan's pieces of A and B."""
         vector, word_rounding = self._conversions
         sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
+        taken = [
+            source if is_piece(source, self.plan, side) else source.converted(self.plan.input_format, self.backend)
+            for source, side in sides
+        ]
+        exponents = (
+            joint_exponents(taken[0], taken[1], self.plan, self.backend) if self.plan.bounds_product else (None, None)
+        )
         left, right = (
             pieces_of(
-                source if is_piece(source, self.plan, side) else source.converted(self.plan.input_format, self.backend),
+                source,
                 self.plan,
                 side,
                 self.device,
                 rounding=self.schedule.operand_rounding,
                 word_rounding=word_rounding,
                 vector=vector,
+                exponents=of_side,
                 threads=threads,
             )
-            for source, side in sides
+            for source, (_, side), of_side in zip(taken, sides, exponents, strict=True)
         )
         wanted = [side.scale is not None for side in self.gemm.problem.operands]
         if wanted != [source.scales is not None for source in (a, b)]:

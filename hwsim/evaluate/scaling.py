@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.errors import UnsupportedError
-from hwsim.evaluate.epilogue import to_odd
 from hwsim.gemm.problem import SCALES
 
 if TYPE_CHECKING:
@@ -86,14 +86,4 @@ class Scaling:
         third = {"joined": part, "a": right, "b": left}[self.order]
         shape = part.shape
         multiplied = self.lanes.combine([np.broadcast_to(x, shape) for x in (first, second)], TIMES)
-        return self.lanes.combine((fused(multiplied, np.broadcast_to(third, shape), total),), SETTLE)
-
-
-def fused(x: AnyArray, y: AnyArray, z: AnyArray) -> AnyArray:
-    """x * y + z of fp32 arrays, rounded once to nearest even.
-
-    The product is exact in fp64, the sum there is rounded to odd, and fp64 has more than two digits beyond fp32's.
-    """
-    with np.errstate(all="ignore"):
-        product, addend = x.astype(np.float64) * y, z.astype(np.float64)
-        return to_odd(product + addend, product, addend).astype(np.float32)
+        return self.lanes.combine((multiply_add(multiplied, np.broadcast_to(third, shape), total),), SETTLE)

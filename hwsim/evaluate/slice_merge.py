@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.rounded_once import to_odd
 from hwsim.errors import UnsupportedError
-from hwsim.evaluate.epilogue import narrowed, to_odd
+from hwsim.evaluate.epilogue import narrowed
 from hwsim.evaluate.plan_evaluation import PlanEvaluation, UnitResult
 from hwsim.formats import format_of
 

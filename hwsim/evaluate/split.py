@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.residues import residues
 from hwsim.arithmetic.vector import VectorUnit, saturates, widened
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import format_of
+from hwsim.formats import code_dtype, format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import SLICED
 from hwsim.host.threads import for_elements
@@ -26,12 +27,13 @@ from hwsim.operands.powers import as_they_lie, encoded, times_power
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
     from hwsim.devices.device import Device
-    from hwsim.gemm.plan import Piece, Plan, Side
+    from hwsim.gemm.plan import Piece, Plan, Residue, Side
     from hwsim.gemm.record import Gemm
     from hwsim.operands.scales import Scales
 
 AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
+RESIDUE_PLACES = 15  # bits of an element of which the sum of squares takes note
 HALF = 0.5
 LEADING_ONES = 6  # bits behind the leading one with which a magnitude counts as the next power of two
 
@@ -88,6 +90,7 @@ def pieces_of(
     rounding: str | None = None,
     word_rounding: str | None = None,
     vector: VectorUnit | None = None,
+    exponents: AnyArray | None = None,
     threads: int = 1,
 ) -> Pieces:
     """The pieces of an operand in the plan's input format, by the device's conversions (saturating where the device's
@@ -95,7 +98,8 @@ def pieces_of(
 
     rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
     already, where the instruction rounds them itself (None: it ignores their low bits). vector: the conversions, with
-    their backend and the matrix unit's NaNs (None: the device's with the default NaN, by the CPU's backend).
+    their backend and the matrix unit's NaNs (None: the device's with the default NaN, by the CPU's backend). exponents:
+    of rows or columns, where they depend on both operands (`joint_exponents`).
     Raises InputError for a rounding of several pieces.
     """
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
@@ -107,13 +111,16 @@ def pieces_of(
         return Pieces(_bytes(operand, pieces, plan.split == "signed_bytes"), None, source)
     vector = vector or VectorUnit(device.vector, CPU)
     if plan.split in SLICED:
+        if plan.split == "residues":
+            codes, exponents = _residues(operand, pieces, side, plan.bound_factor, vector.backend, exponents)
+            return Pieces(codes, exponents, source)
         sliced = _signed_slices if plan.split == "signed_slices" else _slices
         codes, exponents = sliced(operand, pieces, side, plan.slice_bits, vector.backend)
         return Pieces(codes, exponents, source)
     return Pieces(_rounded(operand, pieces, plan.clamp, vector, rounding, word_rounding, threads), None, source)
 
 
-def _only_piece(plan: Plan, side: Side) -> Piece | None:
+def only_piece(plan: Plan, side: Side) -> Piece | None:
     """The piece of an operand that is the operand rounded and nothing else, or None."""
     piece, *rest = plan.a_pieces if side == "a" else plan.b_pieces
     is_only = not rest and plan.split == "round" and plan.specials != "fma_chain"
@@ -124,7 +131,7 @@ def is_piece(operand: Operand, plan: Plan, side: Side) -> bool:
     """Whether an operand is its only piece already, as `scaled` gives it. Others in that format are converted: their
     infinities and NaNs are the conversion's.
     """
-    piece = _only_piece(plan, side) if operand.is_piece else None
+    piece = only_piece(plan, side) if operand.is_piece else None
     return piece is not None and piece.format == operand.format
 
 
@@ -142,7 +149,7 @@ def scaled(
     """A finite fp32 operand times 2^exponent, rounded to fp32: as its only piece, by the device's conversion, where
     there is one of a floating-point format, else in fp32. rounding: instead of the piece's. backend: computes codes.
     """
-    piece = _only_piece(plan, side)
+    piece = only_piece(plan, side)
     if piece is None or not format_of("fp32").holds(format_of(piece.format)):
         values = times_power(operand.array, exponent, threads=threads, backend=backend)
         return Operand(values.view(np.uint32), "fp32")
@@ -245,6 +252,86 @@ def _signed_slices(
         for piece, digit in zip(pieces, [rest, *digits[::-1]], strict=True)
     ]
     return tuple(codes), exponents
+
+
+def _residues(
+    operand: Operand, pieces: Sequence[Piece], side: Side, bound_factor: float, backend: Backend, joint: AnyArray | None
+) -> tuple[tuple[AnyArray, ...], AnyArray]:
+    """Residues of the elements as integers, and the exponent of each row (side a) or column (see Plan). joint: these
+    exponents, where they depend on both operands.
+    """
+    axis, x = _finite(operand, side, backend)
+    if operand.format != "fp64":
+        x = x.astype(np.float32)
+    top = _top_exponents(x, axis)
+    if joint is None:
+        placed = np.ldexp(x, RESIDUE_PLACES - np.expand_dims(top, axis))
+        squares: AnyArray = np.ceil(placed * placed).astype(np.int64).sum(axis=axis)
+        joint = _bounded(top, squares, bound_factor, RESIDUE_PLACES)
+    scaled_up = np.ldexp(x, -np.expand_dims(joint, axis))
+    codes: list[AnyArray] = []
+    of_modulus: dict[int, AnyArray] = {}
+    for piece in pieces:
+        if piece.residue is None:
+            raise UnsupportedError("a piece of a split into residues says of which modulus it is")
+        modulus = piece.residue.modulus
+        if piece.residue.part == "bound":
+            part = _magnitudes(x, top, axis, modulus)
+        else:
+            if modulus not in of_modulus:
+                of_modulus[modulus] = residues(scaled_up, modulus)
+            part = _part_of(of_modulus[modulus], piece.residue)
+        fmt = format_of(piece.format)
+        if fmt.is_integer:
+            codes.append(part.astype(fmt.dtype_name).view(code_dtype(fmt)))
+        else:
+            codes.append(backend.encode(part.astype(np.float32), fmt, "RNE", "saturate"))
+    return tuple(codes), joint
+
+
+def joint_exponents(a: Operand, b: Operand, plan: Plan, backend: Backend) -> tuple[AnyArray, AnyArray]:
+    """The exponents of A's rows and B's columns where the product of bounds gives them (see Plan)."""
+    sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
+    residue = plan.a_pieces[-1].residue
+    assert residue is not None
+    tops, bounds = [], []
+    for operand, side in sides:
+        axis, x = _finite(operand, side, backend)
+        tops.append(_top_exponents(x, axis))
+        bounds.append(_magnitudes(x, tops[-1], axis, residue.modulus).astype(np.float64))
+    product = bounds[0] @ bounds[1]  # of small integers, and so exact
+    places = residue.modulus.bit_length() - 1
+    rows = _bounded(tops[0], product.max(axis=-1, initial=0.0), plan.bound_factor, places)
+    return rows, _bounded(tops[1], product.max(axis=-2, initial=0.0), plan.bound_factor, places)
+
+
+def _top_exponents(x: AnyArray, axis: int) -> AnyArray:
+    """The least exponent e with all magnitudes of a row or column below 2^e."""
+    top: AnyArray = np.frexp(np.abs(x).max(axis=axis, initial=0.0))[1].astype(np.int64)
+    return top
+
+
+def _magnitudes(x: AnyArray, top: AnyArray, axis: int, units: int) -> AnyArray:
+    """Magnitudes in so many units of 2^top, rounded up, as int64."""
+    magnitudes: AnyArray = np.ceil(np.ldexp(np.abs(x), units.bit_length() - 1 - np.expand_dims(top, axis)))
+    return magnitudes.astype(np.int64)
+
+
+def _bounded(top: AnyArray, total: AnyArray, bound_factor: float, places: int) -> AnyArray:
+    """top - places + j for the least j with 4^j > bound_factor total."""
+    share: AnyArray = np.frexp(total.astype(np.float64) * bound_factor)[1].astype(np.int64)
+    bounded: AnyArray = top + ((share + 1 - 2 * places) >> 1)
+    return bounded
+
+
+def _part_of(whole: AnyArray, residue: Residue) -> AnyArray:
+    """The part of residues that a piece holds, as int64."""
+    if residue.part == "whole":
+        return whole
+    ratio = whole / residue.base
+    high = (np.rint(ratio) if residue.is_square else np.copysign(np.ceil(np.abs(ratio)), ratio)).astype(np.int64)
+    low: AnyArray = whole - residue.base * high
+    return {"high": high, "low": low, "sum": high + low}[residue.part]
 
 
 def _finite(operand: Operand, side: Side, backend: Backend) -> tuple[int, AnyArray]:

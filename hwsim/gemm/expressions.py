@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwsim.gemm.plan import Depth, Expression, OperandSum, Scaled, Sum, TermValue
+from hwsim.gemm.plan import ChineseRemainder, Depth, Expression, OperandSum, Scaled, Sum, TermValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +82,11 @@ def has_integer_parts(expression: Expression) -> bool:
 
 def operations(expression: Expression) -> int:
     """The number of elementwise operations of an expression, including the conversion of each term."""
-    return sum(0 if isinstance(part, Depth) else 1 for part in parts_of(expression))
+    return sum(_operations(part) for part in parts_of(expression))
+
+
+def _operations(part: Expression) -> int:
+    if isinstance(part, ChineseRemainder):  # of each term a conversion, a residue, the fused multiply-adds
+        terms = sum(len(congruence.terms) for congruence in part.congruences)
+        return 2 * terms + (1 + len(part.product)) * len(part.congruences) + 3 + 2 * len(part.product)
+    return 0 if isinstance(part, Depth) else 1

@@ -246,7 +246,7 @@ class Option:
     default None: the value is left to the device, the data or an estimate. least, most: inclusive bounds of numbers.
     choices: allowed texts. words: texts allowed beside the type's own values ("auto" for a number). unit: of numbers.
     owner: who declares it, as help shows it. axis: values that `hwsim tune` tries. default_text: the default in words,
-    where the value does not say it.
+    where the value does not say it. brief: its line in the short help; options with the same one share the line.
     """
 
     name: str
@@ -261,6 +261,7 @@ class Option:
     owner: str = ""
     axis: tuple[Any, ...] = ()
     default_text: str = ""
+    brief: str = ""
 
     @property
     def type(self) -> OptionType:
@@ -287,16 +288,19 @@ class Option:
         return "|".join((self.type.metavar, *self.words))
 
     @property
+    def limits(self) -> str:
+        """The allowed texts, or the bounds of numbers; empty where there are none."""
+        bounds = (("at least", self.least), ("at most", self.most))
+        return ", ".join(self.choices) or " and ".join(f"{word} {_plain(x)}" for word, x in bounds if x is not None)
+
+    @property
     def allowed(self) -> str:
         """The allowed values in words."""
         if self.choices:
             return ", ".join(self.choices)
         if self.type is WHOLE or self.type is NUMBER:
             kind = "an integer" if self.type is WHOLE else "a number"
-            if self.least is not None and self.most is not None:
-                kind += f" of at least {_plain(self.least)} and at most {_plain(self.most)}"
-            elif self.least is not None:
-                kind += f" of at least {_plain(self.least)}"
+            kind += f" of {self.limits}" if self.limits else ""
         elif self.type is TRUTH:
             kind = "true, false"
         else:

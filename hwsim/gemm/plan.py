@@ -11,11 +11,30 @@ from typing import Literal
 
 Side = Literal["a", "b"]
 SIDES: tuple[Side, Side] = ("a", "b")
-Split = Literal["round", "bytes", "signed_bytes", "slices", "signed_slices"]
+Split = Literal["round", "bytes", "signed_bytes", "slices", "signed_slices", "residues"]
 #: Splits whose pieces are integers below an exponent that a row of A or a column of B shares.
-SLICED: tuple[Split, Split] = ("slices", "signed_slices")
+SLICED: tuple[Split, ...] = ("slices", "signed_slices", "residues")
 ArithmeticName = Literal["fp32", "fp64", "int32", "int64", "exact"]
 OrderOrigin = Literal["calls", "ours"]
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """What a piece holds of an integer x: its residue r modulo `modulus`, of least magnitude; of two the positive one.
+
+    part: "whole" is r. Else r = base * high + low: with base^2 = modulus, high is r / base to nearest even; with
+    another base it is r / base away from zero. "sum" is high + low. "bound" is no residue: with f the least exponent
+    with all magnitudes of the row or column below 2^f, it is 2^-f |x| `modulus`, rounded up to an integer.
+    """
+
+    modulus: int
+    part: Literal["whole", "high", "low", "sum", "bound"] = "whole"
+    base: int = 1
+
+    @property
+    def is_square(self) -> bool:
+        """Whether the modulus is the square of the base."""
+        return self.base**2 == self.modulus
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +49,14 @@ class Piece:
         rounding: of the scaled residual to the format.
         scale_exponent: the residual is multiplied by 2^this first.
         overflow: what values beyond the format become; None: as the device's conversions do.
+        residue: of a split into residues, what the piece holds.
     """
 
     format: str
     rounding: str = "RNE"
     scale_exponent: int = 0
     overflow: Literal["ieee", "saturate"] | None = None
+    residue: Residue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +145,44 @@ class Depth:
     factor: int
 
 
-Expression = TermValue | Sum | Scaled | OperandSum | Depth
+@dataclass(frozen=True, slots=True)
+class Congruence:
+    """A number known by its residue: sum over i of factors[i] * (value of terms[i]), modulo `modulus`.
+
+    format: an integer format, of which the residue (see Residue) keeps the low bits.
+    """
+
+    terms: tuple[int, ...]
+    factors: tuple[int, ...]
+    modulus: int
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChineseRemainder:
+    """Expression node: the integer of least magnitude that satisfies all congruences, in fp64, nearest even each time.
+
+    r_i is the residue of congruence i. x_j = fma(weights[i][j], r_i, x_j) for all i in order, from +0, for each part j
+    of a weight. q = round(inverse * x_0) to an integer. With P_j = product[j] and d_j = fma(P_j, q, x_j) the value is
+    d_0 where weights have one part, else
+
+    * sum "fp64", of two parts: fma(P_1, q, d_0 + x_1);
+    * sum "exact", of more: the sum of all d_j. Twice, for j from the last to 1, d_(j-1) becomes d_(j-1) + d_j, and d_j
+      what that sum lacks. Then d_j is added to d_(j-1) for j from the last to 1.
+
+    It is rounded to `format`. weights: q_i P / p_i as a sum of fp64 numbers, congruent to 1 modulo the own modulus p_i
+    and to 0 modulo the others. product: -P, the negative product of all moduli, likewise. inverse: 1 / P.
+    """
+
+    congruences: tuple[Congruence, ...]
+    weights: tuple[tuple[float, ...], ...]
+    product: tuple[float, ...]
+    inverse: float
+    format: str = "fp64"
+    sum: Literal["fp64", "exact"] = "fp64"
+
+
+Expression = TermValue | Sum | Scaled | OperandSum | Depth | ChineseRemainder
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +201,10 @@ class Plan:
         output_format: of C.
         split: how pieces are made. "round": each is rounded from the residual of the one before (see Piece). "bytes":
             int16 as (high byte, low byte); a low piece of int8 holds the byte less 128. "signed_bytes": int16 as (h,
-            l), l the low byte as a signed number, h = (x - l) / 256, which wraps. "slices", "signed_slices":
-            integers below a common exponent, see below.
+            l), l the low byte as a signed number, h = (x - l) / 256, which wraps. "slices", "signed_slices",
+            "residues": integers below a common exponent, see below.
         slice_bits: bits of a slice.
+        bound_factor: of residues, 2 / (P - 1) rounded up, P the product of all moduli.
         clamp: infinities become the largest finite value of the input format before the split.
         arithmetic: of additions outside the unit. "fp32", "fp64": to nearest even each time. "int32", "int64":
             wrapping. "exact": one rounding, to the output format.
@@ -169,6 +228,13 @@ class Plan:
     Signed slices, of 8 bits: x = 2^e * sum over i of d_i 256^-(i + 1), truncated toward zero, with d_i from -128 to
     127. e is two more than the exponent of the row's or column's largest magnitude, and three more where the six bits
     behind its leading one are ones.
+
+    Residues: of the integer that 2^-e x is truncated to (see Residue). e is chosen for each row of A and column of B,
+    so that sums over K of products of these integers are below half the product of all moduli. With f the least
+    exponent with all magnitudes of the row or column below 2^f, and t = x 2^(15 - f) in the input's type, S is the sum
+    of t t, each product rounded in that type and then up to an integer. e = f - 15 + j for the least j with
+    4^j > bound_factor S, computed in fp64. Where the last piece is a "bound", of b bits, S is the largest number in the
+    row or column of the last term, which is the product of these pieces, and e = f - b + j.
     """
 
     scheme: str
@@ -182,6 +248,7 @@ class Plan:
     output_format: str = "fp32"
     split: Split = "round"
     slice_bits: int = 0
+    bound_factor: float = 0.0
     clamp: bool = False
     arithmetic: ArithmeticName = "fp32"
     specials: Literal["unit", "fma_chain"] = "unit"
@@ -189,6 +256,12 @@ class Plan:
     calls: bool = False
     k_parts: tuple[int, ...] = ()
     order: OrderOrigin = "ours"
+
+    @property
+    def bounds_product(self) -> bool:
+        """Whether the last term bounds the others, so that A's residues depend on B."""
+        residue = self.a_pieces[-1].residue
+        return residue is not None and residue.part == "bound"
 
     @property
     def products(self) -> int:

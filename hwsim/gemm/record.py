@@ -178,6 +178,7 @@ CLASSES: tuple[type, ...] = (
     *(KernelMapping, GemmMapping, Schedule, Epilogue, summation.Region, summation.Range),
     *(summation.Chain, summation.Reduction, Plan, Mixed, plan.Piece, plan.Stage, plan.Term),
     *(plan.TermValue, plan.Sum, plan.Scaled, plan.OperandSum, plan.Depth),
+    *(plan.Residue, plan.Congruence, plan.ChineseRemainder),
 )
 
 

@@ -13,7 +13,7 @@ from hwsim.errors import InputError, nearest
 from hwsim.formats import Rounding, format_of
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Setting
 from hwsim.gemm.mixed_plan import HYBRID, short_name
-from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
+from hwsim.gemm.plan import ChineseRemainder, Depth, Expression, OperandSum, Plan, Scaled, Sum, Term, TermValue
 from hwsim.gemm.plan import Mixed as MixedPlan
 from hwsim.gemm.problem import SCALES, OperandDescription, Problem, Windows
 from hwsim.gemm.schedule import Schedule
@@ -22,6 +22,8 @@ from hwsim.gemm.summation import Chain, Range, Reduction
 MOST_EXPONENT = 1023  # of a scaling by a power of two: fp64's largest
 MOST_COUNT = (1 << 31) - 1  # of sizes, tiles, stages and other counts
 MOST_FACTOR = (1 << 31) - 1  # of integer sums
+MOST_MODULUS = 1 << 15  # of a residue
+MOST_PARTS = 8  # of a weight of the Chinese remainder theorem
 MOST_SLICE_BITS = 52  # of a slice, which is a whole number in fp64
 SPARSE_GROUP = 4  # elements along K of which 2:4 sparsity stores two
 DECIDE = "decide"  # strategy of a mixture
@@ -95,12 +97,18 @@ def check_plan(plan: Plan, where: str) -> None:
             check_format(piece.format, f"{place}.format")
             _choice(piece.rounding, ROUNDINGS, f"{place}.rounding")
             _between(piece.scale_exponent, -MOST_EXPONENT, MOST_EXPONENT, f"{place}.scale_exponent")
+            if (plan.split == "residues") != (piece.residue is not None):
+                allowed = "a modulus" if plan.split == "residues" else "none, as the operand is not split into residues"
+                raise InputError(f"{place}.residue: allowed: {allowed}")
+            if piece.residue is not None:
+                _between(piece.residue.modulus, 2, MOST_MODULUS, f"{place}.residue.modulus")
+                _between(piece.residue.base, 1, MOST_MODULUS, f"{place}.residue.base")
     _some(plan.terms, f"{where}.terms", "terms")
     for index, term in enumerate(plan.terms):
         _check_term(term, plan, f"{where}.terms[{index}]")
     if plan.k_group is not None:
         _count(plan.k_group, f"{where}.k_group")
-    if plan.split in SLICED:
+    if plan.split in ("slices", "signed_slices"):
         _between(plan.slice_bits, 1, MOST_SLICE_BITS, f"{where}.slice_bits")
     for index, length in enumerate(plan.k_parts):
         _count(length, f"{where}.k_parts[{index}]")
@@ -136,8 +144,30 @@ def _check_expression(expression: Expression, terms: int, where: str) -> None:
                 exponent += _between(more, -MOST_EXPONENT, MOST_EXPONENT, f"{where}: exponent")
                 _between(exponent, -MOST_EXPONENT, MOST_EXPONENT, f"{where}: sum of exponents")
                 left.append((value, exponent))
+            case ChineseRemainder():
+                _check_remainder(node, terms, where)
             case OperandSum(_, factor) | Depth(factor):
                 _between(factor, -MOST_FACTOR, MOST_FACTOR, f"{where}: factor")
+
+
+def _check_remainder(node: ChineseRemainder, terms: int, where: str) -> None:
+    """Congruences of terms that are there, a weight for each, numbers in as many parts as the product."""
+    _some(node.congruences, f"{where}.congruences", "congruences")
+    parts = _between(len(node.product), 1, 2 if node.sum == "fp64" else MOST_PARTS, f"{where}.product: parts")
+    _choice(node.format, ("fp32", "fp64"), f"{where}.format")
+    _choice(node.sum, ("fp64", "exact"), f"{where}.sum")
+    if len(node.weights) != len(node.congruences) or any(len(weight) != parts for weight in node.weights):
+        raise InputError(f"{where}.weights: allowed: one for each congruence, in {parts} parts as the product")
+    for index, congruence in enumerate(node.congruences):
+        place = f"{where}.congruences[{index}]"
+        _between(congruence.modulus, 2, MOST_MODULUS, f"{place}.modulus")
+        _choice(congruence.format, ("int8", "int16", "int32"), f"{place}.format")
+        _some(congruence.terms, f"{place}.terms", "terms")
+        if len(congruence.terms) != len(congruence.factors):
+            raise InputError(f"{place}: {len(congruence.factors)} factors; allowed: one for each term")
+        for term, factor in zip(congruence.terms, congruence.factors, strict=True):
+            _between(term, 0, terms - 1, f"{place}: term")
+            _between(factor, -MOST_MODULUS, MOST_MODULUS, f"{place}: factor")
 
 
 def check_mixed(mixed: MixedPlan, where: str) -> None:

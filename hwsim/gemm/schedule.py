@@ -27,6 +27,8 @@ Run = tuple[KRange, ...]
 
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 MERGE_ORDERS: tuple[str, ...] = get_args(MergeOrder)
+#: Fields whose tuples may be given as lists.
+LISTS = ("slice_k", "merge_order", "k_permutation", "shape")
 CONTRACTIONS: tuple[str, ...] = get_args(Contraction)
 MERGE_FORMATS = FORMATS
 SLICE_MULTIPLE = 64
@@ -155,6 +157,9 @@ class Schedule:
     shape: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        for name in LISTS:
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.instruction is not None:
             _text("instruction", self.instruction)
         _count("split_k", self.split_k)

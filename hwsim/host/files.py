@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from hwsim.errors import InputError
 
+OPEN_FILES = Path("/proc/self/fd")  # Linux: this process's open files, by descriptor
+
 
 def check_writable(path: Path) -> None:
     """Raise InputError if `path` cannot be written; called before the work whose result goes there."""
@@ -143,12 +145,24 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def _renamed(target: Path) -> Iterator[IO[bytes]]:
-    descriptor, temporary = _temporary(target.parent)
+    """A file that becomes `target`. Where the system can, it has no name until it is whole: a kill leaves nothing."""
+    descriptor = _nameless(target.parent)
+    if descriptor is None:
+        descriptor, temporary = _temporary(target.parent)
+        is_named = True
+    else:
+        temporary, is_named = _unused_name(target.parent), False
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # a full disk may show only now
+            if not is_named:
+                folder = os.open(target.parent, os.O_RDONLY)
+                try:  # with a folder's descriptor Python takes linkat, which follows the link in /proc
+                    os.link(OPEN_FILES / str(file.fileno()), temporary, src_dir_fd=folder, follow_symlinks=True)
+                finally:
+                    os.close(folder)
         if target.exists():
             temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         temporary.replace(target)
@@ -164,9 +178,23 @@ def _temporary(folder: Path) -> tuple[int, Path]:
     Its name does not contain the target's name, which may already have the maximum length.
     """
     while True:
-        path = folder / f".hwsim-{secrets.token_hex(8)}.part"
+        path = _unused_name(folder)
         with contextlib.suppress(FileExistsError):
             return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666), path
+
+
+def _unused_name(folder: Path) -> Path:
+    return folder / f".hwsim-{secrets.token_hex(8)}.part"
+
+
+def _nameless(folder: Path) -> int | None:
+    """A descriptor of a new file without a name in `folder`; None where the system or the file system has none."""
+    if not hasattr(os, "O_TMPFILE") or not OPEN_FILES.is_dir():
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    except OSError:  # the named file will say what is wrong, where something is
+        return None
 
 
 def _is_special(path: Path) -> bool:

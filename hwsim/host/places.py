@@ -31,6 +31,16 @@ def package_folder(kind: str) -> Traversable:
     return files(f"hwsim.configs.{kind}")  # not in a file system
 
 
+@cache
+def examples_folder() -> Path:
+    """The folder of this hwsim's examples: in its package or source tree. Raises InputError where there is none."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "examples", package.parent / "examples"):
+        if (folder / "own_scheme.py").is_file():
+            return folder
+    raise InputError(f"no examples in {package}: this installation of hwsim is not whole; install the wheel again")
+
+
 def searched(kind: str) -> list[str]:
     """The folders of a user's files of a kind, in order, whether they exist or not.
 

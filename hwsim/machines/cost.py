@@ -24,7 +24,7 @@ from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, packed
 from hwsim.program.forms import FormCache
-from hwsim.program.ir import TIMED_AS, GlobalTile, Instr, LocalTile
+from hwsim.program.ir import GlobalTile, Instr, LocalTile, timed_as
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
 
 def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     vector = scope.device.vector
-    opcodes = TIMED_AS.get(instr.opcode, (instr.opcode,))
+    opcodes = timed_as(instr)
     known: Mapping[Any, float] = {} if vector is None else vector.cycles_per_repeat
     in_software: Mapping[Any, int] = {} if vector is None else vector.software
     if vector is None or not set(opcodes) <= set(known):

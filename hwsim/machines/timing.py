@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -79,7 +79,8 @@ class KernelTime:
 
     traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores. macs:
     multiply-accumulates of elements; padded_macs: those of the unit, with the zeros of padded blocks. instructions:
-    executed, repeats counted once.
+    executed, repeats counted once. after_last_cycles: by engine with work, from its last instruction on any core to
+    the kernel's end.
     """
 
     name: str
@@ -92,6 +93,7 @@ class KernelTime:
     macs: int
     padded_macs: int
     instructions: int
+    after_last_cycles: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +303,10 @@ def _kernel_time(tables: KernelTables, device: Device, outcome: engine.Outcome) 
         macs=macs,
         padded_macs=padded_macs,
         instructions=instructions,
+        after_last_cycles={
+            name: int(account[:, place, CAUSES.index("done") + 1].min()) / TICKS_PER_CYCLE
+            for place, name in enumerate(tables.engines)
+        },
     )
 
 

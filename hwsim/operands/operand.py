@@ -144,6 +144,11 @@ def operand(name: str, array_like: Any, *, input_format: str | None = None, form
         return Operand(codes_of(x, FORMATS[number_format]), number_format)
     if x.dtype.kind in "iu":
         return Operand(x.astype(np.float32).view(np.uint32), "fp32")
+    if x.dtype.kind == "V":
+        raise InputError(
+            f"{name} has dtype {x.dtype}: numpy.save does not keep the name of an ml_dtypes format; give the codes, "
+            f"x.view(np.uint{8 * x.dtype.itemsize}), with input_format=, or the array with its dtype again"
+        )
     raise InputError(f"{name} has dtype {x.dtype}; allowed: {ALLOWED}")
 
 

@@ -41,6 +41,7 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
     "ldexp": (_FLOATS, (*_FLOATS, *_ALL_INTEGERS), ("int32",)),
     "extract": (_ALL_INTEGERS, _ALL_INTEGERS),
     "exponent": (("int32",), _FLOATS),
+    "remainder": (("int32", "int16", "int8"), (*_FLOATS, *_INTEGERS)),
 }
 # Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
 REPEATING = ("add", "sub", "mul", "ldexp")
@@ -54,7 +55,19 @@ TIMED_AS = {
     "exponent": ("cast",),
     "reduce_add": ("add",),
     "reduce_max": ("add",),
+    "remainder": ("scale", "scale", "add", "add"),  # quotient, product, and two corrections
 }
+FUSED_AS = ("add",)  # an fma with a multiplier: one instruction of GPUs, at the rate of additions
+
+
+def timed_as(instr: Instr) -> tuple[str, ...]:
+    """The instructions with times in device files that take as long as this one together."""
+    return FUSED_AS if instr.has("multiplier") else TIMED_AS.get(instr.opcode, (instr.opcode,))
+
+
+def repeats(instr: Instr, role: str) -> bool:
+    """Whether the tile that it reads as this role may be one row, one column or one element."""
+    return instr.opcode in REPEATING or role == "multiplier"
 
 
 @quick
@@ -256,7 +269,8 @@ class Instr:
             that is read may be one row, one column or one element, which counts for all, and then lie in global memory;
             its load takes no time of its own
     scale   D = source * scalar, fp32 or fp64, nearest even (also int32 or int64, which wrap)
-    fma     D = left * scalar + right, fp32 or fp64, rounded once to nearest even (integers: as scale)
+    fma     D = left * scalar + right, fp32 or fp64, rounded once to nearest even (integers: as scale). With a
+            multiplier, a tile, in place of the scalar (fp32 alone): repeated as of add
     ldexp   D = source * 2^(scalar * exponent - scale_exponent), fp32 or fp64, rounded once to nearest even; source is a
             float or an integer, exponent int32, and repeated as of add
     extract D = as many bits of the integer source as its format has, from bit scale_exponent on
@@ -265,6 +279,8 @@ class Instr:
             they are one row), int32 or int64, which wrap
     reduce_max    D = the larger of total and the largest magnitude in each row (or column) of source, fp32 or fp64;
             infinities and NaNs count as 0
+    remainder     D = the residue of the source, truncated to an integer, modulo scale_exponent: of least magnitude,
+            of two the positive one. Where it is beyond D's format its low bits stay; of an infinity or a NaN it is 0
     add_row D = left + row, where row is one row, added to each row (a bias); it may lie in global memory, and its load
             takes no time of its own
     fill    D = scalar

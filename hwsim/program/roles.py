@@ -32,6 +32,7 @@ Opcode = Literal[
     "exponent",
     "reduce_add",
     "reduce_max",
+    "remainder",
 ]
 KAxis = Literal["rows", "columns"]
 _Operand = TypeVar("_Operand")
@@ -68,13 +69,14 @@ ROLES: Mapping[Opcode, Roles] = MappingProxyType(
         "scale": Roles(("source",), immediates={"factor": "scalar", "shift": "scale_exponent"}),
         "fill": Roles(immediates={"value": "scalar"}),
         "sync": Roles(writes=0),
-        "fma": Roles(_BINARY, immediates={"factor": "scalar"}),
+        "fma": Roles(_BINARY, ("multiplier",), immediates={"factor": "scalar"}),
         "add_row": Roles(("left", "row")),
         "ldexp": Roles(("source", "exponent"), immediates={"factor": "scalar", "shift": "scale_exponent"}),
         "extract": Roles(("source",), immediates={"first_bit": "scale_exponent"}),
         "exponent": Roles(("source",)),
         "reduce_add": Roles(("source", "total")),
         "reduce_max": Roles(("source", "total")),
+        "remainder": Roles(("source",), immediates={"modulus": "scale_exponent"}),
     }
 )
 OPCODES: tuple[Opcode, ...] = tuple(ROLES)

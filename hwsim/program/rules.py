@@ -17,13 +17,13 @@ from hwsim.program.ir import (
     LANE_FORMATS,
     MIXED_FORMATS,
     REDUCING,
-    REPEATING,
-    TIMED_AS,
     Affine,
     AnyTile,
     GlobalTile,
     Instr,
     LocalTile,
+    repeats,
+    timed_as,
 )
 from hwsim.program.resolve import GM, Scope, mma_shape
 from hwsim.program.roles import ROLES
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _TARGET = ""  # in place of a role: the tile that is written
 _SCALES = ("scale_a", "scale_b")
+LEAST_MODULUS, MOST_MODULUS = 2, 1 << 15  # of remainder
 NONZERO_OF_FOUR = 2  # elements that a has of each four of K, where it reads metadata
 _SCALING = [opcode for opcode, roles in ROLES.items() if "scale_exponent" in roles.immediates.values()]
 
@@ -257,13 +258,13 @@ class Rules:
                 raise self._fail(f"moves {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
             return
         instr, vector = self.instr, self.scope.device.vector
-        timed = TIMED_AS.get(instr.opcode, (instr.opcode,))
+        timed = timed_as(instr)
         if vector is None or not set(timed) <= set(vector.cycles_per_repeat) or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
         for role, tile in zip((_TARGET, *instr.roles), (*instr.writes, *instr.reads), strict=True):
             self._size(role, tile)
             memory = self.scope.memory(tile)
-            is_repeated = role != _TARGET and 1 in (tile.rows, tile.cols) and instr.opcode in REPEATING
+            is_repeated = role != _TARGET and 1 in (tile.rows, tile.cols) and repeats(instr, role)
             if memory != vector.memory and not ((role == "row" or is_repeated) and memory == GM):
                 raise self._fail(
                     f"a tile lies in {'global memory' if memory == GM else memory}; "
@@ -281,7 +282,7 @@ class Rules:
                     f"writes a tile of {whole[0]} x {whole[1]} elements from one of {size[0]} x {size[1]}; "
                     f"{opcode} writes {size[0]} x 1 or 1 x {size[1]}"
                 )
-        elif role != _TARGET and opcode in REPEATING:
+        elif role != _TARGET and repeats(self.instr, role):
             is_fitting = all(extent in (1, every) for extent, every in zip(size, whole, strict=True))
             if not is_fitting:
                 raise self._fail(f"tiles of {size[0]} x {size[1]} and {whole[0]} x {whole[1]} elements")
@@ -295,6 +296,12 @@ class Rules:
         is_whole = format_of(forms[0]).is_integer or instr.opcode == "ldexp"
         if is_whole and "scalar" in ROLES[instr.opcode].immediates.values() and not float(instr.scalar).is_integer():
             raise self._fail(f"the scalar is {instr.scalar}; {instr.opcode} takes a whole number here")
+        if instr.opcode == "remainder" and not LEAST_MODULUS <= instr.scale_exponent <= MOST_MODULUS:
+            raise self._fail(
+                f"the modulus is {instr.scale_exponent}; remainder takes {LEAST_MODULUS} to {MOST_MODULUS}"
+            )
+        if instr.has("multiplier") and forms[0] != "fp32":
+            raise self._fail(f"a tile is {forms[0]}; {instr.opcode} with a multiplier takes fp32")
         if instr.opcode in MIXED_FORMATS:
             for form, allowed in zip(forms, MIXED_FORMATS[instr.opcode], strict=True):
                 if form not in allowed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hwsim.analysis.stall_words import stall_words
 from hwsim.report.notebook import card
 from hwsim.report.text.run_text import time_facts
 from hwsim.report.text.words import percent
@@ -12,6 +13,7 @@ def result_card(result: Result) -> str:
     """The HTML of a result."""
     product = "" if result.c is None else f", {result.c.dtype}"
     pairs: list[tuple[str, object]] = [
+        ("verdict", result.verdict),
         ("device", result.device),
         ("scheme", result.scheme),
         ("C", f"{result.m:,} x {result.n:,}, K = {result.k:,}{product}"),
@@ -30,4 +32,5 @@ def result_card(result: Result) -> str:
 
 def _longest(stall_cycles: dict[str, float]) -> str:
     """The cause of the most stalled cycles."""
-    return max(stall_cycles, key=lambda cause: stall_cycles[cause], default="")
+    cause = max(stall_cycles, key=lambda cause: stall_cycles[cause], default="")
+    return stall_words(cause) if cause else ""

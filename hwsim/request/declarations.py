@@ -33,9 +33,12 @@ from hwsim.host.threads import MOST as MOST_THREADS
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.machines.l2_state import DEFAULT as DEFAULT_L2
 from hwsim.machines.l2_state import STATES
-from hwsim.schemes import schemes
+from hwsim.schemes import Scheme, schemes
 
 DEFAULT_SIZE = 1024
+#: Lines of the short help that several options share.
+CLOCK_BRIEF = "core clock, or the power it follows from"
+SCALES = "scales of blocks, and of all of A and B"
 MOST_SIZE = 10**9
 
 
@@ -76,29 +79,21 @@ DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 
 
 def _size(name: str, what: str) -> Option:
-    return Option(name, WHOLE, None, what, least=1, most=MOST_SIZE, default_text="from the matrices, else 1024")
+    default = "from the matrices, else 1024"
+    return Option(name, WHOLE, None, what, least=1, most=MOST_SIZE, default_text=default, brief=f"sizes ({default})")
 
 
 PROBLEM = (
     _size("m", "rows of A and C"),
-    Option(
-        "n", WHOLE, None, "columns of B and C", least=1, most=MOST_SIZE, default_text="from the matrices, else 1024"
-    ),
-    Option(
-        "k",
-        WHOLE,
-        None,
-        "columns of A, rows of B",
-        least=1,
-        most=MOST_SIZE,
-        default_text="from the matrices, else 1024",
-    ),
+    _size("n", "columns of B and C"),
+    _size("k", "columns of A, rows of B"),
     Option(
         "conv",
         MAPPING,
         None,
         "a convolution instead of m, n and k, as an implicit GEMM, with exact=False: channels, height, width, filters, "
         "r, s, and batch, stride, padding, dilation, groups (pairs as JSON)",
+        brief="a convolution's sizes, with --no-exact",
     ),
     Option(
         "input_format",
@@ -107,21 +102,30 @@ PROBLEM = (
         "format of the elements of A and B, where the arrays are bit patterns; with exact=False, of operands of which "
         "only the sizes are known",
         default_text="the arrays'; with exact=False `format`",
+        brief="format of A and B in memory",
     ),
-    Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0),
+    Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0, brief="seed of random A and B (0)"),
     Option(
         "scale_a",
         ARRAY,
         None,
         "scales of A: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8): ue8m0 by 32 of K, "
         "ue4m3 by 16",
+        brief=SCALES,
     ),
-    Option("scale_b", ARRAY, None, "scales of B, a row for each column: (n or ceil(n/128) or 1, blocks of K)"),
+    Option(
+        "scale_b",
+        ARRAY,
+        None,
+        "scales of B, a row for each column: (n or ceil(n/128) or 1, blocks of K)",
+        brief=SCALES,
+    ),
     Option(
         "tensor_scales",
         FACTORS,
         None,
         "fp32 factors of all of A and all of B, beside scales or without any (NVFP4's global scales)",
+        brief=SCALES,
     ),
     Option(
         "sparsity",
@@ -130,6 +134,7 @@ PROBLEM = (
         "2:4: of four elements of A along K at most two are not zero (32 bits: one of two); hwsim.prune makes that",
         choices=("2:4",),
         default_text="A is dense",
+        brief="two of four elements of A are zero",
     ),
 )
 SCHEME = (
@@ -138,6 +143,7 @@ SCHEME = (
         NUMBER,
         None,
         "with scheme=auto: largest predicted error, relative, Frobenius norm; the fastest such scheme is used",
+        brief="largest error, for --scheme auto",
     ),
     Option(
         "format",
@@ -145,6 +151,7 @@ SCHEME = (
         None,
         "operand format of schemes that accept native formats",
         default_text="the operands' own if the device has a unit for it, else the device file's default_format",
+        brief="operand format of native products",
     ),
 )
 EPILOGUE = (
@@ -236,6 +243,7 @@ MACHINE = (
         None,
         "compute the bits by executing the device's program (true), or directly, without it (false); same bits",
         default_text="false",
+        brief="same bits, by the device's program",
     ),
     Option(
         "values",
@@ -243,6 +251,7 @@ MACHINE = (
         None,
         "elements of C as (row, column): the result names the instructions that made them, with values; in a stack of "
         "its first matrix, unless the matrix's indices come first",
+        brief="follow these elements of C",
     ),
     Option(
         "l2",
@@ -250,6 +259,7 @@ MACHINE = (
         DEFAULT_L2,
         "L2 before the timed run: series, as the same call left it; warm, the same with results in HBM; cold, empty",
         choices=tuple(STATES),
+        brief=f"L2 before the run ({DEFAULT_L2})",
     ),
     Option(
         "clock_mhz",
@@ -266,6 +276,7 @@ MACHINE = (
         "power that the board may draw: the clock under load follows from it, in place of the board's own limit",
         unit="W",
         default_text="the board's own",
+        brief=CLOCK_BRIEF,
     ),
     Option("launch_overhead", TRUTH, False, "seconds include the device's launch overhead of every kernel"),
     Option(
@@ -276,6 +287,7 @@ MACHINE = (
         least=1,
         most=MOST_THREADS,
         default_text="all",
+        brief="host threads (all)",
     ),
 )
 #: Options of `hwsim.run` that neither a scheme nor a dataflow declares, by owner.
@@ -307,10 +319,12 @@ class Declared:
 
     @property
     def text(self) -> str:
-        """The meaning with the default, and the owners in brackets where they are dataflows or schemes."""
-        default = f" (default: {self.default})" if self.default else ""
+        """The meaning, allowed values and default; in brackets the owners, where they are dataflows or schemes."""
+        facts = [self.option.limits] if self.option.limits else []
+        facts += [f"default: {self.default}"] if self.default else []
         owners = "" if self.owners == (self.kind,) else f" [{', '.join(self.owners)}]"
-        return f"{self.option.help}{default}{owners}"
+        beside = f" ({'; '.join(facts)})" if facts else ""
+        return f"{self.option.help}{beside}{owners}"
 
 
 def own_options() -> dict[str, Option]:
@@ -318,14 +332,15 @@ def own_options() -> dict[str, Option]:
     return {option.name: option for options in OWN.values() for option in options}
 
 
-def declared() -> list[Declared]:
+def declared(more: Iterable[Scheme] = ()) -> list[Declared]:
     """Every declaration of a run's options: this module's, then those of the dataflows, then those of the schemes.
 
+    more: schemes beside those that are registered, such as one of a file.
     Owners that declare an option alike are one entry. Owners that declare it differently have an entry each, and the
     entries of one name stand together.
     """
     entries: dict[str, dict[Option, Declared]] = {}
-    for kind, owner, options in _by_owner():
+    for kind, owner, options in _by_owner(more):
         for option in options:
             of_name = entries.setdefault(option.name, {})
             known = of_name.get(option)
@@ -334,16 +349,16 @@ def declared() -> list[Declared]:
     return [entry for of_name in entries.values() for entry in of_name.values()]
 
 
-def declared_by_name() -> dict[str, list[Declared]]:
+def declared_by_name(more: Iterable[Scheme] = ()) -> dict[str, list[Declared]]:
     """The entries of `declared`, by the option's name."""
-    return {name: list(entries) for name, entries in groupby(declared(), key=lambda entry: entry.option.name)}
+    return {name: list(entries) for name, entries in groupby(declared(more), key=lambda entry: entry.option.name)}
 
 
-def _by_owner() -> Iterator[tuple[str, str, Iterable[Option]]]:
+def _by_owner(more: Iterable[Scheme]) -> Iterator[tuple[str, str, Iterable[Option]]]:
     """Kind of owner, owner, and what it declares."""
     yield from ((kind, kind, options) for kind, options in OWN.items())
     yield from (("mapping", family, options) for family, options in dataflows().options().items())
-    yield from (("scheme", scheme.name, scheme.options) for scheme in schemes().values())
+    yield from (("scheme", scheme.name, scheme.options) for scheme in (*schemes().values(), *more))
 
 
 def describe(function: Any, text: str) -> None:

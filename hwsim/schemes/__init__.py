@@ -1,6 +1,7 @@
 """Registry of GEMM schemes: hwsim's own, and those that installed packages register.
 
-A package registers a scheme through the entry point group `hwsim.schemes` (a `Scheme` object).
+A package registers a scheme through the entry point group `hwsim.schemes` (a `Scheme` object). A file of the user's
+needs none: FILE.py:NAME is the name of a scheme too.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from hwsim.schemes import (
     native,
     ootomo,
     ozaki,
+    ozaki2,
     quantensor,
     quantized,
     sgemm_cube,
 )
 from hwsim.schemes.scheme import Notice, Scheme
+from hwsim.schemes.scheme_file import is_scheme_file, scheme_file_digest, scheme_in_file
 
 OWN = (
     native.SCHEME,
@@ -37,6 +40,7 @@ OWN = (
     *ootomo.SCHEMES,
     quantensor.SCHEME,
     *ozaki.SCHEMES,
+    *ozaki2.SCHEMES,
     *quantized.SCHEMES,
     fixedpoint.SCHEME,
 )
@@ -54,15 +58,27 @@ def schemes() -> dict[str, Scheme]:
     return by_name
 
 
-def scheme_of(name: str) -> Scheme:
-    """The scheme called `name`. Raises InputError with a list of all schemes for an unknown name."""
+def scheme_of(name: str | Scheme) -> Scheme:
+    """The scheme called `name`, or NAME in the file of FILE.py:NAME; a Scheme as it is.
+
+    Raises InputError with a list of all schemes for an unknown name.
+    """
+    if isinstance(name, Scheme):
+        return name
     built_in = next((scheme for scheme in OWN if scheme.name == name), None)
     if built_in is not None:  # without a look for plug-ins
         return built_in
+    if is_scheme_file(name):
+        return scheme_in_file(name)
     by_name = schemes()
     if name not in by_name:
         raise InputError(f"no scheme {name!r}; there are {', '.join(sorted(by_name))}{nearest(name, list(by_name))}")
     return by_name[name]
 
 
-__all__ = ["Notice", "Option", "Scheme", "scheme_of", "schemes"]
+def shown_name(scheme: str | Scheme) -> str:
+    """What tables and legends call a scheme: the label of an object and of a scheme in a file, else the name."""
+    return scheme if isinstance(scheme, str) and not is_scheme_file(scheme) else scheme_of(scheme).label
+
+
+__all__ = ["Notice", "Option", "Scheme", "is_scheme_file", "scheme_file_digest", "scheme_of", "schemes", "shown_name"]

@@ -29,16 +29,34 @@ class Notice:
     message: str
 
 
+def special_notices(a: AnyArray, b: AnyArray) -> list[Notice]:
+    """Notices with the counts of NaNs and infinities in the operands."""
+    notices = []
+    for code, test, what in (("nan_input", np.isnan, "NaN"), ("infinite_input", np.isinf, "infinite")):
+        count = sum(int(test(x).sum()) for x in (a, b))
+        if count:
+            notices.append(
+                Notice(code, count, f"{count} {what} elements in A and B: the device's rules for them apply")
+            )
+    return notices
+
+
+def inspect_special(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
+    """The inspection of a scheme that has none of its own: NaNs and infinities."""
+    return special_notices(a, b)
+
+
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """A GEMM scheme. plan(options, problem) and inspect(a, b, options) receive complete, validated options.
 
-    input_formats: operand formats that it accepts unchanged; others are rounded to the first of them. alternatives:
-    name of an option for which None means: the first of its choices whose plan the device supports. survey: for options
-    that depend on the data; survey(a, b, options) returns the complete options, and is called before `plan` where
-    operands are given and an option has the value that survey_if names. quantizes: names by which A and B are quantised
-    (hwsim.quantize) before the product, where they have no scales yet. values: of options that the object carries;
-    `scheme(name=value)` is such an object. origin: the scheme without them.
+    inspect: warnings about the operands; by default of NaNs and infinities alone. input_formats: operand formats that
+    it accepts unchanged; others are rounded to the first of them. alternatives: name of an option for which None means:
+    the first of its choices whose plan the device supports. survey: for options that depend on the data; survey(a, b,
+    options) returns the complete options, and is called before `plan` where operands are given and an option has the
+    value that survey_if names. quantizes: names by which A and B are quantised (hwsim.quantize) before the product,
+    where they have no scales yet. values: of options that the object carries; `scheme(name=value)` is such an object.
+    origin: the scheme without them.
     """
 
     name: str
@@ -46,7 +64,7 @@ class Scheme:
     source: str
     options: tuple[Option, ...]
     plan: Callable[[Mapping[str, Any], Problem], Plan | Mixed]
-    inspect: Callable[[AnyArray, AnyArray, Mapping[str, Any]], list[Notice]]
+    inspect: Callable[[AnyArray, AnyArray, Mapping[str, Any]], list[Notice]] = inspect_special
     input_formats: tuple[str, ...] = ("fp32",)
     alternatives: str | None = None
     survey: Callable[[AnyArray, AnyArray, Mapping[str, Any]], dict[str, Any]] | None = None
@@ -69,6 +87,11 @@ class Scheme:
         return self.origin or self
 
     @property
+    def label(self) -> str:
+        """The name, with the options that this object carries: `bf16-pair products=4`."""
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.values.items())])
+
+    @property
     def takes_native_formats(self) -> bool:
         """Whether the scheme's option `format` may be any native format, and defaults to the device's choice."""
         return any(option.name == "format" and option.default is None for option in self.options)
@@ -81,18 +104,6 @@ class Scheme:
     def complete(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Validated options with defaults. Raises InputError with a list of the options for an unknown one."""
         return checked(self.options, values, f"scheme {self.name}")
-
-
-def special_notices(a: AnyArray, b: AnyArray) -> list[Notice]:
-    """Notices with the counts of NaNs and infinities in the operands."""
-    notices = []
-    for code, test, what in (("nan_input", np.isnan, "NaN"), ("infinite_input", np.isinf, "infinite")):
-        count = sum(int(test(x).sum()) for x in (a, b))
-        if count:
-            notices.append(
-                Notice(code, count, f"{count} {what} elements in A and B: the device's rules for them apply")
-            )
-    return notices
 
 
 K_GROUP = Option(

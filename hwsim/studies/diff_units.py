@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwsim.devices import dot_spec
+from hwsim.devices import instruction as known
 from hwsim.evaluate.chains import Chains
 from hwsim.evaluate.product_instructions import instructions_of
 from hwsim.formats import format_of
@@ -21,6 +22,7 @@ from hwsim.operands.operand import Operand
 from hwsim.report.explain import explain
 
 if TYPE_CHECKING:
+    from hwsim.devices.device import Device
     from hwsim.evaluate.product import Evaluator
     from hwsim.evaluate.split import Pieces
     from hwsim.gemm.plan import Term
@@ -62,16 +64,23 @@ class UnitStep:
         return f"hwsim explain {self.device} {self.instruction} {operands} --c {self.c}"
 
 
-def unit_steps(side: Evaluator, a: Pieces, b: Pieces, k_first: int, k_end: int) -> tuple[UnitStep, ...]:
+def unit_steps(
+    side: Evaluator, a: Pieces, b: Pieces, k_first: int, k_end: int, instruction: str | None = None
+) -> tuple[UnitStep, ...]:
     """The first instructions, at most MOST, that take elements of K from k_first to k_end. a, b: one row, one column.
+    instruction: of the first product, as the mapping has it; None: the schedule's.
 
-    Empty where sums are written out or K is permuted, and of terms that scale the accumulator: no stretch of K there is
-    the operands of an instruction.
+    Empty where sums are written out, K is permuted or operands have scales, and of terms that scale the accumulator: no
+    stretch of K there is the operands of an instruction.
     """
     schedule, plan = side.schedule, side.plan
-    if schedule.sum is not None or schedule.regions or schedule.k_permutation is not None:
+    is_scaled = a.scales is not None or b.scales is not None
+    if is_scaled or schedule.sum is not None or schedule.regions or schedule.k_permutation is not None:
         return ()
-    backend, instructions = side.backend, instructions_of(plan, side.device, schedule.instruction)
+    wanted = schedule.instruction
+    if instruction is not None and _are_alike(side.device, instruction, side.gemm.unit):
+        wanted = instruction
+    backend, instructions = side.backend, instructions_of(plan, side.device, wanted)
     pieces = instructions.taken("a", a, backend), instructions.taken("b", b, backend)
     chains = Chains(instructions, backend)
     steps: list[UnitStep] = []
@@ -94,9 +103,14 @@ def unit_steps(side: Evaluator, a: Pieces, b: Pieces, k_first: int, k_end: int) 
     return tuple(steps)
 
 
+def _are_alike(device: Device, name: str, other: str) -> bool:
+    """Whether two instructions differ in rows and columns alone, which change no element's bits."""
+    return dot_spec(device, name) == dot_spec(device, other) and known(device, name).k == known(device, other).k
+
+
 def exact_sum(a: Operand, b: Operand, k: int) -> Fraction | None:
     """The exact sum of the first k products of one row of A and one column of B; None with an infinity or NaN."""
-    row, column = a.values()[0, :k].astype(np.float64), b.values()[:k, 0].astype(np.float64)
+    row, column = a.multiplied_values(-1)[0, :k].astype(np.float64), b.multiplied_values(-2)[:k, 0].astype(np.float64)
     if not (np.isfinite(row).all() and np.isfinite(column).all()):
         return None
     products = (Fraction(x) * Fraction(y) for x, y in zip(row.tolist(), column.tolist(), strict=True))

@@ -22,18 +22,24 @@ from hwsim.host.arrays import given_array
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.report import explain as explained
+from hwsim.report.text.explain_text import explain_text
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.resolve import library_on_device
 from hwsim.resolve.planning import plan_for
-from hwsim.schemes import scheme_of
+from hwsim.schemes import Scheme, scheme_of
 from hwsim.studies import diff as compared
 from hwsim.studies import tune as searched
-from hwsim.studies.diff import Difference, Variant
+from hwsim.studies.diff_operands import NORMAL, operands_text, random_operands
+from hwsim.studies.diff_result import Difference
+from hwsim.studies.diff_sides import Variant
 from hwsim.studies.tune import BUDGET, Landscape, LibraryKernel
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.schemes import Scheme
 
+DIFF_SIZE = 256  # m = n = k of random operands
+VARIANT_FIELDS = ("scheme", "format", "schedule", "output", "library")
 AnyDevice = Any  # a name, the path of a YAML file, a mapping, or a Device
 
 
@@ -43,9 +49,9 @@ def tune(
     n: int,
     k: int,
     *,
-    scheme: str = DEFAULT_SCHEME,
+    scheme: str | Scheme = DEFAULT_SCHEME,
     format: str | None = None,
-    objective: str = "cycles",
+    objective: str = "time",
     chooser: str = "search",
     exhaustive: bool = False,
     budget: int = BUDGET,
@@ -60,9 +66,9 @@ def tune(
         m: rows of C.
         n: columns of C.
         k: columns of A.
-        scheme: a name.
+        scheme: a name, FILE.py:NAME, or a Scheme.
         format: the operands', for native products.
-        objective: what is made least: "cycles" and others of hwsim.studies.tune.tune.
+        objective: what is made least: "time", "cycles" or "traffic" (bytes of HBM).
         chooser: "search", or a paper's formula.
         exhaustive: every configuration, not tiles first.
         budget: configurations that are timed, at most.
@@ -78,8 +84,11 @@ def tune(
     if library is not None:
         call_options = options if format is None else {**options, "format": format}
         beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **call_options)
+    chosen = scheme_of(scheme)
+    of_scheme = {**chosen.values, **options}
+    format = of_scheme.pop("format", format)
     problem = Problem.of("fp32" if format is None else format, m, n, k)
-    planned = plan_for(chip, scheme_of(scheme), problem, format, options)
+    planned = plan_for(chip, chosen.bare, problem, format, of_scheme)
     landscape = searched.tune(
         chip,
         planned.plan,
@@ -110,34 +119,127 @@ def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, 
 
 
 @in_default_environment
-def diff(a: Any, b: Any, left: AnyDevice | Variant, right: AnyDevice | Variant, **options: Any) -> Difference:
+def diff(
+    a: Any = None,
+    b: Any = None,
+    left: AnyDevice | Variant | None = None,
+    right: AnyDevice | Variant | None = None,
+    *,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
+    seed: int = 0,
+    distribution: str = NORMAL,
+    element: tuple[int, int] | None = None,
+    input_format: str | None = None,
+    rows: Any = None,
+    cols: Any = None,
+    first: int = 10,
+    threads: int = 1,
+    progress: Callable[[float], None] | None = None,
+    **settings: Any,
+) -> Difference:
     """One product in two ways: which elements differ, from which k on, and what the units did there.
 
+    hwsim.diff(left="h100", right="b200", m=256, n=256, k=256, format="e4m3") needs no arrays.
+
     Args:
-        a: (m, k), as hwsim.run takes it.
+        a: (m, k), as hwsim.run takes it; None: random, as `distribution` says, in the format that is multiplied.
         b: (k, n), as hwsim.run takes it.
-        left: a device, or a Variant (device, scheme, format, schedule, output, options, library).
-        right: a device, or a Variant.
-        options: as of hwsim.studies.diff.diff (element, rows, cols, first, threads, progress).
+        left: a device, a Variant (device, scheme, format, schedule, output, options, library), or a mapping of
+            arguments of hwsim.run with `device` among them.
+        right: as `left`.
+        m: rows of random operands (default 256), or those of `a`.
+        n: columns of B.
+        k: columns of A.
+        seed: of random operands.
+        distribution: of random operands: "normal" (N(0, 1)), "uniform" ([-1, 1)) or "positive" ([0, 1)).
+        element: (row, column) whose first difference in K is searched; the largest difference by default.
+        input_format: the format of arrays that are codes.
+        rows: compare only these rows of C.
+        cols: compare only these columns of C.
+        first: number of differing elements that are listed.
+        threads: of this machine.
+        progress: called with shares of the work, 0 to 1.
+        settings: scheme, format, schedule, output, library and options of hwsim.run, of each side that is no Variant.
+
+    Raises:
+        InputError: arguments that do not fit, results of two formats; and as hwsim.run.
     """
-    sides = [_by_record(a, b, side if isinstance(side, Variant) else Variant(side)) for side in (left, right)]
-    return compared.diff(a, b, *sides, **options)
+    if left is None or right is None:
+        raise InputError("diff: two ways are needed: left=, right=, each a device or a hwsim.Variant")
+    sides = [_variant(side, settings) for side in (left, right)]
+    sizes = {"m": m, "n": n, "k": k}
+    if (a is None) != (b is None):
+        raise InputError("diff: got one of A and B; give both, or neither for random ones")
+    words = ""
+    if a is None:
+        whole = {name: DIFF_SIZE if size is None else size for name, size in sizes.items()}
+        for name, size in whole.items():
+            if not isinstance(size, int | np.integer) or size < 1:
+                raise InputError(f"diff: {name} = {size!r}; allowed: an integer of at least 1")
+        fmt = _drawn_format(sides)
+        fmt_b = sides[0].options.get("format_b") if fmt == sides[0].format else None
+        a, b = random_operands(**whole, seed=seed, distribution=distribution, format=fmt)
+        if fmt_b is not None:
+            b = random_operands(**whole, seed=seed, distribution=distribution, format=str(fmt_b))[1]
+        words = operands_text(seed, distribution, fmt) + (f" and {fmt_b}" if fmt_b is not None else "")
+    else:
+        of_arrays = dict(zip("mkn", (*np.shape(a)[-2:], *np.shape(b)[-1:]), strict=False))
+        for name, asked in sizes.items():
+            if asked not in (None, of_arrays.get(name)):
+                raise InputError(
+                    f"diff: {name} = {asked}, but the matrices give {name} = {of_arrays.get(name)}; leave it out"
+                )
+    return compared.diff(
+        a,
+        b,
+        *sides,
+        element=element,
+        input_format=input_format,
+        rows=rows,
+        cols=cols,
+        first=first,
+        threads=threads,
+        progress=progress,
+        operands=words,
+    )
 
 
-def _by_record(a: Any, b: Any, side: Variant) -> Variant:
-    """The variant, by its record where a library's kernel computes it."""
-    if side.library is None or side.gemm is not None:
+def _variant(side: AnyDevice | Variant, settings: Mapping[str, Any]) -> Variant:
+    """A side with the settings of both. Raises InputError for settings beside a Variant."""
+    if isinstance(side, Variant):
+        if settings:
+            raise InputError(f"diff: {', '.join(settings)} beside a Variant; say it in the Variant")
         return side
-    settings: dict[str, Any] = {
-        "device": side.device,
-        "scheme": side.scheme,
-        "format": side.format,
-        "output": side.output,
-    }
-    # the record is of the whole product, whatever part of it is computed
-    part: dict[str, Any] = {"rows": slice(0, 1), "cols": slice(0, 1), "timing": False}
-    result = run(a, b, library=side.library, schedule=side.schedule, **settings, **part, **side.options)
-    return replace(side, gemm=result.gemm)
+    arguments = {**settings, "device": side}
+    if isinstance(side, Mapping) and "device" in side:  # no device file has that key
+        arguments = {**settings, **side}
+    fields = {name: arguments.pop(name) for name in ("device", *VARIANT_FIELDS) if name in arguments}
+    return Variant(**fields, options=arguments)
+
+
+def _drawn_format(sides: list[Variant]) -> str:
+    """The format in which random operands need no rounding on either side, where there is one; else fp32, or the
+    format of the schemes' operands.
+    """
+    asked = {side.format if _scheme(side).name == DEFAULT_SCHEME else None for side in sides}
+    asked_format = asked.pop() if len(asked) == 1 else None
+    if asked_format is not None:
+        return format_of(str(asked_format)).name
+    taken = {_scheme(side).input_formats[0] for side in sides}
+    return taken.pop() if len(taken) == 1 else "fp32"
+
+
+def _scheme(side: Variant) -> Scheme:
+    return scheme_of(side.scheme) if isinstance(side.scheme, str) else side.scheme
+
+
+class Explanation(dict[str, Any]):
+    """One element of an instruction, stage by stage: the mapping of `hwsim explain --json`, which prints as text."""
+
+    def __str__(self) -> str:
+        return explain_text(self)
 
 
 def explain(
@@ -150,10 +252,8 @@ def explain(
     scale_a: Any = None,
     scale_b: Any = None,
     scale_d: int = 0,
-) -> Mapping[str, Any]:
-    """One element of a matrix instruction, stage by stage, as `hwsim explain --json` gives it.
-
-    hwsim.report.text.explain_text.explain_text makes text of it.
+) -> Explanation:
+    """One element of a matrix instruction, stage by stage, as `hwsim explain --json` gives it; it prints as text.
 
     Args:
         device: a name, the path of a YAML file, a mapping, or a Device.
@@ -177,7 +277,8 @@ def explain(
     if len(start) != 1:
         raise InputError(f"explain: c has {len(start)} elements; allowed: one accumulator")
     scales = [None if x is None else [int(scale) for scale in np.ravel(x)] for x in (scale_a, scale_b)]
-    return explained.explain(chip, instruction, DotOperands(row, column, start[0], scales[0], scales[1], scale_d))
+    operands = DotOperands(row, column, start[0], scales[0], scales[1], scale_d)
+    return Explanation(explained.explain(chip, instruction, operands))
 
 
 def _codes(name: str, values: Any, fmt: str) -> list[int]:
@@ -193,4 +294,4 @@ def _codes(name: str, values: Any, fmt: str) -> list[int]:
     return [int(x) for x in array.tolist()]
 
 
-__all__ = ["Variant", "diff", "explain", "library_kernel", "tune"]
+__all__ = ["Explanation", "Variant", "diff", "explain", "library_kernel", "tune"]

@@ -19,6 +19,7 @@ from hwsim.errors import InputError
 from hwsim.host.cache import cache_folder, sources_digest
 from hwsim.host.files import make_folder
 from hwsim.host.input_files import read_bytes
+from hwsim.schemes import is_scheme_file, scheme_file_digest
 from hwsim.studies.sweep_study import SweepPoint
 
 
@@ -33,26 +34,53 @@ def device_digest(name: str) -> str:
 
 
 def key_of(point: SweepPoint, exact: bool, device: str) -> str:
-    """The key of a point's result: device (a SHA-256), scheme, options, and whether bits were computed.
+    """The key of a point's result: device (a SHA-256) and its other numbers, scheme, options, whether there are bits.
 
-    A library file counts by its contents. The version of hwsim is the folder's.
+    A library's and a scheme's file count by their contents. The version of hwsim is the folder's.
     """
     options = dict(point.options)
     library = options.get("library")
     if isinstance(library, str) and Path(library).is_file():
         options["library"] = hashlib.sha256(read_bytes(Path(library), "library file")).hexdigest()
-    identity = [device, point.device, point.scheme, sorted(options.items()), exact]
+    scheme = [point.scheme, scheme_file_digest(point.scheme)] if is_scheme_file(point.scheme) else point.scheme
+    identity = [
+        device,
+        point.device,
+        scheme,
+        sorted(options.items()),
+        exact,
+        *([point.numbers] if point.numbers else []),
+    ]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 class SweepJournal:
-    """Reads and appends rows. One that is None is not written: results of a sweep without a cache are not stored."""
+    """Reads and appends rows. One that is None is not written: results of a sweep without a cache are not stored.
+
+    lost: why rows are not stored any more; empty where they are. The sweep goes on without its journal.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.files: dict[str, int] = {}
+        self.lost = ""
         if folder is not None:
-            make_folder(folder)
+            try:
+                make_folder(folder)
+            except InputError as error:
+                self.give_up(str(error))
+
+    def give_up(self, reason: str) -> None:
+        """Store nothing from here on."""
+        self.folder, self.lost = None, reason
+
+    def warn(self) -> None:
+        """Say why rows were not stored, where they were not."""
+        if self.lost:
+            text = (
+                "results of this sweep are not stored; HWSIM_CACHE names another folder, --no-cache (cache=False) none"
+            )
+            warnings.warn(f"{self.lost}: {text}", stacklevel=2)
 
     def path(self, device: str) -> Path | None:
         """The file of a device, by its SHA-256."""
@@ -99,7 +127,7 @@ class SweepJournal:
                 text = b"\n" + text  # after a line that was cut short
             os.write(self.files[device], text + b"\n")
         except OSError as error:
-            raise InputError(f"cannot write the journal {path}: {error.strerror}; see HWSIM_CACHE") from error
+            self.give_up(f"cannot write the journal {path}: {error.strerror}")
 
     def close(self) -> None:
         """Close the files."""

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from hwsim.analysis.area import area_of
+from hwsim.analysis.energy import energy
 from hwsim.api import run
-from hwsim.errors import HwsimError, UnsupportedError
+from hwsim.devices import load
+from hwsim.devices.device import Device
+from hwsim.devices.numbers import with_numbers
+from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.host.processes import WorkerGroup
+from hwsim.result import Result
+from hwsim.schemes import Scheme
 from hwsim.studies.sweep_journal import SweepJournal
-from hwsim.studies.sweep_study import SweepPoint
+from hwsim.studies.sweep_study import SetNumbers, SweepPoint
 
 #: Columns of a row's results, after the parameters.
 RESULTS = (
@@ -23,6 +32,9 @@ RESULTS = (
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
 ERRORS = ("relative_frobenius", "max_relative")
+COSTS = ("joules", "energy_evidence", "area_mm2", "cost_note")
+RESULT_COLUMNS = (*RESULTS, *ERRORS, *COSTS)
+VARIANTS = 64  # devices with other numbers that a process keeps
 BATCH = 16  # points that a worker takes at once: timing alone is milliseconds
 AHEAD = 4  # batches in line for each worker
 Row = dict[str, Any]
@@ -38,13 +50,21 @@ class SweepTask:
     exact: bool
 
 
-def row_of(task: SweepTask, threads: int | None = None) -> Row:
-    """The results of a point by column; those that it lacks are None. threads: of the host, for the bits."""
+def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Scheme] | None = None) -> Row:
+    """The results of a point by column; those that it lacks are None.
+
+    threads: of the host, for the bits. objects: Scheme objects by the name that the point has.
+    """
     point = task.point
-    names = (*RESULTS, *ERRORS) if task.exact else RESULTS
-    row: Row = dict.fromkeys(names)
+    row: Row = dict.fromkeys((*RESULTS, *COSTS, *(ERRORS if task.exact else ())))
     try:
-        result = run(device=point.device, scheme=point.scheme, exact=task.exact, threads=threads, **dict(point.options))
+        result = run(
+            device=_device(point),
+            scheme=(objects or {}).get(point.scheme, point.scheme),
+            exact=task.exact,
+            threads=threads,
+            **dict(point.options),
+        )
         errors = result.error if task.exact else None
     except HwsimError as error:
         return row | {"refused": " ".join(str(error).split())}
@@ -60,28 +80,70 @@ def row_of(task: SweepTask, threads: int | None = None) -> Row:
         "timing_note": result.timing_note or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),
     }
+    row |= _costs(result)
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
 
 
-def rows_of(tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int) -> Iterator[tuple[str, Row]]:
-    """Yield (key, row) of every task in the order in which they are done; each is in the journal by then."""
+def _costs(result: Result) -> Row:
+    """Energy and area of a result, where they are known; the note says why one is not."""
+    costs: Row = {}
+    notes = []
+    try:
+        spent = energy(result.times, result.gemm)
+        costs |= {"joules": spent.joules, "energy_evidence": spent.evidence}
+    except UnsupportedError as error:
+        notes.append(str(error))
+    try:
+        if result.call is not None:
+            costs["area_mm2"] = area_of(result.call.device).mm2
+    except UnsupportedError as error:
+        notes.append(str(error))
+    return costs | {"cost_note": "; ".join(notes) or None}
+
+
+def _device(point: SweepPoint) -> str | Device:
+    """The device of a point, with its other numbers. Raises InputError for numbers that it cannot have."""
+    if not point.numbers:
+        return point.device
+    if point.options.get("library") is not None:
+        paths = ", ".join(path for path, _ in point.numbers)
+        raise InputError(f"library: its times are of the chip as it is, and {paths} would be others; leave one out")
+    return _variant(point.device, load(point.device).sha256, point.numbers)
+
+
+@lru_cache(maxsize=VARIANTS)
+def _variant(device: str, sha256: str, numbers: SetNumbers) -> Device:
+    return with_numbers(load(device), dict(numbers))
+
+
+def rows_of(
+    tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int, objects: Mapping[str, Scheme]
+) -> Iterator[tuple[str, Row]]:
+    """Yield (key, row) of every task in the order in which they are done; each is in the journal by then.
+
+    objects: Scheme objects by the name that points have; rows of these are not in the journal.
+    """
     if jobs == 1 or len(tasks) == 1:
         for task in tasks:
-            row = row_of(task)
-            journal.append(task.device, task.key, row)
+            row = row_of(task, None, objects)
+            if task.point.scheme not in objects:
+                journal.append(task.device, task.key, row)
             yield task.key, row
         return
     size = 1 if tasks[0].exact else max(1, min(BATCH, len(tasks) // jobs))
     batches = iter([tasks[i : i + size] for i in range(0, len(tasks), size)])
     try:
         with WorkerGroup("fork" if sys.platform == "linux" else "spawn") as group:
-            pool = group.pool(jobs, _begin, (journal.folder,))
+            pool = group.pool(jobs, _begin, (journal.folder, objects))
             waiting = {pool.submit(_work, batch) for batch in islice(batches, AHEAD * jobs)}
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 waiting |= {pool.submit(_work, batch) for batch in islice(batches, len(done))}
                 for future in done:
-                    yield from future.result()
+                    pairs, lost = future.result()
+                    if lost:
+                        journal.give_up(lost)
+                    yield from pairs
     except BrokenProcessPool as error:
         raise UnsupportedError(
             "a process of the sweep was killed, as for want of memory; finished points are in the journal: "
@@ -90,19 +152,23 @@ def rows_of(tasks: Sequence[SweepTask], journal: SweepJournal, jobs: int) -> Ite
 
 
 class _WorkerJournal:
-    """What a worker process holds: its own descriptors of the journal."""
+    """What a worker process holds: its own descriptors of the journal, and the Scheme objects of the study."""
 
     journal = SweepJournal(None)
+    objects: Mapping[str, Scheme] = MappingProxyType({})
 
 
-def _begin(folder: Path | None) -> None:
+def _begin(folder: Path | None, objects: Mapping[str, Scheme]) -> None:
     _WorkerJournal.journal = SweepJournal(folder)
+    _WorkerJournal.objects = objects
 
 
-def _work(tasks: Sequence[SweepTask]) -> list[tuple[str, Row]]:
+def _work(tasks: Sequence[SweepTask]) -> tuple[list[tuple[str, Row]], str]:
+    """The rows of some tasks, and why they are not in the journal, where they are not."""
     rows = []
     for task in tasks:
-        row = row_of(task, 1)
-        _WorkerJournal.journal.append(task.device, task.key, row)
+        row = row_of(task, 1, _WorkerJournal.objects)
+        if task.point.scheme not in _WorkerJournal.objects:
+            _WorkerJournal.journal.append(task.device, task.key, row)
         rows.append((task.key, row))
-    return rows
+    return rows, _WorkerJournal.journal.lost

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, from_data, parse, plain
-from hwsim.errors import ConfigError, InputError, nearest
+from hwsim.devices import load
+from hwsim.devices.numbers import new_values
+from hwsim.errors import ConfigError, HwsimError, InputError, nearest
 from hwsim.gemm.option_types import ARRAY
 from hwsim.host.input_files import read_text
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared_by_name, own_options
+from hwsim.schemes import Scheme, is_scheme_file, scheme_of
+from hwsim.studies.sweep_schemes import with_labels
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
 
-KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact")
+KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "options", "seeds", "exact", "energy")
 SIZES = ("m", "n", "k")
 WORKLOAD_KEYS = ("scalesim", "onnx", "dimensions", "partial")
 #: Options of a run that the study says in its own way, or that change no row.
@@ -23,90 +27,155 @@ APART = (*SIZES, "seed", "exact", "threads")
 DEFAULT_SIZES = (1024,)
 
 
+#: Other numbers of a device: (path or pattern, value) of each.
+SetNumbers = tuple[tuple[str, Any], ...]
+SET = "set"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepDevice:
+    """A device of a study: its name or file, options for it alone, and numbers that differ from its file's."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    numbers: SetNumbers = ()
+
+
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One run: device, scheme, options of hwsim.run by name (with sizes and seed), and the name of its shape, or ""."""
+    """One run: device and its other numbers, scheme, options of hwsim.run by name (with sizes and seed), and the name
+    of its shape, or "".
+    """
 
     device: str
     scheme: str
     shape: str
     options: Mapping[str, Any]
+    numbers: SetNumbers = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SweepStudy:
-    """A validated study. devices, shapes: each with options that hold for it alone; axes: option -> its values.
+    """A validated study. shapes: each with options that hold for it alone; axes: option -> its values.
 
-    shapes: (name, {"m", "n", "k", ...}) in the order of the grid.
+    shapes: (name, {"m", "n", "k", ...}) in the order of the grid. scheme_objects: those of `schemes` that are labels of
+    Scheme objects.
     """
 
     title: str
-    devices: tuple[tuple[str, Mapping[str, Any]], ...]
+    devices: tuple[SweepDevice, ...]
     schemes: tuple[str, ...]
     shapes: tuple[tuple[str, Mapping[str, Any]], ...]
     axes: Mapping[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
     exact: bool
+    energy: bool = False
+    scheme_objects: Mapping[str, Scheme] = field(default_factory=dict)
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether rows say energy and area: where the study asks, or a device's own file gives them."""
+        chips = [load(device.name) for device in self.devices]
+        return self.energy or any(chip.energy is not None or chip.area is not None for chip in chips)
 
     @property
     def parameters(self) -> list[str]:
         """The columns of a table of points: what was asked, in the order of the grid."""
-        groups = ([options for _, options in self.devices], [options for _, options in self.shapes], [self.axes])
+        groups = ([device.options for device in self.devices], [options for _, options in self.shapes], [self.axes])
         named = [name for group in groups for options in group for name in options if name not in SIZES]
         shape = ["shape"] if any(name for name, _ in self.shapes) else []
         seed = ["seed"] if self.exact or self.seeds != (0,) else []
-        return list(dict.fromkeys(["device", "scheme", *shape, *SIZES, *seed, *named]))
+        return list(dict.fromkeys(["device", *self.paths, "scheme", *shape, *SIZES, *seed, *named]))
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths or patterns of numbers that the study sets, each a column."""
+        return list(dict.fromkeys(path for device in self.devices for path, _ in device.numbers))
 
     def points(self) -> Iterator[SweepPoint]:
         """All points: the device varies slowest, then scheme, options, shape; the seed fastest.
 
         Options of a shape take precedence over those of a device, and these over the study's.
         """
-        for (device, fixed), scheme, values in product(self.devices, self.schemes, product(*self.axes.values())):
-            common = dict(zip(self.axes, values, strict=True)) | dict(fixed)
+        for device, scheme, values in product(self.devices, self.schemes, product(*self.axes.values())):
+            common = dict(zip(self.axes, values, strict=True)) | dict(device.options)
             for (name, shape), seed in product(self.shapes, self.seeds):
-                yield SweepPoint(device, scheme, name, common | dict(shape) | {"seed": seed})
+                options = common | dict(shape) | {"seed": seed}
+                yield SweepPoint(device.name, scheme, name, options, device.numbers)
+
+    def with_numbers(self, numbers: Mapping[str, Sequence[Any]]) -> SweepStudy:
+        """The study with every combination of these numbers on each of its devices; a device's own ones of the same
+        path give way. Raises InputError for a path that a device does not have.
+        """
+        for device in self.devices:
+            for path, values in numbers.items():
+                check_numbers(device.name, path, values)
+        devices = [
+            SweepDevice(device.name, device.options, tuple((dict(device.numbers) | dict(combination)).items()))
+            for device in self.devices
+            for combination in combinations_of(numbers)
+        ]
+        return replace(self, devices=tuple({repr(device): device for device in devices}.values()))
+
+
+def combinations_of(numbers: Mapping[str, Sequence[Any]]) -> list[SetNumbers]:
+    """Every combination of the values of numbers, the last path the fastest; one that is empty where there are none."""
+    return [tuple(zip(numbers, values, strict=True)) for values in product(*numbers.values())]
+
+
+def check_numbers(device: str, path: str, values: Sequence[Any]) -> None:
+    """Raise InputError for a path that the device does not have, and for values that are no numbers."""
+    chip = load(device)
+    for value in values:
+        new_values(chip, {path: value})
 
 
 def read_study(study: str | Path | Mapping[str, Any]) -> SweepStudy:
     """The study in a YAML file, or in a mapping of that shape. Raises ConfigError with all problems at once."""
+    objects: Mapping[str, Scheme] = {}
     if isinstance(study, Mapping):
+        study, objects = with_labels(study)
         tree, problems = from_data(study, "study")
     else:
         text = read_text(Path(study), "study")
         tree, problems = parse(text, str(study))
-    reader = _Reader(list(problems), Path() if isinstance(study, Mapping) else Path(study).parent)
+    folder = Path() if isinstance(study, Mapping) else Path(study).parent
+    reader = _Reader(list(problems), folder, objects.values())
     sweep_study = reader.study(tree)
     if reader.problems:
         ordered = sorted(set(reader.problems), key=lambda problem: (problem.mark, problem.path, problem.text))
         raise ConfigError([str(problem) for problem in ordered], "study")
-    return sweep_study
+    return replace(sweep_study, scheme_objects=objects)
 
 
 class _Reader:
     """Collects the problems of a study while its parts are read."""
 
-    def __init__(self, problems: list[FileProblem], folder: Path) -> None:
+    def __init__(self, problems: list[FileProblem], folder: Path, schemes: Iterable[Scheme]) -> None:
         self.problems = problems
         self.folder = folder
         self.known = own_options()
-        first = {name: entries[0].option for name, entries in declared_by_name().items()}
-        self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
+        self.unregistered = list(schemes)
+        self.options: list[str] = []
 
     def study(self, tree: Node) -> SweepStudy:
         entries = self._mapping(tree, "", KEYS)
+        schemes = [self._scheme(node, path) for path, node in self._list(entries, "schemes")]
+        first = {name: entries_of[0].option for name, entries_of in declared_by_name(self.unregistered).items()}
+        self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
         title = entries.get("title")
         devices = self._list(entries, "devices")
         shapes = self._list(entries, "shapes")
-        schemes = [self._text(node, path) for path, node in self._list(entries, "schemes")]
         return SweepStudy(
             title="" if title is None else self._text(title, "title"),
-            devices=tuple(self._device(node, path) for path, node in devices) or ((DEFAULT_DEVICE, {}),),
+            devices=tuple(device for path, node in devices for device in self._devices(node, path))
+            or (SweepDevice(DEFAULT_DEVICE),),
             schemes=tuple(schemes) or (DEFAULT_SCHEME,),
             shapes=self._shapes(entries, shapes),
             axes=self._axes(entries.get("options")),
             seeds=tuple(self._whole(node, path, 0) for path, node in self._list(entries, "seeds")) or (0,),
-            exact=self._truth(entries.get("exact")),
+            exact=self._truth(entries.get("exact"), "exact"),
+            energy=self._truth(entries.get("energy"), "energy"),
         )
 
     def _refuse(self, mark: Mark, path: str, text: str) -> None:
@@ -123,22 +192,34 @@ class _Reader:
                 self._refuse(node.keys[key], where, f"unknown key '{key}'; allowed: {listed}{hint}")
         return {key: child for key, child in node.value.items() if key in allowed}
 
-    def _list(self, entries: Mapping[str, Node], key: str) -> list[tuple[str, Node]]:
+    def _list(self, entries: Mapping[str, Node], key: str, within: str = "") -> list[tuple[str, Node]]:
         """The values of a key, each with its path; a single value is a list of one."""
-        node = entries.get(key)
+        node, path = entries.get(key), f"{within}.{key}" if within else key
         if node is None:
             return []
         if not isinstance(node.value, list):
-            return [(key, node)]
+            return [(path, node)]
         if not node.value:
-            self._refuse(node.mark, key, "an empty list; give at least one value, or leave the key out")
-        return [(f"{key}.{i}", child) for i, child in enumerate(node.value)]
+            self._refuse(node.mark, path, "an empty list; give at least one value, or leave the key out")
+        return [(f"{path}.{i}", child) for i, child in enumerate(node.value)]
 
     def _text(self, node: Node, path: str) -> str:
         if not isinstance(node.value, str) or not node.value:
             self._refuse(node.mark, path, f"got {plain(node)!r}; needs text")
             return ""
         return node.value
+
+    def _scheme(self, node: Node, path: str) -> str:
+        """The name of a scheme; a file's from the folder of the study."""
+        name = self._text(node, path)
+        if not is_scheme_file(name):
+            return name
+        name = str(self.folder / name)
+        try:
+            self.unregistered.append(scheme_of(name))
+        except InputError as error:
+            self._refuse(node.mark, path, str(error))
+        return name
 
     def _whole(self, node: Node, path: str, least: int) -> int:
         value = node.value
@@ -147,20 +228,39 @@ class _Reader:
             return least
         return value
 
-    def _truth(self, node: Node | None) -> bool:
+    def _truth(self, node: Node | None, path: str) -> bool:
         if node is not None and not isinstance(node.value, bool):
-            self._refuse(node.mark, "exact", f"got {plain(node)!r}; needs true or false")
+            self._refuse(node.mark, path, f"got {plain(node)!r}; needs true or false")
         return node is not None and node.value is True
 
-    def _device(self, node: Node, path: str) -> tuple[str, Mapping[str, Any]]:
+    def _devices(self, node: Node, path: str) -> list[SweepDevice]:
+        """The devices of an entry: one, or one for each combination of the numbers that it sets."""
         if not isinstance(node.value, dict):
-            return self._text(node, path), {}
-        entries = self._mapping(node, path, ("device", *self.options))
+            return [SweepDevice(self._text(node, path))]
+        entries = self._mapping(node, path, ("device", SET, *self.options))
         if "device" not in entries:
             self._refuse(node.mark, path, "missing key 'device'")
-            return "", {}
+            return []
         name = self._text(entries.pop("device"), f"{path}.device")
-        return name, {key: self._value(key, child, f"{path}.{key}") for key, child in entries.items()}
+        numbers = self._numbers(entries.pop(SET), f"{path}.{SET}", name) if SET in entries else {}
+        options = {key: self._value(key, child, f"{path}.{key}") for key, child in entries.items()}
+        return [SweepDevice(name, options, combination) for combination in combinations_of(numbers)]
+
+    def _numbers(self, node: Node, path: str, device: str) -> dict[str, list[Any]]:
+        """The values of each number that an entry sets, by path or pattern."""
+        if not isinstance(node.value, dict):
+            text = "needs a mapping of numbers of the device to their values: {cores: [64, 128]}"
+            self._refuse(node.mark, path, text)
+            return {}
+        numbers: dict[str, list[Any]] = {}
+        for key in node.value:
+            children = self._list(node.value, key, path)
+            numbers[key] = [plain(child) for _, child in children]
+            try:
+                check_numbers(device, key, numbers[key])
+            except HwsimError as error:
+                self._refuse(node.keys[key], f"{path}.{key}", str(error))
+        return numbers
 
     def _shapes(
         self, entries: Mapping[str, Node], shapes: list[tuple[str, Node]]

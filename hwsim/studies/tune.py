@@ -8,6 +8,7 @@ module knows dataflows by what they declare: tiles and options.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from hwsim.dataflows.options import INSTRUCTION, SPLIT_K
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
+from hwsim.machines.timing import missing
 from hwsim.resolve.choice.cost import plan_record
 from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.studies.analytic_tiles import eq11, tlp
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.schedule import Schedule
 
-OBJECTIVES, CHOOSERS = ("cycles", "traffic"), ("search", "eq11", "tlp")
+#: What can be made least, and what it is called. The clock depends on the load, so the fewest cycles may not be the
+#: least time.
+OBJECTIVES = {"time": "time", "cycles": "cycles", "traffic": "HBM traffic"}
+CHOOSERS = ("search", "eq11", "tlp")
 STARTS = 3  # of the best tiles, to go on from
 BUDGET = 400  # programs timed, by default
 
@@ -48,13 +53,19 @@ class TunedPoint:
     facts: dict[str, Any] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
 
+    def value(self, objective: str) -> float:
+        """What an objective makes least: seconds, cycles, or bytes of HBM traffic; infinite for a refused point."""
+        values = {"time": self.seconds, "cycles": self.cycles, "traffic": self.hbm_bytes}
+        value = values[objective]
+        return math.inf if value is None else float(value)
+
     def row(self) -> dict[str, Any]:
         """The point as a flat mapping, for a table: tile sizes by name, then the other facts, then the numbers."""
         values = {**self.options, **{name: self.facts[name] for name in self.shown if name in self.facts}}
         tile = values.pop("tile", None) or {}
         sides = {f"tile_{side}": tile.get(side) for side in ("m", "n", "k")}
         rest = {name: values[name] for name in (*self.shown, *self.options) if name in values}
-        numbers = {name: getattr(self, name) for name in ("cycles", "seconds", "tflops", "hbm_bytes", "refused")}
+        numbers = {name: getattr(self, name) for name in ("seconds", "cycles", "tflops", "hbm_bytes", "refused")}
         return sides | rest | numbers
 
 
@@ -86,20 +97,36 @@ class Landscape:
     complete: bool
     library: LibraryKernel | None = None
 
+    @property
+    def quantity(self) -> str:
+        """What the objective makes least, in words."""
+        return OBJECTIVES[self.objective]
+
+    @property
+    def ranked(self) -> list[TunedPoint]:
+        """The points that were timed, best first."""
+        timed = [point for point in self.points if point.cycles is not None]
+        return sorted(timed, key=lambda point: point.value(self.objective))
+
+    @property
+    def refused(self) -> list[TunedPoint]:
+        """The points that are not legal, in the order of the search."""
+        return [point for point in self.points if point.cycles is None]
+
 
 def tune(
     chip: Device,
     plan: Plan | Mixed,
     sizes: tuple[int, int, int],
     *,
-    objective: str = "cycles",
+    objective: str = "time",
     chooser: str = "search",
     exhaustive: bool = False,
     budget: int = BUDGET,
     same_bits: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Landscape:
-    """Search (or a formula: chooser "eq11", "tlp") for the configuration with the fewest cycles or bytes of HBM
+    """Search (or a formula: chooser "eq11", "tlp") for the configuration with the least time, cycles or bytes of HBM
     traffic.
 
     sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. same_bits: K is not cut, and
@@ -114,6 +141,8 @@ def tune(
         raise UnsupportedError(f"scheme {plan.scheme}: its blocks follow different plans; tune one of those")
     if budget < 1:
         raise InputError(f"budget = {budget}; allowed: at least 1")
+    if (reason := missing(chip)) is not None:
+        raise UnsupportedError(f"tune needs cycles: {reason}; hwsim run gives its bits")
     search = _Search(chip, plan, sizes, objective, budget, progress)
     default = search.time({})
     if default.cycles is None:
@@ -172,7 +201,7 @@ class _Search:
         progress: Callable[[float], None] | None,
     ) -> None:
         self.chip, self.plan, self.sizes, self.budget, self.progress = chip, plan, sizes, budget, progress
-        self.by_traffic = objective == "traffic"
+        self.objective = objective
         self.points: dict[str, TunedPoint] = {}
         self.timed, self.complete = 0, True
         self.schedule: Schedule | None = None  # that all points have
@@ -180,8 +209,8 @@ class _Search:
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
         """The sort key of a point; least at the best point."""
-        pair = (float(point.cycles or 0), float(point.hbm_bytes or 0))
-        return pair[::-1] if self.by_traffic else pair
+        other = "time" if self.objective == "traffic" else "traffic"
+        return point.value(self.objective), point.value(other)
 
     def time(self, options: Mapping[str, Any], is_extra: bool = False) -> TunedPoint:
         """Time one configuration and return its point; is_extra: also beyond the budget."""

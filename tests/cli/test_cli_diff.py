@@ -1,5 +1,6 @@
 """`hwsim diff`: what is given once or twice, schedules in words, exit codes, and the report of a difference."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -73,3 +74,24 @@ def test_schedules_in_words():
 )
 def test_bad_input(refused, words, said):
     assert said in refused("diff", *words)
+
+
+def test_a_library_on_one_side(cli):
+    sizes = ["--m", 64, "--n", 64, "--k", 4096, "--format", "bf16"]
+    done = cli("diff", "--device", "h100", "--library", "none", "--library", "cublas", *sizes, "--json")
+    assert done.code == 1 and done.json["confidence"][0] is None and 0 < done.json["confidence"][1] <= 1
+    assert "cublas" not in done.json["left"] and "cublas" in done.json["right"]
+    assert len(done.json["schedules"][1]["slice_k"]) > 1
+
+
+def test_sizes_and_errors_are_data(cli):
+    done = cli("diff", "--device", "h100", "--device", "b200", "--distribution", "positive", *SMALL[:6], "--json")
+    assert (done.code, done.json["sizes"]["counts"]) == (0, [])
+    assert done.json["notes"] and done.json["accuracy"][0]["input_rounding"] == 0
+    assert "uniform in [0, 1), seed 0, drawn in fp32" in done.json["operands"]
+
+
+def test_a_saved_array_that_lost_its_format_gets_a_hint(refused, tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((4, 4), ml_dtypes.float8_e4m3fn))
+    said = refused("diff", "--device", "h100", "--a", "a.npy", "--b", "a.npy")
+    assert "save the codes, x.view(np.uint8), and give --input-format FORMAT" in said

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.analysis.stall_words import stall_words
 from hwsim.schemes import schemes
 
 SMALL = ("run", "--device", "ascend910a", "--scheme", "sgemm-cube", "--m", 50, "--n", 37, "--k", 67)
@@ -189,7 +190,7 @@ def test_scheme_options_by_name(cli):
 
 
 def test_every_option_of_every_scheme_has_a_flag(cli):
-    text = cli("run", "--help").out
+    text = cli("run", "--help-all").out
     for scheme in schemes().values():
         for option in scheme.options:
             assert f"--{option.name.replace('_', '-')} " in text
@@ -219,7 +220,7 @@ def test_the_human_report_says_the_same(cli):
     assert "32 cores at 1,000 MHz" in text
     assert f"{result['error']['relative_frobenius']:.3e}" in text
     assert f"{result['error']['baseline']['max_relative']:.3e}" in text
-    assert "numerics: assumption (no public source" in text and "timing: assumption (some rates" in text
+    assert "numerics: assumption (no source fixes" in text and "timing: assumption (some rates" in text
     for phase in result["phases"]:
         assert f"{phase['name']} " in text and f"{phase['cycles']:,}" in text
     for link, size in result["traffic_bytes"].items():
@@ -232,12 +233,10 @@ def test_the_human_report_says_the_same(cli):
 
 
 def test_the_largest_stall_of_an_engine_comes_first(cli):
-    from hwsim.report.text.run_text import cause_text
-
     result, lines = cli(*SMALL, "--json").json, cli(*SMALL).out.splitlines()
     line = next(line for line in lines if line.split()[:1] == ["M"])
     stalls = result["engines"]["M"]["stall_cycles"]
-    assert cause_text(max(stalls, key=stalls.get)) in line
+    assert stall_words(max(stalls, key=stalls.get)) in line
 
 
 @pytest.mark.parametrize("suffix", [".pftrace", ".json", ".csv", ".npz"])
@@ -353,3 +352,30 @@ def test_what_to_speed_up(cli, refused):
     assert "--what-if" in refused(
         "run", "--device", "a2", "--m", 16, "--n", 16, "--k", 16, "--format", "fp16", "--what-if"
     )
+
+
+@pytest.mark.parametrize(
+    "options, first",
+    [
+        (
+            ("--device", "h100", "--format", "bf16", "--m", 8192, "--n", 64, "--k", 8192, "--no-exact"),
+            "memory bound: DRAM ",
+        ),
+        (
+            ("--device", "h100", "--format", "bf16", "--m", 512, "--n", 64, "--k", 64),
+            "bound by passes without products: ",
+        ),
+        (("--device", "h100", "--m", 64, "--n", 64, "--k", 64, "--no-timing"), "no verdict on the time: not asked for"),
+    ],
+)
+def test_the_verdict_comes_first_of_what_comes_out(cli, options, first):
+    """In text, after what was asked; in JSON with the same words; the advice names options that `run` takes."""
+    lines = cli("run", *options).out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("verdict "))
+    assert {line.split()[0] for line in lines[:at] if line[0] != " "} <= {"problem", "scheme", "device"}
+    assert lines[at].split(None, 1)[1].startswith(first)
+    verdict = json.loads(cli("run", *options, "--json").out)["verdict"]
+    text = " ".join(line.strip() for line in lines[at : at + 4]).removeprefix("verdict ").strip()
+    assert text.startswith(verdict["text"])
+    if verdict["advice"]:
+        assert cli("run", *options, *verdict["advice"][0]["option"].split()).code == 0

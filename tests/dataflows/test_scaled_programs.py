@@ -1,4 +1,4 @@
-"""Programs of products with scales: their bits, the bytes of scales, and what stands for time alone."""
+"""Programs of products with scales, inside the instruction and outside of it: their bits, and the bytes of scales."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.errors import UnsupportedError
+from hwsim.formats import codes_of, format_of
+from hwsim.machines import reference
+from hwsim.operands.scales import of_quantized
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((150, 330)).astype(np.float32), RNG.standard_normal((330, 70)).astype(np.float32)
@@ -37,7 +39,7 @@ def test_programs_load_a_byte_for_each_vector(scheme: str, block: int) -> None:
     _, program = hwsim.api.program(device="b200", scheme=scheme, m=512, n=256, k=1024)
     sizes = {array.name: array.rows * array.cols for array in program.arrays}
     assert sizes["A.scale"] == 512 * 1024 // block and sizes["B.scale"] == 256 * 1024 // block
-    assert program.inputs[2:] == ("A.scale", "B.scale")
+    assert program.inputs[2:4] == ("A.scale", "B.scale")
 
 
 def test_scales_take_time() -> None:
@@ -50,8 +52,78 @@ def test_scales_take_time() -> None:
     assert hwsim.run(scheme="nvfp4", **sizes).cycles < 0.8 * scaled
 
 
-@pytest.mark.parametrize(("device", "scheme"), [("h200", "fp8-block"), ("h200", "fp8-row"), ("b200", "nvfp4")])
-def test_scales_outside_the_instruction_stand_for_time_alone(device: str, scheme: str) -> None:
-    assert hwsim.run(A, B, device=device, scheme=scheme).cycles
-    with pytest.raises(UnsupportedError, match="scales outside the instruction"):
-        hwsim.run(A, B, device=device, scheme=scheme, functional=True)
+OUTSIDE = [
+    ("h200", "fp8-row", {}),
+    ("h200", "fp8-block", {}),
+    ("l40s", "fp8-row", {}),
+    ("l40s", "fp8-block", {}),
+    ("b200", "fp8-block", {}),
+    ("b200", "nvfp4", {}),
+    ("h200", "fp8-row", {"scale_order": "a"}),
+    ("h200", "fp8-block", {"scale_order": "a"}),
+    ("h200", "fp8-block", {"scale_order": "b"}),
+    ("h200", "fp8-block", {"tile": {"m": 64, "n": 64, "k": 64}}),
+    ("h200", "fp8-block", {"library": "deepgemm"}),
+    ("h200", "fp8-row", {"library": "cutlass"}),
+]
+
+
+@pytest.mark.parametrize("more", [{}, {"split_k": 2}, {"output": "bf16", "alpha": 1.5}], ids=str)
+@pytest.mark.parametrize(("device", "scheme", "options"), OUTSIDE, ids=str)
+def test_programs_of_scales_outside_the_instruction_give_the_evaluator_s_bits(
+    device: str, scheme: str, options: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """Of tensors, rows and blocks, in each order of the factors; with C and a bias, slices and a narrow output."""
+    if "library" in options and "split_k" in more:
+        more = {}
+    added = {"c": A[:, :70], "bias": B[0]} if more else {}
+    operands = {"device": device, "scheme": scheme, **options, **more, **added}
+    direct, program = hwsim.run(A, B, **operands), hwsim.run(A, B, functional=True, **operands)
+    assert program.result_sha256 == direct.result_sha256
+    assert direct.cycles == program.cycles > 0
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (3, 5, 3), (67, 130, 67), (257, 129, 1030)])
+@pytest.mark.parametrize(("device", "scheme"), [("h200", "fp8-row"), ("h200", "fp8-block"), ("b200", "nvfp4")])
+def test_programs_of_scales_at_the_edges(device: str, scheme: str, m: int, n: int, k: int) -> None:
+    """Fewer rows than a block of scales, a last block of K that is not whole, tiles in two blocks."""
+    draw = np.random.default_rng(m)
+    left, right = (draw.standard_normal(shape) * np.exp2(draw.integers(-20, 20, shape)) for shape in ((m, k), (k, n)))
+    operands = {"device": device, "scheme": scheme}
+    direct, program = hwsim.run(left, right, **operands), hwsim.run(left, right, functional=True, **operands)
+    assert program.result_sha256 == direct.result_sha256
+
+
+def test_random_orders_of_a_program_with_scales_give_the_same_bits() -> None:
+    """The machine that executes one instruction at a time, in legal orders."""
+    left, right = A[:40, :200], B[:200, :30]
+    for device, scheme in (("h200", "fp8-row"), ("h200", "fp8-block"), ("b200", "nvfp4")):
+        direct = hwsim.run(left, right, device=device, scheme=scheme)
+        chip, program = hwsim.api.program(device=device, scheme=scheme, m=40, n=30, k=200)
+        codes = codes_of_inputs(left, right, scheme)
+        assert set(codes) == set(program.inputs)
+        for order in range(3):
+            out = reference.run(program, chip, codes, order=order)
+            assert np.array_equal(out.view(np.float32), direct.c), (scheme, order)
+
+
+def test_elements_of_products_with_scales_are_followed() -> None:
+    result = hwsim.run(A, B, device="h200", scheme="fp8-block", values=[(140, 60)])
+    steps = result.values[140, 60]
+    fused = [step for step in steps if "multiplier" in step.operands]
+    assert [step.opcode for step in fused] == ["fma"] * 3  # blocks of 128 of K
+    assert float(steps[-1].after) == result.c[140, 60]
+
+
+def codes_of_inputs(left: Any, right: Any, scheme: str) -> dict[str, Any]:
+    """The codes that a program of a scheme takes, by array."""
+    kinds = {"fp8-row": ("fp8-row",) * 2, "fp8-block": ("fp8-1x128", "fp8-128x128"), "nvfp4": ("nvfp4",) * 2}[scheme]
+    codes: dict[str, Any] = {}
+    for name, x, kind, axis in zip("AB", (left, right), kinds, (-1, -2), strict=True):
+        quantized = hwsim.quantize(x, kind, axis=axis)
+        scales = of_quantized(quantized).values
+        codes[name] = codes_of(quantized.elements, format_of("e2m1" if kind == "nvfp4" else "e4m3"))
+        codes[f"{name}.scale"] = (scales if name == "A" else scales.T).view(f"u{scales.itemsize}")
+        if quantized.factor is not None:
+            codes[f"{name}.factor"] = np.full((1, 1), quantized.factor, np.float32).view(np.uint32)
+    return codes

@@ -211,9 +211,18 @@ def test_a_variant_by_name(write, small):
 
 
 def test_the_base_does_not_vouch_for_a_changed_number(write, small):
-    write("d.yaml", small)
+    """Where the base has no source for all its numbers, a variant says its own; else they are at best assumptions."""
     with pytest.raises(ConfigError, match=r"fast.yaml:5:1: clock_mhz: missing source and evidence"):
-        devices.load(write("fast.yaml", "schema_version: 1\nname: fast\nextends: ./d.yaml\n\nclock_mhz: 5\n"))
+        devices.load(write("fast.yaml", "schema_version: 1\nname: fast\nextends: h200\n\nclock_mhz: 5\n"))
+    write("d.yaml", small)
+    fast = devices.load(write("fast.yaml", "schema_version: 1\nname: fast\nextends: ./d.yaml\nclock_mhz: 2000\n"))
+    assert (
+        fast.evidence["clock_mhz"].source == "changed from: test"
+        and fast.evidence["clock_mhz"].evidence == "assumption"
+    )
+    assert fast.evidence["cores"].source == "test" and fast.evidence["cores"].evidence == "paper"
+    again = "schema_version: 1\nname: faster\nextends: ./fast.yaml\nclock_mhz: 3000\n"
+    assert devices.load(write("faster.yaml", again)).evidence["clock_mhz"].source == "changed from: test"
 
 
 def test_mistakes_in_base_and_variant_are_told_together(write, small):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote
 
 import pytest
@@ -128,13 +129,33 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     assert broken(tmp_path) == ["a.html: #y", "a.html: b.html"]
 
 
-def test_links_out_of_the_site_become_text() -> None:
+def configuration() -> ModuleType:
+    """docs/conf.py, without a build."""
     spec = importlib.util.spec_from_file_location("docs_conf", ROOT / "docs" / "conf.py")
     assert spec is not None and spec.loader is not None
     conf = importlib.util.module_from_spec(spec)
     path = list(sys.path)
     spec.loader.exec_module(conf)
     sys.path[:] = path
+    return conf
+
+
+def test_signatures_and_docstrings_are_readable() -> None:
+    conf = configuration()
+    array = "~numpy.ndarray[tuple[~typing.Any, ...], ~numpy.dtype[~typing.Any]]"
+    nothing = (None, "", "", None, None)
+    assert conf.short_types(*nothing, f"(a: {array} | None = None)", array) == (
+        "(a: ~numpy.ndarray | None = None)",
+        "~numpy.ndarray",
+    )
+    assert conf.short_types(*nothing, None, None) == (None, None)
+    lines = ["the largest |left - right|, a pattern with *: `a|b` and `*` and **name**"]
+    conf.plain_marks(*nothing, lines)
+    assert lines == [r"the largest \|left - right\|, a pattern with \*: `a|b` and `*` and **name**"]
+
+
+def test_links_out_of_the_site_become_text() -> None:
+    conf = configuration()
     page = ROOT / "docs" / "tutorial" / "page.md"
     assert conf.inside_only("[a](../../hwsim/api.py), [b](../cli.md#run), [c](https://x.org)", page) == (
         "a, [b](../cli.md#run), [c](https://x.org)"

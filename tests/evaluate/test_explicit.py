@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.arithmetic.rounded_once import to_odd
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.epilogue import to_odd
 from hwsim.evaluate.explicit import Arithmetic, reduced
 from hwsim.evaluate.product import Evaluator
 from hwsim.formats import Exact, format_of, round_to

@@ -37,7 +37,8 @@ def test_the_report_says_how_much_was_simulated():
     assert run.record.simulated_share == 0.5 and run.record.uncounted == ["linalg_inv_ex of float32"]
     lines = run.report().splitlines()
     assert "not caught: addmm of float32, 1 calls, 50.0% of the MACs" in lines
-    assert lines[-1] == "50.0% of this model's MACs were simulated, not counting linalg_inv_ex of float32"
+    first = "50.0% of this model's MACs were simulated, not counting linalg_inv_ex of float32; 2 calls not simulated "
+    assert lines[0].startswith(f"{first}(addmm of float32, linalg_inv_ex of float32); evidence of the bits: ")
     data = json.loads(json.dumps(run.to_dict()))
     assert data["simulated_share"] == 0.5 and data["macs_not_caught"] == {"addmm of float32": 192}
 
@@ -52,6 +53,7 @@ def test_what_stands_for_another_kernel_is_not_simulated():
     share = attention / (products + attention)
     name = "CUDNN_ATTENTION of bf16, in the unit's own order"
     assert f"not caught: {name}, 2 calls, {share:.1%} of the MACs" in run.report()
+    assert f"2 calls in another order than there ({name})" in str(run.verdict) and not run.verdict.not_caught
     assert not run.record.macs_not_caught
 
 
@@ -68,6 +70,17 @@ def test_the_report_has_evidence_and_the_least_confidence():
     assert entry.least_confidence == pytest.approx(min(each)) and entry.evidence
     assert f"evidence of the bits: {entry.evidence}" in run.report()
     assert (min(each) < 1) == ("least probability that a kernel is the library's" in run.report())
+    assert run.verdict.least_confidence == entry.least_confidence
+
+
+def test_attention_that_is_not_caught_is_said_with_what_catches_it():
+    query = drawn(1, 1, 2, 16, 64)
+    with hwsim.torch.emulate(device="h200") as run:
+        run.record.passed_on("_scaled_dot_product_flash_attention_for_cpu of float32", 2 * 16 * 16 * 64)
+        query @ query.mT
+    first = run.report().splitlines()[0]
+    assert "1 call not simulated (_scaled_dot_product_flash_attention_for_cpu of float32)" in first
+    assert first.endswith("use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)")
 
 
 def test_swap_names_modules_that_it_leaves_alone():
@@ -87,6 +100,9 @@ def test_diff_takes_keyword_arguments_and_says_its_grounds():
     inputs = {"pixels": drawn(1, 5, 512), "scale": 2.0}
     answer = hwsim.torch.diff(model, inputs, "h200", "mi300x", format="bf16")
     assert not answer.is_equal and answer.steps[0].evidence
+    first = str(answer).splitlines()[0]
+    assert first.startswith("they part at product 1 of 1 (") and first.endswith("evidence silicon | assumption")
+    assert "h200 adds 16 products and the accumulator at once" in first and "mi300x adds 8 products" in first
     assert "not caught: linalg_inv_ex of float32, 1 calls" in str(answer)
     assert "100.0% of this model's MACs were simulated, not counting linalg_inv_ex" in str(answer)
 

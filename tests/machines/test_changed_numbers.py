@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 import hwsim
+from hwsim.devices import load
+from hwsim.devices.numbers import NEAR, Reach, new_values, numbers_of, reach_of, with_numbers
 from hwsim.errors import InputError
+from hwsim.report.text.provenance_text import provenance_rows
+from hwsim.studies.sensitivity import sensitivity
 
 SIZES = {"m": 256, "n": 256, "k": 256}
 
@@ -32,8 +36,72 @@ def test_a_slower_part_takes_longer_and_a_value_is_as_its_factor() -> None:
         ({"hbm.bytes_per_second": "fast"}, "allowed: a factor"),
         ({"hbm.bytes_per_second": "infx"}, "allowed: a factor"),
         ({"hbm.bytes_per_second": "-1x"}, "greater than or equal to 1000"),
+        ({"dot_units.*.fraction_bits": 24}, "it changes bits, and what-if is of cycles"),
+        ({"instructions.*.A.B.k": 64}, "it changes bits"),
+        ({"instructions.mma.macs_per_cycle": "2x"}, "did you mean 'instructions.*timing.macs_per_cycle'"),
+        ({"cores": 2.5}, "cores = 2.5: Input should be a valid integer"),
     ],
 )
 def test_bad_changes_say_why(changes: dict[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         hwsim.run(device="h200", exact=False, **SIZES).with_numbers(changes)
+
+
+def test_errors_name_a_few_numbers_that_are_near() -> None:
+    with pytest.raises(InputError) as error:
+        hwsim.run(device="h200", exact=False, **SIZES).with_numbers({"instructions.mma.macs_per_cycle": "2x"})
+    assert str(error.value).count("macs_per_cycle'") == 1 + NEAR and len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize("name", ["h200", "ascend910a", "mi300x"])
+def test_every_number_that_devices_show_lists_is_taken_or_refused_with_its_reason(name: str) -> None:
+    device = load(name)
+    tree = device.model_dump(by_alias=True)
+    numbers = numbers_of(device)
+    shown = [path for path, value, _, _ in provenance_rows(tree, device.evidence) if value[:1].isdigit()]
+    listed = [path for path in shown if path in numbers or not path.startswith("instructions")]
+    assert set(listed) <= set(numbers) and len(listed) > 90
+    for path in numbers:
+        assert new_values(device, {path: "1x"}) == {path: (numbers[path], numbers[path])}
+    assert {"cores", *(path for path in numbers if path.startswith("memories."))} == {
+        path
+        for path in numbers
+        if reach_of(path) == Reach.MAPPING and not path.startswith(("instructions.", "fractal."))
+    }
+
+
+def test_numbers_of_sensitivity_are_taken() -> None:
+    result = hwsim.run(device="h200", exact=False, **SIZES)
+    assert result.times.program is not None
+    paths = [influence.path for influence in sensitivity(result.times.program, load("h200"))]
+    assert len(paths) > 10
+    for path in paths:
+        found = result.with_numbers({path: "1x"})
+        assert found is not None and found.cycles == (result.cycles, result.cycles), path
+
+
+def test_a_kernel_is_chosen_anew_for_other_cores() -> None:
+    wide = {"device": "h200", "format": "bf16", "m": 2048, "n": 2048, "k": 512, "exact": False}
+    result = hwsim.run(**wide)
+    found = result.with_numbers({"cores": "0.5x"})
+    other = hwsim.run(**(wide | {"device": with_numbers(load("h200"), {"cores": 66})}))
+    assert found is not None and found.is_anew and found.cycles == (result.cycles, other.cycles)
+    assert found.seconds == (result.seconds, other.seconds) and found.cycles[1] > found.cycles[0]
+    half = result.with_numbers({"sustained_clock_mhz.*": "0.5x"})
+    assert half is not None and half.is_anew and half.seconds[1] > 1.15 * half.seconds[0]
+    with pytest.raises(InputError, match="a saved record fixes it"):
+        hwsim.run(gemm=result.gemm, exact=False).with_numbers({"cores": "0.5x"})
+
+
+def test_a_pattern_changes_all_that_it_names() -> None:
+    result = hwsim.run(device="h200", format="bf16", exact=False, l2="cold", m=2048, n=2048, k=2048)
+    found = result.with_numbers({"instructions.*.macs_per_cycle": "0.5x"})
+    assert found is not None and not found.is_anew and found.cycles[1] > 1.5 * found.cycles[0]
+    assert len(found.numbers) > 5 and {after / before for before, after in found.numbers.values()} == {0.5}
+
+
+def test_a_changed_number_is_an_assumption() -> None:
+    device = with_numbers(load("h200"), {"dot_units.f32_k16.fraction_bits": 24})
+    assert device.evidence["dot_units.f32_k16.fraction_bits"].evidence == "assumption"
+    result = hwsim.run(device=device, format="fp16", m=16, n=16, k=32, timing=False)
+    assert result.evidence["numerics"] == "assumption"

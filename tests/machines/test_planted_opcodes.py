@@ -24,16 +24,16 @@ WHOLE, COLUMN, ROW = (ROWS, COLS), (ROWS, 1), (1, COLS)
 FP32, INT32 = ("fp32", WHOLE), ("int32", WHOLE)
 
 
-def lanes(opcode, target, *sources, **attributes):
-    """A program of one instruction of the fp32 lanes between loads and a store."""
+def lanes(opcode, target, *sources, optional=(), **attributes):
+    """A program of one instruction of the fp32 lanes between loads and a store. optional: roles of further operands."""
     kernel, s = KernelBuilder("k"), StreamBuilder("main")
     loaded, done = kernel.semaphore("loaded"), kernel.semaphore("done")
-    arrays, tiles = [], []
-    for role, (form, shape) in zip(ROLES[opcode].required, sources, strict=True):
+    arrays, tiles = [], {}
+    for role, (form, shape) in zip((*ROLES[opcode].required, *optional), sources, strict=True):
         kernel.buffer(role, "RF", 1, 1024)
-        tiles.append(LocalTile(role, *shape, form))
+        tiles[role] = LocalTile(role, *shape, form)
         arrays.append(GlobalArray(f"in.{role}", *shape, form))
-        s.emit("LDG", "copy", tiles[-1], [GlobalTile(f"in.{role}", ZERO, ZERO, *shape)], [], [loaded])
+        s.emit("LDG", "copy", tiles[role], [GlobalTile(f"in.{role}", ZERO, ZERO, *shape)], [], [loaded])
     kernel.buffer("result", "RF", 1, 1024)
     result = LocalTile("result", *target[1], target[0])
     waits = [replace(loaded, count=len(tiles))] if tiles else []
@@ -118,6 +118,10 @@ PLANTED = {
     "fill": (lanes("fill", FP32, scalar=1.5), attribute(scalar=1.25)),
     "sync": (of_sync(), attribute(waits=())),
     "fma": (lanes("fma", FP32, FP32, FP32, scalar=1.5), lambda x: replace(x, reads=x.reads[::-1])),
+    "fma with a multiplier": (
+        lanes("fma", FP32, FP32, FP32, ("fp32", COLUMN), optional=("multiplier",)),
+        lambda x: replace(x, reads=(x.reads[1], x.reads[0], x.reads[2])),
+    ),
     "add_row": (lanes("add_row", FP32, FP32, ("fp32", ROW)), lambda x: replace(x, opcode="copy", reads=x.reads[:1])),
     "ldexp": (lanes("ldexp", FP32, FP32, INT32, scalar=1.0), attribute(scalar=-1.0)),
     "extract": (lanes("extract", ("int8", WHOLE), INT32, scale_exponent=8), attribute(scale_exponent=7)),
@@ -130,6 +134,7 @@ PLANTED = {
         lanes("reduce_max", ("fp32", COLUMN), FP32, ("fp32", COLUMN)),
         tile_of("source", cols=1, width=COLS),
     ),
+    "remainder": (lanes("remainder", ("int8", WHOLE), INT32, scale_exponent=251), attribute(scale_exponent=250)),
 }
 
 
@@ -168,12 +173,15 @@ def faulty(kernel, change):
     return replace(kernel, groups=groups)
 
 
-@pytest.mark.parametrize("opcode", OPCODES)
-def test_a_fault_in_the_execution_of_an_opcode_is_seen(opcode, monkeypatch):
-    assert opcode in PLANTED, f"{opcode}: plant a fault in its execution here"
-    program, change = PLANTED[opcode]
+def test_each_opcode_has_a_planted_fault():
+    assert {name.split()[0] for name in PLANTED} == set(OPCODES), "plant a fault in its execution here"
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_fault_in_the_execution_of_an_opcode_is_seen(name, monkeypatch):
+    program, change = PLANTED[name]
     (planted,) = (instr for instr in program.kernels[0].instrs() if instr.label == "planted")
-    assert planted.opcode == opcode
+    assert planted.opcode == name.split()[0]
     check(program, DEVICE)
     inputs = inputs_of(program)
     expected = [reference.run(program, DEVICE, inputs, order=order) for order in range(3)]

@@ -265,6 +265,8 @@ SCHEMES_LATER = {
     "nvfp4": ("b200", "gb200"),
     "fp8-block": ("b200", "h100", "h200"),
     "fp8-row": ("b200", "h100", "h200"),
+    "ozaki2-int8": ("a100", "ascend910a", "ascend910b3", "b200", "h200", "mi300x", "rtx4090"),
+    "ozaki2-fp8": ("b200", "h200", "l40s"),
 }
 
 
@@ -272,7 +274,7 @@ def _schemes_later() -> Iterator[Case]:
     sizes = ((17, 9, 256), (67, 33, 384), (3, 67, 128))
     for x, (scheme, devices) in enumerate(SCHEMES_LATER.items()):
         for y, device in enumerate(devices):
-            fmt = "fp64" if scheme == "fixedpoint-fp64" else "fp32"
+            fmt = "fp64" if scheme == "fixedpoint-fp64" or scheme.startswith("ozaki2") else "fp32"
             yield _run(f"scheme/{device}/{scheme}", sizes[(x + y) % 3], fmt, "mid", device=device, scheme=scheme)
 
 
@@ -376,6 +378,11 @@ def _scheme_options() -> Iterator[Case]:
         ("a100", "ozaki-int8", {"slices": 4, "truncate": False}),
         ("b200", "ozaki-int8", {"slices": 5, "sum": "exact"}),
         ("h200", "ozaki-fp16", {"slices": 3, "sum": "exact"}),
+        ("rtx5090", "ozaki2-int8", {"result": "fp32"}),
+        ("h200", "ozaki2-int8", {"moduli": 20, "sum": "exact", "result": "fp64"}),
+        ("b200", "ozaki2-fp8", {"moduli": 4}),
+        ("a100", "ozaki2-int8", {"mode": "accurate"}),
+        ("b200", "ozaki2-fp8", {"moduli": 4, "mode": "accurate"}),
         ("mi300x", "ozaki-fp16", {"slices": 4}),
         ("v100", "ozaki-fp16", {"slices": 2, "truncate": False}),
     ):

@@ -10,6 +10,7 @@ pytest.importorskip("matplotlib", reason="needs hwsim[plot]")
 import hwsim
 from hwsim import plots
 from hwsim.cli import main
+from hwsim.cli import plot as verb
 from hwsim.cli.plot import KINDS
 from hwsim.devices import load
 from hwsim.errors import InputError
@@ -41,6 +42,24 @@ def lines(figure):
     return {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in figure.axes[0].lines}
 
 
+def legend(figure):
+    """The legend's words; it lies beside the axes, not on them."""
+    (box,) = figure.legends
+    figure.draw_without_rendering()
+    assert all(box.get_window_extent().x0 >= axes.get_window_extent().x1 for axes in figure.axes)
+    return [text.get_text() for text in box.get_texts()]
+
+
+def looks(figure):
+    return {
+        line.get_label(): (line.get_color(), line.get_marker(), line.get_linestyle()) for line in figure.axes[0].lines
+    }
+
+
+def row(device, scheme, k, error, **more):
+    return {"device": device, "scheme": scheme, "m": 64, "n": 64, "k": k, "relative_frobenius": error, **more}
+
+
 def test_lines_have_the_rows_values_in_order():
     assert lines(plots.error_over_k(ROWS)) == {
         "h200": ([16, 64, 256], [1, 2, 3]),
@@ -61,9 +80,105 @@ def test_axes_say_what_they_are_and_in_which_unit():
     assert (
         axes.get_xlabel() == "K, products in each dot product" and "relative to the exact product" in axes.get_ylabel()
     )
-    assert axes.get_title() == "error: native, fp16"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["h200", "b200"]
+    assert axes.get_title() == "Error over K\nnative, fp16, m = 64, n = 64"
+    assert legend(figure) == ["h200", "b200"]
     assert plots.tflops_over_size(ROWS).axes[0].get_ylabel() == "TFLOP/s"
+
+
+DEVICES, SCHEMES = ("h100", "b200", "a100", "mi300x", "v100"), ("native", "bf16x9", "tf32x3")
+
+
+def test_colours_are_devices_and_marks_are_schemes():
+    rows = [row(d, s, k, 1e-6 * k * (1 + i)) for d in DEVICES for i, s in enumerate(SCHEMES) for k in (16, 64)]
+    figure = plots.error_over_k(rows)
+    told = looks(figure)
+    assert set(told) == {f"{d}, {s}" for d in DEVICES for s in SCHEMES} == set(legend(figure))
+    assert len(set(told.values())) == 15  # no two look the same
+    for device in DEVICES:
+        assert len({told[f"{device}, {scheme}"][0] for scheme in SCHEMES}) == 1
+    for scheme in SCHEMES:
+        assert len({told[f"{device}, {scheme}"][1:] for device in DEVICES}) == 1
+    assert len({told[f"{device}, native"][0] for device in DEVICES}) == 5
+    assert figure.axes[0].get_title() == "Error over K\nm = 64, n = 64"
+
+
+def test_equal_lines_are_all_seen():
+    rows = [row(d, s, k, 1e-6 * k) for d in ("h100", "b200") for s in SCHEMES for k in (16, 64)]
+    drawn = plots.error_over_k(rows).axes[0].lines
+    sizes = {line.get_label(): (line.get_linewidth(), line.get_markersize()) for line in drawn}
+    assert sizes["h100, native"] > sizes["b200, native"]  # the one below is wider
+    assert sizes["h100, native"][1] > sizes["h100, bf16x9"][1] > sizes["h100, tf32x3"][1]
+
+
+def test_what_neither_colour_nor_mark_tells_has_a_panel():
+    rows = [
+        row(d, s, k, 1e-6 * k, format=f)
+        for d in ("h100", "b200")
+        for s in SCHEMES[:2]
+        for f in ("fp16", "bf16")
+        for k in (1, 9)
+    ]
+    figure = plots.error_over_k(rows)
+    assert [axes.get_title() for axes in figure.axes] == ["fp16", "bf16"]
+    assert all(len(axes.lines) == 4 for axes in figure.axes) and len(legend(figure)) == 4
+    mixed = [one | ({"format": None} if one["scheme"] == "bf16x9" else {}) for one in rows]
+    (axes,) = plots.error_over_k(mixed).axes  # a scheme without formats is beside the others
+    assert {line.get_label() for line in axes.lines} == {
+        f"{d}, {s}" for d in ("h100", "b200") for s in ("native, fp16", "native, bf16", "bf16x9")
+    }
+
+
+def test_seeds_are_a_mean_and_a_band():
+    rows = [row("h100", "native", k, k * (1 + seed), seed=seed) for k in (16, 64) for seed in range(5)]
+    figure = plots.error_over_k(rows)
+    (line,), (band,) = figure.axes[0].lines, figure.axes[0].collections
+    assert list(line.get_ydata()) == [48, 192]
+    assert {tuple(point) for point in band.get_paths()[0].vertices} >= {(16, 16), (16, 80), (64, 64), (64, 320)}
+    assert "mean and range of 5 seeds" in figure.axes[0].get_title()
+
+
+def test_bounds_and_slopes_are_in_the_legend():
+    rows = [row("h100", "native", k, 1e-7 * k**0.75) for k in (16, 64, 256)]
+    figure = plots.error_over_k(rows, bounds=["K u", "sqrt(K) u"], bound_format="fp16", slopes=True)
+    assert legend(figure) == ["slope 0.75", "K u, u = 2^-11 (fp16)", "sqrt(K) u, u = 2^-11 (fp16)"]
+    told = lines(figure)
+    assert told["K u, u = 2^-11 (fp16)"] == ([16, 64, 256], [k / 2048 for k in (16, 64, 256)])
+    assert told["sqrt(K) u, u = 2^-11 (fp16)"][1] == [k**0.5 / 2048 for k in (16, 64, 256)]
+    with pytest.raises(InputError, match="allowed: K u, sqrt"):
+        plots.error_over_k(rows, bounds=["k u"])
+    with pytest.raises(InputError, match="grows with K; the axis is exponent"):
+        plots.over([one | {"exponent": 3} for one in rows], "exponent", "relative_frobenius", bounds=["K u"])
+
+
+def test_what_is_not_drawn_is_said():
+    rows = [row("h100", "native", k, 0.0 if k == 16 else 1.0) for k in (16, 64)]
+    rows.append(row("v100", "native", 16, None, refused="no bf16"))
+    figure = plots.error_over_k(rows)
+    assert figure.get_supxlabel() == "exactly 0, not drawn: all at 16\nnot drawn, refused: v100"
+
+
+def test_any_columns_are_axes():
+    rows = [
+        {"device": "h200", "m": m, "n": 8, "k": 8, "format": f, "cycles": m * f_, "instructions.*.macs_per_cycle": w}
+        for m in (8, 64)
+        for f, f_ in (("fp16", 1), ("bf16", 2))
+        for w in (512, 1024)
+    ]
+    figure = plots.over(rows, "m", "cycles")
+    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("m, rows of C", "cycles of the core clock")
+    assert set(lines(figure)) == {f"{f}, macs_per_cycle {w}" for f in ("fp16", "bf16") for w in (512, 1024)}
+    over_format = plots.over(rows, "format", "cycles")
+    assert lines(over_format)["m 8, macs_per_cycle 512"] == (["fp16", "bf16"], [8, 16])
+    factors = [
+        one | {"instructions.*.macs_per_cycle": f"{one['instructions.*.macs_per_cycle'] / 1024}x"} for one in rows
+    ]
+    of_file = plots.over(factors, "instructions.*.macs_per_cycle", "cycles")
+    assert of_file.axes[0].get_xlabel() == "instructions.*.macs_per_cycle, times the file's"
+    assert lines(of_file)["fp16, m 8"][0] == [0.5, 1.0]
+    with pytest.raises(InputError, match="did you mean 'cycles'"):
+        plots.over(rows, "m", "cyclse")
+    with pytest.raises(InputError, match="a column of numbers"):
+        plots.over(rows, "m", "format")
 
 
 def test_errors_over_the_exponent_are_those_of_runs():
@@ -91,11 +206,23 @@ def test_rooflines_and_bars_are_the_devices_numbers():
         plots.device_bars(["v100"], ["e4m3"])
 
 
+def test_rooflines_of_several_formats_are_panels():
+    result = hwsim.run(device="h200", format="bf16", m=4096, n=4096, k=4096, exact=False)
+    figure = plots.rooflines(["h200", "mi300x"], ["bf16", "e4m3"], {"bf16": [result]})
+    assert [axes.get_title() for axes in figure.axes] == ["bf16", "e4m3"]
+    assert [len(axes.lines) for axes in figure.axes] == [
+        3,
+        1,
+    ] and figure.get_supxlabel() == "no known rate: mi300x, e4m3"
+
+
 def test_tiles_are_those_that_were_timed():
     found = hwsim.tune("h200", 512, 512, 256, format="bf16", budget=40)
     figure = plots.tile_landscape(found, "title")
     shown = figure.axes[0].images[0].get_array()
     assert float(np.nanmax(shown)) == 1.0 and figure.axes[0].get_xlabel() == "tile n, columns"
+    both = plots.tile_landscape({"left": found, "right": found})
+    assert [axes.get_title() for axes in both.axes[:2]] == ["left", "right"]
 
 
 @pytest.mark.parametrize("suffix", MAGIC)
@@ -104,13 +231,61 @@ def test_files_are_of_their_suffix(tmp_path, suffix):
     assert path.read_bytes().startswith(MAGIC[suffix])
 
 
+def drawn(monkeypatch, tmp_path, *words):
+    """The figure that the verb saves, and its exit code is 0."""
+    figures = []
+    monkeypatch.setattr(verb, "save", lambda figure, path: figures.append(figure) or path)
+    assert main(["plot", *words, "--out", str(tmp_path / "x.svg"), "-q"]) == 0
+    return figures[0]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_verb_draws_every_kind(kind, tmp_path, capsys):
+    study = tmp_path / "study.yaml"
+    study.write_text("devices: h200\nm: [64, 128]\nn: 64\nk: 64\n")
     places = {"error-over-exponent": ["-8", "0"], "error-over-k": ["16", "32"]}.get(kind, ["64", "128"])
+    words = {"sweep": ["--study", str(study), "--x", "m", "--y", "cycles"], "devices": ["--format", "bf16"]}
+    if kind in ("tiles", "rooflines"):
+        places = places[:1]
     path = tmp_path / "x.svg"
-    assert main(["plot", kind, "--format", "bf16", "--out", str(path), "--json", "--at", *places]) == 0
+    taken = words.get(kind, ["--format", "bf16", "--at", *places])
+    assert main(["plot", kind, "--out", str(path), "--json", *taken]) == 0
     assert json.loads(capsys.readouterr().out)["file"] == str(path)
     assert path.read_bytes().startswith(b"<?xml")
+
+
+def test_every_device_scheme_and_format_is_drawn(monkeypatch, tmp_path, capsys):
+    two = ["--device", "h100", "--device", "b200"]
+    ways = [*two, "--scheme", "native", "--scheme", "tf32x3"]
+    exponents = drawn(monkeypatch, tmp_path, "error-over-exponent", *ways, "--at", "0", "4")
+    assert set(lines(exponents)) == {f"{d}, {s}" for d in ("h100", "b200") for s in ("native", "tf32x3")}
+    formats = [*two, "--format", "fp16", "--format", "bf16"]
+    both = drawn(monkeypatch, tmp_path, "error-over-exponent", *formats, "--at", "0")
+    assert set(lines(both)) == {f"{d}, {f}" for d in ("h100", "b200") for f in ("fp16", "bf16")}
+    mixed = drawn(monkeypatch, tmp_path, "error-over-k", *ways, "--format", "bf16", "--at", "16")
+    assert set(lines(mixed)) == {f"{d}, {s}" for d in ("h100", "b200") for s in ("native, bf16", "tf32x3")}
+    tiles = drawn(monkeypatch, tmp_path, "tiles", *formats, "--at", "256")
+    assert [axes.get_title() for axes in tiles.axes[:4]] == [
+        f"{d}, native, {f}" for d in ("h100", "b200") for f in ("fp16", "bf16")
+    ]
+    seeds = drawn(
+        monkeypatch, tmp_path, "error-over-k", "--seeds", "3", "--at", "16", "64", "--bound", "K u", "--slopes"
+    )
+    assert "3 seeds" in seeds.axes[0].get_title() and len(seeds.axes[0].collections) == 1
+    assert any("slope" in word for word in legend(seeds)) and "K u, u = 2^-24 (fp32)" in legend(seeds)
+
+
+def test_operands_in_the_format_show_the_arithmetic_alone(monkeypatch, tmp_path, capsys):
+    words = ["error-over-k", "--device", "h100", "--format", "e4m3", "--at", "64"]
+    cast, own = (drawn(monkeypatch, tmp_path, *words, *more) for more in ([], ["--drawn-in-format"]))
+    ((_, (of_cast,)),), ((_, (of_own,)),) = lines(cast).values(), lines(own).values()
+    assert (
+        of_own
+        == hwsim.run(m=64, n=64, k=64, device="h100", format="e4m3", input_format="e4m3").error["relative_frobenius"]
+    )
+    assert of_cast > 100 * of_own
+    assert main(["plot", "error-over-k", "--drawn-in-format", "--out", "x.svg"]) == 2
+    assert "--format too" in capsys.readouterr().err
 
 
 def test_what_is_refused(tmp_path, capsys):
@@ -118,6 +293,9 @@ def test_what_is_refused(tmp_path, capsys):
         (["error-over-kk", "--out", "x.svg"], "did you mean 'error-over-k'"),
         (["devices"], "give --out"),
         (["devices", "--out", "x.gif"], "ends in .png, .svg, .pdf"),
+        (["devices", "--scheme", "native", "--out", "x.svg"], "plot devices does not take --scheme; it takes --device"),
+        (["tiles", "--at", "64", "128", "--out", "x.svg"], "allowed: one size"),
+        (["sweep", "--x", "k", "--out", "x.svg"], "give --study, --y too"),
     ):
         assert main(["plot", *words]) == 2
         assert text in capsys.readouterr().err
@@ -130,10 +308,10 @@ def test_what_is_refused(tmp_path, capsys):
             [
                 "plot",
                 "error-over-k",
-                "--scheme",
-                "native",
-                "--scheme",
-                "tf32x3",
+                "--device",
+                "h200",
+                "--device",
+                "v100",
                 "--format",
                 "bf16",
                 "--out",
@@ -144,4 +322,4 @@ def test_what_is_refused(tmp_path, capsys):
         )
         == 0
     )
-    assert "left out: tf32x3 on h200" in capsys.readouterr().err
+    assert "left out: native (bf16) on v100" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Instructions for joins in integers and fp64: bits of both machines, the checker, the text, values of an element."""
 
+import math
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -358,7 +359,54 @@ def test_a_planted_fault_is_seen(fault, monkeypatch):
     assert not is_right()
 
 
+REMAINDERS = [
+    ("fp64", "int8", 251),
+    ("fp64", "int16", 1024),
+    ("fp32", "int8", 256),
+    ("int32", "int8", 255),
+    ("int64", "int32", 1089),
+    ("int32", "int8", 3),
+    ("fp32", "int32", 2),
+]
+
+
+def residue(number, modulus):
+    """The residue of least magnitude; of two the positive one."""
+    rest = number % modulus
+    return rest if 2 * rest <= modulus else rest - modulus
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("source", "target", "modulus"), REMAINDERS)
+def test_a_remainder_is_the_exact_one(source, target, modulus, device):
+    chip = load(device)
+    program = program_of(chip, "remainder", (target, WHOLE), [(source, WHOLE)], scale_exponent=modulus)
+    inputs = inputs_of(program)
+    if not format_of(source).is_integer:  # far beyond int64 too
+        exponents = np.random.default_rng(1).integers(0, 30, WHOLE)
+        values = np.ldexp(inputs["in0"].view(format_of(source).dtype_name), exponents)
+        values[0, :4] = 128.5, -128.5, 512, -512
+        inputs["in0"] = values.view(inputs["in0"].dtype)
+    want = [[wrapped(residue(math.trunc(number(source, x)), modulus), target) for x in row] for row in inputs["in0"]]
+    assert np.array_equal(bits_of(program, chip, inputs), np.array(want, code_dtype(format_of(target))))
+
+
+def test_a_remainder_of_an_infinity_or_a_nan_is_0():
+    chip = load("h200")
+    program = program_of(chip, "remainder", ("int16", ONE), [("fp64", ONE)], scale_exponent=7)
+    for special in (np.inf, -np.inf, np.nan):
+        assert bits_of(program, chip, {"in0": np.array([[special]]).view(np.uint64)})[0, 0] == 0
+
+
 REFUSED = {
+    "a modulus of 1": (
+        ("remainder", ("int8", WHOLE), [("int32", WHOLE)]),
+        "the modulus is 0; remainder takes 2 to 32768",
+    ),
+    "a remainder as a float": (
+        ("remainder", ("fp32", WHOLE), [("int32", WHOLE)]),
+        "the modulus is 0; remainder",
+    ),
     "another format": (
         ("add", ("int32", WHOLE), [("int32", WHOLE), ("int64", WHOLE)]),
         "a tile is int64; add takes fp32, fp64, int32 or int64, and all its tiles one",
@@ -394,7 +442,9 @@ def test_the_checker_refuses(what):
 
 def test_only_some_instructions_have_a_scale_exponent():
     program = program_of(load("h200"), "cast", ("fp32", WHOLE), [("fp64", WHOLE)], scale_exponent=3)
-    with pytest.raises(ProgramError, match="scale_exponent is 3; only mma, add, scale, ldexp and extract have one"):
+    with pytest.raises(
+        ProgramError, match="scale_exponent is 3; only mma, add, scale, ldexp, extract and remainder have one"
+    ):
         check(program, load("h200"))
 
 

@@ -14,19 +14,20 @@ import pytest
 import hwsim
 from hwsim.analysis.error_map import CELLS, error_map
 from hwsim.analysis.errors import LinearEpilogue
+from hwsim.analysis.verdict import lost_words
 from hwsim.cli import main
 from hwsim.report.page import page as page_module
 from hwsim.report.page.critical_path import critical_path
 from hwsim.report.page.page import Code, Facts, Page, PageSection, Plot, Table, Text
-from hwsim.report.page.run_page import run_page
+from hwsim.report.page.run_page import engine_label, kernel_works, run_page
 from hwsim.report.page.units import unit_of
-from hwsim.report.text.words import count
+from hwsim.report.text.words import count, duration, percent
 from hwsim.result import Result
 from hwsim.trace.rows import TRACE_DTYPE
 
 TITLES = (
-    "Summary", "Error", "Phases", "Engines and stalls", "Timeline", "Critical path", "Roofline", "Traffic", "Dataflow",
-    "Decisions", "Numbers", "Record",
+    "Summary", "Error", "Time", "Phases", "Engines and stalls", "What to speed up", "Timeline", "Critical path",
+    "Roofline", "Traffic", "Dataflow", "Decisions", "Numbers", "Record",
 )  # fmt: skip
 #: What a browser would follow by itself; links that a reader may click are not among it.
 LOADS = re.compile(r"<(?:script|img|iframe|link|source|object)[^>]*\s(?:src|href|data)=|@import|url\(\s*['\"]?http")
@@ -50,6 +51,10 @@ def own_part(page: str) -> str:
     return unescape(re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
 
 
+def data_text(page: str) -> str:
+    return page.partition('id="data">')[2].partition("</script>")[0].replace("<\\/", "</")
+
+
 def figures_of(page: str) -> dict[str, dict[str, object]]:
     text = page.rpartition('id="figures">')[2].partition("</script>")[0]
     found: dict[str, dict[str, object]] = json.loads(text.replace("<\\/", "</"))
@@ -69,14 +74,58 @@ def test_the_values_are_those_of_the_result(page: str, result: Result) -> None:
     assert f"{plain['tflops']:,.2f} TFLOP/s" in text
     assert f"{plain['error']['relative_frobenius']:.3e}" in text
     assert plain["result_sha256"] in text and plain["device_sha256"] in text
-    for size in plain["traffic_bytes"].values():
-        assert not size or f">{count(size)}<" in text
     for phase in plain["phases"]:
         assert f">{phase['name']}</td>" in text and f">{count(phase['cycles'])}<" in text
-    for name, entry in plain["engines"].items():
+    assert json.loads(data_text(page)) == json.loads(json.dumps(plain))
+
+
+def test_the_plots_have_the_numbers_of_the_result(page: str, result: Result) -> None:
+    figures = list(figures_of(page).values())
+    by_title = {figure["layout"]["xaxis"]["title"]["text"]: figure["data"] for figure in figures}  # type: ignore[index]
+    busy = by_title["share of the time, all cores and phases (%)"][0]
+    assert busy["name"] == "busy"
+    engines = {engine_label(name): entry for name, entry in result.engines.items()}
+    for name, share in zip(busy["y"], busy["x"], strict=True):
+        entry = engines[name]
         total = entry["busy_cycles"] + sum(entry["stall_cycles"].values())
-        busy = 100 * entry["busy_cycles"] / total
-        assert not busy or re.search(rf">{name}</td><td[^>]*>busy</td><td[^>]*>{busy:.1f}<", text)
+        assert share == pytest.approx(100 * entry["busy_cycles"] / total)
+    (went,) = by_title["share of the time of all cores (%)"]
+    assert went["y"][-1] == "the matrix units work" and went["x"][-1] == pytest.approx(100 * (result.verdict.busy or 0))
+    assert {lost_words(cause) for cause, share in result.verdict.lost.items() if share >= 0.001} <= set(went["y"])
+    (moved,) = by_title["moved, all cores (MiB)"]
+    assert dict(zip(moved["y"], moved["customdata"], strict=True)) == {
+        name: count(size) for name, size in result.traffic_bytes.items() if size
+    }
+    (saved,) = by_title["saved (% of the cycles)"]
+    gains = {gain.part: gain for gain in result.what_if or []}
+    assert saved["x"] == sorted(saved["x"]) and saved["y"][-1] == next(iter(gains))
+    assert all(x == pytest.approx(100 * gains[name].saved) for name, x in zip(saved["y"], saved["x"], strict=True))
+
+
+def test_the_title_has_format_and_time(page: str, result: Result) -> None:
+    assert result.seconds is not None
+    title = f"sgemm-cube fp32 on ascend910a, 200 x 136 x 256: {duration(result.seconds)}"
+    assert f"<h1>{title}</h1>" in page
+    first = [unescape(line) for line in re.findall(r'<p class="lead">(.*?)</p>', page)]
+    assert first == [*result.verdict.sentences, str(result.verdict.advice[0])]
+    bf16 = hwsim.run(device="h200", m=64, n=64, k=64, format="bf16", exact=False)
+    assert run_page(bf16).title.startswith("native bf16 on h200, 64 x 64 x 64: ")
+
+
+def test_kernels_around_the_products_are_named_for_their_work(page: str, result: Result) -> None:
+    works = kernel_works(result.times.program)
+    assert works == {
+        "split_a": "converts, splits, quantises or packs operands",
+        "split_b": "converts, splits, quantises or packs operands",
+        "pack_b": "converts, splits, quantises or packs operands",
+        "zero": "fills memory with zeros",
+        "gemm": "matrix products",
+        "combine": "joins sums",
+    }
+    share = sum(phase["cycles"] for phase in result.phases if phase["name"] in ("split_a", "split_b", "pack_b")) / (
+        result.cycles or 0
+    )
+    assert f"{percent(share)} of the cycles go to kernels that prepare the operands, fp32 in memory" in page
 
 
 def test_the_record_in_the_page_runs_again(page: str, result: Result) -> None:
@@ -194,5 +243,5 @@ def test_the_command_writes_a_page_whole_or_not_at_all(tmp_path: Path, capsys: p
 
 def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(hwsim.UnsupportedError, match=r"pip install hwsim\[report\]"):
+    with pytest.raises(hwsim.UnsupportedError, match=r"pip install 'hwsim\[report\]'"):
         page_module.check_page(tmp_path / "run.html")

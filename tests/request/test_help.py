@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,17 @@ ROOT = Path(__file__).parents[2]
 DIFFERENT = ("accumulation", "accumulate", "rounding", "format", "k_group")  # some that schemes declare differently
 
 
-def shown_default(option: Option) -> str:
-    """How help shows a default, written down here anew."""
-    if option.default_text:
-        return f" (default: {option.default_text})"
-    return "" if option.default is None or option.default is False else f" (default: {option.default})"
+def shown_facts(option: Option) -> str:
+    """How help shows allowed texts and a default, written down here anew."""
+    default = option.default_text or ("" if option.default in (None, False) else f"{option.default}")
+    bounds = [f"{word} {x:.0f}" for word, x in (("at least", option.least), ("at most", option.most)) if x is not None]
+    facts = [", ".join(option.choices) or " and ".join(bounds), f"default: {default}" if default else ""]
+    return f" ({'; '.join(filter(None, facts))})" if any(facts) else ""
 
 
 def line_of(owner: str, option: Option) -> re.Pattern[str]:
-    """What help must hold: this owner's own words and default, and the owner among those in the brackets after it."""
-    words = re.escape(f"{option.help}{shown_default(option)}")
+    """What help must hold: this owner's words, choices and default, and the owner among those in the brackets after."""
+    words = re.escape(f"{option.help}{shown_facts(option)}")
     return re.compile(rf"{words} \[(?:[^\]]*, )?{re.escape(owner)}(?:, [^\]]*)?\]")
 
 
@@ -42,7 +44,7 @@ def owners() -> list[tuple[str, Option]]:
 @pytest.fixture
 def help_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", "100000")  # a line an option
-    assert main(["run", "--help"]) == 0
+    assert main(["run", "--help-all"]) == 0
     return capsys.readouterr().out
 
 
@@ -52,7 +54,14 @@ def test_the_command_lines_help_has_every_owners_words(help_text: str) -> None:
     for owner, option in owners():
         text = of_flags[option.flag]
         assert line_of(owner, option).search(text), (owner, option.name, text)
-        assert set(option.choices) <= set(re.split(r"[ |]", text)), (owner, text)
+
+
+def test_a_line_has_the_choices_of_its_own_schemes_alone(help_text: str) -> None:
+    accumulation = next(part for part in re.split(r"\n  (?=--)", help_text) if part.startswith("--accumulation "))
+    lines = {line.rpartition("[")[2].rstrip("]"): line for line in accumulation.splitlines()}
+    assert "(termwise, elementwise; default: termwise)" in lines["sgemm-cube"]
+    assert "elementwise" not in lines["bf16x9, bf16x6, bf16x3"] and "elementwise" not in accumulation.split()[1]
+    assert "default: chained" in lines["ape-fp32-f, ape-fp32-b, markidis, egemm-tc"]
 
 
 def test_the_docstring_has_every_owners_words() -> None:
@@ -63,8 +72,9 @@ def test_the_docstring_has_every_owners_words() -> None:
         assert any(line_of(owner, option).search(line) for line in own), (owner, option.name, own)
 
 
-def test_the_table_has_every_owners_words() -> None:
-    rows = [row for row in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").splitlines() if row.startswith("| `")]
+def test_the_site_s_table_has_every_owners_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    rows = [row for row in importlib.import_module("site_options").option_page().splitlines() if row.startswith("| `")]
     for owner, option in owners():
         words = option.help.replace("|", "\\|")
         own = [row for row in rows if row.startswith(f"| `{option.name}` ") and words in row]

@@ -6,12 +6,16 @@ import copy
 import dataclasses
 import json
 import pickle
+import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import hwsim
+from hwsim.analysis.metrics import errors
 from hwsim.analysis.run_records import EngineUse, ErrorNorms, Macs, Occupancy, Phase, ProductErrors
+from hwsim.report.text.run_text import run_text
 
 A = np.random.default_rng(0).standard_normal((48, 40))
 
@@ -60,3 +64,22 @@ def test_a_record_is_not_changed(change: str) -> None:
 def test_a_result_without_times_has_empty_parts() -> None:
     bits = hwsim.run(A.astype(np.float32), A.T.astype(np.float32), device="h200", timing=False)
     assert (bits.phases, bits.engines, bits.macs, bits.occupancy) == ([], {}, {}, [])
+
+
+def test_rounding_of_the_inputs_is_apart_from_the_arithmetic() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((40, 96), np.float32), rng.standard_normal((96, 24), np.float32)
+    short = [x.astype(ml_dtypes.bfloat16).astype(np.float64) for x in (a, b)]
+    exact, rounded = a.astype(np.float64) @ b.astype(np.float64), short[0] @ short[1]
+    for options in ({}, {"functional": True}, {"bias": np.arange(24.0), "alpha": 2.0}):
+        result = hwsim.run(a, b, device="h200", format="bf16", **options)
+        error, added = result.error, options.get("bias", 0.0)
+        wanted = [options.get("alpha", 1.0) * x + added for x in (exact, rounded)]
+        assert error.input_rounding == pytest.approx(errors(*wanted))
+        assert error.arithmetic == pytest.approx(errors(wanted[1], result.c))
+        assert error.relative_frobenius == pytest.approx(errors(wanted[0], result.c).relative_frobenius)
+    for call in ({"format": "bf16", "input_format": "bf16"}, {"scheme": "bf16x9"}, {}):
+        error = hwsim.run(m=16, n=16, k=32, device="h200", **call).error
+        assert error.input_rounding is None and "arithmetic" not in error
+    text = run_text(hwsim.run(m=16, n=16, k=32, device="h200", format="bf16"))
+    assert re.search(r"norm .*\n +input rounding to bf16 .* none\n +arithmetic +\d", text)

@@ -83,10 +83,12 @@ def test_show_names_the_types_of_options(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("scheme", OWN, ids=lambda scheme: scheme.name)
 def test_stacks_strides_and_c(scheme: Scheme) -> None:
     """Whole numbers, so that every scheme is exact: broadcast stacks, any strides, 2 A B - 3 C."""
-    if scheme.quantizes is not None:
+    if scheme.quantizes is not None or scheme.name == "ozaki2-fp8":
         device = "b200"
     else:
         device = "tf64" if scheme.name.startswith("tf64") else "a100"
+    if scheme.name.startswith("ozaki2"):  # a sum of residues in fp64 is not correctly rounded
+        scheme = scheme(sum="exact")
     rng = np.random.default_rng(1)
     a = whole(rng, scheme, (2, 1, 5, 38))[..., ::2]
     b = whole(rng, scheme, (3, 19, 14))[..., ::-2]

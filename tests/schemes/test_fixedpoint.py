@@ -11,6 +11,7 @@ import hwsim
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.problem import Problem
+from hwsim.machines import reference
 from hwsim.operands.operand import operand
 from hwsim.schemes import scheme_of
 from hwsim.schemes.fixedpoint import needed_bits
@@ -65,8 +66,49 @@ def test_data_that_need_more_bits_are_multiplied_in_fp64() -> None:
 def test_of_sizes_alone_there_are_55_bits() -> None:
     asked = {"m": 64, "n": 64, "k": 64, "device": "h100", "scheme": "fixedpoint-fp64", "exact": False}
     assert hwsim.run(**asked).cycles == hwsim.run(bits=55, **asked).cycles > hwsim.run(bits=39, **asked).cycles
-    with pytest.raises(UnsupportedError, match="stands for time alone"):
-        hwsim.run(np.ones((8, 8)), np.ones((8, 8)), device="h100", scheme="fixedpoint-fp64", functional=True)
+
+
+def operands(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Elements far apart, a row of zeros, -0, subnormals, and largest elements beside a power of two."""
+    draw = np.random.default_rng(m + k)
+    a = draw.standard_normal((m, k)) * np.exp2(draw.integers(-40, 40, (m, k)))
+    b = draw.standard_normal((k, n)) * np.exp2(draw.integers(-9, 9, (k, n)))
+    a[-1] = -0.0
+    a[0] = np.nextafter(0, 1) * draw.integers(1, 1 << 40, k)
+    b[:, 0] = draw.choice([1 - 2.0**-7, -(1 - 2.0**-7), np.nextafter(1 - 2.0**-7, 0), 0.5], k)
+    b[:, -1] = 1.5e308
+    return a, b
+
+
+@pytest.mark.parametrize("bits", [1, 7, 23, 55, 71])
+@pytest.mark.parametrize("device", ["h100", "a100", "b200", "mi300x", "ascend910b3", "ascend910a"])
+def test_programs_give_the_evaluator_s_bits(device: str, bits: int) -> None:
+    if device == "mi300x":
+        bits = min(bits, 55)  # as its LDS holds
+    for m, n, k in [(2, 2, 1), (3, 5, 3), (67, 35, 67)]:
+        asked = {"device": device, "scheme": "fixedpoint-fp64", "bits": bits}
+        pair, c = operands(m, n, k), np.ones((m, n))
+        for more in ({}, {"c": c, "alpha": 0.3, "bias": c[0]}):
+            direct, program = hwsim.run(*pair, **asked, **more), hwsim.run(*pair, **asked, **more, functional=True)
+            assert program.result_sha256 == direct.result_sha256
+            assert program.cycles == direct.cycles
+
+
+def test_random_orders_of_a_program_give_the_same_bits() -> None:
+    a, b = operands(9, 7, 33)
+    direct = hwsim.run(a, b, device="h100", scheme="fixedpoint-fp64", bits=55)
+    chip, program = hwsim.api.program(
+        device="h100", scheme="fixedpoint-fp64", bits=55, input_format="fp64", m=9, n=7, k=33
+    )
+    inputs = dict(zip(program.inputs, (a.view(np.uint64), b.view(np.uint64)), strict=True))
+    for order in range(3):
+        assert np.array_equal(reference.run(program, chip, inputs, order=order).view(np.float64), direct.c)
+
+
+def test_parts_of_k_that_are_split_alone_have_no_program() -> None:
+    pair = np.ones((8, 2048)), np.ones((2048, 8))
+    with pytest.raises(UnsupportedError, match="parts of K that are split alone"):
+        hwsim.run(*pair, device="h100", scheme="fixedpoint-fp64", bits=55, functional=True)
 
 
 def test_blocks_without_a_common_element_need_no_bits() -> None:

@@ -47,6 +47,8 @@ ROWS = [
     ("b200", "bf16x3", None),
     *(("tf64", f"tf64x{count}", None) for count in (1, 3, 4)),
     ("h200", "fixedpoint-fp64", None),
+    ("h200", "ozaki2-int8", None),
+    ("b200", "ozaki2-fp8", None),
     *(("h200", name, None) for name in ("fp8-row", "fp8-block")),
     *(("b200", name, None) for name in ("mxfp8", "mxfp6", "mxfp4", "nvfp4")),
 ]

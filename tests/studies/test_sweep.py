@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import hwsim
+from hwsim.cli import main
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
 from hwsim.report import table_file
 from hwsim.studies import sweep_pool
@@ -88,6 +89,69 @@ def test_a_device_file_that_changes_runs_again(tmp_path):
         hwsim.sweep(study, jobs=1)
     with pytest.raises(InputError, match="did you mean 'native'"):
         hwsim.sweep(STUDY | {"schemes": "nativ"})
+
+
+WIDTHS = "instructions.*m64nNk16.f32.bf16.bf16.timing.macs_per_cycle"
+VARIANTS = {"device": "h200", "set": {WIDTHS: [1024, "1x"], "cores": [66, 132]}}
+SHAPE = {"shapes": [[512, 512, 1024]], "options": {"format": "bf16"}}
+
+
+def test_numbers_of_a_device_are_columns():
+    table = hwsim.sweep({"devices": ["b200", VARIANTS], **SHAPE}, jobs=1)
+    assert table.columns[:4] == ("device", WIDTHS, "cores", "scheme")
+    assert [(row[WIDTHS], row["cores"]) for row in table.rows] == [
+        (None, None), (1024, 66), (1024, 132), ("1x", 66), ("1x", 132)
+    ]  # fmt: skip
+    plain = hwsim.run(device="h200", format="bf16", m=512, n=512, k=1024, exact=False)
+    assert table.rows[-1]["cycles"] == plain.cycles
+    assert table.rows[1]["cycles"] > table.rows[2]["cycles"] > plain.cycles
+    assert all(row["timing_evidence"] == "assumption" for row in table.rows[1:])
+
+
+def test_numbers_are_part_of_a_points_key():
+    first = hwsim.sweep({"devices": [VARIANTS], **SHAPE}, jobs=2)
+    assert (first.computed, hwsim.sweep({"devices": [VARIANTS], **SHAPE}, jobs=1).computed) == (4, 0)
+    assert hwsim.sweep({"devices": "h200", **SHAPE}, jobs=1).computed == 1
+    said = hwsim.sweep({"devices": "h200", **SHAPE}, numbers=VARIANTS["set"], jobs=1)
+    assert said.computed == 0 and said.rows == first.rows
+
+
+def test_numbers_that_a_device_does_not_have_are_refused(tmp_path):
+    with pytest.raises(ConfigError) as error:
+        hwsim.sweep({"devices": [{"device": "h200", "set": {"core": [1], "cores": ["many"], "clock_mhz": []}}]})
+    told = error.value.problems
+    assert "devices.0.set.core: h200 has no number 'core'; did you mean 'cores'" in "".join(told)
+    assert "devices.0.set.clock_mhz: an empty list" in "".join(told) and "cores = 'many'; allowed: a factor" in "".join(
+        told
+    )
+    table = hwsim.sweep({"devices": [{"device": "h200", "set": {"cores": [66, 10**6]}}], **SHAPE}, jobs=1)
+    assert (
+        table.rows[0]["refused"] is None
+        and "with cores = 1000000: Input should be less than" in table.rows[1]["refused"]
+    )
+    library = hwsim.sweep({"devices": [VARIANTS], **SHAPE, "options": {"format": "bf16", "library": "cublas"}}, jobs=1)
+    assert library.refused == 4 and "its times are of the chip as it is" in library.rows[0]["refused"]
+
+
+def test_the_verb_sweeps_numbers_without_a_file(tmp_path, capsys):
+    file = tmp_path / "my.yaml"
+    assert main(["devices", "new", str(file)]) == 0
+    capsys.readouterr()
+    words = ["--set", "instructions.mma*.macs_per_cycle=[512,1024]", "--set", "cores=0.5x,1x", "--m", "256", "--json"]
+    assert main(["sweep", "--device", str(file), "--format", "bf16", *words, "--no-cache", "--jobs", "1"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["instructions.mma*.macs_per_cycle"], row["cores"]) for row in rows] == [
+        (512, "0.5x"), (512, "1x"), (1024, "0.5x"), (1024, "1x")
+    ]  # fmt: skip
+    assert {row["m"] for row in rows} == {256} and rows[0]["cycles"] > rows[1]["cycles"] > rows[3]["cycles"]
+    for wrong, said in (
+        (["--set", "cores=2"], "give STUDY.yaml, or --device"),
+        (["--device", "h200", "--set", "cores"], "allowed: PATH=VALUE,VALUE"),
+        (["--device", "h200", "--set", "core=1"], "did you mean 'cores'"),
+        (["study.yaml", "--device", "h200"], "--device: the study file says it"),
+    ):
+        assert main(["sweep", *wrong]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_exact_points_have_errors():

@@ -15,7 +15,18 @@ from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.problem import Problem
-from hwsim.report.text.tune_text import BEST, alike, heat, plotting, tune_csv, tune_text, write_heat
+from hwsim.report.text.tune_text import (
+    BEST,
+    alike,
+    gap_text,
+    heat,
+    plotting,
+    tune_csv,
+    tune_dict,
+    tune_text,
+    write_heat,
+)
+from hwsim.report.text.words import duration
 from hwsim.resolve import mapping_search, resolver
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
@@ -52,8 +63,35 @@ def davinci():
 def test_nothing_timed_is_better_than_the_best(found, davinci):
     for one in (found, davinci):
         timed = [point for point in one.points if point.cycles is not None]
-        assert one.best.cycles == min(point.cycles for point in timed)
-        assert one.default in timed and one.best.cycles <= one.default.cycles
+        assert one.best.seconds == min(point.seconds for point in timed)
+        assert one.default in timed and one.best.seconds <= one.default.seconds
+        assert [point.seconds for point in one.ranked] == sorted(point.seconds for point in timed)
+
+
+def test_the_order_is_by_time_and_not_by_cycles():
+    """The clock under load differs between configurations: fewer cycles may take longer."""
+    chip, plan = hwsim.device("h200"), plan_of("h200", fmt="bf16", sizes=(1024, 1024, 512))
+    found = tune(chip, plan, (1024, 1024, 512), budget=40)
+    assert found.best.cycles > min(point.cycles for point in found.ranked)
+    assert found.best.seconds == min(point.seconds for point in found.ranked)
+    seconds = [row["seconds"] for row in tune_dict(found)["points"] if row["seconds"] is not None]
+    assert seconds == sorted(seconds) and tune_dict(found)["best"]["seconds"] == seconds[0]
+    by_cycles = tune(chip, plan, (1024, 1024, 512), objective="cycles", budget=40)
+    assert by_cycles.best.cycles == min(point.cycles for point in by_cycles.ranked) < found.best.cycles
+
+
+def test_the_gap_to_the_default_is_a_sentence(found):
+    default, best = found.default, replace(found.default, seconds=found.default.seconds / 2)
+    said = gap_text(replace(found, best=best, points=[best, default]))
+    times = [duration(point.seconds) for point in (best, default)]
+    assert said == f"the best takes {times[0]}, 50.0 % less than the default's {times[1]}"
+    assert gap_text(replace(found, best=default, points=[default])).startswith("the default is the best: ")
+    little = replace(default, seconds=default.seconds * 0.9999)
+    said = gap_text(replace(found, best=little, points=[little, default]))
+    assert said == f"the default is within 0.1 % of the best: {times[1]}"
+    slow = replace(default, seconds=default.seconds * 3)
+    said = gap_text(replace(found, best=slow, points=[slow, default]))
+    assert said.startswith("the formula's choice takes") and "3.000 times the default's" in said
 
 
 def test_the_best_is_faster_than_the_choice_by_estimate(first_choice):
@@ -171,10 +209,11 @@ def test_what_is_refused():
 def test_reports(found, davinci):
     for one in (found, davinci):
         text = tune_text(one, "chip", "scheme", SIZES)
-        assert "best over everything else" in text and "default" in text
+        assert text.startswith("verdict ") and "the best with each tile" in text and "default" in text
+        assert "@ from 90, % from 80" in text
         table = list(csv.DictReader(io.StringIO(tune_csv(one))))
         assert len(table) == len(one.points)
-        assert min(int(row["cycles"]) for row in table if row["cycles"]) == one.best.cycles
+        assert float(table[0]["seconds"]) == one.best.seconds
         rows, columns, shares = heat(one)
         assert max(shares.values()) == 1 and set(shares) <= {(m, n) for m in rows for n in columns}
         tile = one.best.facts["tile"]
@@ -184,10 +223,10 @@ def test_reports(found, davinci):
 def test_points_that_nothing_tells_apart_are_one_group(found):
     groups = alike(found)
     assert sum(map(len, groups)) == sum(point.cycles is not None for point in found.points)
-    assert [group[0].cycles for group in groups] == sorted(group[0].cycles for group in groups)
+    assert [group[0].seconds for group in groups] == sorted(group[0].seconds for group in groups)
     for group in groups:
         assert len({(point.cycles, str(point.facts.get("tile")), point.row().get("split_k")) for point in group}) == 1
-    near = sum(point.cycles is not None and point.cycles <= 1.08 * found.best.cycles for point in found.points)
+    near = sum(point.cycles is not None and point.seconds <= 1.08 * found.best.seconds for point in found.points)
     text = tune_text(found, "d", "s", (1, 1, 1))
     assert f"{near} of {sum(map(len, groups))} configurations are within 8 % of the best" in text
     if any(len(group) > 1 for group in groups[:BEST]):

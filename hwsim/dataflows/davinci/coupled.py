@@ -37,7 +37,7 @@ from hwsim.gemm import refusals
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
-from hwsim.gemm.plan import Depth, Expression, OperandSum, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, TermValue
 from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _term_join(
         elif isinstance(part, Depth):
             extra[part] = float(part.factor * gemm.problem.k)
     a, b = (operand.vectors for operand in operands)
-    powers = (a["exponent"], b["exponent"]) if core.plan.split == "slices" else None
+    powers = (a["exponent"], b["exponent"]) if core.plan.split in SLICED else None
     end = end_format(core.join_format, gemm.output) if not core.placeholder_ops else core.join_format
     return TermJoin(expression, core.join_format, end, epilogue, powers, extra)
 

@@ -332,6 +332,7 @@ def refuses(gemm: Gemm) -> str:
         refusals.of_schedule(gemm.schedule, MERGE),
         refusals.of_epilogue(gemm.epilogue, FUSIONS),
         refusals.epilogue(gemm) if is_exact else "",
+        refusals.named({"product that bounds the others (mode='accurate')": gemm.single.bounds_product}),
         refusals.scales(gemm.problem, refusals.SUMS),
     )
 

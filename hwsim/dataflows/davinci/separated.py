@@ -88,10 +88,13 @@ class SeparatedDataflow:
         for kernel in mapping.kernels:
             memory.check(blocking_of(kernel))
         written = [lower_pass(work, device, loads_vectors=True) for work in kernels.splits]
-        for kernel in mapping.kernels:
+        in_turn = mapping.kernels[-1:] + mapping.kernels[:-1] if kernels.bounded else mapping.kernels
+        for number, kernel in enumerate(in_turn):
             tiles = distributed(gemm, kernel, device)
             term = kernels.terms[kernel.terms[0]]
             written.append(CubeKernel(memory, term, kernels.units, blocking_of(kernel), tiles).kernel())
+            if not number:
+                written += [lower_pass(work, device, loads_vectors=True) for work in kernels.bounded]
         written += [lower_pass(work, device, loads_vectors=True) for work in kernels.joins]
         return Program(tuple(kernels.arrays), tuple(written), kernels.inputs, kernels.output.name)
 

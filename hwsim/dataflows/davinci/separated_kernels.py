@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue, end_format
 from hwsim.dataflows.davinci.vector_epilogue import StoredTermSums, VectorEpilogue
-from hwsim.dataflows.elementwise import Pass, operand_passes, operand_vectors
+from hwsim.dataflows.elementwise import Pass, bounded_passes, operand_passes, operand_vectors
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.expressions import parts_of
-from hwsim.gemm.plan import Depth, Expression, OperandSum, Plan, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan, TermValue
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -79,11 +79,19 @@ class SeparatedKernels:
         self.units = {pair: self._unit(pair) for term in plan.terms for pair in term.products}
         self.splits = (*self.a.passes, *self.b.passes)
         self.joins = () if self.is_direct else tuple(self._epilogue().passes())
+        #: the passes after the product that bounds the others
+        self.bounded: tuple[Pass | LineReduction, ...] = ()
+        if plan.bounds_product:
+            product = self.terms[-1].target
+            sides: tuple[tuple[Side, CubeOperand], ...] = (("a", self.a), ("b", self.b))
+            self.bounded = tuple(
+                work for side, x in sides for work in bounded_passes(plan, side, x.source, x.pieces, x.vectors, product)
+            )
 
     @property
     def count(self) -> int:
         """Number of device kernels of the program."""
-        return len(self.splits) + len(self.terms) + len(self.joins)
+        return len(self.splits) + len(self.bounded) + len(self.terms) + len(self.joins)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -164,7 +172,8 @@ class SeparatedKernels:
         return VectorEpilogue(
             plan=self.plan,
             terms=[
-                StoredTermSums(term.target, self._runs(t), self._is_promoted(t)) for t, term in enumerate(self.terms)
+                StoredTermSums(term.target, self._runs(t), self._is_promoted(t))
+                for t, term in enumerate(self.terms[: -1 if self.plan.bounds_product else None])
             ],
             output=self.output,
             sum_format=self.sum_format,
@@ -178,7 +187,7 @@ class SeparatedKernels:
     @property
     def _powers(self) -> tuple[GlobalArray, GlobalArray] | None:
         """The exponents of A's rows and of B's columns, where the operands are slices."""
-        return (self.a.vectors["exponent"], self.b.vectors["exponent"]) if self.plan.split == "slices" else None
+        return (self.a.vectors["exponent"], self.b.vectors["exponent"]) if self.plan.split in SLICED else None
 
     @property
     def _extra(self) -> dict[Expression, GlobalArray | float]:

@@ -249,7 +249,8 @@ class KernelDesign:
         end = self.kernel.epilogue
         if end.placeholder_ops:
             return False
-        untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted) and not end.powers
+        untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted)
+        untouched = untouched and not end.powers and end.factors is None
         return (
             not end.product_format
             and untouched
@@ -283,7 +284,7 @@ class KernelDesign:
         needed = 0 if end.value is None or self.kernel.joined else depth(end.value, converts)
         is_apart = end.value is not None and end.join_format != end.format
         is_changed = end.addends or end.alpha != 1 or end.target.format != end.format or end.product_format
-        if is_changed or needed or end.powers or is_apart:
+        if is_changed or needed or end.powers or end.factors is not None or is_apart:
             rounded = (end.format,) if end.product_format else ()
             return (end.format,) * 2 + (end.join_format,) * (2 * is_apart + needed) + rounded
         return ()

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from hwsim.dataflows.protocol import Features
 from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.factors import divided
 from hwsim.dataflows.tiled.model import SIDES, MatrixRef
 from hwsim.dataflows.tiles import WorkTile
-from hwsim.errors import UnsupportedError
 from hwsim.gemm import refusals
 from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
@@ -155,7 +155,7 @@ def _scale_loads(context: KernelContext, place: WorkTile, k: KBlock) -> list[Til
         if operand.scale is None or buffers.scale is None:
             continue
         [(first, length)] = k.runs
-        start, blocks = _divided(first, operand.scale_k), -(-length // operand.scale_k)
+        start, blocks = divided(first, operand.scale_k), -(-length // operand.scale_k)
         if side == 0:
             tile = GlobalTile(operand.scale.name, place.row, start, place.m, blocks)
         else:
@@ -173,15 +173,6 @@ def _scale_loads(context: KernelContext, place: WorkTile, k: KBlock) -> list[Til
             )
         )
     return loads
-
-
-def _divided(first: Affine, length: int) -> Affine:
-    """An element of K as the number of its block of `length`. Raises UnsupportedError where blocks of K begin within
-    one.
-    """
-    if first.constant % length or any(factor % length for _, factor in first.terms):
-        raise UnsupportedError(f"blocks of K that begin within a vector of {length} elements with one scale")
-    return Affine(first.constant // length, tuple([(name, factor // length) for name, factor in first.terms]))
 
 
 def block_loads(context: KernelContext, place: WorkTile, k: KBlock, sweep: int, *, rings: Rings) -> list[TileLoad]:

@@ -136,7 +136,7 @@ class MainLoop:
                     self._blocks(s, ops, place, run, sweep, promotes)
             if self.shares_lanes:
                 release(context, s, design.terms_across_blocks, place)
-            self.promotion.after_run(s, ops, place)
+            self.promotion.after_run(s, ops, place, self._first_of_k(place, run.start))
         if self.shares_lanes:
             self.spill.settle(s)
             release(context, s, design.chained, place)
@@ -152,8 +152,14 @@ class MainLoop:
             if self.shares_lanes:
                 self.products.block(s, place, run, sweep, block)
             if promotes:
-                self.promotion.within_block(s, ops, place, block.size)
+                self.promotion.within_block(s, ops, place, self._first_of_k(place, run.start + block.start), block.size)
             self.spill.store(s, place)
+
+    def _first_of_k(self, place: WorkTile, start: Affine) -> Affine:
+        """The first element of K of what begins at `start` of the tile's K; meant for scales alone."""
+        if place.runs and self.context.design.kernel.factors is not None:
+            raise UnsupportedError("scales of blocks of K: tiles whose K is several runs have none")
+        return place.start + start
 
     def _split_ahead(
         self, s: StreamBuilder, ops: VectorOps, place: WorkTile, run: Span, sweep: int, splitter: Splitter
@@ -161,15 +167,17 @@ class MainLoop:
         """Emit the splits one block of K ahead of the promotions."""
         size = self.context.design.blocking.k
         whole, rest = divmod(run.size, size)
+        first = self._first_of_k(place, run.start)
         splitter.block(s, ops, place, sweep, size if whole else rest)
         if whole > 1:
-            with s.loop("k", whole - 1):
+            with s.loop("k", whole - 1) as (_, index):
                 splitter.block(s, ops, place, sweep, size)
-                self.promotion.within_block(s, ops, place, size)
+                self.promotion.within_block(s, ops, place, first + index * size, size)
         if whole and rest:
             splitter.block(s, ops, place, sweep, rest)
-            self.promotion.within_block(s, ops, place, size)
-        self.promotion.within_block(s, ops, place, rest or size)
+            self.promotion.within_block(s, ops, place, first + (whole - 1) * size, size)
+        last = whole if rest else whole - 1
+        self.promotion.within_block(s, ops, place, first + last * size, rest or size)
 
     def _blocks_of(self, s: StreamBuilder, k: int) -> Iterator[Span]:
         """The blocks of K of a run, in their order."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from hwsim.dataflows.tiled.factors import Factors
 from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.plan import Expression, Piece, Term
 from hwsim.program.quick import quick
@@ -30,6 +31,11 @@ class Blocking:
     accumulators: int
     cores: int = 1
     spilled: int = 0
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of C."""
+        return self.m, self.n
 
 
 @quick
@@ -99,7 +105,8 @@ class TileEpilogue:
     and `previous`. format: in which they compute what follows. previous: the sum that a kernel before this one wrote
     (None: there is none); scale: a power of two; order: which of value and `previous` is the left operand of their sum.
     extra: what the value contains besides terms: arrays of sums of operands, and multiples of K. powers: the arrays of
-    exponents of A's rows and B's columns; the sum is multiplied by 2 to the sum of both (None: it is not). earlier: the
+    exponents of A's rows and B's columns; the sum is multiplied by 2 to the sum of both (None: it is not). factors:
+    of the sum (None: it has none). earlier: the
     sum that kernels of other plans wrote, for tiles that add it (None: for none). fused_shared: `fused` of tiles whose
     K several CTAs share. product_format: alpha * value is rounded to it first ("": it is not). rounding: of
     the conversion to the target's format.
@@ -127,6 +134,7 @@ class TileEpilogue:
     rounding: str = "RNE"
     extra: tuple[tuple[Expression, str | float], ...] = ()
     powers: tuple[str, str] | None = None
+    factors: Factors | None = None
 
     def converts(self, accumulator: str) -> bool:
         """Whether the values of accumulators are converted before they are joined. accumulator: their format."""
@@ -157,9 +165,10 @@ class TileEpilogue:
 class GemmKernel:
     """One GEMM kernel: its `terms` accumulate products of pieces of A and B over K.
 
-    unit: the matrix instruction. promotion_intervals: of each term, elements of K (None: never). joined: the terms
-    are joined by epilogue.value after every run and added to one sum. workspace: of the sums of CTAs that share the K
-    of tiles (None: none do). rest_first_of: what K has beyond whole multiples of this length comes first (None: last).
+    unit: the matrix instruction. promotion_intervals: of each term, elements of K (None: never). joined: the terms are
+    joined by epilogue.value after every run and added to one sum. workspace: of the sums of CTAs that share the K of
+    tiles (None: none do). factors: of the sums of runs of K (None: they have none). rest_first_of: what K has beyond
+    whole multiples of this length comes first (None: last).
     """
 
     name: str
@@ -171,6 +180,7 @@ class GemmKernel:
     epilogue: TileEpilogue
     joined: bool = False
     workspace: MatrixRef | None = None
+    factors: Factors | None = None
     rest_first_of: int | None = None
 
     @property

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from hwsim.dataflows.elementwise import WORD_BITS, operand_vectors
+from hwsim.dataflows.tiled.factors import Factors
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
 from hwsim.dataflows.tiled.stream_k import has_shared_tiles
@@ -216,6 +217,19 @@ class Partition:
         matrix = MatrixRef(f"{SIDES[side]}.scale", scale.format)
         return replace(operand, scale=matrix, scale_k=scale.k)
 
+    def factors(self, *, of_runs: bool) -> Factors | None:
+        """The scales that the lanes multiply by: of runs of K, or of whole sums."""
+        a, b = (operand.scale for operand in self.gemm.problem.operands)
+        order = self.gemm.schedule.scale_order
+        if a is None or b is None:
+            return None
+        if a.kind == "vector":
+            is_asked = not of_runs and (a.is_two_level or b.is_two_level)
+            return Factors("A.factor", "B.factor", order, (None, None)) if is_asked else None
+        if (a.kind == "block") is not of_runs:
+            return None
+        return Factors("A.scale", "B.scale", order, (a.rows, b.rows), a.k)
+
     def element_bits(self, side: int) -> int:
         """Bits that an element of a sparse operand takes in memory; 0 of a dense one."""
         operand = self.gemm.problem.operands[side]
@@ -275,6 +289,7 @@ class Partition:
             epilogue=epilogue,
             joined=self.plan.join == "group",
             workspace=MatrixRef(f"{name}.workspace", self.model.d) if self.is_shared else None,
+            factors=self.factors(of_runs=True),
             rest_first_of=self.gemm.schedule.tile_k,
         )
 
@@ -329,6 +344,7 @@ class Partition:
             earlier=self.output if part.final and self.adds_earlier else None,
             extra=self._extra(value),
             powers=self._powers if part.final else None,
+            factors=self.factors(of_runs=False) if part.final else None,
         )
 
     def _stored(self, terms: Sequence[int], *, is_merged: bool) -> str:

@@ -92,6 +92,7 @@ def kernel_buffers(design: KernelDesign) -> KernelBuffers:
         addends=ending.addends,
         powers=ending.powers,
         converted=promoted.converted,
+        factor=promoted.factor,
         staging=ending.staging,
         spill=spilled,
         shared=shared,

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows import records
-from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass, operand_passes
+from hwsim.dataflows.elementwise import Pass, bounded_passes, combine_pass, link_engine, lower_pass, operand_passes
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
@@ -74,6 +74,8 @@ class ProgramWriter:
         )
         self.arrays: dict[str, GlobalArray] = {}
         self.kernels: list[Kernel] = []
+        #: A and B, as `bounded_passes` takes them
+        self.unbounded: list[tuple[Side, GlobalArray, dict[int, GlobalArray], dict[str, GlobalArray]]] = []
         self.schedulers: dict[tuple[Tile, int, tuple[int, int]], Scheduler] = {}
         self.written: list[tuple[KernelMapping, GemmKernel, Kernel]] = []  # GEMM kernels and what they were made from
 
@@ -88,7 +90,12 @@ class ProgramWriter:
             allowed = [list(part.terms) for part in parts]
             raise InputError(f"gemm record: kernels of terms {[list(x) for x in terms]}; allowed here: {allowed}")
         self._local(parts)
-        for part, mapping in zip(parts, self.mapping.kernels, strict=True):
+        works = list(zip(parts, self.mapping.kernels, strict=True))
+        if partition.plan.bounds_product:  # the last product comes first
+            part, mapping = works.pop()
+            self._gemm(part, partition.kernel(part), mapping)
+            self._bounded(self.arrays[part.target])
+        for part, mapping in works:
             self._gemm(part, partition.kernel(part), mapping)
         if parts[0].target != "C":
             self._combine()
@@ -107,16 +114,22 @@ class ProgramWriter:
         return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(inputs), "C")
 
     def _scale_inputs(self) -> list[str]:
-        """Declare the scales that instructions read beside A and B; returns their names."""
+        """Declare the scales of A and B, and the factors of whole operands; returns their names, A's first."""
+        scales = [operand.scale for operand in self.gemm.problem.operands]
         inputs = []
-        for side, operand in enumerate(self.gemm.problem.operands):
-            scale = operand.scale
-            if scale is not None and scale.kind == "vector" and scale.k is not None:
-                blocks = -(-self.k // scale.k)
-                name = f"{SIDES[side]}.scale"
+        for side, scale in enumerate(scales):
+            if scale is not None:
+                blocks = 1 if scale.k is None else -(-self.k // scale.k)
+                lines = 1 if scale.rows is None else (self.m, self.n)[side]
                 # cuBLASLt's layout: scales of 128 rows of A, or columns of B, lie together.
-                rows, cols, order = (self.m, blocks, "columns") if side == 0 else (blocks, self.n, "rows")
+                rows, cols, order = (lines, blocks, "columns") if side == 0 else (blocks, lines, "rows")
+                name = f"{SIDES[side]}.scale"
                 self.arrays[name] = GlobalArray(name, rows, cols, scale.format, order_named(order))
+                inputs.append(name)
+        if any(scale is not None and scale.is_two_level for scale in scales):
+            for letter in SIDES:
+                name = f"{letter}.factor"
+                self.arrays[name] = GlobalArray(name, 1, 1, "fp32")
                 inputs.append(name)
         return inputs
 
@@ -187,7 +200,14 @@ class ProgramWriter:
         self.arrays.update({array.name: array for array in vectors.values()})
         for work in operand_passes(plan, letter, source, pieces, vectors, self.matrices):
             self._pass(work)
+        self.unbounded.append((letter, source, pieces, vectors))
         return declared.name
+
+    def _bounded(self, product: GlobalArray) -> None:
+        """The passes that make the pieces of A and B, once there is the product that bounds the others."""
+        for letter, source, pieces, vectors in self.unbounded:
+            for work in bounded_passes(self.partition.plan, letter, source, pieces, vectors, product, self.matrices):
+                self._pass(work)
 
     def _in_memory(self, array: GlobalArray, image: Image | None) -> GlobalArray:
         """Declare an operand as it lies in memory; returns it. Of a convolution that is the image, and its name is that
@@ -285,10 +305,12 @@ class ProgramWriter:
     def _combine(self) -> None:
         """The pass that combines terms from arrays of their own to C."""
         partition, plan = self.partition, self.partition.plan
-        terms = [self.arrays[f"T{t + 1}"] for t in partition.everything]
-        epilogue = partition.epilogue(KernelTerms(partition.everything, plan.combine))
+        joined = partition.everything[: -1 if plan.bounds_product else None]
+        terms = [self.arrays[f"T{t + 1}"] for t in joined]
+        epilogue = partition.epilogue(KernelTerms(joined, plan.combine))
         is_plain = epilogue.alpha == 1 and not epilogue.addends and not epilogue.bias and not epilogue.extra
-        if is_plain and {array.format for array in terms} == {self.arrays["C"].format}:
+        is_plain = is_plain and epilogue.powers is None
+        if is_plain and {array.format for array in terms} == {self.arrays["C"].format} == {epilogue.join_format}:
             self._pass(combine_pass("combine", plan.combine, terms, self.arrays["C"]))
             return
         addends = [self._declare(matrix) for matrix in epilogue.addends]
@@ -377,6 +399,9 @@ def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> 
         if partition.is_made(side):
             pieces = {p: GlobalArray("", 1, 1, rules[p].format) for p in partition.used(side, partition.everything)}
             source = GlobalArray("", 1, 1, plan.input_format)
-            count += len(operand_passes(plan, letter, source, pieces, partition.vectors[side]))
+            vectors = partition.vectors[side]
+            count += len(operand_passes(plan, letter, source, pieces, vectors))
+            if plan.bounds_product:
+                count += len(bounded_passes(plan, letter, source, pieces, vectors, source))
     each = 1 + counts_tiles(partition.family, partition.device, tiles) + partition.is_sliced
     return count + each * len(parts) + (parts[0].target != "C")

@@ -15,23 +15,24 @@ from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, T
 from hwsim.dataflows.tiled.buffers import Allocation, Barrier, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
+from hwsim.dataflows.tiled.factors import Factors, multiply_add
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import LocalTile
+from hwsim.program.ir import Affine, LocalTile
 
 
 class Promotion(Protocol):
     """Interface: how partial sums are added up."""
 
-    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
-        """Emit the promotions within a block of `size` of K."""
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine, size: int) -> None:
+        """Emit the promotions within a block of `size` of K that begins at k."""
 
-    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
-        """Emit the promotions at the end of a run of several blocks."""
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine) -> None:
+        """Emit the promotions at the end of a run of several blocks that begins at k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +65,29 @@ class SeparateSums:
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine, size: int) -> None:
         design = self.context.design
-        for _, step in chunks(size, design.step_k):
+        for begin, step in chunks(size, design.step_k):
             for t in (t for t, short in enumerate(design.promotes_in_block) if short):
                 run = design.kernel.promotion_intervals[t]
                 assert run is not None
-                for _ in chunks(step, run):
-                    self._add(s, ops, place, [t], design.part_rows)
+                for start, _ in chunks(step, run):
+                    self._add(s, ops, place, [t], design.part_rows, k + (begin + start))
 
-    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine) -> None:
         if self.context.design.terms_across_blocks:
-            self._add(s, ops, place, self.context.design.terms_across_blocks, place.m)
+            self._add(s, ops, place, self.context.design.terms_across_blocks, place.m, k)
 
-    def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int], part: int) -> None:
-        """Emit the addition of accumulators of `part` rows each to their sums."""
+    def _add(
+        self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int], part: int, k: Affine
+    ) -> None:
+        """Emit the addition of accumulators of `part` rows each, of a run of K from k on, to their sums."""
         kernel = self.context.design.kernel
         for row, rows in chunks(place.m, part):
             self.accumulators.wait(ops, terms)
             converted, chunk_rows = self.context.buffers.converted, self.context.design.chunk_rows
             at_a_time = self.accumulators.rows_at_a_time(rows, chunk_rows)
-            if converted is not None:
+            if converted is not None or kernel.factors is not None:
                 at_a_time = min(at_a_time, chunk_rows)
             for start, count in chunks(rows, at_a_time):
                 chunk = RowChunk(start, count, start == 0, start + count == rows)
@@ -94,11 +97,29 @@ class SeparateSums:
                     if converted is not None:
                         value = converted.whole(count, place.n)
                         ops.op("cast", value, values[t])
+                    if kernel.factors is not None:
+                        self._add_scaled(ops, kernel.factors, place, (row + start, count), k, total, value)
+                        continue
                     ops.op("add", total, total, total if kernel.epilogue.placeholder_ops else value)
                 self.accumulators.read(s, ops, terms)
             self.accumulators.give_back(ops, terms)
             for t in terms:
                 self.context.buffers.accumulators[t].ring.popped(s)
+
+    def _add_scaled(
+        self,
+        ops: VectorOps,
+        factors: Factors,
+        place: WorkTile,
+        rows: tuple[int, int],
+        k: Affine,
+        total: LocalTile,
+        value: LocalTile,
+    ) -> None:
+        ring = self.context.buffers.factor
+        assert ring is not None
+        pair = factors.tiles(self.context.design.blocking.tile, place, rows, k)
+        multiply_add(ops, factors.order, pair, total, value, ring.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +130,7 @@ class JoinedSum:
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine, size: int) -> None:
         design = self.context.design
         shorts = [t for t, short in enumerate(design.promotes_in_block) if short]
         for _, step in chunks(size, design.step_k):
@@ -118,7 +139,7 @@ class JoinedSum:
             for _ in chunks(step, run):
                 self._add(s, ops, place, shorts)
 
-    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine) -> None:
         if self.context.design.terms_across_blocks:
             self._add(s, ops, place, self.context.design.terms_across_blocks)
 
@@ -157,7 +178,7 @@ class SequentialJoin:
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
 
-    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, size: int) -> None:
+    def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine, size: int) -> None:
         design = self.context.design
         run = design.kernel.promotion_intervals[0]
         assert run is not None
@@ -165,7 +186,7 @@ class SequentialJoin:
             for _ in chunks(step, run):
                 self._run(s, ops, place)
 
-    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
+    def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine) -> None:
         pass
 
     def _run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
@@ -214,10 +235,13 @@ class PromotionBuffers(NamedTuple):
     joins: tuple[RingBuffer, ...]
     join_barrier: Barrier | None
     converted: RingBuffer | None
+    factor: RingBuffer | None
 
 
 def allocate(space: Allocation) -> PromotionBuffers:
-    """In registers: sums of whole tiles, by term (one for joined terms); scratch for joined and converted values."""
+    """In registers: sums of whole tiles, by term (one for joined terms); scratch for joined and converted values, and
+    for products of scales.
+    """
     design, kernel = space.design, space.kernel
     summed = [0] if kernel.joined else [t for t, promoted in enumerate(design.promoted) if promoted]
     size = space.blocking.m * space.blocking.n
@@ -232,7 +256,10 @@ def allocate(space: Allocation) -> PromotionBuffers:
     if design.converts and any(design.promoted) and not kernel.joined:
         size = design.chunk_rows * space.blocking.n
         converted = space.ring("converted", registers, 1, size, design.sum_format)
-    return PromotionBuffers(sums, joins, barrier, converted)
+    factor: RingBuffer | None = None
+    if kernel.factors is not None or kernel.epilogue.factors is not None:
+        factor = space.ring("factor", registers, 1, design.chunk_rows * space.blocking.n, "fp32")
+    return PromotionBuffers(sums, joins, barrier, converted, factor)
 
 
 def _allocate_joins(space: Allocation) -> tuple[RingBuffer, ...]:
@@ -256,6 +283,8 @@ def check(design: KernelDesign) -> None:
     for run, short in pairs:
         if short and run is not None and block % run:
             raise InputError(f"tile k = {block} is not a multiple of k_group = {run}; allowed: its multiples")
+    if design.kernel.factors is not None and (design.kernel.joined or design.sequential_joins):
+        raise UnsupportedError(f"the {family} dataflow multiplies the sums of runs of one product by scales")
     if design.kernel.joined and (any(run != intervals[0] for run in intervals) or design.k_sweeps > 1):
         raise UnsupportedError(f"the {family} dataflow joins terms that all have one run of K and one stage")
 

@@ -5,11 +5,12 @@ It knows what a tile's epilogue does to a sum (TileEpilogue), not how K was spli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.tiled.factors import multiply
 from hwsim.formats import format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import OperandSum, TermValue
@@ -67,6 +68,11 @@ def add_c(
         ops.op("add", target, value, c, label=label)
 
 
+def partial_tile(tile: LocalTile) -> Callable[[int, int], LocalTile]:
+    """Makes smaller tiles in the place of a tile."""
+    return lambda rows, cols: replace(tile, rows=rows, cols=cols, width=tile.width or tile.cols)
+
+
 def conversion(source: str, target: str) -> Opcode:
     """The instruction from a format to another one; integers that are narrower keep their low bits."""
     if source == target:
@@ -103,6 +109,10 @@ def reduction_pass(
     is_apart = epilogue.format != form
     extra = {} if joined else dict(epilogue.extra)
     of_rows, of_columns = ([array] for array in epilogue.powers) if epilogue.powers else ([], [])
+    factors = epilogue.factors
+    if factors is not None:
+        of_rows.append(factors.a)
+        of_columns.append(factors.b)
     for node, source in extra.items():
         if isinstance(node, OperandSum) and isinstance(source, str):
             (of_rows if node.side == "a" else of_columns).append(source)
@@ -147,6 +157,9 @@ def reduction_pass(
             outer = scratch[needed + bool(epilogue.powers) :]
             ops.op("cast", outer[0], value)
             value, spare = outer[:2]
+        if factors is not None:
+            room = partial_tile(spare)
+            multiply(ops, factors.order, (tiles[factors.a], tiles[factors.b]), value, value, room)
         if epilogue.alpha != 1 and epilogue.fused != "alpha":
             ops.op("scale", value, value, scalar=epilogue.alpha)
         if epilogue.c is not None:

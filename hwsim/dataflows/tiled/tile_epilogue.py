@@ -22,6 +22,7 @@ from hwsim.dataflows.tiled.accumulators import (
 from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
+from hwsim.dataflows.tiled.factors import multiply
 from hwsim.dataflows.tiled.model import AddendRole, MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
 from hwsim.dataflows.tiled.shared_epilogue import SharedEpilogue
@@ -210,6 +211,7 @@ class ElementwiseEpilogue:
                 ("previous", "previous" in addends),
                 ("power", epilogue.powers is not None),
                 ("convert", is_apart),
+                ("factors", epilogue.factors is not None),
                 ("earlier", "earlier" in addends),
                 ("alpha", is_scaled),
                 ("round", bool(epilogue.product_format)),
@@ -244,6 +246,8 @@ class ElementwiseEpilogue:
                 self._multiply(ops, into, value, place, rows)
             elif step == "convert":
                 ops.op("cast", into, value, label="C")
+            elif step == "factors":
+                self._scale(ops, into, value, place, rows)
             elif step == "earlier":
                 ops.op("add", into, addends["earlier"], value, label="C")
             elif step == "c":
@@ -282,6 +286,13 @@ class ElementwiseEpilogue:
         of_rows, of_cols = (self._vector(array, place, rows, of_rows=side == 0) for side, array in enumerate(powers))
         ops.op("add", exponents, of_rows, of_cols, label="C")
         ops.op("ldexp", target, value, exponents, scalar=1.0, label="C")
+
+    def _scale(self, ops: VectorOps, target: LocalTile, value: LocalTile, place: WorkTile, rows: RowChunk) -> None:
+        """Emit the multiplication by the factors of its rows and columns."""
+        ring, factors = self.context.buffers.factor, self.context.design.kernel.epilogue.factors
+        assert ring is not None and factors is not None
+        pair = factors.tiles(self.context.design.blocking.tile, place, (rows.start, rows.count), Affine())
+        multiply(ops, factors.order, pair, target, value, ring.whole)
 
 
 def _is_of_a(node: Expression) -> bool:

@@ -11,12 +11,15 @@ core are bytes per core clock cycle.
 from __future__ import annotations
 
 from hwsim.devices.model.chip import DeviceModel, LibraryModel, PowerModel
+from hwsim.devices.model.costs import AreaModel, EnergyModel
 from hwsim.devices.model.engines import EngineModel, FlagsModel, LaneSpecialsModel, VectorModel
 from hwsim.devices.model.instruction import InstructionModel, MmaTiming
 from hwsim.devices.model.memories import LinkModel, MemoryModel, SharedModel
 
 __all__ = [
+    "AreaModel",
     "DeviceModel",
+    "EnergyModel",
     "EngineModel",
     "FlagsModel",
     "InstructionModel",

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
 from hwsim.datafiles.base import Name, SourcedFile, StrictRecord
 from hwsim.datafiles.provenance import Level
+from hwsim.devices.model.costs import AreaModel, EnergyModel
 from hwsim.devices.model.engines import EngineModel, FlagsModel, VectorModel
 from hwsim.devices.model.instruction import InstructionModel
 from hwsim.devices.model.memories import LinkModel, MemoryModel, SharedModel
@@ -19,6 +20,7 @@ from hwsim.numerics.units import DotSpec, Unit
 
 Title = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=400)]  # one line
 DotUnit = Annotated[Unit, Field(discriminator="model")]
+COSTS = ("energy", "area")
 OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit", "board_power")
 
 
@@ -88,8 +90,16 @@ class DeviceModel(SourcedFile):
     engines: dict[Name, EngineModel] = {}
     flags: FlagsModel | None = None
     fractal: dict[Literal["rows", "row_bytes"], SmallBytes] = {}  # tiles are padded to whole fractals
+    energy: EnergyModel | None = None
+    area: AreaModel | None = None
 
     _asked_mhz: float | None = PrivateAttr(default=None)
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As data, by which devices are told apart: a file without costs is what it was before there were any."""
+        data: dict[str, Any] = write(self)
+        return {name: value for name, value in data.items() if value is not None or name not in COSTS}
 
     @property
     def asked_mhz(self) -> float | None:

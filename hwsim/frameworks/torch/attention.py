@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hwsim.frameworks.torch.attended import attended, widest_known
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, takes
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.names import run_by_the_compiler
-from hwsim.frameworks.torch.place import SCORES, VALUES, fused
+from hwsim.frameworks.torch.place import SCORES, VALUES, fused, part
 from hwsim.frameworks.torch.softmax import softmax
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
@@ -79,9 +80,11 @@ def attention(
     )
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
     backend = first_fit(options, *sizes) if options else MATH
+    groups = 1
     if enable_gqa:
         shared = _shared_heads(query, key, value)
         assert shared is not None
+        groups = shared[0]
         key, value = key.repeat_interleave(shared[0], -3), value.repeat_interleave(shared[1], -3)
     mask: Tensor | None = attn_mask
     if is_causal:
@@ -89,6 +92,11 @@ def attention(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     operands = _Operands(query, key, value)
     if backend != MATH:
+        widest = 0 if has_mask or dropout_p else _widest(caller.key, caller.layer, caller.stage, backend, format)
+        if query.shape[-1] <= widest and value.shape[-1] <= widest:
+            near = _fused(caller, operands, mask, dropout_p, factor, backend, is_known=True)
+            rest = (backend, is_causal, factor, groups, caller.key, caller.layer, caller.stage)
+            return None if near is None else attended(query, key, value, near, *rest)
         return _fused(caller, operands, mask, dropout_p, factor, backend)
     return _math(caller, operands, mask, dropout_p, factor, is_wide, *kernel)
 
@@ -125,13 +133,22 @@ def _math(
 
 
 def _fused(
-    caller: Caller, operands: _Operands, mask: Tensor | None, dropout: float, factor: float, backend: str
+    caller: Caller,
+    operands: _Operands,
+    mask: Tensor | None,
+    dropout: float,
+    factor: float,
+    backend: str,
+    *,
+    is_known: bool = False,
 ) -> Tensor | None:
     """What a fused kernel computes, in the unit's own order: scores in fp32, powers rounded to the operands' dtype for
-    the second product, the division last. The kernel's blocks of keys are left out.
+    the second product, the division last. The kernel's blocks of keys are left out. is_known: whether its bits are
+    computed beside it.
     """
     query, value = operands.query, operands.value
-    scores = product_of(caller, query, operands.key.mT, fused(backend, SCORES), torch.float32)
+    named = part if is_known else fused
+    scores = product_of(caller, query, operands.key.mT, named(backend, SCORES), torch.float32)
     if scores is None:
         return None
     scores = _masked(scores * factor, mask)
@@ -140,7 +157,7 @@ def _fused(
     sums = powers.sum(-1, keepdim=True).masked_fill(hidden, 1)
     if dropout > 0:
         powers = torch.dropout(powers, dropout, True)
-    result = product_of(caller, powers.to(value.dtype), value, fused(backend, VALUES), torch.float32)
+    result = product_of(caller, powers.to(value.dtype), value, named(backend, VALUES), torch.float32)
     return None if result is None else (result / sums).to(query.dtype)
 
 
@@ -211,6 +228,9 @@ def _way(key: str, layer: str, stage: Any, *kind: Any) -> tuple[tuple[tuple[Any,
     options = candidates(AttentionKind(*kind), device.name, device.family, enabled, order)
     kernel = pytorch().softmax
     return tuple(map(tuple, options)), is_wide, kernel.lanes * (device.family in kernel.families), kernel.most
+
+
+_widest = run_by_the_compiler(widest_known)
 
 
 __all__ = ["attention", "fused_attention"]

@@ -171,7 +171,7 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
             run.record.observer = follower
             called(model, _repeated(inputs, size))
         if index == 0:
-            side, remarks = run.report().partition("\n")[0], tuple(run.record.remarks())
+            side, remarks = run.title, tuple(run.record.remarks())
         elif follower.count != len(products):
             raise InputError(f"batch sizes 1 and {size} have {len(products)} and {follower.count} products")
     return BatchInvariance(side, sizes, tuple(map(_layer, products)), remarks)

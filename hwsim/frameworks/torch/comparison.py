@@ -66,7 +66,7 @@ class Comparison:
 
     def write(self, path: str | Path) -> None:
         """Write the page of the comparison, one HTML file."""
-        comparison_page(str(self), self.to_dict()).write(path)
+        comparison_page(self.to_dict()).write(path)
 
     def __str__(self) -> str:
         lines = []
@@ -114,7 +114,7 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
         arguments = {"device": side} if isinstance(side, str) else side
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
             output = _output(called(model, x))
-        runs.append(OutputSide(name, run.report().partition("\n")[0], tuple(run.record.remarks()), output))
+        runs.append(OutputSide(name, run.title, tuple(run.record.remarks()), output))
     if len({tuple(run.output.shape) for run in runs}) > 1:
         raise InputError(f"compare: outputs of shapes {[tuple(run.output.shape) for run in runs]}; they must be alike")
     pairs = tuple(_pair(left, right) for index, left in enumerate(runs) for right in runs[index + 1 :])

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 import hwsim
+from hwsim.analysis.unit_difference import UnitDifference, UnitSide, unit_difference
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
 from hwsim.frameworks.product import scaled_operands
@@ -62,7 +63,9 @@ class Parting:
     element: index of its first differing element; values: that element on both sides; row, column: the operands of it,
     as the left side takes them. sides: the settings of both in words. refused: why that row and column do not explain
     the element, or empty. remarks: of each side, what its report says beside the table: evidence, what was not caught,
-    how much of the model was simulated. records: how each side computes its sum.
+    how much of the model was simulated. records: how each side computes its sum. reason: why the two differ
+    there, by their units and orders of summation; "": they differ nowhere. evidence: the level
+    behind the arithmetic of each side there; of all products where none differs.
     """
 
     sides: tuple[str, str]
@@ -75,6 +78,8 @@ class Parting:
     refused: str = field(default="", repr=False)
     remarks: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     records: tuple[hwsim.Variant, ...] = field(default=(), repr=False)
+    reason: str = ""
+    evidence: tuple[str, str] = ("", "")
 
     @property
     def is_equal(self) -> bool:
@@ -93,15 +98,26 @@ class Parting:
             raise UnsupportedError(f"explain: {self.refused}")
         return hwsim.diff(self.row, self.column, *self.records, element=(0, 0))
 
+    @property
+    def verdict(self) -> str:
+        """What differs and why, in a sentence, with the evidence of both sides."""
+        evidence = f", evidence {' | '.join(self.evidence)}" if all(self.evidence) else ""
+        if self.first is None:
+            return f"all {len(self.steps)} products that were simulated have the same bits{evidence}"
+        step = self.steps[self.first]
+        where = step.layer or "outside of modules"
+        parted = f"they part at product {self.first + 1} of {len(self.steps)} ({where})"
+        return f"{parted}: {self.reason}{evidence}" if self.reason else f"{parted}{evidence}"
+
     def __str__(self) -> str:
         left, right = self.sides
-        lines = [f"left:  {left}", f"right: {right}"]
+        lines = [self.verdict, f"left:  {left}", f"right: {right}"]
         if self.remarks[0] == self.remarks[1]:
             lines += [f"both:  {remark}" for remark in self.remarks[0]]
         else:
             lines += [f"{side} {remark}" for side, texts in zip(SIDES, self.remarks, strict=True) for remark in texts]
         if self.first is None:
-            return "\n".join([*lines, f"all {len(self.steps)} products have the same bits"])
+            return "\n".join(lines)
         step = self.steps[self.first]
         where = step.layer or "(outside of modules)"
         lines.append(
@@ -145,6 +161,7 @@ def diff(
     operands: list[tuple[torch.Tensor, torch.Tensor]] = []
     sides, settings = [], []
     remarks: list[tuple[str, ...]] = []
+    levels: list[str] = []
     state = torch.get_rng_state()
     parted: int | None = None
     for index, arguments in enumerate(settings_of_sides):
@@ -163,7 +180,8 @@ def diff(
             run.record.observer = observe
             called(model, x)
         remarks.append(tuple(run.record.remarks()))
-        sides.append(run.report().partition("\n")[0])
+        levels.append(run.verdict.evidence)
+        sides.append(run.title)
         settings.append(run.settings)
     names = [[(place.layer, place.operation, tuple(out.shape)) for place, out in run] for run in runs]
     if names[0] != names[1]:
@@ -182,7 +200,7 @@ def diff(
         for (place, left_out), (_, right_out), *pair in zip(*runs, *records, strict=True)
     )
     if parted is None:
-        return Parting((sides[0], sides[1]), steps, remarks=(remarks[0], remarks[1]))
+        return Parting((sides[0], sides[1]), steps, remarks=(remarks[0], remarks[1]), evidence=(levels[0], levels[1]))
     place, left_out = runs[0][parted]
     right_out = runs[1][parted][1]
     element = tuple(int(i) for i in _differs(left_out, right_out).nonzero()[0])
@@ -190,6 +208,8 @@ def diff(
     # no product before parted: these are equal
     operand_pairs = [_taken(side_settings, *operands[0], element) for side_settings in chosen]
     pair = records[0][parted], records[1][parted]
+    devices = [(side_settings.arguments or {})["device"] for side_settings in chosen]
+    why = _why(pair, devices)
     return Parting(
         sides=(sides[0], sides[1]),
         steps=steps,
@@ -200,9 +220,9 @@ def diff(
         column=operand_pairs[0][1],
         refused=_refusal(pair, operand_pairs),
         remarks=(remarks[0], remarks[1]),
-        records=_variants(
-            pair, [(side_settings.arguments or {})["device"] for side_settings in chosen], element, left_out.dtype
-        ),
+        records=_variants(pair, devices, element, left_out.dtype),
+        reason=next(iter(why.reasons), ""),
+        evidence=why.evidence,
     )
 
 
@@ -234,6 +254,13 @@ def _taken(
         times_power(part, exponent) if exponent else part for part, exponent in zip(parts, exponents, strict=True)
     )
     return np.ascontiguousarray(first), np.ascontiguousarray(second)
+
+
+def _why(records: tuple[Gemm, Gemm], devices: list[Device]) -> UnitDifference:
+    """Why two records give other bits."""
+    return unit_difference(
+        *(UnitSide(device.name, device, record.unit, record) for record, device in zip(records, devices, strict=True))
+    )
 
 
 def _refusal(records: tuple[Gemm, Gemm], operand_pairs: list[tuple[AnyArray, AnyArray]]) -> str:

@@ -22,6 +22,7 @@ from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hwsim.frameworks.coverage import CoverageVerdict
 from hwsim.frameworks.settings import Given, PassName, Settings, describe, settings_of
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
@@ -78,12 +79,24 @@ class Emulation:
         self.settings, self.record = settings, record
 
     def report(self) -> str:
-        """A table of layers and passes: calls, multiply-adds, errors, overflows; then what was not caught."""
-        return f"{describe(self.settings)}\n\n{self.record.text()}"
+        """The verdict, the settings, and a table of layers and passes: calls, multiply-adds, errors, overflows; then
+        what was not caught.
+        """
+        return f"{self.verdict}\n{describe(self.settings)}\n\n{self.record.text()}"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
         return {"settings": describe(self.settings).splitlines(), **self.record.to_dict()}
+
+    @property
+    def verdict(self) -> CoverageVerdict:
+        """How much of the model was simulated, and how well its bits are known, in words."""
+        return self.record.verdict
+
+    @property
+    def title(self) -> str:
+        """The settings of the forward pass in one line."""
+        return describe(self.settings).partition("\n")[0]
 
     @property
     def not_caught(self) -> Mapping[str, int]:

@@ -14,6 +14,7 @@ import torch
 
 from hwsim.analysis.running_error import RunningError
 from hwsim.datafiles.provenance import LEVELS
+from hwsim.frameworks.coverage import CoverageVerdict, hints_for
 
 if TYPE_CHECKING:
     from hwsim.frameworks.repeated import Ready
@@ -24,6 +25,12 @@ MATRIX = 2  # dimensions
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
 GROUNDS, KERNEL = ("instruction", "order of summation"), "kernel"  # decisions of a record
 SHOWN_NAMES = 4  # of modules that are not swapped
+#: What has calls simulated that are not caught, by a part of their names.
+HINTS = {
+    "scaled_dot_product": "for attention's products use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
+    "_transformer_encoder_layer_fwd": "use torch.backends.mha.set_fastpath_enabled(False)",
+    "_native_multi_head_attention": "use torch.backends.mha.set_fastpath_enabled(False)",
+}
 EVERY = 16  # products of a layer and pass: one of them is measured
 
 
@@ -159,13 +166,28 @@ class Record:
             name for name in self.not_caught if name not in self.macs_not_caught and name not in self.substitutes
         )
 
-    def coverage(self) -> str:
-        """How much of the model was simulated, in one line; "": there was nothing to simulate."""
-        share = self.simulated_share
-        if share is None:
-            return ""
-        text = f"{share:.1%} of this model's MACs were simulated"
-        return f"{text}, not counting {', '.join(self.uncounted)}" if self.uncounted else text
+    @property
+    def verdict(self) -> CoverageVerdict:
+        """How much of the model was simulated, and how well its bits are known."""
+        weakest, least_sure = self.total(), ""
+        evidence_layer = ""
+        for (layer, _, _), entry in self.layers.items():
+            if not evidence_layer and entry.evidence == weakest.evidence:
+                evidence_layer = layer
+            if not least_sure and entry.least_confidence == weakest.least_confidence:
+                least_sure = layer
+        is_alike = len({entry.evidence for entry in self.layers.values()}) == 1
+        return CoverageVerdict(
+            share=self.simulated_share,
+            uncounted=tuple(self.uncounted),
+            evidence=weakest.evidence,
+            evidence_layer="" if is_alike else evidence_layer,
+            least_confidence=weakest.least_confidence,
+            least_confidence_layer=least_sure,
+            not_caught={name: n for name, n in self.not_caught.items() if name not in self.substitutes},
+            substituted={name: n for name, n in self.not_caught.items() if name in self.substitutes},
+            hints=hints_for(list(self.not_caught), HINTS),
+        )
 
     def reads_operands(self, place: Place) -> bool:
         """Whether the next product of a place is measured or observed; of others only the operands' sizes are read."""
@@ -260,6 +282,7 @@ class Record:
             "substitutes": dict(self.substitutes),
             "not_swapped": {kind: list(names) for kind, names in self.not_swapped.items()},
             "simulated_share": self.simulated_share,
+            "verdict": self.verdict.to_dict(),
         }
 
     def text(self) -> str:
@@ -285,15 +308,16 @@ class Record:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([*lines, *self.remarks()])
+        return "\n".join([*lines, *self.details()])
 
     def remarks(self) -> list[str]:
-        """What the table does not say: the grounds of the bits, what was not simulated, and its share of the MACs."""
-        total = self.total()
-        lines = [f"evidence of the bits: {total.evidence}"] if total.evidence else []
-        if total.least_confidence is not None and total.least_confidence < 1:
-            lines.append(f"least probability that a kernel is the library's: {total.least_confidence:.2f}")
-        everything = total.macs + self.macs_not_caught.total()
+        """What the table does not say: the verdict, then each kind of call that was not simulated."""
+        return [str(self.verdict), *self.details()]
+
+    def details(self) -> list[str]:
+        """A line for each kind of call that was not simulated, with its share of the MACs."""
+        lines = []
+        everything = self.total().macs + self.macs_not_caught.total()
         for name, count in sorted(self.not_caught.items()):
             macs = self.substitutes[name] or self.macs_not_caught[name]
             share = f", {macs / everything:.1%} of the MACs" if macs else ""
@@ -301,7 +325,7 @@ class Record:
         for kind, names in sorted(self.not_swapped.items()):
             shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
             lines.append(f"not swapped: {len(names)} of {kind} ({shown})")
-        return lines + ([self.coverage()] if self.coverage() else [])
+        return lines
 
 
 def weaker(left: str, right: str) -> str:

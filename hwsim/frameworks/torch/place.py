@@ -17,6 +17,11 @@ def fused(kernel: str, operation: str) -> str:
     return f"{operation} of {kernel}"
 
 
+def part(kernel: str, operation: str) -> str:
+    """The operation of a product of a fused kernel whose order is known."""
+    return f"{operation} in {kernel}"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a product belongs: the settings' key, the layer's name, the pass, the operation (for the record), and which
@@ -44,4 +49,10 @@ class Place:
     def stands_for(self) -> str:
         """The fused kernel for whose part the product stands; "": it is a product."""
         product, _, kernel = self.operation.partition(" of ")
+        return kernel if product in (SCORES, VALUES) else ""
+
+    @property
+    def part_of(self) -> str:
+        """The fused kernel, of known order, whose product it is; "": it is no such part."""
+        product, _, kernel = self.operation.partition(" in ")
         return kernel if product in (SCORES, VALUES) else ""

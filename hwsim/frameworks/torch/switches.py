@@ -74,7 +74,8 @@ class Switches:
                 more |= {"accumulate": place.accumulate if device.family in pytorch().promoting_families else "fast"}
         if arguments.get("library") is None:
             return more
-        if place.stands_for or not is_of_gemms(place.operator, operand, device.name, device.family):
+        is_fused = bool(place.stands_for or place.part_of)
+        if is_fused or not is_of_gemms(place.operator, operand, device.name, device.family):
             return more | dict.fromkeys(("library", *OF_LIBRARY))
         if operand == "fp64" and self.fp64 and arguments["scheme"].name == NATIVE and place.operation != CONVOLUTION:
             return more | dict(self.fp64) | dict.fromkeys(("library", *OF_LIBRARY))
@@ -94,7 +95,7 @@ class Switches:
         device: Device = arguments["device"]
         if place.stands_for:
             return f"{place.stands_for} of {operand}, in the unit's own order"
-        if is_of_gemms(place.operator, operand, device.name, device.family):
+        if place.part_of or is_of_gemms(place.operator, operand, device.name, device.family):
             return ""
         route = route_of(place.operator, operand, device.name, device.family)
         return "" if route.order else f"{place.operator} of {operand} by {route.library}, in the unit's own order"

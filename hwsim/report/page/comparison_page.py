@@ -8,55 +8,72 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hwsim.report.page.figures import axis, figure
-from hwsim.report.page.page import Code, Page, PageSection, Plot, Table
+from hwsim.report.page.figures import axis, bars, figure
+from hwsim.report.page.page import Page, PageSection, Plot, Table
 from hwsim.report.page.style import PALETTE
+from hwsim.report.text.words import count, percent
 
 HEAD = (
-    *("outputs", "distance", "largest difference", "elements that differ", "KL divergence, nats", "largest KL"),
-    "top-1 flips",
+    *("outputs", "distance", "largest difference", "elements that differ", "KL divergence (nats)"),
+    *("largest KL divergence (nats)", "positions with another first answer"),
 )
 
 
-def comparison_page(text: str, comparison: Mapping[str, Any]) -> Page:
-    """The page of a comparison, as its `to_dict` gives it. text: the same as text."""
-    names = [f"{pair['left']} and {pair['right']}" for pair in comparison["pairs"]]
+def comparison_page(comparison: Mapping[str, Any]) -> Page:
+    """The page of a comparison, as its `to_dict` gives it."""
+    pairs = comparison["pairs"]
+    names = [f"{pair['left']} and {pair['right']}" for pair in pairs]
     rows = [
         (
             name,
             f"{pair['distance']:.2e}",
             f"{pair['largest']:.2e}",
-            f"{pair['differing']:.1%}",
+            percent(pair["differing"]),
             f"{pair['divergence']:.2e}",
             f"{pair['largest_divergence']:.2e}",
-            f"{pair['flips']} of {pair['positions']}",
+            f"{count(pair['flips'])} of {count(pair['positions'])}",
         )
-        for name, pair in zip(names, comparison["pairs"], strict=True)
+        for name, pair in zip(names, pairs, strict=True)
     ]
-    bars = {
-        "type": "bar",
-        "x": [pair["distance"] for pair in comparison["pairs"]],
-        "y": names,
-        "orientation": "h",
-        "marker": {"color": PALETTE[0]},
-        "hovertemplate": "%{y}: %{x:.2e}<extra></extra>",
-    }
-    look = figure([bars], axis("relative distance of the outputs"), axis("", type="category"), showlegend=False)
-    remarks = [
-        (side["name"], remark) for side in comparison["sides"] for remark in (side["settings"], *side["remarks"])
-    ]
+    distances = [pair["distance"] for pair in pairs]
+    trace = bars(names[::-1], distances[::-1], [f"{x:.2e}" for x in distances[::-1]], PALETTE[0], lying=True)
+    reach = 1.3 * max(distances, default=0.0) or 1.0
+    look = figure(
+        [trace],
+        axis("relative distance of the outputs", range=[0, reach], exponentformat="e"),
+        axis("outputs of", type="category"),
+    )
+    sides = [(side["name"], side["settings"], "; ".join(side["remarks"])) for side in comparison["sides"]]
     return Page(
-        "Outputs of a model on several devices",
+        f"Outputs of a model on {', '.join(side['name'] for side in comparison['sides'])}",
         [
-            PageSection("Summary", "The outputs, compared pair by pair.", [Code(text)]),
             PageSection(
                 "Distances",
                 "||right - left|| / ||left|| over all elements of the outputs.",
-                [Plot(look, min(140 + 40 * len(names), 1200), "distances")],
+                [Plot(look, 130 + 36 * len(names), "distances")],
             ),
             PageSection(
-                "Pairs", "KL divergence: of the softmax along the last dimension.", [Table(HEAD, rows, (1, 2))]
+                "Pairs",
+                "KL divergence: of the softmax along the last dimension, on average over positions and at most. First "
+                "answer: the index of the largest element.",
+                [Table(HEAD, rows, range(1, len(HEAD)))],
             ),
-            PageSection("Sides", "Settings, evidence, and what was not simulated.", [Table(("side", "what"), remarks)]),
+            PageSection(
+                "Sides",
+                "Settings, evidence, and what was not simulated.",
+                [Table(("side", "settings", "remarks"), sides)],
+            ),
         ],
+        comparison,
+        [_said(name, pair) for name, pair in zip(names, pairs, strict=True)],
+    )
+
+
+def _said(name: str, pair: Mapping[str, Any]) -> str:
+    """How far two outputs are apart, in a sentence."""
+    if not pair["differing"]:
+        return f"{name}: equal in every bit"
+    return (
+        f"{name}: {percent(pair['differing'])} of the elements differ, by at most {pair['largest']:.1e} of the largest "
+        f"value; {count(pair['flips'])} of {count(pair['positions'])} first answers change"
     )

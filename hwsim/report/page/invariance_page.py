@@ -6,22 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwsim.report.page.figures import axis, figure
-from hwsim.report.page.page import Code, Page, PageSection, Part, Plot, Table
+from hwsim.report.page.page import Page, PageSection, Part, Plot, Table, Text
 from hwsim.report.page.style import OTHER, PALETTE
 from hwsim.report.text.words import count
 
 MOST_RUNS = 5000  # drawn
+#: How sure a kernel is, from the least probability on.
+SURENESS = (
+    (1.0, "for sure"),
+    (0.9, "very likely"),
+    (0.5, "uncertainly"),
+    (0.0, "hardly: it is more likely another one"),
+)
 
 
-def invariance_page(title: str, text: str, classes: Sequence[Mapping[str, Any]]) -> Page:
-    """The page of classes, each as `hwsim invariance --json` gives it. text: the verb's report."""
+def invariance_page(title: str, lead: Sequence[str], advice: Sequence[str], answer: Mapping[str, Any]) -> Page:
+    """The page of an answer, as `hwsim invariance --json` gives it.
+
+    lead: how many classes there are, and the caveat. advice: what to do for equal bits, a sentence each.
+    """
+    classes = answer["classes"]
     rows = [
         (
             str(number),
             count(entry["count"]),
             f"{count(entry['m'][0][0])} to {count(entry['m'][-1][1])}",
-            "; ".join(f"{choice['kernel']}, {choice['split_k']} slices of K" for choice in entry["kernels"]),
-            "known" if entry["known"] else "not known",
+            "; ".join(f"{choice['kernel']}, {slices_text(choice['split_k'])}" for choice in entry["kernels"]),
+            known_text(entry["known"], entry["least_confidence"]),
             "yes" if entry["equal_rows"] else "no",
             f"{entry['confidence']:.2f}",
             f"{entry['least_confidence']:.2f}",
@@ -29,19 +40,37 @@ def invariance_page(title: str, text: str, classes: Sequence[Mapping[str, Any]])
         for number, entry in enumerate(classes, 1)
     ]
     head = (
-        *("class", "values of m", "m from, to", "kernels", "order of summation", "all rows alike"),
-        *("probability, average", "least"),
+        *("class", "values of m", "m from, to", "kernels", "what is known", "all rows alike"),
+        *("probability, average", "probability, least"),
     )
     return Page(
         title,
         [
-            PageSection("Summary", "Which batch sizes share their bits, and what to do about it.", [Code(text)]),
+            PageSection("What to do", "How a row gets the same bits for every m.", [Text(line) for line in advice]),
             PageSection("Classes over m", "Each line is a run of values of m of one class.", _lines(classes)),
             PageSection(
-                "Classes", "Probability: of the kernel being the one named.", [Table(head, rows, (0, 1, 6, 7))]
+                "Classes",
+                "A row has the same bits for all values of m of a class, where the kernels are the ones named. "
+                "Probability: that they are.",
+                [Table(head, rows, (0, 1, 6, 7))],
             ),
         ],
+        answer,
+        lead,
     )
+
+
+def slices_text(slices: int) -> str:
+    """How a kernel divides K."""
+    return "K in one piece" if slices == 1 else f"K in {slices} slices"
+
+
+def known_text(is_known: bool, probability: float) -> str:
+    """How sure a class is, in words that agree with its least probability."""
+    if not is_known:
+        return "the kernel, and not its order of summation"
+    level = next(words for least, words in SURENESS if probability >= least)
+    return f"the order of summation, and the kernel {level}"
 
 
 def _lines(classes: Sequence[Mapping[str, Any]]) -> list[Part]:

@@ -16,9 +16,14 @@ from typing import Any
 from hwsim._version import __version__
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.files import write_text
-from hwsim.report.page.style import CSS, SCRIPT
+from hwsim.report.page.explorer import Explorer
+from hwsim.report.page.explorer_script import EXPLORER_SCRIPT
+from hwsim.report.page.script import SCRIPT
+from hwsim.report.page.style import CSS
 
 SUFFIXES = (".html", ".htm")
+#: A table of more columns, or with a longer text in a cell, is a list of cards on a narrow screen.
+MOST_NARROW, PROSE = 5, 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +64,42 @@ class Table:
     def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
         """The part as HTML."""
         kinds = ["number" if column in self.right else "text" for column in range(len(self.head))]
-        head = "".join(f'<th class="{kind}">{escape(title)}</th>' for kind, title in zip(kinds, self.head, strict=True))
+        titles = [escape(title) for title in self.head]
+        head = "".join(f'<th class="{kind}">{title}</th>' for kind, title in zip(kinds, titles, strict=True))
         body = "".join(
             "<tr>"
-            + "".join(f'<td class="{kind}">{escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))
+            + "".join(
+                f'<td class="{kind}" data-head="{title}">{escape(cell)}</td>'
+                for kind, title, cell in zip(kinds, titles, row, strict=True)
+            )
             + "</tr>"
             for row in self.rows
         )
         field = '<input class="filter" type="search" placeholder="rows with this word" aria-label="filter">'
-        kind = "wide paths" if self.paths else "wide"
+        longest = max((len(cell) for row in self.rows for cell in row), default=0)
+        cards = len(self.head) > MOST_NARROW or (len(self.head) > 2 and longest > PROSE)
+        kind = " ".join(["wide", *(["paths"] if self.paths else []), *(["cards"] if cards else [])])
         table = f'<div class="{kind}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         return (field if self.filter else "") + table
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text to copy as it stands. name: offered as a file of that name to save."""
+    """Text to copy as it stands. name: offered as a file of that name to save. columns: its columns are aligned, so
+    that long lines are scrolled and not broken.
+    """
 
     text: str
     name: str = ""
+    columns: bool = False
 
     def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
         """The part as HTML."""
-        button = f'<button class="save" data-name="{escape(self.name)}">save as {escape(self.name)}</button>'
-        return f'<div class="code">{button if self.name else ""}<pre>{escape(self.text)}</pre></div>'
+        name = escape(self.name)
+        save = f'<button data-name="{name}">save as {name}</button>' if self.name else ""
+        kind = ' class="columns"' if self.columns else ""
+        tools = f'<div class="tools">{save}<button>copy</button></div>'
+        return f'<div class="code">{tools}<pre{kind}>{escape(self.text)}</pre></div>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +128,11 @@ class Plot:
         name = draw(self.figure, self.height)
         return (
             f'<div class="plot" id="{name}" role="img" aria-label="{escape(self.label)}" '
-            f'style="height:{self.height}px"></div>'
+            f'data-height="{self.height}" style="height:{self.height}px"></div>'
         )
 
 
-Part = Text | Facts | Table | Code | Drawing | Plot
+Part = Text | Facts | Table | Code | Drawing | Plot | Explorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +146,16 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A report: its title, and sections in order."""
+    """A report: its title, and sections in order.
+
+    data: what the page shows, as plain data, which the reader can save as JSON. lead: the sentences that say the most
+    important things; they stand under the title.
+    """
 
     title: str
     sections: Sequence[PageSection]
+    data: Mapping[str, Any] | None = None
+    lead: Sequence[str] = ()
 
     def html(self) -> str:
         """The page as text. Raises UnsupportedError without plotly."""
@@ -154,16 +177,19 @@ class Page:
             + "</section>"
             for section in shown
         )
-        data = json.dumps(figures, allow_nan=False).replace("</", "<\\/")
-        library = f"<script>{plot_library()}</script>" if figures else ""
+        lead = "".join(f'<p class="lead">{escape(line)}</p>' for line in self.lead)
+        button = (
+            "" if self.data is None else '<div class="tools"><button class="data">save the data as JSON</button></div>'
+        )
+        library = f"<script>{plot_library()}</script>" if figures or 'class="explorer"' in body else ""
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f'<meta name="color-scheme" content="light dark"><title>{escape(self.title)}</title>'
-            f"<style>{CSS}</style></head>\n<body><header><h1>{escape(self.title)}</h1></header>"
+            f"<style>{CSS}</style></head>\n<body><header><h1>{escape(self.title)}</h1>{lead}{button}</header>"
             f"<nav><ul>{items}</ul></nav>\n<main>{body}</main>\n<footer>hwsim {__version__}</footer>\n"
-            f'{library}<script type="application/json" id="figures">{data}</script>\n<script>{SCRIPT}</script>'
-            "</body></html>\n"
+            f"{'' if self.data is None else _json_block('data', self.data)}{library}{_json_block('figures', figures)}\n"
+            f"<script>{SCRIPT}{EXPLORER_SCRIPT}draw();</script></body></html>\n"
         )
 
     def write(self, path: str | Path) -> None:
@@ -189,10 +215,16 @@ def plot_library() -> str:
     try:
         from plotly.offline import get_plotlyjs  # optional
     except ImportError as error:
-        raise UnsupportedError("a report needs plotly: pip install hwsim[report]") from error
+        raise UnsupportedError("a report needs plotly: pip install 'hwsim[report]'") from error
     text: str = get_plotlyjs()
     return text.replace("</script", "<\\/script")
 
 
 def _anchor(title: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in title.lower())
+
+
+def _json_block(name: str, data: Mapping[str, Any]) -> str:
+    """Data in a page, which a script or a program reads by its name."""
+    text = json.dumps(data, allow_nan=False).replace("</", "<\\/")
+    return f'<script type="application/json" id="{name}">{text}</script>'

@@ -5,25 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.stall_words import ENGINE_WORDS, stall_words
+from hwsim.analysis.verdict import lost_words
 from hwsim.devices import find, load
 from hwsim.errors import HwsimError
 from hwsim.machines.l2_state import DEFAULT
+from hwsim.program.ir import GlobalTile
 from hwsim.report.page.dataflow import dataflow_svg
 from hwsim.report.page.error_plots import error_parts
 from hwsim.report.page.figures import axis, bars, figure
-from hwsim.report.page.page import Code, Drawing, Facts, Page, PageSection, Part, Plot, Table
+from hwsim.report.page.page import Code, Drawing, Facts, Page, PageSection, Part, Plot, Table, Text
 from hwsim.report.page.roofline_plot import roofline_parts
 from hwsim.report.page.style import BUSY, IDLE, OTHER, PALETTE
-from hwsim.report.page.timeline import critical_parts, timeline_parts
+from hwsim.report.page.timeline import MOST_TRACED, critical_parts, timeline_parts
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.provenance_text import provenance_rows
-from hwsim.report.text.run_text import ERROR_NAMES, cause_text, time_facts
-from hwsim.report.text.words import count, data, duration, percent, value
+from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, time_facts
+from hwsim.report.text.whatif_text import WORTH
+from hwsim.report.text.words import count, data, duration, percent, plural, value
+from hwsim.result import plain
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.program.ir import Program
     from hwsim.result import Result
 
+#: What a kernel is for.
+PREPARES, PRODUCTS, JOINS = "converts, splits, quantises or packs operands", "matrix products", "joins sums"
+CLEARS = "fills memory with zeros"
 #: Causes of a stall that are no waiting: nothing was there to do.
 NOTHING_TO_DO = ("done", "empty")
 
@@ -36,7 +45,21 @@ def run_page(result: Result, progress: Callable[[float], Any] | None = None) -> 
         sections.append(section(result))
         if progress is not None:
             progress((number + 1) / len(SECTIONS))
-    return Page(f"{result.scheme} on {result.device}: {m} x {n} x {k}", sections)
+    time = "" if result.seconds is None else f": {duration(result.seconds)}"
+    title = f"{result.scheme} {_format(result)} on {result.device}, {m} x {n} x {k}{time}"
+    return Page(title, sections, plain(result.to_dict()), lead_of(result))
+
+
+def lead_of(result: Result) -> list[str]:
+    """The verdict in words, and the advice that follows."""
+    return [*result.verdict.sentences, *(str(advice) for advice in result.verdict.advice[:1])]
+
+
+def _format(result: Result) -> str:
+    """The operands' format: what the products take where the run names it, else what is in memory."""
+    names = [result.options.get(name) for name in ("format", "format_b")]
+    shown = [str(name) for name in names if name is not None]
+    return " x ".join(shown) or str(result.options.get("input_format", result.gemm.problem.input_format))
 
 
 def _summary(result: Result) -> PageSection:
@@ -48,7 +71,11 @@ def _summary(result: Result) -> PageSection:
         ("operands", _operands(result)),
         (
             "options",
-            ", ".join(f"{name} {value(setting)}" for name, setting in result.options.items() if name != "choice"),
+            ", ".join(
+                f"{name} {value(setting)}"
+                for name, setting in result.options.items()
+                if name != "choice" and setting is not None
+            ),
         ),
     ]
     pairs += time_facts(result)
@@ -90,6 +117,23 @@ def _timeline(result: Result) -> PageSection:
     )
 
 
+def _time(result: Result) -> PageSection:
+    """The time of all cores, as the verdict divides it."""
+    verdict = result.verdict
+    shares = [("the matrix units work", verdict.busy or 0.0)]
+    shares += [(lost_words(cause), share) for cause, share in verdict.lost.items() if share >= SMALL_SHARE]
+    shares = shares[::-1]
+    values = [100 * share for _, share in shares]
+    trace = bars([name for name, _ in shares], values, [percent(share) for _, share in shares], PALETTE[0], lying=True)
+    trace["marker"] = {"color": [PALETTE[0]] * (len(shares) - 1) + [BUSY]}
+    look = figure([trace], axis("share of the time of all cores (%)", range=[0, 115]), axis("where the time goes"))
+    return PageSection(
+        "Time",
+        "What the cores' time goes to: the work of the matrix units, and the causes why they do not work.",
+        [Plot(look, 110 + 28 * len(shares), "shares of the time by cause")] if verdict.busy is not None else [],
+    )
+
+
 def _stalls(result: Result) -> PageSection:
     """Busy and stalled shares of the engines that did something."""
     shares: dict[str, dict[str, float]] = {}
@@ -97,7 +141,7 @@ def _stalls(result: Result) -> PageSection:
         total = entry["busy_cycles"] + sum(entry["stall_cycles"].values())
         if total and entry["busy_cycles"]:
             parts = {"busy": entry["busy_cycles"]} | entry["stall_cycles"]
-            shares[name] = {cause: 100 * cycles / total for cause, cycles in parts.items()}
+            shares[engine_label(name)] = {cause: 100 * cycles / total for cause, cycles in parts.items()}
     causes = sorted(
         {cause for parts in shares.values() for cause in parts if cause != "busy" and cause not in NOTHING_TO_DO},
         key=lambda cause: -sum(parts.get(cause, 0.0) for parts in shares.values()),
@@ -107,32 +151,26 @@ def _stalls(result: Result) -> PageSection:
     colours = {"busy": BUSY} | dict(zip(named, free, strict=False))
     engines = list(reversed(shares))
     traces = [
-        _stacked("busy" if cause == "busy" else cause_text(cause), engines, shares, (cause,), colour)
+        _stacked("busy" if cause == "busy" else stall_words(cause), engines, shares, (cause,), colour)
         for cause, colour in colours.items()
     ]
     rest = tuple(cause for cause in causes if cause not in colours)
     traces += [_stacked("other waits", engines, shares, rest, OTHER)] if rest else []
     traces.append(_stacked("nothing to do yet, or any more", engines, shares, NOTHING_TO_DO, IDLE))
-    legend = 12 * len(traces)
-    height = 124 + legend + 30 * len(engines)
     look = figure(traces, axis("share of the time, all cores and phases (%)", range=[0, 100]), axis("engine"))
-    look["layout"] |= {
-        "barmode": "stack",
-        "legend": {"orientation": "h", "x": 0, "y": -62 / (30 * len(engines) + 20), "yanchor": "top"},
-        "margin": {"l": 70, "r": 24, "t": 34, "b": 70 + legend},
-    }
-    rows = [
-        (name, "busy" if cause == "busy" else cause_text(cause), f"{share:.1f}")
-        for name, parts in shares.items()
-        for cause, share in parts.items()
-    ]
-    plot = Plot(look, height, "shares of the time that each engine is busy or waits, by cause")
-    table = Table(("engine", "state", "% of the time"), rows, right=(2,))
+    look["layout"] |= {"barmode": "stack", "showlegend": True}
+    plot = Plot(look, 100 + 30 * len(engines), "shares of the time that each engine is busy or waits, by cause")
     return PageSection(
         "Engines and stalls",
         "How much of the time each engine works, and what it waits for otherwise.",
-        [plot, table] if shares else [],
+        [plot] if shares else [],
     )
+
+
+def engine_label(name: str) -> str:
+    """An engine with what it is called."""
+    words = ENGINE_WORDS.get(name)
+    return name if words is None else f"{words} ({name})"
 
 
 def _stacked(
@@ -152,19 +190,74 @@ def _stacked(
 
 def _phases(result: Result) -> PageSection:
     total = result.cycles or 1
+    works = kernel_works(result.times.program)
     rows = [
-        (phase["name"], count(phase["cycles"]), duration(phase["seconds"]), percent(phase["cycles"] / total))
+        (
+            phase["name"],
+            works.get(phase["name"], ""),
+            count(phase["cycles"]),
+            duration(phase["seconds"]),
+            percent(phase["cycles"] / total),
+        )
         for phase in result.phases
     ]
-    table = Table(("kernel", "cycles", "time", "share"), rows, right=(1, 2, 3))
+    table = Table(("kernel", "what it does", "cycles", "time", "share of the cycles"), rows, right=(2, 3, 4))
     tiles = [
         (kernel["kernel"], *(count(kernel[name]) for name in ("tiles", "cores", "idle_cores", "waves")))
         for kernel in result.occupancy
     ]
     parts: list[Part] = [table] if rows else []
+    before = sum(phase["cycles"] for phase in result.phases if works.get(phase["name"]) == PREPARES) / total
+    if before:
+        stored = result.gemm.problem.input_format
+        says = f"{percent(before)} of the cycles go to kernels that prepare the operands, {stored} in memory."
+        parts.append(Text(says))
     if tiles:
         parts.append(Table(("kernel", "tiles of C", "cores", "idle cores", "waves"), tiles, right=(1, 2, 3, 4)))
     return PageSection("Phases", "The device kernels, which run one after another.", parts)
+
+
+def kernel_works(program: Program | None) -> dict[str, str]:
+    """What each kernel of a program is for, by its place: before, with or after the matrix products."""
+    if program is None:
+        return {}
+    products = [any(instr.opcode == "mma" for instr in kernel.instrs()) for kernel in program.kernels]
+    works = {}
+    for number, kernel in enumerate(program.kernels):
+        later = any(products[number + 1 :])
+        reads = any(isinstance(tile, GlobalTile) for instr in kernel.instrs() for tile in instr.reads)
+        works[kernel.name] = PRODUCTS if products[number] else CLEARS if not reads else PREPARES if later else JOINS
+    return works
+
+
+def _what_if(result: Result) -> PageSection:
+    """The time that each part of the device would save if it took none."""
+    timed = result.times.timed
+    advised = [
+        (advice.change, f"{'at most ' if advice.is_most else ''}{percent(advice.gain)}", advice.option)
+        for advice in result.verdict.advice
+    ]
+    parts: list[Part] = [Table(("change", "saves", "option to try it"), advised)] if advised else []
+    if timed is not None and timed.instructions > MOST_TRACED:
+        parts.append(Text(f"Left out: the program has {plural(timed.instructions, 'instruction')}; run --what-if."))
+    elif timed is not None:
+        gains = result.what_if or []
+        shown = [gain for gain in reversed(gains) if gain.saved >= WORTH]
+        saved = [100 * gain.saved for gain in shown]
+        texts = [percent(gain.saved) for gain in shown]
+        trace = bars([gain.part for gain in shown], saved, texts, PALETTE[0], lying=True)
+        trace["hovertemplate"] = "%{customdata} cycles without %{y}<extra></extra>"
+        trace |= {"hoverinfo": "all", "customdata": [count(gain.cycles) for gain in shown]}
+        look = figure([trace], axis("saved (% of the cycles)", range=[0, 1.25 * max(saved, default=1)]), axis("part"))
+        parts += [Plot(look, 110 + 28 * len(shown), "cycles saved by part")] if shown else []
+        rest = [gain.part for gain in gains if gain.saved < WORTH]
+        parts += [Text(f"Nothing to gain from: {', '.join(rest)}.")] if rest else []
+    return PageSection(
+        "What to speed up",
+        "Changes and what they would save; then the cycles that are saved if a part of the device took no time, each "
+        "alone.",
+        parts,
+    )
 
 
 def _roofline(result: Result) -> PageSection:
@@ -181,12 +274,10 @@ def _traffic(result: Result) -> PageSection:
     sizes = [moved[name] / 2**20 for name in names]
     trace = bars(names, sizes, [data(moved[name]) for name in names], PALETTE[0], lying=True)
     most = max(sizes, default=1.0)
+    trace |= {"hoverinfo": "all", "hovertemplate": "%{y}: %{customdata} bytes<extra></extra>"}
+    trace["customdata"] = [count(moved[name]) for name in names]
     look = figure([trace], axis("moved, all cores (MiB)", range=[0, 1.18 * most]), axis("link or memory"))
-    rows = [(name, data(size), count(size)) for name, size in moved.items()]
-    parts: list[Part] = [
-        Plot(look, 110 + 32 * len(names), "bytes moved over each link and shared memory"),
-        Table(("link or memory", "moved", "bytes"), rows, right=(1, 2)),
-    ]
+    parts: list[Part] = [Plot(look, 110 + 32 * len(names), "bytes moved over each link and shared memory")]
     return PageSection(
         "Traffic",
         "Bytes over each link of the cores (FROM_TO), and those that L2 and HBM served.",
@@ -290,6 +381,6 @@ def _record(result: Result) -> PageSection:
 
 #: The page's sections, in order.
 SECTIONS: tuple[Callable[[Result], PageSection], ...] = (
-    *(_summary, _errors, _phases, _stalls, _timeline, _critical, _roofline, _traffic, _dataflow),
-    *(_decisions, _numbers, _record),
+    *(_summary, _errors, _time, _phases, _stalls, _what_if, _timeline, _critical, _roofline, _traffic),
+    *(_dataflow, _decisions, _numbers, _record),
 )

@@ -1,28 +1,40 @@
-"""The page of a sweep: its points as plots, and the table."""
+"""The page of a sweep: its points over axes that the reader picks, what was refused and why, and the table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from hwsim.report.page.figures import axis, figure
-from hwsim.report.page.page import Facts, Page, PageSection, Part, Plot, Table, Text
-from hwsim.report.page.style import PALETTE
-from hwsim.report.text.words import count
+from hwsim.report.page.explorer import Explorer
+from hwsim.report.page.page import Facts, Page, PageSection, Part, Table, Text
+from hwsim.report.page.variants_part import variant_lead, variant_sections
+from hwsim.report.text.words import count, plural
+from hwsim.result import plain
 
 if TYPE_CHECKING:
     from hwsim.studies.sweep import SweepTable
 
 MOST_ROWS, MOST_POINTS = 2000, 10_000
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
-SERIES = ("device", "scheme")  # a colour each for the first, a symbol for each round of the colours
-MOST_SERIES = len(PALETTE) * len(SYMBOLS)
-#: Pairs of columns that are plotted where rows have both: (x, its title, y, its title).
-PAIRS = (
-    ("work", "work, 2 m n k (FLOP)", "tflops", "rate (TFLOP/s)"),
-    ("tflops", "rate (TFLOP/s)", "relative_frobenius", "relative error (Frobenius norm)"),
-)
+MOST_COLOURS = 12
+#: What an axis says of a column; others keep their name.
+TITLES = {
+    "work": "work, 2 m n k (FLOP)",
+    "cycles": "core clock cycles",
+    "seconds": "time (s)",
+    "tflops": "rate (TFLOP/s)",
+    "peak_fraction": "share of the peak rate",
+    "relative_frobenius": "relative error (Frobenius norm)",
+    "max_relative": "largest relative error of one element",
+    "joules": "energy (J)",
+    "area_mm2": "area (mm2)",
+    "m": "m, rows of C",
+    "n": "n, columns of C",
+    "k": "k, length of the sums",
+}
+#: Columns that no axis shows: reasons why something is missing.
+NO_AXIS = ("refused", "timing_note", "cost_note")
+SIZES = ("k", "m", "n")
 
 
 def sweep_page(table: SweepTable) -> Page:
@@ -31,67 +43,96 @@ def sweep_page(table: SweepTable) -> Page:
         ("points", count(len(table.rows))),
         ("computed", count(table.computed)),
         ("from the cache", count(table.cached)),
-        ("refused", f"{count(table.refused)}; the column `refused` says why"),
+        ("refused", count(table.refused)),
     ]
     return Page(
         f"Sweep: {table.title}" if table.title else "Sweep",
         [
             PageSection("Summary", "How many points there are.", [Facts(facts)]),
-            PageSection("Points", "Each point that ran; hover for what it is. Click a name to hide it.", _plots(table)),
-            PageSection("Table", "All columns, in the order of the grid.", _table(table)),
+            *variant_sections(table),
+            PageSection(
+                "Points",
+                "Each point that ran. Pick axes, colours and marks; hover for what a point is.",
+                _points(table),
+            ),
+            PageSection("Refused", "What the devices cannot run, and why.", _refused(table)),
+            PageSection(
+                "Table",
+                "All columns, under the names of the CSV file; rows are in the order of the grid.",
+                _table(table),
+            ),
         ],
+        plain(table.to_dict()),
+        variant_lead(table) or _lead(table),
     )
 
 
-def _plots(table: SweepTable) -> list[Part]:
-    rows = [row | {"work": _work(row)} for row in table.rows[:MOST_POINTS]]
-    parts: list[Part] = []
-    for x, x_title, y, y_title in PAIRS:
-        points = [row for row in rows if _is_positive(row.get(x)) and _is_positive(row.get(y))]
-        if points:
-            look = figure(_series(points, x, y), axis(x_title, type="log"), axis(y_title, type="log"), showlegend=True)
-            look["layout"]["legend"] = {"orientation": "v", "x": 1.02, "y": 1}
-            parts.append(Plot(look, 460, f"{y_title} against {x_title}"))
-    left = len(table.rows) - len(rows)
-    return (
-        [*parts, Text(f"{count(left)} points beyond the first {count(MOST_POINTS)} are not drawn.")] if left else parts
-    )
+def _lead(table: SweepTable) -> list[str]:
+    """The fastest and the most accurate point, in words."""
+    lines = []
+    for name, words, least in (("tflops", "fastest", False), ("relative_frobenius", "most accurate", True)):
+        rows = [row for row in table.rows if _is_positive(row.get(name))]
+        if len(rows) > 1:
+            best = (min if least else max)(rows, key=lambda row: float(row[name]))
+            varied = [column for column in table.parameters if len({str(row.get(column)) for row in table.rows}) > 1]
+            point = ", ".join(f"{column} {_cell(best[column])}" for column in varied if best.get(column) is not None)
+            number = f"{best[name]:.3e}" if least else f"{best[name]:,.4g} TFLOP/s"
+            lines.append(f"{words}: {point}: {number}")
+    return lines
 
 
-def _series(points: Sequence[dict[str, Any]], x: str, y: str) -> list[dict[str, Any]]:
-    """One trace for each device and scheme, those beyond MOST_SERIES in one."""
-    grouped: dict[str, list[dict[str, Any]]] = {}
-    for row in points:
-        name = ", ".join(str(row[column]) for column in SERIES if row.get(column) is not None)
-        grouped.setdefault(name if name in grouped or len(grouped) < MOST_SERIES else "others", []).append(row)
-    return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name,
-            "x": [row[x] for row in rows],
-            "y": [row[y] for row in rows],
-            "text": [_said(row) for row in rows],
-            "hovertemplate": "%{text}<extra></extra>",
-            "marker": {
-                "color": PALETTE[number % len(PALETTE)],
-                "symbol": SYMBOLS[number // len(PALETTE) % len(SYMBOLS)],
-                "size": 9,
-            },
-        }
-        for number, (name, rows) in enumerate(grouped.items())
-    ]
+def _points(table: SweepTable) -> list[Part]:
+    rows = [row | {"work": _work(row)} for row in table.rows[:MOST_POINTS] if row.get("refused") is None]
+    asked = table.parameters
+    columns = [name for name in (*asked, "work", *table.columns[len(asked) :]) if name not in NO_AXIS]
+    shown = {name: TITLES.get(name, name) for name in columns if any(row.get(name) is not None for row in rows)}
+    y = next((name for name in ("tflops", "cycles", "relative_frobenius") if name in shown), "")
+    if not y:
+        return []
+    varied = {name: len({str(row.get(name)) for row in rows}) for name in asked}
+    numbers = [name for name in asked if all(isinstance(row.get(name), int | float | None) for row in rows)]
+    x = _swept([*SIZES, *numbers], varied) or ("device" if varied.get("device", 0) > 1 else "work")
+    left = [name for name in ("device", "scheme", *asked) if name != x and 1 < varied.get(name, 0) <= MOST_COLOURS]
+    colour, marks, facet = [*dict.fromkeys(left), "", "", ""][:3]
+    parts: list[Part] = [Explorer(shown, rows, asked, x=x, y=y, colour=colour, marks=marks, facet=facet)]
+    beyond = len(table.rows) - MOST_POINTS
+    return [*parts, Text(f"{count(beyond)} points beyond the first are not drawn.")] if beyond > 0 else parts
+
+
+def _swept(names: list[str], varied: dict[str, int]) -> str:
+    """The column of numbers that the study varied most; of equals the first."""
+    several = [name for name in names if varied.get(name, 0) > 1]
+    return max(several, key=lambda name: varied[name], default="")
+
+
+def _refused(table: SweepTable) -> list[Part]:
+    """Reasons, each with how many points and for which devices and schemes."""
+    refused = [row for row in table.rows if row.get("refused") is not None]
+    reasons = Counter(str(row["refused"]) for row in refused)
+    rows = []
+    for reason, number in reasons.most_common(MOST_ROWS):
+        of_reason = [row for row in refused if str(row["refused"]) == reason]
+        names = [", ".join(dict.fromkeys(str(row[column]) for row in of_reason)) for column in ("device", "scheme")]
+        rows.append((plural(number, "point"), *names, reason))
+    return [Table(("refused", "device", "scheme", "reason"), rows)] if rows else []
 
 
 def _table(table: SweepTable) -> list[Part]:
-    columns = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
+    filled = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
+    same = [name for name in filled if len(table.rows) > 1 and len({str(row.get(name)) for row in table.rows}) == 1]
+    columns = [name for name in filled if name not in same]
     right = [
         number
         for number, name in enumerate(columns)
         if all(isinstance(row.get(name), int | float | None) for row in table.rows)
     ]
-    rows = [[_cell(row.get(name)) for name in columns] for row in table.rows[:MOST_ROWS]]
+    rows = [
+        ["refused" if name == "refused" and row.get(name) else _cell(row.get(name)) for name in columns]
+        for row in table.rows[:MOST_ROWS]
+    ]
     parts: list[Part] = [Table(columns, rows, right=right, filter=True)]
+    if same:
+        parts.insert(0, Text(f"In every row: {', '.join(f'{name} {_cell(table.rows[0][name])}' for name in same)}."))
     left = len(table.rows) - len(rows)
     return [*parts, Text(f"{count(left)} more rows are left out; --out writes all of them.")] if left else parts
 
@@ -103,10 +144,6 @@ def _work(row: dict[str, Any]) -> float | None:
 
 def _is_positive(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value) and value > 0
-
-
-def _said(row: dict[str, Any]) -> str:
-    return "<br>".join(f"{name} {_cell(value)}" for name, value in row.items() if value is not None)
 
 
 def _cell(value: Any) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STEPS = 24  # instructions of the busiest engine in a chart
 MOST_EVENTS = 1500  # of a chart
-MOST_TRACED = 500_000  # instructions of a program that are traced whole
+MOST_TRACED = 500_000  # instructions of a program that are traced whole, or timed again for each of its parts
 HOVER = ("opcode", "label", "array", "waited_for")
 
 

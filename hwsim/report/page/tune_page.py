@@ -1,51 +1,88 @@
-"""The page of a search over mappings: the best, and the landscape."""
+"""The page of a search over mappings: the best beside the default, the landscape of tiles, and all configurations.
+
+It knows the result of a search; how a configuration is timed is others'.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.report.page.figures import axis, figure
 from hwsim.report.page.page import Page, PageSection, Part, Plot, Table, Text
-from hwsim.report.text.tune_text import heat, named_points
-from hwsim.report.text.words import count
+from hwsim.report.text.tune_text import (
+    FORMULAS,
+    alike,
+    clock_mhz,
+    differing,
+    gap_text,
+    heat,
+    named_points,
+    near_text,
+    settings_of,
+    tune_dict,
+)
+from hwsim.report.text.words import count, data, duration, percent, plural, value
+from hwsim.request.declarations import declared_by_name
 
 if TYPE_CHECKING:
     from hwsim.studies.tune import Landscape, TunedPoint
 
 MOST_ROWS = 2000
+#: What a column says of a setting; others keep their option's name.
+TITLES = {"unit": "instruction", "split_k": "slices of K"}
+#: Names of rows, with what they mean.
+NAMES = {
+    "best": "the configuration of the search with the least of what is made least",
+    "chosen": "the choice of the formula that was asked for",
+    "default": "what a run takes that names no tile and no other setting",
+    **FORMULAS,
+}
+RESULTS = {
+    "time": "cycles over the clock under this load, without launches",
+    "clock (MHz)": "the core clock that the board's power allows under this load: it differs between configurations",
+    "HBM traffic": "bytes read from and written to device memory",
+    "of best": "over the best of all: time, cycles or traffic, whichever is made least",
+}
 
 
 def tune_page(landscape: Landscape, title: str) -> Page:
-    """The page of a search. title: scheme, device and shape."""
+    """The page of a search. title: scheme, format, device and shape."""
     named = named_points(landscape)
-    timed = sorted(
-        (point for point in landscape.points if point.cycles is not None),
-        key=lambda point: (point.cycles if landscape.objective == "cycles" else point.hbm_bytes) or 0,
-    )
-    refused = len(landscape.points) - len(timed)
-    says = f"{count(len(timed))} configurations timed, {count(refused)} not legal."
+    timed, refused = len(landscape.ranked), len(landscape.refused)
+    says = f"{plural(timed, 'configuration')} timed, {count(refused)} not legal."
     says += "" if landscape.complete else " The search stopped at its budget."
-    what = "cycles" if landscape.objective == "cycles" else "traffic of HBM"
+    groups = alike(landscape)[:MOST_ROWS]
+    settings = list(dict.fromkeys(name for point in landscape.ranked for name in settings_of(point)))
+    settings = [name for name in settings if name != "instruction" or "unit" not in settings]
     return Page(
         f"Search: {title}",
         [
             PageSection(
                 "Summary",
-                f"The configuration of least {what}, or the choice of the formula that was asked for, beside others.",
-                [_table(named), Text(says)],
+                f"The configuration of least {landscape.quantity}, or the choice of the formula that was asked for, "
+                "beside others.",
+                [_table([(name, [point]) for name, point in named], settings, landscape), Text(says)],
             ),
             PageSection(
                 "Landscape",
-                f"By the tile's m and n: {what} of the best configuration of all, over those of the best one with this "
-                "tile; 100 % is the best.",
+                f"By the tile's m and n: {landscape.quantity} of the best configuration of all, over those of the best "
+                "one with this tile; 100 % is the best.",
                 _landscape(landscape),
             ),
             PageSection(
                 "Configurations",
-                f"Those timed, best first (at most {count(MOST_ROWS)}).",
-                [_table([(str(i + 1), point) for i, point in enumerate(timed[:MOST_ROWS])], filter=True)],
+                f"By {landscape.quantity}, best first. Configurations of one tile, instruction and equal "
+                f"{landscape.quantity} are one row, which lists the settings that do not matter.",
+                [
+                    Text(f"{near_text(landscape)}."),
+                    _table([(str(i + 1), group) for i, group in enumerate(groups)], settings, landscape, filter=True),
+                ],
             ),
+            PageSection("Words", "What rows and columns mean.", [_words([name for name, _ in named], settings)]),
         ],
+        {"schema": "hwsim.tune/1", "title": title, **tune_dict(landscape)},
+        [gap_text(landscape)],
     )
 
 
@@ -68,21 +105,47 @@ def _landscape(landscape: Landscape) -> list[Part]:
     return [Plot(figure([trace], x, y), 200 + 30 * len(rows), "landscape of tiles")]
 
 
-def _table(points: list[tuple[str, TunedPoint]], *, filter: bool = False) -> Table:
-    rows = [(name, point.row()) for name, point in points]
-    names = dict.fromkeys(key for _, row in rows for key, value in row.items() if value not in (None, ""))
-    right = [
-        1 + number
-        for number, key in enumerate(names)
-        if all(isinstance(row.get(key), int | float | None) for _, row in rows)
-    ]
-    body = [(name, *(_cell(row.get(key)) for key in names)) for name, row in rows]
-    return Table(("", *names), body, right=right, filter=filter)
+def _table(
+    named: Sequence[tuple[str, list[TunedPoint]]],
+    settings: Sequence[str],
+    landscape: Landscape,
+    *,
+    filter: bool = False,
+) -> Table:
+    """One row for each group of equal points."""
+    least = landscape.ranked[0].value(landscape.objective)
+    head = ["", "tile (m x n x k)", *(TITLES.get(name, name) for name in settings)]
+    results = ["time", "cycles", "clock (MHz)", "rate (TFLOP/s)", "HBM traffic", "of best"]
+    rows = []
+    for name, group in named:
+        point, several = group[0], differing(group)
+        chosen = {key: ", ".join(several[key]) if key in several else value(x) for key, x in settings_of(point).items()}
+        numbers = _numbers(point)
+        ratio = percent(point.value(landscape.objective) / least) if least and point.cycles is not None else ""
+        rows.append((name, _tile(point), *(chosen.get(key, "") for key in settings), *numbers, ratio))
+    right = [len(head) + number for number in range(len(results))]
+    return Table((*head, *results), rows, right=right, filter=filter)
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return count(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def _numbers(point: TunedPoint) -> tuple[str, ...]:
+    if point.cycles is None or point.seconds is None or point.hbm_bytes is None:
+        return ("refused", "", "", "", "")
+    clock = "" if (mhz := clock_mhz(point)) is None else count(mhz)
+    return (duration(point.seconds), count(point.cycles), clock, f"{point.tflops:,.2f}", data(point.hbm_bytes))
+
+
+def _tile(point: TunedPoint) -> str:
+    """The tile on one line: its spaces do not break."""
+    row = point.row()
+    return "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}".join(
+        str(row[f"tile_{side}"]) for side in "mnk" if row[f"tile_{side}"] is not None
+    )
+
+
+def _words(names: Sequence[str], settings: Sequence[str]) -> Table:
+    options = declared_by_name()
+    meanings = {TITLES.get(name, name): options[name][0].option.help for name in settings if name in options}
+    if "unit" in settings:
+        meanings["instruction"] = "the matrix instruction that the program has"
+    rows = [*((name, NAMES[name]) for name in dict.fromkeys(names)), *meanings.items(), *RESULTS.items()]
+    return Table(("word", "meaning"), rows)

@@ -5,12 +5,12 @@ The module knows device files and results; it runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwsim.devices import load
 from hwsim.errors import InputError
-from hwsim.report.plot_style import COLOURS, line_style, new_axes
+from hwsim.report.plot_style import line_style, new_panels
 from hwsim.report.text.compare_text import peak_tflops
 
 if TYPE_CHECKING:
@@ -31,43 +31,55 @@ def device_bars(devices: Sequence[str], formats: Sequence[str] | None = None) ->
     if not names:
         raise InputError(f"{', '.join(devices)}: no rate of {', '.join(formats or ('any format',))} is known")
     width = 0.8 / len(chips)
-    figure, axes = new_axes(
+    panels = new_panels(
         "peak of the matrix units", "operand format", "TFLOP/s (TOP/s of integers)", width=2 + 0.9 * len(names)
     )
+    (axes,) = panels.axes
     for index, chip in enumerate(chips):
         at = [place + index * width for place, name in enumerate(names) if name in peaks[chip.name]]
         values = [peaks[chip.name][name] for name in names if name in peaks[chip.name]]
-        axes.bar(at, values, width, label=chip.name, color=COLOURS[index % len(COLOURS)])
+        axes.bar(at, values, width, label=chip.name, color=line_style(index, 0)["color"])
     axes.set_xticks([place + 0.4 - width / 2 for place in range(len(names))], names)
     axes.set_yscale("log")
-    axes.legend()
-    return figure
+    return panels.finish()
 
 
-def rooflines(devices: Sequence[str], format: str, results: Iterable[Result] = ()) -> Any:
-    """Figure: attainable rate over work per byte of HBM on each device in a format, and results as points.
+def rooflines(
+    devices: Sequence[str], format: str | Sequence[str], results: Iterable[Result] | Mapping[str, Iterable[Result]] = ()
+) -> Any:
+    """Figure: attainable rate over work per byte of HBM on each device, and results as points; a panel for each format.
 
-    Raises InputError where no device has both a rate of the format and HBM's rate.
+    results: of the only format, or by format. Raises InputError where no device has both a rate of a format and HBM's
+    rate.
     """
-    figure, axes = new_axes(f"roofline, {format}", "work per byte of HBM, FLOP/byte", "TFLOP/s")
-    for name in devices:
-        chip = load(name)
-        peak = peak_tflops(chip, chip.native[format]) if format in chip.native else None
-        if peak is None or chip.hbm is None:
-            continue
-        rate = chip.hbm.bytes_per_second / 1e12
-        style = line_style(len(axes.lines)) | {"marker": ""}
-        axes.plot(
-            [LOW, peak / rate, HIGH], [LOW * rate, peak, peak], label=f"{chip.name}: {peak:,.4g} TFLOP/s", **style
-        )
-    if not axes.lines:
-        raise InputError(f"{', '.join(devices)}: none has a known rate of {format} and of HBM")
-    for index, result in enumerate(results):
-        point = result.roofline
-        if point is not None and point.hbm_bytes:
-            style = line_style(index) | {"linestyle": "", "markersize": 8}
-            label = f"{result.device} {result.scheme}, {result.m} x {result.n} x {result.k}"
-            axes.plot([point.intensity], [point.achieved], label=label, **style)
-    axes.set(xscale="log", yscale="log", xlim=(LOW, HIGH))
-    axes.legend()
-    return figure
+    formats = [format] if isinstance(format, str) else list(format)
+    names = [""] if len(formats) == 1 else formats
+    title = f"roofline, {formats[0]}" if len(formats) == 1 else "roofline"
+    panels = new_panels(title, "work per byte of HBM, FLOP/byte", "TFLOP/s", names)
+    by_format = results if isinstance(results, Mapping) else {formats[0]: results}
+    points = {name: list(of_format) for name, of_format in by_format.items()}
+    schemes = list(dict.fromkeys(result.scheme for of_format in points.values() for result in of_format))
+    missing = []
+    for axes, name in zip(panels.axes, formats, strict=True):
+        for index, device in enumerate(devices):
+            chip = load(device)
+            peak = peak_tflops(chip, chip.native[name]) if name in chip.native else None
+            if peak is None or chip.hbm is None:
+                missing.append(f"{chip.name}, {name}")
+                continue
+            rate = chip.hbm.bytes_per_second / 1e12
+            look = line_style(index, 0) | {"marker": ""}
+            label = f"{chip.name}: {peak:,.4g} TFLOP/s" if len(formats) == 1 else chip.name
+            axes.plot([LOW, peak / rate, HIGH], [LOW * rate, peak, peak], label=label, **look)
+        for result in points.get(name, ()):
+            point = result.roofline
+            if point is None or not point.hbm_bytes:
+                continue
+            colour = [load(device).name for device in devices].index(result.device)
+            look = line_style(colour, schemes.index(result.scheme)) | {"linestyle": "", "markersize": 8}
+            label = f"{result.device}, {result.scheme}, {result.m} x {result.n} x {result.k}"
+            axes.plot([point.intensity], [point.achieved], label=label, **look)
+        axes.set(xscale="log", yscale="log", xlim=(LOW, HIGH))
+    if not any(len(axes.lines) for axes in panels.axes):
+        raise InputError(f"{', '.join(devices)}: none has a known rate of {', '.join(formats)} and of HBM")
+    return panels.finish(f"no known rate: {'; '.join(missing)}" if missing else "")

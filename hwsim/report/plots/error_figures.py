@@ -5,81 +5,106 @@ The module knows rows of a sweep with errors, and `hwsim.run` for the one series
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from hwsim.api import run
 from hwsim.errors import HwsimError
-from hwsim.report.plot_style import line_style, new_axes
-from hwsim.report.plots.series import PlotRow, lines_of, shared
+from hwsim.report.plots.lines import ERROR, over
+from hwsim.report.plots.series import SIZE, PlotRow
+from hwsim.schemes import Scheme, shown_name
 
-ERROR = "relative_frobenius"
-ERROR_LABEL = "error, Frobenius norm, relative to the exact product"
-
-
-def error_over_k(rows: Iterable[PlotRow]) -> Any:
-    """Figure: error of each device and scheme over K. rows: of a sweep with exact: true."""
-    return _over(list(rows), "k", "K, products in each dot product")
+EXPONENTS = tuple(range(-40, 41, 4))
+EXPONENT_SIZE, EXPONENT_K = 64, 256  # rows of A and columns of B, and K, of the products over the exponent
 
 
-def error_over_size(rows: Iterable[PlotRow]) -> Any:
-    """Figure: error of each device and scheme over the size, the cube root of m n k. rows: as of error_over_k."""
-    return _over(list(rows), "size", "size, cube root of m n k")
+def error_over_k(rows: Iterable[PlotRow], **drawn: Any) -> Any:
+    """Figure: error of each device and scheme over K. rows: of a sweep with exact: true. drawn: as of `over`."""
+    return over(rows, "k", ERROR, **drawn)
 
 
-def _over(rows: list[PlotRow], x: str, label: str) -> Any:
-    figure, axes = new_axes(f"error: {shared(rows)}", label, ERROR_LABEL)
-    for index, (name, points) in enumerate(lines_of(rows, x, ERROR).items()):
-        axes.plot(*zip(*points, strict=True), label=name, **line_style(index))
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.legend()
-    return figure
+def error_over_size(rows: Iterable[PlotRow], **drawn: Any) -> Any:
+    """Figure: error of each device and scheme over the size, the cube root of m n k. Arguments as of `error_over_k`."""
+    return over(rows, SIZE, ERROR, **drawn)
 
 
 def error_over_exponent(
-    device: str,
-    schemes: Sequence[str],
+    device: str | Sequence[str],
+    schemes: Sequence[str | Scheme],
     *,
-    exponents: Sequence[int] = tuple(range(-40, 41, 4)),
-    size: int = 64,
-    k: int = 256,
-    seed: int = 0,
+    formats: Sequence[str] = (),
+    exponents: Sequence[int] = EXPONENTS,
+    size: int = EXPONENT_SIZE,
+    k: int = EXPONENT_K,
+    seed: int | Sequence[int] = 0,
     progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> Any:
-    """Figure: error of each scheme where A's elements are N(0, 1) times 2^exponent, B's N(0, 1): the range of a scheme.
+    """Figure: error of each device, scheme and format where A's elements are N(0, 1) times 2^exponent, B's N(0, 1).
 
     size: rows of A and columns of B. options: of `hwsim.run`. Products that are infinite or NaN are left out. Raises as
-    `hwsim.run` where no scheme runs.
+    `hwsim.run` where nothing runs.
     """
-    rng = np.random.default_rng(seed)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((size, k), (k, size)))
-    figure, axes = new_axes(
-        f"error over the operands' range: {device}, {size} x {size}, K = {k}",
-        "binary exponent that A's elements are scaled by",
-        ERROR_LABEL,
+    devices = [device] if isinstance(device, str) else list(device)
+    seeds = [seed] if isinstance(seed, int) else list(seed)
+    listed: list[str | None] = [*formats] or [None]
+    rows = exponent_rows(
+        devices,
+        list(product(schemes, listed)),
+        exponents=exponents,
+        size=size,
+        k=k,
+        seeds=seeds,
+        progress=progress,
+        options=options,
     )
-    refused: HwsimError | None = None
-    for index, scheme in enumerate(schemes):
-        points = []
+    return over_exponent(rows)
+
+
+def over_exponent(rows: Iterable[PlotRow], **drawn: Any) -> Any:
+    """Figure of rows as `exponent_rows` gives them; drawn: as of `over`."""
+    return over(rows, "exponent", ERROR, **drawn)
+
+
+def exponent_rows(
+    devices: Sequence[str],
+    schemes: Sequence[tuple[str | Scheme, str | None]],
+    *,
+    exponents: Sequence[int] = EXPONENTS,
+    size: int = EXPONENT_SIZE,
+    k: int = EXPONENT_K,
+    seeds: Sequence[int] = (0,),
+    progress: Callable[[float], None] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """A row for each device, scheme, seed and exponent; `refused` says why one has no error.
+
+    schemes: each with its format, None for the scheme's own. Raises as `hwsim.run` where all are refused.
+    """
+    ways = list(product(devices, schemes, seeds))
+    rows: list[dict[str, Any]] = []
+    error: HwsimError | None = None
+    for index, (device, (scheme, form), seed) in enumerate(ways):
+        rng = np.random.default_rng(seed)
+        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((size, k), (k, size)))
+        named = {**(options or {}), **({} if form is None else {"format": form})}
+        shown = {"device": device, "scheme": shown_name(scheme)}
+        way = {**shown, "format": form, "seed": seed, "m": size, "n": size, "k": k}
         for at, exponent in enumerate(exponents):
             try:
-                measures = run(np.ldexp(a, exponent), b, device=device, scheme=scheme, timing=False, **options).error
-            except HwsimError as error:
-                refused = error
+                measures = run(np.ldexp(a, exponent), b, device=device, scheme=scheme, timing=False, **named).error
+            except HwsimError as refusal:
+                error = refusal
+                rows.append(way | {"exponent": exponent, ERROR: None, "refused": " ".join(str(refusal).split())})
                 break
             value = None if measures is None else measures.get(ERROR)
-            if value is not None and np.isfinite(value) and value > 0:
-                points.append((exponent, float(value)))
+            is_drawn = value is not None and np.isfinite(value) and value > 0
+            rows.append(way | {"exponent": exponent, ERROR: value if is_drawn else None, "refused": None})
             if progress is not None:
-                progress((index + (at + 1) / len(exponents)) / len(schemes))
-        if points:
-            axes.plot(*zip(*points, strict=True), label=scheme, **line_style(index))
-    if not axes.lines and refused is not None:
-        raise refused
-    axes.set_yscale("log")
-    axes.legend()
-    return figure
+                progress((index + (at + 1) / len(exponents)) / len(ways))
+    if error is not None and all(row[ERROR] is None for row in rows):
+        raise error
+    return rows

@@ -1,48 +1,54 @@
-"""Rates over size, and the landscape of tiles that a search has timed.
+"""Rates over size, and the landscapes of tiles that searches have timed.
 
-The module knows rows of a sweep and the result of `hwsim.tune`.
+The module knows rows of a sweep and results of `hwsim.tune`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.report.plot_style import line_style, new_axes
-from hwsim.report.plots.series import PlotRow, lines_of, shared
+from hwsim.report.plot_style import new_figure
+from hwsim.report.plots.lines import over
+from hwsim.report.plots.series import SIZE, PlotRow
 from hwsim.report.text.tune_text import heat
 
 if TYPE_CHECKING:
     from hwsim.studies.tune import Landscape
 
 
-def tflops_over_size(rows: Iterable[PlotRow]) -> Any:
-    """Figure: TFLOP/s (2 m n k / time) of each device and scheme over the size, the cube root of m n k."""
-    listed = list(rows)
-    figure, axes = new_axes(f"rate: {shared(listed)}", "size, cube root of m n k", "TFLOP/s")
-    for index, (name, points) in enumerate(lines_of(listed, "size", "tflops").items()):
-        axes.plot(*zip(*points, strict=True), label=name, **line_style(index))
-    axes.set_xscale("log", base=2)
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    return figure
+def tflops_over_size(rows: Iterable[PlotRow], **drawn: Any) -> Any:
+    """Figure: TFLOP/s (2 m n k / time) of each device and scheme over the size, the cube root of m n k.
+
+    drawn: as of `over`.
+    """
+    return over(rows, SIZE, "tflops", **drawn)
 
 
-def tile_landscape(found: Landscape, title: str = "") -> Any:
-    """Figure: the best value of every tile as a share of the best of all. found: of `hwsim.tune`."""
-    rows, columns, shares = heat(found)
-    what = "cycles" if found.objective == "cycles" else "HBM traffic"
-    figure, axes = new_axes(
-        title or f"tiles by {what}",
-        "tile n, columns",
-        "tile m, rows",
-        width=2.4 + 0.6 * len(columns),
-        height=1.9 + 0.45 * len(rows),
-    )
-    axes.grid(visible=False)
-    grid = [[shares.get((m, n), float("nan")) for n in columns] for m in rows]
-    image = axes.imshow(grid, vmin=0, vmax=1, origin="lower", aspect="auto", cmap="cividis")
-    axes.set_xticks(range(len(columns)), [str(n) for n in columns])
-    axes.set_yticks(range(len(rows)), [str(m) for m in rows])
-    figure.colorbar(image, label=f"best of all / best of the tile, {what}")
+def tile_landscape(found: Landscape | Mapping[str, Landscape], title: str = "") -> Any:
+    """Figure: the best value of every tile as a share of the best of all, in a panel for each search.
+
+    found: of `hwsim.tune`, or several by the names of their panels.
+    """
+    landscapes = dict(found) if isinstance(found, Mapping) else {"": found}
+    maps = {name: heat(landscape) for name, landscape in landscapes.items()}
+    columns_most = max(len(columns) for _, columns, _ in maps.values())
+    rows_most = max(len(rows) for rows, _, _ in maps.values())
+    what = " or ".join(dict.fromkeys(landscape.quantity for landscape in landscapes.values()))
+    figure = new_figure((1.6 + 0.6 * columns_most) * len(maps) + 0.8, 1.9 + 0.45 * rows_most)
+    panels = figure.subplots(1, len(maps), squeeze=False)[0]
+    image: Any = None
+    for axes, (name, (rows, columns, shares)) in zip(panels, maps.items(), strict=True):
+        grid = [[shares.get((m, n), float("nan")) for n in columns] for m in rows]
+        image = axes.imshow(grid, vmin=0, vmax=1, origin="lower", aspect="auto", cmap="cividis")
+        axes.set(xlabel="tile n, columns", title=name)
+        axes.set_xticks(range(len(columns)), [str(n) for n in columns])
+        axes.set_yticks(range(len(rows)), [str(m) for m in rows])
+    panels[0].set_ylabel("tile m, rows")
+    heading = title or f"tiles by {what}"
+    if len(maps) == 1:
+        panels[0].set_title(heading)
+    else:
+        figure.suptitle(heading)
+    figure.colorbar(image, ax=list(panels), label=f"best of all / best of the tile, {what}")
     return figure

@@ -1,4 +1,4 @@
-"""Rows of a sweep as lines of a plot: which column is along, which one up, and what tells the lines apart.
+"""Rows of a sweep as series of a plot: which column is along, which one up, and what tells the series apart.
 
 The module knows tidy rows, {column: value}; it draws nothing.
 """
@@ -6,14 +6,58 @@ The module knows tidy rows, {column: value}; it draws nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from hwsim.errors import InputError
+from hwsim.errors import InputError, nearest
+from hwsim.studies.sweep_pool import RESULT_COLUMNS
 
 PlotRow = Mapping[str, Any]
-#: Columns that tell lines apart, in the order in which a legend names them.
+SIZE = "size"  # instead of a column: `size_of`
+SIZES = ("m", "n", "k")
+#: Columns that tell series apart, in the order in which a legend names them; further parameters follow.
 TOLD_APART = ("device", "scheme", "format", "library", "accumulate", "output")
+#: Columns that tell no series apart: repeated runs of one point, and the name of sizes that are columns themselves.
+ASIDE = ("seed", "shape", *RESULT_COLUMNS)
+MOST_PANELS = 12
+FACTOR = re.compile(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?x")
+
+
+@dataclass(frozen=True, slots=True)
+class PlotPoint:
+    """A place along x, and the mean, least and largest y of the rows that have it."""
+
+    x: float | str
+    y: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlotSeries:
+    """The points of one line in order of x. colour, mark: the numbers of its look. panel: the panel that it is in."""
+
+    label: str
+    panel: str
+    colour: int
+    mark: int
+    points: tuple[PlotPoint, ...]
+
+    @property
+    def slope(self) -> float | None:
+        """The exponent p of y ~ x^p, by least squares of the logarithms; None for fewer than two positive places."""
+        pairs = [
+            (math.log(point.x), math.log(point.y))
+            for point in self.points
+            if isinstance(point.x, float) and point.x > 0 and point.y > 0
+        ]
+        if len({x for x, _ in pairs}) < 2:
+            return None
+        x_mean, y_mean = (sum(values) / len(pairs) for values in zip(*pairs, strict=True))
+        spread = sum((x - x_mean) ** 2 for x, _ in pairs)
+        return float(sum((x - x_mean) * (y - y_mean) for x, y in pairs) / spread)
 
 
 def size_of(row: PlotRow) -> float:
@@ -22,33 +66,133 @@ def size_of(row: PlotRow) -> float:
     return math.cbrt(volume)
 
 
-def lines_of(rows: Iterable[PlotRow], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
-    """{name: points in order of x} of the rows that have a value of y. x: a column, or "size" for `size_of`.
+def series_of(rows: Iterable[PlotRow], x: str, y: str) -> list[PlotSeries]:
+    """The series of the rows that have a value of y. x: a column, or "size" for `size_of`.
 
-    Several rows with one x (seeds) give their mean. Raises InputError where no row has both.
+    Rows that differ in nothing but seed and results are one point. The device gives the colour, the scheme mark and
+    dashes; what else differs takes the look that is left, and then a panel for each value. Raises InputError for a
+    column that there is not, where no row has both x and y, and beyond MOST_PANELS panels.
     """
-    listed = [row for row in rows if row.get(y) is not None and (x == "size" or row.get(x) is not None)]
-    if not listed:
+    listed = list(rows)
+    columns = list(dict.fromkeys(name for row in listed for name in row))
+    for name in (x, y):
+        if name not in columns and not (name == SIZE and set(SIZES) <= set(columns)):
+            known = [*columns, SIZE] if set(SIZES) <= set(columns) else columns
+            raise InputError(f"no column {name!r}; there are {', '.join(known)}{nearest(name, known)}")
+    shown = [row for row in listed if row.get(y) is not None and (x == SIZE or row.get(x) is not None)]
+    if not shown:
         raise InputError(
             f"no row has both {x} and {y}: were the points refused, or errors (exact: true) not asked for?"
         )
-    names = [name for name in TOLD_APART if len({str(row.get(name)) for row in listed}) > 1]
-    values: dict[str, dict[float, list[float]]] = {}
-    for row in listed:
-        label = ", ".join(str(row[name]) for name in names if row.get(name) is not None) or str(row.get("scheme", ""))
-        at = size_of(row) if x == "size" else float(row[x])
-        values.setdefault(label, {}).setdefault(at, []).append(float(row[y]))
-    return {
-        label: [(at, sum(values) / len(values)) for at, values in sorted(points.items())]
-        for label, points in values.items()
-    }
+    if wrong := next((row[y] for row in shown if isinstance(row[y], str | bool)), None):
+        raise InputError(f"column {y} has {wrong!r}; up (y) goes a column of numbers")
+    names = varying(shown, columns, x, y)
+    roles = _roles(names, shown)
+    panels = {_key(row, roles.panel): None for row in shown}
+    if len(panels) > MOST_PANELS:
+        told = " and ".join(roles.panel)
+        raise InputError(f"{len(panels)} panels, one for each {told}; allowed: {MOST_PANELS}: draw fewer of them")
+    colours, marks = (list(dict.fromkeys(_key(row, role) for row in shown)) for role in (roles.colour, roles.mark))
+    grouped: dict[tuple[Any, ...], dict[float | str, list[float]]] = {}
+    is_factor = has_factors(shown, x)
+    for row in shown:
+        at = size_of(row) if x == SIZE else float(row[x].removesuffix("x")) if is_factor else _place(row[x])
+        grouped.setdefault(_key(row, names), {}).setdefault(at, []).append(float(row[y]))
+    series = []
+    for key, places in grouped.items():
+        values = dict(zip(names, key, strict=True))
+        lined = [name for name in names if name not in roles.panel]
+        series.append(
+            PlotSeries(
+                label=_told(values, lined),
+                panel=_told(values, roles.panel),
+                colour=colours.index(_key(values, roles.colour)),
+                mark=marks.index(_key(values, roles.mark)),
+                points=_points(places),
+            )
+        )
+    return series
 
 
-def shared(rows: Iterable[PlotRow]) -> str:
-    """What all rows have in common, for a title."""
+def has_factors(rows: Iterable[PlotRow], x: str) -> bool:
+    """Whether all values of a column are factors of a number in a device file, as "0.5x"."""
+    values = [row.get(x) for row in rows if row.get(x) is not None]
+    return bool(values) and all(isinstance(value, str) and FACTOR.fullmatch(value) for value in values)
+
+
+def varying(rows: Sequence[PlotRow], columns: Sequence[str], x: str, y: str) -> list[str]:
+    """The parameters in which the rows differ beside x and y: those of TOLD_APART first. A format of the operands that
+    is the format computed in is said once.
+    """
+    is_said = all(row.get("input_format") in (None, row.get("format")) for row in rows)
+    aside = {x, y, *ASIDE, *(SIZES if x == SIZE else ()), *(("input_format",) if is_said else ())}
+    names = [*TOLD_APART, *(name for name in columns if name not in TOLD_APART)]
+    return [name for name in names if name not in aside and len({str(row.get(name)) for row in rows}) > 1]
+
+
+def shared(rows: Iterable[PlotRow], *, apart: Sequence[str] = ()) -> list[str]:
+    """What all rows have in common, for a title. apart: columns that the title does not name."""
     listed = list(rows)
     parts: list[str] = []
     for name in TOLD_APART:
         values = {str(row[name]) for row in listed if row.get(name) is not None}
-        parts += values if len(values) == 1 else []
-    return ", ".join(parts)
+        parts += values if len(values) == 1 and name not in apart else []
+    return parts
+
+
+def value_text(name: str, value: Any) -> str:
+    """A value of a column for a legend: alone where it says what it is, else after the last part of its name."""
+    return str(value) if name in TOLD_APART else f"{name.rpartition('.')[2]} {value}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The columns that give the colour, the mark, and the panel together."""
+
+    colour: tuple[str, ...]
+    mark: tuple[str, ...]
+    panel: tuple[str, ...]
+
+
+def _roles(names: Sequence[str], rows: Sequence[PlotRow]) -> _Roles:
+    """The device gives the colour and the scheme the mark where both differ; one column alone gives both.
+
+    A format that some schemes do not have belongs to the scheme.
+    """
+    rest = [name for name in names if name not in ("device", "scheme")]
+    colour: tuple[str, ...] = ("device",) if "device" in names else ()
+    mark: tuple[str, ...] = ("scheme",) if "scheme" in names else ()
+    if mark and "format" in rest and any(row.get("format") is None for row in rows):
+        rest.remove("format")
+        mark = ("scheme", "format")
+    if not mark and rest:
+        mark = (rest.pop(0),)
+    if not colour and rest:
+        colour = (rest.pop(0),)
+    return _Roles(colour or mark, mark or colour, tuple(rest))
+
+
+def _key(row: PlotRow, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(_plain(row.get(name)) for name in names)
+
+
+def _plain(value: Any) -> Any:
+    """The value, as text where it is a list or a mapping."""
+    return str(value) if isinstance(value, list | dict) else value
+
+
+def _told(values: PlotRow, names: Sequence[str]) -> str:
+    return ", ".join(value_text(name, values[name]) for name in names if values[name] is not None)
+
+
+def _place(value: Any) -> float | str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number else str(value)
+
+
+def _points(places: Mapping[float | str, list[float]]) -> tuple[PlotPoint, ...]:
+    """The points in order of x; text keeps the order of the rows."""
+    order = list(places)
+    numbers = [at for at in order if isinstance(at, float)]
+    listed: list[float | str] = [*sorted(numbers), *(at for at in order if isinstance(at, str))]
+    return tuple(PlotPoint(at, sum(ys) / len(ys), min(ys), max(ys)) for at, ys in ((at, places[at]) for at in listed))

@@ -133,6 +133,8 @@ def _action(instr: Instr) -> str:
         what = f"{reads[0]} * 2^({sign}{reads[1]}{_plus(-instr.scale_exponent)})"
     elif instr.opcode == "extract":
         what = f"bits of {reads[0]} from bit {instr.scale_exponent}"
+    elif instr.opcode == "remainder":
+        what = f"{reads[0]} modulo {instr.scale_exponent}"
     elif instr.opcode == "cast":
         what = f"{reads[0]} rounded {instr.rounding}"
     else:

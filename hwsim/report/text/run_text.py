@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.stall_words import stall_words
 from hwsim.machines.l2_state import STATES
+from hwsim.report.text.cost_text import cost_facts
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
@@ -14,34 +16,53 @@ if TYPE_CHECKING:
 
 # What the weakest level of evidence means for the reader, where it says less than the best.
 NUMERICS_CAVEAT = {
-    "assumption": "no public source fixes all of this chip's arithmetic: the chip may give other last bits",
+    "assumption": "no source fixes all of this arithmetic: a chip may give other last bits",
     "unknown": "this chip's arithmetic is not known: the chip may give other last bits",
     "model": "the arithmetic follows from a model, not from the chip: it may give other last bits",
     "paper": "a publication says so: no result of these instructions was compared here",
     "silicon-by-others": "compared with results of this chip that others recorded",
 }
 TIMING_CAVEAT = {
-    "assumption": "some rates and latencies come from a sibling chip or are reasoned: the chip may be faster or slower",
+    "assumption": "some rates and latencies are assumed: a chip may be faster or slower",
     "unknown": "some rates and latencies are not known: the chip may be faster or slower",
     "model": "some rates and latencies follow from a model: the chip may be faster or slower",
     "fitted": "some numbers were fitted to measured times: other work may be faster or slower",
 }
 SCHEDULE_CAVEAT = {
-    "assumption": "one chain over K, or the schedule given: what the vendor's library does here was not checked",
+    "assumption": "one chain over K, or the schedule asked for: no library's order was compared with it",
 }
 CLOCK_SOURCES = {
     "asked": "as asked for",
     "under load": "under this load",
     "device file": "the device file's: none is known under load",
 }
+ADVISED = 2  # changes; --json has all
+NAMES = len("evidence")  # columns of the names of facts above the tables
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
 
 
-def run_text(result: Result, chip: Device, inputs: str) -> str:
-    """The report of `result` on `chip`; `inputs` says where A and B came from."""
+def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str) -> str:
+    """What is computed, in lines that need no result; `inputs` says where A and B came from."""
+    m, n, k = (count(size) for size in sizes)
+    work = f"{count(sizes[0] * sizes[1] * sizes[2])} MACs"
+    return "\n".join(
+        facts(
+            [
+                ("problem", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {work}; {inputs}"),
+                ("scheme", scheme),
+                ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
+            ],
+            least=NAMES,
+        )
+    )
+
+
+def run_text(result: Result) -> str:
+    """The report of `result`, below `problem_text`."""
     parts = [
-        _heading(result, chip, inputs),
+        verdict_lines(result),
+        _heading(result),
         _choice(result),
         _time(result),
         _phases(result),
@@ -55,34 +76,17 @@ def run_text(result: Result, chip: Device, inputs: str) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def cause_text(cause: str) -> str:
-    """The cause of a stall in plain words."""
-    if cause == "empty":
-        return "nothing issued to it yet"
-    if cause == "done":
-        return "own work done, phase not over"
-    if cause == "queue-full":
-        return "nothing issued to it: the stream waits for room in another queue"
-    if cause == "in-flight":
-        return "waits for bytes in flight to arrive"
-    name = cause.removeprefix("semaphore:")
-    buffer, _, state = name.rpartition(".")
-    if state == "full":
-        return f"waits for data in {buffer}"
-    if state == "free":
-        return f"waits for room in {buffer}"
-    return f"waits until {buffer} is done" if state == "done" else f"waits for {name}"
+def verdict_lines(result: Result) -> list[str]:
+    """The verdict on the run, and what would save most."""
+    verdict = result.verdict
+    pairs = [("verdict" if i == 0 else "", sentence) for i, sentence in enumerate(verdict.sentences)]
+    advice = verdict.advice[:ADVISED]
+    pairs += [("advice" if i == 0 else "", str(change)) for i, change in enumerate(advice)]
+    return facts(pairs, least=NAMES)
 
 
-def _heading(result: Result, chip: Device, inputs: str) -> list[str]:
-    m, n, k = count(result.m), count(result.n), count(result.k)
+def _heading(result: Result) -> list[str]:
     pairs = [
-        (
-            "problem",
-            f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {count(result.m * result.n * result.k)} MACs; {inputs}",
-        ),
-        ("scheme", result.scheme),
-        ("device", f"{result.device}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
         (
             "options",
             ", ".join(f"{name} {value(setting)}" for name, setting in result.options.items() if name != "choice"),
@@ -165,7 +169,7 @@ def _time(result: Result) -> list[str]:
         useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
         pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
         pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
-    return facts(pairs)
+    return facts([*pairs, *cost_facts(result)])
 
 
 def _tiles(x: dict[str, Any]) -> str:
@@ -208,6 +212,12 @@ def _errors(result: Result) -> list[str]:
         return []
     baseline = errors["baseline"]
     rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
+    if errors.input_rounding is not None and errors.arithmetic is not None:
+        rounding, arithmetic = (part.relative_frobenius for part in (errors.input_rounding, errors.arithmetic))
+        rows[1:1] = [
+            (f"  input rounding to {result.gemm.single.a_pieces[0].format}", _error(rounding), "none"),
+            ("  arithmetic", _error(arithmetic), rows[0][2]),
+        ]
     reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
     sampled = f", {errors['rows']} rows" if "rows" in errors else ""
     return [f"error against {reference}{sampled}", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
@@ -224,9 +234,12 @@ def _engines(result: Result) -> list[str]:
         total = entry["busy_cycles"] + sum(stalls.values())
         if not total or not entry["busy_cycles"]:
             continue
+        by_words: dict[str, float] = {}
+        for cause, cycles in stalls.items():
+            by_words[stall_words(cause)] = by_words.get(stall_words(cause), 0.0) + cycles
         why = [
-            f"{percent(cycles / total)} {cause_text(cause)}"
-            for cause, cycles in sorted(stalls.items(), key=lambda item: -item[1])
+            f"{percent(cycles / total)} {words}"
+            for words, cycles in sorted(by_words.items(), key=lambda item: -item[1])
             if cycles / total >= SMALL_SHARE
         ]
         rows.append((name, percent(entry["busy_cycles"] / total), "busy", why[0] if why else ""))

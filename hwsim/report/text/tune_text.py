@@ -7,57 +7,100 @@ import io
 from typing import IO, TYPE_CHECKING, Any
 
 from hwsim.errors import UnsupportedError
-from hwsim.report.text.words import count, data, duration, facts, plural, table
+from hwsim.report.text.words import count, data, duration, facts, percent, plural, table
 
 if TYPE_CHECKING:
     from hwsim.studies.tune import Landscape, TunedPoint
 
 BEST = 10  # groups of points listed
+LEAST_SHARE = 0.001  # a smaller difference has no number
 TIME_ERROR = 0.08  # mean |error| of bf16 GEMM times over six chips: lab/docs/cycles.md, "Times that others measured"
+#: The choices of papers' formulas, by their names in the report.
+FORMULAS = {
+    "eq11": "the tile of SGEMM-cube's formula for least traffic (Eq. 11)",
+    "tlp": "the tile of LE-GEMM's model of thread parallelism (Eq. 12 and 15)",
+}
+NUMBERS = ("seconds", "cycles", "tflops", "hbm_bytes", "refused")  # a point's results, behind its settings
 SHADES = " .:-=+*#%@"  # from far above the best to the best
 
 
 def tune_text(landscape: Landscape, device: str, scheme: str, sizes: tuple[int, int, int]) -> str:
     """The report of a search."""
     m, n, k = (count(size) for size in sizes)
-    timed = [point for point in landscape.points if point.cycles is not None]
-    refused = len(landscape.points) - len(timed)
-    what = "cycles" if landscape.objective == "cycles" else "HBM traffic"
-    looked = f"{plural(len(timed), 'configuration')} timed, {count(refused)} not legal"
+    ranked = landscape.ranked
+    looked = f"{plural(len(ranked), 'configuration')} timed, {count(len(landscape.refused))} not legal"
     if not landscape.complete:
         looked += "; stopped at the budget (--budget)"
     lines = facts(
-        [("problem", f"C[{m} x {n}], K = {k}; {scheme} on {device}"), ("searched", f"{looked}; least {what}")]
+        [
+            ("verdict", gap_text(landscape)),
+            ("problem", f"C[{m} x {n}], K = {k}; {scheme} on {device}"),
+            ("searched", f"{looked}; least {landscape.quantity}"),
+        ]
     )
-    least = min(_value(point, landscape.objective) for point in timed)
+    least = ranked[0].value(landscape.objective)
     rows = [(name, *_cells(point, least, landscape.objective)) for name, point in named_points(landscape)]
-    lines += [
-        "",
-        *table(rows, ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best"), right=(2, 3, 4, 5, 6)),
-    ]
+    head = ("configuration", "time", "cycles", "MHz", "TFLOP/s", "HBM", "of best")
+    lines += ["", *table(rows, ("", *head), right=(2, 3, 4, 5, 6, 7))]
+    lines += [f"  {name}: {FORMULAS[name]}" for name in landscape.analytic]
     groups = alike(landscape)
     if len(groups) > 1:
         listed = [
             (str(i + 1), *_cells(group[0], least, landscape.objective), _others(group))
             for i, group in enumerate(groups[:BEST])
         ]
-        head = ("", "configuration", "cycles", "time", "TFLOP/s", "HBM", "of best", "")
-        lines += ["", f"the best {len(listed)}", *table(listed, head, right=(0, 2, 3, 4, 5, 6))]
-        near = sum(_value(point, landscape.objective) <= least * (1 + TIME_ERROR) for point in timed)
-        lines += [
-            "",
-            f"{count(near)} of {count(len(timed))} configurations are within {100 * TIME_ERROR:.0f} % of the best, the "
-            "mean error of simulated times on chips where they were measured: the chip may rank them otherwise",
-        ]
+        lines += ["", f"the best {len(listed)} by {landscape.quantity}; configurations with the same are one row"]
+        lines += [*table(listed, ("", *head, ""), right=(0, 2, 3, 4, 5, 6, 7)), "", near_text(landscape)]
     return "\n".join([*lines, *_heat_text(landscape)])
+
+
+def gap_text(landscape: Landscape) -> str:
+    """How far the default is from the best, in a sentence; of a formula alone, how far its choice is from the
+    default.
+    """
+    best, default = landscape.best, landscape.default
+    low, high = (point.value(landscape.objective) for point in (best, default))
+    words = [_quantity(point, landscape.objective) for point in (best, default)]
+    if low == high:
+        first = "the default is the best" if _is_search(landscape) else "the formula's choice is as good as the default"
+        return f"{first}: {words[0]}"
+    if low < high:
+        name = "the best" if _is_search(landscape) else "the formula's choice"
+        if 1 - low / high < LEAST_SHARE:
+            return f"the default is within {percent(LEAST_SHARE)} of {name}: {words[1]}"
+        return f"{name} takes {words[0]}, {percent(1 - low / high)} less than the default's {words[1]}"
+    more = f"{low / high:.3f} times" if high else "more than"
+    return f"the formula's choice takes {words[0]}, {more} the default's {words[1]}"
+
+
+def _is_search(landscape: Landscape) -> bool:
+    """Whether the best is the best of a search, rather than a formula's choice."""
+    return landscape.best.value(landscape.objective) == landscape.ranked[0].value(landscape.objective)
+
+
+def _quantity(point: TunedPoint, objective: str) -> str:
+    number = point.value(objective)
+    return {"time": duration(number), "cycles": f"{count(number)} cycles", "traffic": f"{data(number)} of HBM"}[
+        objective
+    ]
+
+
+def near_text(landscape: Landscape) -> str:
+    """How many configurations are too close to the best to be told from it."""
+    ranked = landscape.ranked
+    least = ranked[0].value(landscape.objective)
+    near = sum(point.value(landscape.objective) <= least * (1 + TIME_ERROR) for point in ranked)
+    return (
+        f"{count(near)} of {count(len(ranked))} configurations are within {100 * TIME_ERROR:.0f} % of the best, the "
+        "mean error of simulated times on chips where they were measured: the chip may rank them otherwise"
+    )
 
 
 def named_points(landscape: Landscape) -> list[tuple[str, TunedPoint]]:
     """The points that have a name: the best (of a formula alone: its choice, which may not be the best), the default
     and the formulas' choices.
     """
-    least = min(_value(point, landscape.objective) for point in landscape.points if point.cycles is not None)
-    first = "best" if _value(landscape.best, landscape.objective) == least else "chosen"
+    first = "best" if _is_search(landscape) else "chosen"
     return [(first, landscape.best), ("default", landscape.default), *landscape.analytic.items()]
 
 
@@ -66,41 +109,58 @@ def alike(landscape: Landscape) -> list[list[TunedPoint]]:
     that was timed leads.
     """
     groups: dict[tuple[object, ...], list[TunedPoint]] = {}
-    for point in landscape.points:
-        if point.cycles is not None:
-            row = point.row()
-            same = tuple(row.get(name) for name in ("tile_m", "tile_n", "tile_k", "split_k", "unit"))
-            groups.setdefault((*same, _value(point, landscape.objective)), []).append(point)
-    return sorted(groups.values(), key=lambda group: _value(group[0], landscape.objective))
+    for point in landscape.ranked:
+        row = point.row()
+        same = tuple(row.get(name) for name in ("tile_m", "tile_n", "tile_k", "split_k", "unit"))
+        groups.setdefault((*same, point.value(landscape.objective), point.cycles), []).append(point)
+    return list(groups.values())
 
 
 def _others(group: list[TunedPoint]) -> str:
     """What the other points of a group differ in."""
-    rows = [point.row() for point in group]
-    unlike = [name for name in rows[0] if len({str(row.get(name)) for row in rows}) > 1]
-    shown = [f"{name} {', '.join(dict.fromkeys(str(row.get(name)) for row in rows))}" for name in unlike]
+    shown = [f"{name} {', '.join(values)}" for name, values in differing(group).items()]
     return f"alike: {'; '.join(shown)}" if shown else ""
 
 
-def _value(point: TunedPoint, objective: str) -> float:
-    return float((point.cycles if objective == "cycles" else point.hbm_bytes) or 0)
+def differing(group: list[TunedPoint]) -> dict[str, list[str]]:
+    """{name: values} of the settings in which the points of a group differ."""
+    rows = [point.row() for point in group]
+    values = {name: list(dict.fromkeys(str(row.get(name)) for row in rows)) for name in rows[0]}
+    return {name: several for name, several in values.items() if len(several) > 1 and name not in NUMBERS}
+
+
+def clock_mhz(point: TunedPoint) -> float | None:
+    """The core clock at which a point was timed: the power that its load takes fixes it."""
+    return None if point.cycles is None or not point.seconds else point.cycles / point.seconds / 1e6
 
 
 def _cells(point: TunedPoint, least: float, objective: str) -> tuple[str, ...]:
     if point.cycles is None or point.seconds is None or point.hbm_bytes is None:
-        return (_named(point), "", "", "", "", f"refused: {point.refused}")
-    ratio = f"{_value(point, objective) / least:.3f}" if least else "1.000"
+        return (_named(point), "", "", "", "", "", f"refused: {point.refused}")
+    ratio = f"{point.value(objective) / least:.3f}" if least else "1.000"
+    clock = "" if (mhz := clock_mhz(point)) is None else count(mhz)
     speed = f"{point.tflops:,.2f}"
-    return (_named(point), count(point.cycles), duration(point.seconds), speed, data(point.hbm_bytes), ratio)
+    return (
+        *(_named(point), duration(point.seconds), count(point.cycles), clock, speed, data(point.hbm_bytes)),
+        ratio,
+    )
 
 
 def _named(point: TunedPoint) -> str:
     """The configuration in full: as given, and what the dataflow chose."""
+    return " ".join([f"tile {tile_text(point)}", *(f"{name} {value}" for name, value in settings_of(point).items())])
+
+
+def tile_text(point: TunedPoint) -> str:
+    """The tile as the option takes it."""
     row = point.row()
-    tile = ",".join(f"{side}={row[f'tile_{side}']}" for side in "mnk" if row[f"tile_{side}"] is not None)
-    skipped = ("tile_m", "tile_n", "tile_k", "cycles", "seconds", "tflops", "hbm_bytes", "refused")
-    rest = [f"{name} {value}" for name, value in row.items() if name not in skipped and value is not None]
-    return " ".join([f"tile {tile}", *rest])
+    return ",".join(f"{side}={row[f'tile_{side}']}" for side in "mnk" if row[f"tile_{side}"] is not None)
+
+
+def settings_of(point: TunedPoint) -> dict[str, Any]:
+    """The settings of a point but for the tile: as given, and what the dataflow chose."""
+    skipped = ("tile_m", "tile_n", "tile_k", *NUMBERS)
+    return {name: value for name, value in point.row().items() if name not in skipped and value is not None}
 
 
 def heat(landscape: Landscape) -> tuple[list[int], list[int], dict[tuple[int, int], float]]:
@@ -108,11 +168,10 @@ def heat(landscape: Landscape) -> tuple[list[int], list[int], dict[tuple[int, in
     elsewhere.
     """
     values: dict[tuple[int, int], float] = {}
-    for point in landscape.points:
+    for point in landscape.ranked:
         tile = point.facts.get("tile")
-        if point.cycles is not None and tile:
-            at = (tile["m"], tile["n"])
-            values[at] = min(values.get(at, float("inf")), _value(point, landscape.objective))
+        if tile:
+            values.setdefault((tile["m"], tile["n"]), point.value(landscape.objective))
     least = min(values.values(), default=1.0)
     shares = {at: least / value if value else 1.0 for at, value in values.items()}
     return sorted({m for m, _ in shares}), sorted({n for _, n in shares}), shares
@@ -122,9 +181,15 @@ def _heat_text(landscape: Landscape) -> list[str]:
     rows, columns, shares = heat(landscape)
     if len(shares) < 2:
         return []
-    lines = ["", "best over everything else, percent of the best, by the tile's m (down) and n (across)"]
+    lines = ["", "the best with each tile, in percent of the best of all, by the tile's m (down) and n (across)"]
     body = [[str(m), *(_cell(shares.get((m, n))) for n in columns)] for m in rows]
-    return [*lines, *table(body, ("", *map(str, columns)), right=range(len(columns) + 1))]
+    step = 100 // len(SHADES)
+    shades = ", ".join(f"{shade} from {step * i}" for i, shade in reversed([*enumerate(SHADES)]) if shade != " ")
+    return [
+        *lines,
+        *table(body, ("", *map(str, columns)), right=range(len(columns) + 1)),
+        f"  marks, in percent: {shades}",
+    ]
 
 
 def _cell(share: float | None) -> str:
@@ -132,13 +197,12 @@ def _cell(share: float | None) -> str:
 
 
 def tune_csv(landscape: Landscape) -> str:
-    """Every point as one line of CSV."""
-    rows = [point.row() for point in landscape.points]
+    """Every point as one line of CSV, in the order of `tune_dict`."""
+    rows = _rows(landscape)
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
-    last = ("cycles", "seconds", "tflops", "hbm_bytes", "refused")
-    order = [name for name in names if name not in last] + list(last)
+    order = [name for name in names if name not in NUMBERS] + list(NUMBERS)
     out = io.StringIO()
     writer = csv.DictWriter(out, order, lineterminator="\n")
     writer.writeheader()
@@ -147,15 +211,20 @@ def tune_csv(landscape: Landscape) -> str:
 
 
 def tune_dict(landscape: Landscape) -> dict[str, Any]:
-    """The whole result, ready for JSON."""
+    """The whole result, ready for JSON: points best first."""
     return {
         "objective": landscape.objective,
         "complete": landscape.complete,
         "best": landscape.best.row(),
         "default": landscape.default.row(),
         "analytic": {name: point.row() for name, point in landscape.analytic.items()},
-        "points": [point.row() for point in landscape.points],
+        "points": _rows(landscape),
     }
+
+
+def _rows(landscape: Landscape) -> list[dict[str, Any]]:
+    """The points that were timed, best first, then those that are not legal."""
+    return [point.row() for point in (*landscape.ranked, *landscape.refused)]
 
 
 def plotting() -> Any:
@@ -180,6 +249,6 @@ def write_heat(landscape: Landscape, title: str, file: IO[bytes]) -> None:
     axes.set_xticks(range(len(columns)), [str(n) for n in columns])
     axes.set_yticks(range(len(rows)), [str(m) for m in rows])
     axes.set(xlabel="tile n", ylabel="tile m", title=title)
-    figure.colorbar(image, label=f"least {landscape.objective} / {landscape.objective}")
+    figure.colorbar(image, label=f"least {landscape.quantity} / {landscape.quantity}")
     figure.savefig(file, format="png", dpi=150)
     pyplot.close(figure)

@@ -32,7 +32,8 @@ def changed_text(changed: ChangedNumbers) -> str:
     (cycles, then), (seconds, later) = changed.cycles, changed.seconds
     rows.append(("cycles", count(cycles), count(then), f"{then / cycles - 1:+.1%}"))
     rows.append(("time", duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
-    lines = ["with other numbers of the device", *table(rows, ("", "now", "then", ""), right=(1, 2, 3))]
+    how = "the kernel is chosen anew" if changed.is_anew else "the same program at the same clock"
+    lines = [f"with other numbers of the device: {how}", *table(rows, ("", "now", "then", ""), right=(1, 2, 3))]
     if changed.bound is not None:
         lines.append(
             f"  then most to gain from: {changed.bound.part} ({percent(changed.bound.saved)} if it took no time)"

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 WIDTH = 100
+JOINED_PERCENT = "\u00a0%"  # a number and its sign, while lines are wrapped
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
@@ -67,15 +68,23 @@ def table(
     ]
 
 
-def facts(pairs: Iterable[tuple[str, str]], indent: str = "") -> list[str]:
-    """Lines of `name  text`, with texts aligned and wrapped; an empty name continues the one before."""
+def facts(pairs: Iterable[tuple[str, str]], indent: str = "", least: int = 0) -> list[str]:
+    """Lines of `name  text`, with texts aligned and wrapped; an empty name continues the one before.
+
+    least: columns of the names, at least.
+    """
     pairs = list(pairs)
-    lead = max((len(name) for name, _ in pairs), default=0) + 2
+    lead = max((len(name) for name, _ in pairs), default=0)
+    lead = max(lead, least) + 2
     lines = []
     for name, text in pairs:
         broken = textwrap.wrap(
-            text, max(WIDTH - lead - len(indent), 40), break_long_words=False, break_on_hyphens=False
+            text.replace(" %", JOINED_PERCENT),
+            max(WIDTH - lead - len(indent), 40),
+            break_long_words=False,
+            break_on_hyphens=False,
         ) or [""]
+        broken = [line.replace(JOINED_PERCENT, " %") for line in broken]
         lines += [
             (indent + name.ljust(lead) + broken[0]).rstrip(),
             *(indent + " " * lead + line for line in broken[1:]),

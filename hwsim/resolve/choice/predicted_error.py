@@ -29,7 +29,7 @@ from hwsim.arithmetic.vector import saturates
 from hwsim.devices import dot_spec, find, instruction_for
 from hwsim.evaluate.defaults import first_unit, with_result_formats
 from hwsim.formats import Format, decode, format_of
-from hwsim.gemm.plan import SLICED, Mixed, Piece, Plan, Term
+from hwsim.gemm.plan import SLICED, ChineseRemainder, Mixed, Piece, Plan, Term
 from hwsim.gemm.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ def residuals_of(x: Floats, plan: Plan, side: str, source: str, device: Device, 
         return Residuals((size, np.minimum(size, 256.0)), np.zeros_like(size), None)
     if plan.split == "signed_bytes":  # from 32640 on the high byte wraps
         return Residuals((size, np.minimum(size, 128.0)), np.where(x >= 32640, 65536.0, 0.0), None)
+    if plan.split == "residues":
+        return _residues(x, plan, 1 if side == "a" else 0, format_of(plan.input_format))
     if plan.split in SLICED:
         return _slices(x, plan, pieces, 1 if side == "a" else 0)
     operand_format, stored = format_of(plan.input_format), format_of(source)
@@ -235,6 +237,35 @@ def _slices(x: Floats, plan: Plan, pieces: tuple[Piece, ...], axis: int) -> Resi
         # Bits of the operand below the last slice; none where the operand has none.
         return Residuals(before, after, np.copysign(after / 2, x))
     return Residuals(before, after, None)
+
+
+def _residues(x: Floats, plan: Plan, axis: int, operand_format: Format) -> Residuals:
+    """Residuals of the integers that elements are truncated to, which products lack; of no piece alone."""
+    last, size = _residue_units(x, plan, axis), np.abs(x)
+    after = np.where(_quantum(size, operand_format) >= last, 0.0, np.minimum(size, last))
+    return Residuals((), after, np.copysign(after / 2, x))
+
+
+def _residue_units(x: Floats, plan: Plan, axis: int) -> Floats:
+    """The unit of those integers, for each row of A (axis 1) or column of B (axis 0)."""
+    top = np.frexp(np.abs(x).max(axis=axis, keepdims=True, initial=0.0))[1]
+    share = (np.ldexp(x, -top) ** 2).sum(axis=axis, keepdims=True) * plan.bound_factor
+    exponent = (np.frexp(share)[1] + 1) >> 1
+    unit: Floats = np.ldexp(1.0, top + exponent)
+    return unit
+
+
+def _of_remainders(plan: Plan, sample: Sample) -> float:
+    """Absolute error of the Chinese remainder theorem in fp64: of the last word of the sum of residues."""
+    node = plan.combine
+    assert isinstance(node, ChineseRemainder)
+    rests = np.array([congruence.modulus for congruence in node.congruences]) / math.sqrt(12)  # uniformly distributed
+    words = np.array(node.weights)
+    is_exact = abs(node.product[0]) * rests.sum() * 2 < 2.0 ** DIGITS["fp64"] and len(node.product) == 1
+    size = float(np.sqrt(((words[:, -1] * rests) ** 2).sum()))
+    error = 0.0 if is_exact else math.sqrt(len(rests)) * size * 2.0 ** -DIGITS["fp64"]
+    units = [_rms(_residue_units(x, plan, axis)) for x, axis in ((sample.a, 1), (sample.b, 0))]
+    return error * units[0] * units[1]
 
 
 # --- the additions ---------------------------------------------------------------------------------------------------
@@ -346,6 +377,10 @@ def predicted_error(plan: Plan | Mixed, device: Device, sample: Sample, of_k: fl
     for rest, other, is_left in ((a.mean, sample.b, True), (b.mean, sample.a, False)):
         if rest is not None:
             squares += _rms(rest @ other if is_left else other @ rest) ** 2
+    if plan.split == "residues":
+        squares += _of_remainders(plan, sample) ** 2
+        last = 2.0 ** -format_of(plan.output_format).precision
+        return (math.sqrt(squares) + last * max(sample.peak, sample.result)) / sample.result
     formed = {pair for term in plan.terms for pair in term.products}
     missing = sorted(
         ((i, j) for i in range(len(a.before)) for j in range(len(b.before)) if (i, j) not in formed), key=sum

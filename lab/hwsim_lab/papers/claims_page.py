@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -9,6 +10,7 @@ from typing import Any, get_args
 from hwsim.report.page.figures import Figure, axis, figure
 from hwsim.report.page.page import Page, PageSection, Part, Plot, Table, Text
 from hwsim.report.page.style import PALETTE
+from hwsim.result import plain
 from hwsim_lab.papers.claims import Kind
 from hwsim_lab.papers.experiment import Series
 from hwsim_lab.papers.reproduce import ClaimOutcome, Reproduction
@@ -46,7 +48,10 @@ def claims_page(title: str, found: Reproduction) -> Page:
         plots = [part for one in series if one.x and one.y for part in _plot(one)]
         if plots:
             sections.append(PageSection(f"Figures of {paper}", "The series that the verdicts rest on.", plots))
-    return Page(title, sections)
+    data = {"claims": [one.to_dict() for one in outcomes]}
+    counts = Counter(one.verdict for one in outcomes)
+    lead = f"{len(outcomes)} claims: {', '.join(f'{counts[verdict]} {verdict}' for verdict in VERDICTS if counts[verdict])}"
+    return Page(title, sections, plain(json.loads(json.dumps(data, default=str))), [lead])
 
 
 def _counts(what: str, groups: dict[str, list[ClaimOutcome]]) -> Plot:

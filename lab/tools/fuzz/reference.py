@@ -34,7 +34,8 @@ LARGEST = 20_000  # products of one element
 WORK = 3_000  # products of the elements that are computed again
 MOST_ELEMENTS = 16
 SAME_DEVICE = 10  # so many numbers have one device, as reading it takes longer than a product
-UNREAD = ("fixedpoint-fp64",)  # signed slices, which `reading` does not know; nor does it know scales of operands
+# signed slices and residues, which `reading` does not know; nor does it know scales of operands
+UNREAD = ("fixedpoint-fp64", "ozaki2-int8", "ozaki2-fp8")
 SCHEMES = {name: scheme for name, scheme in schemes().items() if name not in UNREAD and scheme.quantizes is None}
 SCALED = ("bf16x9", "bf16x6", "bf16x3") * 8  # schemes of units that scale their accumulator, which few devices have
 

@@ -1,7 +1,7 @@
 """Install wheels in fresh environments without a compiler and run hwsim there.
 
     python lab/tools/wheels/check.py dist/*.whl
-    python lab/tools/wheels/check.py --python python3.12 dist/hwsim-0.1.0-cp312-*.whl
+    python lab/tools/wheels/check.py --python python3.12 dist/hwsim-1.0rc1-cp312-*.whl
 
 For each wheel: a new environment; its dependencies are downloaded first, so that the time of `pip install` is that of
 installing alone and not of the network; then, in an empty folder and with nothing but the environment in PATH, `hwsim
@@ -33,6 +33,7 @@ RUNS = (
     ("run", "--device", "ascend910a", "--scheme", "sgemm-cube", "--json"),
     ("run", "--device", "h200", "--library", "cublas", "--format", "bf16", "--m", "64", "--json"),
     ("devices", "show", "h200"),
+    ("examples", "--json"),
 )
 INSIDE = re.compile(r"hwsim(-[^/]+\.dist-info)?/")  # the names of a wheel's files begin so: none is the laboratory's
 LAB = "comes with the laboratory; install it from a checkout: pip install ./lab"

@@ -243,8 +243,10 @@ def test_every_option_is_here():
     names = {scheme for scheme, _, _ in used} | {"ootomo-fp16", "ootomo-tf32"}
     from hwsim.schemes import OWN
 
-    # what reads scales beside the elements: tests/evaluate/test_scaled_products.py; fixedpoint-fp64: an H100's results
-    read_elsewhere = {scheme.name for scheme in OWN if scheme.quantizes is not None} | {"fixedpoint-fp64"}
+    # what reads scales beside the elements: tests/evaluate/test_scaled_products.py; fixedpoint-fp64: an H100's results;
+    # Ozaki scheme II: tests/schemes/test_ozaki2.py
+    read_elsewhere = {scheme.name for scheme in OWN if scheme.quantizes is not None}
+    read_elsewhere |= {"fixedpoint-fp64", "ozaki2-int8", "ozaki2-fp8"}
     assert names == {scheme.name for scheme in OWN} - {"ape"} - read_elsewhere
     for name in sorted(names):
         for option in scheme_of(name).options:

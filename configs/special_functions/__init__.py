@@ -1,0 +1,1 @@
+"""Tables of special functions; installed as hwsim.configs.special_functions."""

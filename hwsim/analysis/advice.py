@@ -1,0 +1,127 @@
+"""What would make a timed run faster, each change with its gain: numbers of the device, and the mapping.
+
+It knows times, their shares and the timing machine; it does not know what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from hwsim.analysis.better_numbers import NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
+from hwsim.analysis.program_times import Times
+from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
+from hwsim.devices import instruction
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.program.ir import Kernel, Program
+
+WORTH_ADVISING = 0.01  # of the time
+LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
+MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advice
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change and the share of the time that it saves; is_most: at most that. option: of `hwsim run` that tries it."""
+
+    change: str
+    gain: float
+    is_most: bool
+    option: str
+
+    def __str__(self) -> str:
+        share = f"{100 * self.gain:.0f} %" if self.gain >= 0.01 else f"{100 * self.gain:.1f} %"
+        return f"{self.change} would save {'at most ' if self.is_most else ''}{share} ({self.option})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; `text` is the sentence."""
+        return {"text": str(self)} | asdict(self)
+
+
+def advice_on(times: Times, shares: TimeShares) -> tuple[Advice, ...]:
+    """Changes worth a try, the largest gain first."""
+    return tuple(
+        sorted(
+            (
+                advice
+                for advice in (*_of_mapping(times, shares), *_of_numbers(times, shares))
+                if advice.gain >= WORTH_ADVISING
+            ),
+            key=lambda advice: (-advice.gain, advice.option),
+        )
+    )
+
+
+def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
+    """Changes of the call. What they save is at most what is lost today."""
+    lost = shares.lost
+    tiles = lost.get(LAST_WAVE, 0.0) + lost.get(IDLE_CORES, 0.0)
+    if not times.by_library and shares.works_more_than_it_waits:
+        yield Advice("tiles that keep all cores busy to the end", tiles, True, "hwsim tune")
+    taken = _format_taken(times)
+    if taken:
+        casts = {kernel.name for kernel in times.program.kernels if _casts(kernel)} if times.program else set()
+        names = [name for name in shares.passes.get(BEFORE, ()) if name in casts]
+        cycles = sum(kernel.cycles for kernel in times.timed.kernels if kernel.name in names) if times.timed else 0
+        change = f"operands that are in {taken} already"
+        gain = cycles / times.timed.cycles * (1 - lost.get(LAUNCHES, 0.0)) if times.timed else 0.0
+        yield Advice(change, gain, True, f"--input-format {taken}")
+    if times.launches:
+        yield Advice("one launch for all kernels (a CUDA graph)", lost.get(LAUNCHES, 0.0), True, "no --launch-overhead")
+
+
+def _format_taken(times: Times) -> str:
+    """The format that the only product takes its operands in, where these are in another one; "" otherwise."""
+    gemm = None if times.program is None else times.program.gemm
+    if gemm is None or times.chip is None or gemm.parts or gemm.single.products != 1:
+        return ""
+    taken = instruction(times.chip, times.unit).a
+    return "" if taken == gemm.problem.input_format else taken
+
+
+def _casts(kernel: Kernel) -> bool:
+    return any(instr.opcode == "cast" for instr in kernel.instrs())
+
+
+def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
+    """Rates, capacities and latencies that the run uses, twice as good; the cycles are those of another timing run.
+
+    Of a long program only as many as MOST_INSTRUCTIONS allow: those of the busiest parts, and latencies by what is
+    waited.
+    """
+    if times.program is None or times.chip is None or times.timed is None:
+        return
+    candidates = _numbers(times.program, times.chip, shares, times.timed.traffic_bytes)
+    ranked = sorted(candidates, key=lambda candidate: -candidate[0])
+    without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
+    for _, words, numbers in ranked[: MOST_INSTRUCTIONS // max(times.timed.instructions, 1)]:
+        options = (f"--what-if {path}={'0.5x' if path.endswith(LESS_IS_BETTER) else '2x'}" for path in numbers)
+        yield Advice(words, saved(times, numbers) * without_launches, False, " ".join(options))
+
+
+def _numbers(
+    program: Program, chip: Device, shares: TimeShares, traffic_bytes: Mapping[str, int]
+) -> Iterator[tuple[float, str, NumberChanges]]:
+    """(how much it may matter, words, numbers) of what the run's time may follow from."""
+    busy = {(part.kind, part.name): part.share for part in shares.parts}
+    if chip.hbm is not None:
+        crossed = busy.get(("DRAM", "DRAM"), 0.0)
+        yield crossed, "twice the rate of DRAM", dram_rate(chip)
+        if chip.l2 is not None and crossed:
+            yield crossed, "twice the capacity of L2", {"l2.capacity_bytes": 2 * chip.l2.capacity_bytes}
+        if chip.hbm.latency_ns:
+            yield shares.waits, "half the latency of DRAM", {"hbm.latency_ns": chip.hbm.latency_ns / 2}
+    if chip.l2 is not None:
+        yield busy.get(("L2", "L2"), 0.0), "twice the rate of L2", l2_rate(chip)
+        if chip.l2.latency_ns:
+            yield shares.waits, "half the latency of L2", {"l2.latency_ns": chip.l2.latency_ns / 2}
+    for name, link in chip.links.items():
+        if traffic_bytes.get(name):
+            share = busy.get(("link", name), busy.get(("copy", link.engine), 0.0))
+            yield share, f"twice the rate of link {name}", link_rate(chip, name)
+    for unit in sorted(program.units):
+        if numbers := matrix_rate(chip, unit):
+            yield shares.busy, f"twice the rate of {unit}", numbers

@@ -1,0 +1,79 @@
+"""NumberChanges of a device twice as good, and what a timed program would save by them.
+
+It knows the device's numbers and the timing machine; it does not know which of them matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from hwsim.analysis.time_shares import PartUse
+from hwsim.devices import changed, instruction
+from hwsim.devices.query import entry
+from hwsim.machines import timing
+
+if TYPE_CHECKING:
+    from hwsim.analysis.program_times import Times
+    from hwsim.devices.device import Device
+
+NumberChanges = Mapping[str, float]  # by path in the device file, in the file's units
+
+
+def saved(times: Times, numbers: NumberChanges) -> float:
+    """The share of the cycles that the program takes less with these numbers, from another timing run."""
+    assert times.program is not None and times.chip is not None and times.timed is not None
+    cycles = timing.run_in(times.program, changed(times.chip, numbers), times.l2).cycles
+    return 1 - cycles / times.timed.cycles
+
+
+def saved_without(times: Times, engine: str) -> float:
+    """The share of the cycles that the program takes less if the engine's instructions took no time."""
+    assert times.program is not None and times.chip is not None and times.timed is not None
+    free = timing.run_in(times.program, times.chip, times.l2, free=lambda instr, link: instr.engine == engine)
+    return 1 - free.cycles / times.timed.cycles
+
+
+def saved_by(times: Times, part: PartUse) -> float:
+    """What the program would save if a part were twice as fast (an engine: if it took no time)."""
+    assert times.chip is not None
+    if part.kind == "DRAM":
+        return saved(times, dram_rate(times.chip))
+    if part.kind == "L2":
+        return saved(times, l2_rate(times.chip))
+    if part.kind == "link":
+        return saved(times, link_rate(times.chip, part.name))
+    return saved_without(times, part.name)
+
+
+def dram_rate(chip: Device) -> NumberChanges:
+    """Twice the rate of DRAM."""
+    assert chip.hbm is not None
+    return {"hbm.bytes_per_second": 2 * chip.hbm.bytes_per_second}
+
+
+def l2_rate(chip: Device) -> NumberChanges:
+    """Twice the rates of L2."""
+    assert chip.l2 is not None
+    numbers = {"l2.bytes_per_second": 2 * chip.l2.bytes_per_second}
+    if chip.l2.write_bytes_per_second:
+        numbers["l2.write_bytes_per_second"] = 2 * chip.l2.write_bytes_per_second
+    return numbers
+
+
+def link_rate(chip: Device, name: str) -> NumberChanges:
+    """Twice the rate of a link."""
+    return {f"links.{name}.bytes_per_cycle": 2 * chip.links[name].bytes_per_cycle}
+
+
+def matrix_rate(chip: Device, unit: str) -> NumberChanges:
+    """Twice the rate of a matrix instruction; empty where the device has no time for it."""
+    path, rate = f"instructions.{entry(chip, unit)}.timing", instruction(chip, unit).timing
+    if rate is None:
+        return {}
+    if rate.issue_interval_cycles:
+        return {f"{path}.issue_interval_cycles": rate.issue_interval_cycles / 2}
+    numbers = {f"{path}.macs_per_cycle": 2 * (rate.macs_per_cycle or 0.0)}
+    for name in ("tile_macs_per_cycle", "mn_major_macs_per_cycle"):
+        numbers |= {f"{path}.{name}.{tile}": 2 * value for tile, value in getattr(rate, name).items()}
+    return numbers

@@ -1,0 +1,211 @@
+"""The verdict on a timed run in words: what bounds it, where time is lost, and what would save most.
+
+It knows times and their shares; it does not know what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+from hwsim.analysis.advice import Advice, advice_on
+from hwsim.analysis.better_numbers import saved_by
+from hwsim.analysis.program_times import Times
+from hwsim.analysis.stall_words import engine_words
+from hwsim.analysis.time_shares import (
+    AFTER,
+    BEFORE,
+    BETWEEN,
+    EPILOGUE,
+    IDLE_CORES,
+    IN_FLIGHT,
+    ISSUE,
+    LAST_EPILOGUE,
+    LAST_WAVE,
+    LAUNCHES,
+    OF_PASSES,
+    OPERANDS,
+    START,
+    SUMS,
+    UNEVEN,
+    PartUse,
+    TimeShares,
+    time_shares,
+)
+
+#: A part bounds a run if it is busy for at least this share. Nsight Compute's rule of its section "GPU Speed Of Light"
+#: calls a kernel latency bound where compute and memory are both below 60 %.
+BOUND_SHARE = 0.6
+#: Of the time: a part other than the matrix units bounds a run only if the run would take so much less, were the part
+#: twice as fast (an engine: infinitely fast). An L2 that is busy while the matrix units work bounds nothing.
+MATTERS = 0.05
+WORTH_SAYING = 0.01  # of the time; smaller losses are in `lost` alone
+MOST_LOSSES = 3  # that the first sentence names
+
+_LOST_WORDS = {
+    EPILOGUE: "waiting for a free accumulator (epilogue)",
+    LAST_EPILOGUE: "in the epilogue of the last tile",
+    LAST_WAVE: "in the last wave",
+    UNEVEN: "on cores that finish early",
+    IDLE_CORES: "on cores without a tile",
+    OPERANDS: "waiting for operands",
+    START: "until the cores start",
+    ISSUE: "waiting for instructions",
+    IN_FLIGHT: "waiting for bytes in flight",
+    SUMS: "waiting for sums to come back",
+    BEFORE: "in passes before the products",
+    BETWEEN: "in passes between the products",
+    AFTER: "in passes after the products",
+    LAUNCHES: "in launches",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What bounds a run, and where its time went. str() is the first line of a report.
+
+    bound: "compute", "memory" (DRAM), "L2", "link", "elementwise", "copy", "tiles" (too few for the cores, or uneven),
+    "passes" (kernels without products), "launches", "latency" (no part is busy enough), or "unknown" without cycles.
+    busy: share of all cores' time in which the matrix units work, None without cycles. lost: {cause: share}; busy and
+    they add up to 1. parts: how busy each part of the device is, the busiest first. sentences: the verdict, and what
+    limits its meaning. advice: changes with their gains, the largest first; computed when first asked for.
+    """
+
+    bound: str
+    busy: float | None
+    lost: Mapping[str, float]
+    parts: tuple[PartUse, ...]
+    sentences: tuple[str, ...]
+    shares: TimeShares | None = field(default=None, repr=False)
+    _advise: Callable[[], tuple[Advice, ...]] = field(default=tuple, repr=False, compare=False)
+
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """What would save most; empty where nothing was timed."""
+        return self._advise()
+
+    def __str__(self) -> str:
+        return self.sentences[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: `text` is the first sentence."""
+        return {
+            "text": str(self),
+            "bound": self.bound,
+            "busy": self.busy,
+            "lost": [
+                {"cause": cause, "share": share, "words": lost_words(cause)} for cause, share in self.lost.items()
+            ],
+            "parts": [asdict(part) | {"words": part_words(part)} for part in self.parts],
+            "sentences": list(self.sentences),
+            "advice": [advice.to_dict() for advice in self.advice],
+        }
+
+
+def verdict_of(times: Times) -> Verdict:
+    """The verdict on the times of a run."""
+    if times.timed is None or times.program is None or times.chip is None or not times.timed.cycles:
+        return _without_cycles(times)
+    launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if times.launches else 0.0
+    tiles = {row.kernel: (row.tiles, row.cores - row.idle_cores) for row in times.occupancy}
+    shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles)
+    binding = binding_part(shares, lambda part: saved_by(times, part))
+    bound = bound_of(shares, binding)
+    sentences = [_first(bound, binding, shares)]
+    if shares.padding * shares.busy >= WORTH_SAYING:
+        sentences.append(
+            f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
+        )
+    if times.by_library:
+        sentences.append("the shares are of the program's cycles; the library's recorded time cannot be divided")
+    return Verdict(
+        bound=bound,
+        busy=shares.busy,
+        lost=shares.lost,
+        parts=shares.parts,
+        sentences=tuple(sentences),
+        shares=shares,
+        _advise=partial(advice_on, times, shares),
+    )
+
+
+def bound_of(shares: TimeShares, binding: PartUse | None) -> str:
+    """What bounds a time: the part that does, or where none does, the group of causes that loses most."""
+    if binding is not None:
+        return {"matrix": "compute", "DRAM": "memory"}.get(binding.kind, binding.kind)
+    groups = {
+        "tiles": shares.tiles if shares.works_more_than_it_waits else 0.0,
+        "passes": sum(shares.lost.get(cause, 0.0) for cause in OF_PASSES),
+        "launches": shares.lost.get(LAUNCHES, 0.0),
+        "latency": shares.waits,
+    }
+    return max(groups, key=lambda name: groups[name])
+
+
+def binding_part(shares: TimeShares, saves: Callable[[PartUse], float]) -> PartUse | None:
+    """The busiest part that bounds a time; None where none does. saves: what a run saves if a part is faster."""
+    for part in shares.parts:
+        if part.share < BOUND_SHARE:
+            return None
+        if part.kind == "matrix" or saves(part) >= MATTERS:
+            return part
+    return None
+
+
+def lost_words(cause: str) -> str:
+    """A cause of `lost` in words that follow "7 % lost"."""
+    return _LOST_WORDS[cause]
+
+
+def part_words(part: PartUse) -> str:
+    """What a part is called: tensor cores, DRAM, link GM_SMEM."""
+    if part.kind == "link":
+        return f"link {part.name}"
+    return part.name if part.kind in ("L2", "DRAM") else engine_words(part.name)
+
+
+def _without_cycles(times: Times) -> Verdict:
+    if times.seconds is not None:
+        share = "" if times.peak_fraction is None else f": {_percent(times.peak_fraction)} of the peak rate"
+        text = f"recorded time of the library's kernel{share}; without a program it cannot be divided"
+    else:
+        text = f"no verdict on the time: {times.note}"
+    return Verdict("unknown", None, {}, (), (text,))
+
+
+def _first(bound: str, binding: PartUse | None, shares: TimeShares) -> str:
+    matrix = f"{engine_words(shares.engine)} busy {_percent(shares.busy)}" if shares.engine else "no products"
+    busiest = binding if binding is not None and binding.kind != "matrix" else next(iter(shares.parts), None)
+    heads = {
+        "compute": "compute bound",
+        "memory": "memory bound",
+        "L2": "L2 bound",
+        "link": "bound by the link to L2",
+        "elementwise": "bound by elementwise work",
+        "copy": "bound by copies within the cores",
+        "tiles": "short of tiles",
+        "passes": "bound by passes without products",
+        "launches": "launch bound",
+        "latency": "latency bound",
+    }
+    facts = [matrix]
+    if busiest is not None and busiest.kind != "matrix":
+        other = f"{part_words(busiest)} busy {_percent(busiest.share)}"
+        facts = [other, matrix] if busiest is binding else [matrix, other]
+    losses = [
+        f"{_percent(share)}{' lost' if i == 0 else ''} {lost_words(cause)}{_names(cause, shares)}"
+        for i, (cause, share) in enumerate(list(shares.lost.items())[:MOST_LOSSES])
+        if share >= WORTH_SAYING
+    ]
+    return f"{heads[bound]}: {', '.join(facts)}{'; ' if losses else ''}{', '.join(losses)}"
+
+
+def _names(cause: str, shares: TimeShares) -> str:
+    names = shares.passes.get(cause, ())
+    return f" ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 or not share else f"{100 * share:.1f} %"

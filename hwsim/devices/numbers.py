@@ -1,0 +1,146 @@
+"""Every number of a device by its path in the file: which a pattern names, what a change of it reaches, and a device
+with other numbers.
+
+The module knows paths and values; it knows no program and computes no time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pydantic import ValidationError
+
+from hwsim.datafiles.base import Provenance
+from hwsim.datafiles.provenance import Level
+from hwsim.devices.device import Device
+from hwsim.devices.variants import changed
+from hwsim.errors import InputError
+
+NumberValue = int | float
+NEAR = 5  # names that an error lists
+CHANGED = Provenance(source="set for a study", evidence=Level.ASSUMPTION)
+
+
+class Reach(StrEnum):
+    """What follows from a number of a device file."""
+
+    BITS = "bits"
+    MAPPING = "mapping"  # what the kernel is, and so its cycles
+    CLOCK = "clock"  # the clock under load, or seconds beside the cycles
+    TIME = "time"  # the cycles of the same kernel
+    COST = "cost"  # energy and area
+
+
+#: What follows from the numbers of a path; the first pattern that fits counts, and cycles follow from all others.
+REACHES: tuple[tuple[str, Reach], ...] = (
+    ("dot_units.*", Reach.BITS),
+    ("instructions.*.timing.*", Reach.TIME),
+    ("instructions.*.k", Reach.BITS),
+    ("instructions.*.scale_block", Reach.BITS),
+    ("instructions.*.scale_input_d", Reach.BITS),
+    ("instructions.*", Reach.MAPPING),
+    ("cores", Reach.MAPPING),
+    ("memories.*", Reach.MAPPING),
+    ("fractal.*", Reach.MAPPING),
+    ("sustained_clock_mhz.*", Reach.CLOCK),
+    ("power_limit.*", Reach.CLOCK),
+    ("board_power.*", Reach.CLOCK),
+    ("launch_overhead_us", Reach.CLOCK),
+    ("energy.*", Reach.COST),
+    ("area.*", Reach.COST),
+)
+
+
+def reach_of(path: str) -> Reach:
+    """What follows from the number at a path."""
+    return next((reach for pattern, reach in REACHES if fnmatchcase(path, pattern)), Reach.TIME)
+
+
+def numbers_of(device: Device) -> dict[str, NumberValue]:
+    """The device's numbers by path ("links.GM_L1.bytes_per_cycle"), in the file's units; defaults of the schema too."""
+    tree = device.model_dump(by_alias=True)
+    del tree["schema_version"]
+    return dict(_leaves("", tree))
+
+
+def paths_of(device: Device, pattern: str) -> list[str]:
+    """The paths of the numbers that a pattern names: a path, or one with * for any text.
+
+    Raises InputError where there is none, with the nearest.
+    """
+    numbers = numbers_of(device)
+    if pattern in numbers:
+        return [pattern]
+    paths = [path for path in numbers if fnmatchcase(path, pattern)]
+    if not paths:
+        raise InputError(f"{device.name} has no number {pattern!r}; {_near(pattern, list(numbers))}")
+    return paths
+
+
+def new_value(path: str, before: NumberValue, text: object) -> NumberValue:
+    """A number's new value: "2x" for a factor, else the value itself, in the file's unit. Whole where the one before is
+    and it can be. Raises InputError for anything else.
+    """
+    words = str(text).strip()
+    try:
+        number = float(words.removesuffix("x"))
+        if not math.isfinite(number) or isinstance(text, bool):
+            raise ValueError(words)
+    except ValueError:
+        raise InputError(
+            f"{path} = {text!r}; allowed: a factor such as 2x or 0.5x, or a value in the file's unit"
+        ) from None
+    after = before * number if words.endswith("x") else number
+    return int(after) if isinstance(before, int) and after == int(after) else after
+
+
+def new_values(device: Device, changes: Mapping[str, object]) -> dict[str, tuple[NumberValue, NumberValue]]:
+    """{path: (value before, value after)} of changes by path or pattern. Raises InputError for a wrong one."""
+    numbers = numbers_of(device)
+    return {
+        path: (numbers[path], new_value(path, numbers[path], text))
+        for pattern, text in changes.items()
+        for path in paths_of(device, pattern)
+    }
+
+
+def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
+    """The device with other numbers, by path or pattern; what was changed has the evidence `assumption`.
+
+    Raises InputError as `new_values`, and for a value that the device cannot have.
+    """
+    values = new_values(device, changes)
+    try:
+        variant = changed(device, {path: after for path, (_, after) in values.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = next(
+            (path for path in values if path.endswith(".".join(map(str, first["loc"][-2:])))), ", ".join(values)
+        )
+        shown = f" = {values[where][1]}" if where in values else ""
+        raise InputError(f"{device.name} with {where}{shown}: {first['msg']}; take another value") from None
+    variant._evidence.update(dict.fromkeys(values, CHANGED))
+    return variant
+
+
+def _leaves(path: str, value: Any) -> list[tuple[str, NumberValue]]:
+    if isinstance(value, dict):
+        return [leaf for key, inner in value.items() for leaf in _leaves(f"{path}.{key}" if path else str(key), inner)]
+    return [(path, value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def _near(pattern: str, paths: list[str]) -> str:
+    """A few paths that are like the one asked for: of the nearest last word first, then by their letters."""
+    words = dict.fromkeys(path.rpartition(".")[2] for path in paths)
+    last = difflib.get_close_matches(pattern.rpartition(".")[2], words, 1, 0.75)
+    same = [path for path in paths if path.rpartition(".")[2] in last]
+    like = [*difflib.get_close_matches(pattern, same, NEAR, 0.0), *difflib.get_close_matches(pattern, paths, NEAR, 0.4)]
+    near = list(dict.fromkeys(like))[:NEAR]
+    listed = "hwsim devices show NAME --sources lists all, and * stands for any text"
+    quoted = " or ".join(repr(path) for path in near)
+    return f"did you mean {quoted}? {listed}" if near else listed

@@ -1,0 +1,223 @@
+"""The bits of attention with an online softmax, in the order of a kernel: products of blocks of keys, powers, sums.
+
+It knows orders as data, a device's units and special functions; it knows no kernel by name and no framework.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.arithmetic.rounded_once import multiply_add
+from hwsim.devices.query import dot_spec
+from hwsim.devices.special_functions import special_functions
+from hwsim.formats import format_of
+from hwsim.numerics.dot_operands import DotOperands
+
+if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
+    from hwsim.devices.device import Device
+    from hwsim.gemm.attention_order import AttentionOrder
+
+Codes = NDArray[Any]
+Single = NDArray[np.float32]
+
+LOG2E = 1.4426950408889634
+LANES, LANE_COLUMNS, TILE_COLUMNS = 4, 2, 8  # of an accumulator's row: four lanes, two columns of eight each
+PTX_NAMES = {"fp16": "f16", "bf16": "bf16"}
+FORMATS = tuple(PTX_NAMES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Of rows so far: the result before the division (heads, rows, width), the largest score, the sums of powers by
+    lane or, where warps add them, in one column.
+    """
+
+    result: Single
+    largest: Single
+    powers: Single
+
+
+class Attending:
+    """Attention on a device in an order. factor: of the scores."""
+
+    def __init__(
+        self, order: AttentionOrder, device: Device, format: str, factor: float, backend: Backend, threads: int = 1
+    ) -> None:
+        self.order, self.format, self.backend, self.threads = order, format_of(format), backend, threads
+        self.spec = dot_spec(device, order.instruction.format(PTX_NAMES[format]))
+        self.math = CudaMath(special_functions(device))
+        self.factor = np.float32(factor)
+        self.in_powers = np.float32(float(self.factor) * LOG2E)
+
+    def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool) -> Codes:
+        """Codes of the result in the operands' format. query (heads, queries, width), key and value (heads, keys,
+        width): codes. is_causal: row i sees the keys up to i.
+        """
+        blocks = -(-key.shape[1] // self.order.keys)
+        length = -(-blocks // self.order.parts)
+        with np.errstate(all="ignore"):
+            parts = [
+                self._part(query, key, value, range(first, min(first + length, blocks)), is_causal)
+                for first in range(0, blocks, length)
+            ]
+            if self.order.parts == 1:
+                total = self._total(parts[0])
+                result = self._divided(parts[0], total)
+            else:
+                result = self._joined(parts)
+            return self.backend.encode(result, self.format, "RNE", threads=self.threads)
+
+    def _part(self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool) -> _Sums:
+        """The sums over some blocks of keys."""
+        heads, rows, _ = query.shape
+        columns = LANES if self.order.warp_keys is None else 1
+        sums = _Sums(
+            np.zeros((heads, rows, value.shape[2]), np.float32),
+            np.full((heads, rows, 1), -np.inf, np.float32),
+            np.zeros((heads, rows, columns), np.float32),
+        )
+        for block in reversed(blocks) if self.order.descending else blocks:
+            first = block * self.order.keys
+            start = first if is_causal else 0  # rows before it see none of these keys
+            if start < rows:
+                self._block(sums, query, key, value, first, start, is_causal)
+        return sums
+
+    def _block(
+        self, sums: _Sums, query: Codes, key: Codes, value: Codes, first: int, start: int, is_causal: bool
+    ) -> None:
+        """Add the block of keys that begins at `first`, for the rows from `start` on."""
+        order, rows = self.order, slice(start, None)
+        keys, values = (_padded(x, first, order.keys) for x in (key, value))
+        scores = self._product(query[:, rows], keys.swapaxes(1, 2))
+        columns = np.arange(first, first + order.keys)
+        hidden = np.broadcast_to(columns >= key.shape[1], scores.shape[1:])
+        if is_causal:
+            hidden = hidden | (columns[None, :] > np.arange(start, query.shape[1])[:, None])
+        if order.scaling == "scaled":
+            scores = (scores * self.factor) * np.float32(LOG2E)
+        scores = np.where(hidden, np.float32(-np.inf), scores)
+        before = sums.largest[:, rows]
+        largest = np.maximum(before, scores.max(-1, keepdims=True))
+        bound = np.where(np.isneginf(largest), np.float32(0), largest)
+        powers = self.math.exp2f(self._arguments(scores, bound))
+        powers = np.where(hidden, np.float32(0), powers)
+        change = before - bound if order.scaling == "scaled" else (before - bound) * self.in_powers
+        rescale = np.where(np.isneginf(before), np.float32(0), self.math.exp2f(change))
+        added = sums.powers[:, rows] * rescale
+        sums.powers[:, rows] = self._added(added, powers)
+        codes = self.backend.encode(powers, self.format, "RNE", threads=self.threads)
+        sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
+        sums.largest[:, rows] = largest
+
+    def _product(self, a: Codes, b: Codes, c: Single | None = None) -> Single:
+        operands = DotOperands(a, b, None if c is None else np.ascontiguousarray(c).view(np.uint32))
+        return self.backend.gemm(self.spec, operands, threads=self.threads).view(np.float32)
+
+    def _arguments(self, scores: Single, largest: Single) -> Single:
+        """The arguments of the powers of two."""
+        if self.order.scaling == "scaled":
+            return scores - largest
+        bound = largest * self.in_powers
+        if self.order.scaling == "rounded":
+            return scores * self.in_powers - bound
+        is_finite = np.isfinite(scores)
+        finite = np.where(is_finite, scores, np.float32(0))
+        fused = multiply_add(finite, np.full_like(finite, self.in_powers), np.broadcast_to(-bound, finite.shape))
+        return np.where(is_finite, fused, scores)
+
+    def _added(self, total: Single, powers: Single) -> Single:
+        """The sums with a block's powers (heads, rows, keys)."""
+        heads, rows, keys = powers.shape
+        if self.order.warp_keys is None:
+            for element in _of_lanes(powers):
+                total = total + element
+            return total
+        count = keys // self.order.warp_keys
+        of_warps = powers.reshape(heads, rows, count, self.order.warp_keys)
+        sums = np.zeros((heads, rows, count, LANES), np.float32)
+        for element in _of_lanes(of_warps):
+            sums = sums + element
+        met = self._met(sums)
+        for warp in range(count):
+            total = total + met[:, :, warp]
+        return total
+
+    def _met(self, lanes: Single) -> Single:
+        """The sum of four lanes, pairs first; (..., 1)."""
+        if self.order.first_partner == 1:
+            pairs = lanes[..., 0::2] + lanes[..., 1::2]
+        else:
+            pairs = lanes[..., :2] + lanes[..., 2:]
+        result: Single = pairs[..., :1] + pairs[..., 1:]
+        return result
+
+    def _total(self, sums: _Sums) -> Single:
+        """The sum of a row's powers; (heads, rows, 1)."""
+        return sums.powers if self.order.warp_keys is not None else self._met(sums.powers)
+
+    def _divided(self, sums: _Sums, total: Single) -> Single:
+        """The result over the sum of powers; rows without a key are as they are."""
+        inverse = self.math.reciprocal(total) if self.order.is_division_fast else np.float32(1) / total
+        is_empty = (total == 0) | np.isnan(total)
+        result: Single = sums.result * np.where(is_empty, np.float32(1), inverse)
+        return result
+
+    def _joined(self, parts: list[_Sums]) -> Single:
+        """The results of parts of the keys, each times the share of its sum: the logarithms of the sums say it."""
+        logarithms, results = [], []
+        for sums in parts:
+            total = self._total(sums)
+            is_empty = (total == 0) | np.isnan(total)
+            some = np.where(is_empty, np.float32(1), total)
+            largest = np.where(is_empty, np.float32(0), sums.largest)
+            factor = np.full_like(largest, self.factor)
+            logarithm = multiply_add(largest, factor, self.math.fast_logf(some))
+            logarithms.append(np.where(is_empty, np.float32(-np.inf), logarithm))
+            results.append(self._divided(sums, total))
+        highest = np.max(logarithms, axis=0)
+        highest = np.where(np.isneginf(highest), np.float32(0), highest)
+        shares = self._sum_of_parts([self.math.expf(x - highest) for x in logarithms])
+        whole = self.math.logf(shares) + highest
+        joined = np.zeros_like(results[0])
+        for logarithm, result in zip(logarithms, results, strict=True):
+            share = np.broadcast_to(self.math.expf(logarithm - whole), result.shape)
+            joined = multiply_add(share, result, joined)
+        return joined
+
+    def _sum_of_parts(self, shares: list[Single]) -> Single:
+        """The sum over parts: lanes add every so many parts, then meet in halves."""
+        padded = 1 << (self.order.parts - 1).bit_length()
+        lanes = min(THREADS // self.order.part_rows, padded)
+        zeros = [np.zeros_like(shares[0])] * (padded - len(shares))
+        every = [*shares, *zeros]
+        sums = every[:lanes]
+        for index in range(lanes, padded):
+            sums[index % lanes] = sums[index % lanes] + every[index]
+        while len(sums) > 1:
+            half = len(sums) // 2
+            sums = [low + high for low, high in zip(sums[:half], sums[half:], strict=True)]
+        return sums[0]
+
+
+THREADS = 128  # of a block that joins parts
+
+
+def _padded(x: Codes, first: int, count: int) -> Codes:
+    """Rows first .. first + count - 1 of each matrix; zeros beyond the last."""
+    rows = x[:, first : first + count]
+    missing = count - rows.shape[1]
+    return np.pad(rows, ((0, 0), (0, missing), (0, 0))) if missing else rows
+
+
+def _of_lanes(powers: Single) -> Single:
+    """The powers of a row by their turn in a lane: (turns, ..., lanes)."""
+    *lead, keys = powers.shape
+    lanes = powers.reshape(*lead, keys // TILE_COLUMNS, LANES, LANE_COLUMNS)
+    return np.moveaxis(lanes, (-3, -1), (0, 1)).reshape(-1, *lead, LANES)

@@ -1,0 +1,77 @@
+"""The verdict on an emulated model in words: how much of it was simulated, and how well the bits are known.
+
+It knows counts, levels and names of layers; it knows no framework's tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MOST_NAMES = 3  # of calls that were not caught
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageVerdict:
+    """How far an emulated model can be trusted. str() is the first line of a report.
+
+    share: of the multiply-accumulates, simulated by the kernel that runs there, None where there were none. uncounted:
+    names of calls whose multiply-accumulates nobody counted. evidence: the weakest level behind the bits, and the layer
+    that has it. least_confidence: the least probability that a library's kernel is the one computed, None where no
+    library was asked, and its layer. not_caught: {name: calls} that were not simulated. substituted: {name: calls}
+    that were simulated in the unit's own order, because the library's kernel is not known. hints: how to have calls
+    simulated.
+    """
+
+    share: float | None
+    uncounted: tuple[str, ...]
+    evidence: str
+    evidence_layer: str
+    least_confidence: float | None
+    least_confidence_layer: str
+    not_caught: Mapping[str, int]
+    substituted: Mapping[str, int]
+    hints: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join(self._parts())
+
+    def _parts(self) -> list[str]:
+        if self.share is None:
+            parts = ["no product was simulated"]
+        else:
+            counting = f", not counting {', '.join(self.uncounted)}" if self.uncounted else ""
+            parts = [f"{self.share:.1%} of this model's MACs were simulated{counting}"]
+        for calls, what in ((self.not_caught, "not simulated"), (self.substituted, "in another order than there")):
+            if calls:
+                parts.append(f"{_calls(calls)} {what} ({_names(calls)})")
+        if self.evidence:
+            parts.append(f"evidence of the bits: {self.evidence}{_at(self.evidence_layer)}")
+        if self.least_confidence is not None and self.least_confidence < 1:
+            probability = f"{self.least_confidence:.2f}{_at(self.least_confidence_layer)}"
+            parts.append(f"least probability that a kernel is the library's: {probability}")
+        return [*parts, *self.hints]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: `text` is the sentence."""
+        return {"text": str(self)} | asdict(self)
+
+
+def hints_for(names: Sequence[str], hints: Mapping[str, str]) -> tuple[str, ...]:
+    """The hints whose key is part of one of the names, each once."""
+    return tuple(dict.fromkeys(hint for key, hint in hints.items() if any(key in name for name in names)))
+
+
+def _calls(calls: Mapping[str, int]) -> str:
+    count = sum(calls.values())
+    return "1 call" if count == 1 else f"{count:,} calls"
+
+
+def _names(calls: Mapping[str, int]) -> str:
+    names = sorted(calls, key=lambda name: (-calls[name], name))
+    return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
+
+
+def _at(layer: str) -> str:
+    return f" (layer {layer})" if layer else ""

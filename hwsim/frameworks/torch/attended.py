@@ -1,0 +1,175 @@
+"""The operators hwsim::attended and hwsim::expf: a kernel's own bits, with the gradient of what stands beside them.
+
+The module knows tensors, settings and PyTorch's registrations; which kernel there is, and its order, is
+hwsim.libraries.published.attention_kernels'.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.backend.cpu import CPU
+from hwsim.devices.device import Device
+from hwsim.devices.special_functions import has_special_functions, nvidia_tables
+from hwsim.evaluate.attending import FORMATS, Attending
+from hwsim.frameworks.torch.multiplication import active
+from hwsim.frameworks.torch.operators import LIBRARY
+from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
+from hwsim.libraries.gemm_call import PYTORCH
+from hwsim.libraries.published.attention_kernels import AttentionSizes, most_width, order_of
+
+NATIVE = "native"
+SHARED_MEMORY = "SMEM"
+NEAR = 3  # the place of `near` among the operands of hwsim::attended
+LARGE_SHARED_MEMORY = 128 * 1024  # bytes; chips of compute capability 8.6 and 8.9 have less
+LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+LIBRARY.define(
+    "attended(Tensor query, Tensor key, Tensor value, Tensor near, str backend, bool is_causal, float factor, "
+    "int groups, str settings, str layer, str stage) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+def widest_known(settings: str, layer: str, stage: Any, backend: str, format: str) -> int:
+    """The widest head for which the order of a backend's kernel is known; 0: for none."""
+    arguments = active(settings)[0].of(layer, stage).arguments
+    if arguments is None or arguments.get("library") != PYTORCH or format not in FORMATS:
+        return 0
+    if arguments["scheme"].name != NATIVE or arguments.get("format") is not None:
+        return 0
+    device: Device = arguments["device"]
+    return most_width(backend, device.family) if has_special_functions(device) else 0
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor, near: Tensor, *rest: Any) -> Tensor:
+    """Attention of stacks (..., heads, rows, width) in the order of a kernel; with the shape, dtype and gradient of
+    `near`. rest: as of the operator.
+    """
+    if _is_transformed():
+        transformed: Tensor = FUNCTIONS["attended"].apply(query, key, value, near, *rest)
+        return transformed
+    result: Tensor = torch.ops.hwsim.attended(query, key, value, near, *rest)
+    return result
+
+
+def _attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    near: Tensor,
+    backend: str,
+    is_causal: bool,
+    factor: float,
+    groups: int,
+    settings: str,
+    layer: str,
+    stage: Any,
+) -> Tensor:
+    arguments = active(settings)[0].of(layer, stage).arguments
+    if arguments is None or 0 in (*query.shape, *key.shape, *value.shape):
+        return near.clone()
+    device: Device = arguments["device"]
+    heads = prod(query.shape[:-2])
+    sizes = AttentionSizes(heads, heads // groups, query.shape[-2], key.shape[-2], query.shape[-1])
+    is_minor = device.memories[SHARED_MEMORY].capacity_bytes < LARGE_SHARED_MEMORY
+    order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor)
+    assert order is not None  # of widths up to `widest_known`
+    threads = arguments.get("threads") or torch.get_num_threads()
+    lead = near.shape[:-2]
+    stacks = [_codes(x.expand(*lead, *x.shape[-2:])) for x in (query, key, value)]
+    attention = Attending(order, device, format_name(query.dtype), factor, CPU, threads)
+    codes = attention(*stacks, is_causal=is_causal).reshape(near.shape)
+    like = array_of(torch.empty(0, dtype=query.dtype)).dtype
+    return tensor_of(np.ascontiguousarray(codes).view(like), near.dtype, near.device)
+
+
+def _codes(x: Tensor) -> Any:
+    """(..., rows, width) as codes (heads, rows, width)."""
+    values = array_of(x.reshape(-1, *x.shape[-2:]).contiguous())
+    return values.view(np.uint16)
+
+
+def _like(query: Any, key: Any, value: Any, near: Any, *_: Any) -> Tensor:
+    result: Tensor = torch.empty_like(near)
+    return result
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    return (None, None, None, grad, *(None for _ in range(7)))
+
+
+def _vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
+    """The mapped dimension leads; the heads of each call are counted alone."""
+    tensors, rest = inputs[:4], inputs[4:]
+    calls = [
+        attended(*(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims[:4], strict=True)), *rest)
+        for i in range(info.batch_size)
+    ]
+    return torch.stack(calls), 0
+
+
+def _expf(x: Tensor, near: Tensor) -> Tensor:
+    return torch.from_numpy(CudaMath(nvidia_tables()).expf(array_of(x))).to(near.device)
+
+
+def _expf_vmap(info: Any, dims: tuple[Any, ...], x: Tensor, near: Tensor) -> tuple[Tensor, int]:
+    first, second = (y.movedim(dim, 0) for y, dim in zip((x, near), dims, strict=True))
+    return expf(first, second), 0
+
+
+def expf(x: Tensor, near: Tensor) -> Tensor:
+    """CUDA's expf of x <= 0, fp32, with the gradient of `near`, which is nearly that."""
+    if _is_transformed():
+        transformed: Tensor = FUNCTIONS["expf"].apply(x, near)
+        return transformed
+    result: Tensor = torch.ops.hwsim.expf(x, near)
+    return result
+
+
+def _is_transformed() -> bool:
+    """Whether torch.func or forward mode asks for more than a registered operator gives."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def _function(name: str, place: int, batched: Any) -> type[torch.autograd.Function]:
+    """An operator, whose gradient is of the operand at `place`, as torch.func and forward mode take it."""
+
+    def forward(*inputs: Any) -> Any:
+        return getattr(torch.ops.hwsim, name)(*inputs)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.count = len(inputs)
+
+    def backward(ctx: Any, grad: Any) -> Any:
+        return tuple(grad if index == place else None for index in range(ctx.count))
+
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[place]
+
+    members = {"forward": forward, "setup_context": setup_context, "backward": backward, "jvp": jvp, "vmap": batched}
+    return type(
+        f"_{name}", (torch.autograd.Function,), {member: staticmethod(function) for member, function in members.items()}
+    )
+
+
+FUNCTIONS = {"attended": _function("attended", NEAR, _vmap), "expf": _function("expf", 1, _expf_vmap)}
+
+LIBRARY.impl("expf", _expf, "CompositeExplicitAutograd")
+torch.library.register_fake("hwsim::expf", lambda x, near: torch.empty_like(near), lib=LIBRARY)
+torch.library.register_autograd("hwsim::expf", lambda ctx, grad: (None, grad), lib=LIBRARY)
+torch.library.register_vmap("hwsim::expf", _expf_vmap, lib=LIBRARY)
+LIBRARY.impl("attended", _attended, "CompositeExplicitAutograd")
+torch.library.register_fake("hwsim::attended", _like, lib=LIBRARY)
+torch.library.register_autograd("hwsim::attended", _backward, lib=LIBRARY)
+torch.library.register_vmap("hwsim::attended", _vmap, lib=LIBRARY)
+
+__all__ = ["attended", "expf", "widest_known"]

@@ -1,0 +1,42 @@
+"""The order in which a kernel of attention with an online softmax computes: tiles, exponents, sums, parts of the keys.
+
+It is data. It knows no kernel by name, no device and no tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: How a score s becomes an argument of 2^x, with f = factor * log2(e) and m the largest score of the row so far:
+#: "rounded": s f - m f; "fused": the same with s f - (m f) rounded once; "scaled": s * factor, then times log2(e), both
+#: rounded, of which the largest is taken and subtracted.
+ScoreScaling = Literal["rounded", "fused", "scaled"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionOrder:
+    """Fields:
+    kernel: its name. instruction: the matrix instruction, with {0} for the operands' format in PTX's words.
+    keys: of a block. descending: the last block of keys comes first.
+    scaling: see ScoreScaling. warp_keys: keys of a warp, whose sum of powers is added for each block; None: four lanes
+        add powers of all blocks, each of two columns of eight, and meet at the end.
+    first_partner: the distance of the lanes that add their sums first; the other distance, of 1 and 2, follows.
+    is_division_fast: the row is divided by rcp.approx, not by an IEEE division.
+    parts: in how many parts the keys are cut, each with sums of its own; they are joined by their logarithms.
+    part_rows: rows of a block that joins parts.
+    evidence: a level of hwsim.datafiles.provenance. source: where the order is from.
+    """
+
+    kernel: str
+    instruction: str
+    keys: int
+    descending: bool
+    scaling: ScoreScaling
+    warp_keys: int | None
+    first_partner: Literal[1, 2]
+    is_division_fast: bool
+    evidence: str
+    source: str
+    parts: int = 1
+    part_rows: int = 1

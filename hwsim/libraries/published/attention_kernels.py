@@ -1,0 +1,137 @@
+"""Kernels of attention that PyTorch runs on NVIDIA's chips, by the backend's name: their orders of computation.
+
+It knows sizes and families; no tensor. What a kernel computes in which order follows from its source. cuDNN's has none:
+its order was found on captures of an H100 with heads of 64 elements.
+
+Sources: FlashAttention-2 (github Dao-AILab/flash-attention 01afd16d, csrc/flash_attn/src: flash_fwd_launch_template.h,
+flash_fwd_kernel.h, softmax.h); PyTorch (github pytorch/pytorch 03b7c19d, aten/src/ATen/native/transformers/cuda:
+flash_attn/flash_api.cpp, mem_eff_attention/kernel_forward.h, kernels/cutlassF.h, gemm_kernel_utils.h). PyTorch builds
+FlashAttention-2 with UNFUSE_FMA: 16,384 results of an H100 decide it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from hwsim.gemm.attention_order import AttentionOrder
+
+FLASH, EFFICIENT, CUDNN = "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"
+MMA16, MMA8, WGMMA = "mma.m16n8k16.f32.{0}.{0}.f32", "mma.m16n8k8.f32.{0}.{0}.f32", "wgmma.m64n64k16.f32.{0}.{0}"
+FAMILIES = ("sm80", "sm90")
+SEEN = "microbenchmark"
+PART_QUERIES, MOST_PARTS = 64, 128  # FlashAttention-2: rows of a tile, where the keys are cut
+FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
+THREADS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSizes:
+    """Heads of all sequences, of the query and of the key; rows of the query and of the key; elements of a head."""
+
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    width: int
+
+
+def order_of(
+    backend: str, sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool = False
+) -> AttentionOrder | None:
+    """The order of a backend's kernel; None where it is not known.
+
+    family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller.
+    """
+    if family not in FAMILIES:
+        return None
+    if backend == FLASH:
+        return _flash(sizes, cores, is_causal=is_causal, is_minor=is_minor)
+    if backend == EFFICIENT and sizes.width <= EFFICIENT_WIDTHS[-1]:
+        keys = 64 if sizes.width <= EFFICIENT_WIDTHS[0] else 128
+        return replace(_EFFICIENT, kernel=f"fmha_cutlassF_aligned_64x{keys}_rf_sm80", keys=keys)
+    if backend == CUDNN and family == "sm90":
+        return _CUDNN if sizes.width == SEEN_WIDTH else replace(_CUDNN, evidence="assumption")
+    return None
+
+
+def most_width(backend: str, family: str) -> int:
+    """The widest head of which a backend's order is known on a family; 0: of none."""
+    if family not in FAMILIES or (backend == CUDNN and family != "sm90"):
+        return 0
+    return {FLASH: 256, EFFICIENT: EFFICIENT_WIDTHS[-1], CUDNN: 128}.get(backend, 0)
+
+
+EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
+SEEN_WIDTH = 64  # of cuDNN's captures
+_FLASH = AttentionOrder(
+    kernel="flash_fwd_kernel",
+    instruction=MMA16,
+    keys=128,
+    descending=True,
+    scaling="rounded",
+    warp_keys=None,
+    first_partner=2,
+    is_division_fast=False,
+    evidence=SEEN,
+    source="FlashAttention-2, as PyTorch builds it; 49,152 results of an H100",
+)
+_EFFICIENT = AttentionOrder(
+    kernel="fmha_cutlassF",
+    instruction=MMA8,
+    keys=64,
+    descending=False,
+    scaling="scaled",
+    warp_keys=32,
+    first_partner=1,
+    is_division_fast=False,
+    evidence=SEEN,
+    source="PyTorch's memory-efficient attention; 49,152 results of an H100",
+)
+_CUDNN = AttentionOrder(
+    kernel="cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16",
+    instruction=WGMMA,
+    keys=128,
+    descending=False,
+    scaling="fused",
+    warp_keys=None,
+    first_partner=1,
+    is_division_fast=True,
+    evidence=SEEN,
+    source="49,152 results of an H100 with heads of 64",
+)
+
+
+def _flash(sizes: AttentionSizes, cores: int, *, is_causal: bool, is_minor: bool) -> AttentionOrder:
+    """FlashAttention-2: run_mha_fwd of PyTorch, with its number of parts of the keys."""
+    block = 256 if sizes.width <= 64 else 128 if sizes.width <= 128 else 64
+    is_swapped = sizes.queries == 1 and sizes.heads > sizes.key_heads  # groups of heads are rows then
+    heads, rows = (sizes.key_heads, sizes.heads // sizes.key_heads) if is_swapped else (sizes.heads, sizes.queries)
+    parts = _parts(heads * -(-rows // PART_QUERIES), 2 * cores, -(-sizes.keys // block))
+    if parts > 1:
+        padded = next(width for width in (32, 64, 96, 128, 192, 256) if sizes.width <= width)
+        joined = 4 if padded % 128 == 0 else 8 if padded % 64 == 0 else 16
+        return replace(_FLASH, kernel="flash_fwd_splitkv_kernel", keys=block, parts=parts, part_rows=joined)
+    return replace(_FLASH, keys=_flash_keys(sizes.width, is_causal=is_causal, is_minor=is_minor))
+
+
+def _flash_keys(width: int, *, is_causal: bool, is_minor: bool) -> int:
+    """Keys of a block by the width of a head."""
+    if width <= 64:
+        return 128
+    if is_minor and 96 < width <= 128 and not is_causal:
+        return 32
+    return 64
+
+
+def _parts(tiles: int, cores: int, blocks: int) -> int:
+    """num_splits_heuristic of FlashAttention-2: the fewest parts that keep nearly as many cores busy as the best."""
+    if tiles >= FULL * cores:
+        return 1
+    shares = {
+        parts: tiles * parts / cores / math.ceil(tiles * parts / cores)
+        for parts in range(1, min(MOST_PARTS, cores, blocks) + 1)
+        if parts == 1 or -(-blocks // parts) != -(-blocks // (parts - 1))
+    }
+    best = max(shares.values(), default=0.0)
+    return next((parts for parts, share in shares.items() if share >= GOOD_ENOUGH * best), 1)

@@ -1,0 +1,146 @@
+"""Special functions by quadratic interpolation, as NVIDIA's MUFU computes them: of arrays of fp32 codes.
+
+It knows tables as data and fp32 codes; it knows no device. Source of the rules: configs/special_functions/mufu.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+WordArray = NDArray[np.uint32]
+
+FRACTION, BIAS, HIDDEN = 23, 127, 1 << 23
+INFINITY, NAN, SIGN = 0x7F800000, 0x7FFFFFFF, 1 << 31
+LARGEST_EXPONENT = 0xFF
+SQUARE_BITS = 17  # of the rest whose square is formed
+EX2_LIMIT = 7  # |x| from 2^7 on overflows, or is 0
+LG2_POINT = 36  # bits behind the point of lg2's sum
+LG2_BITS = 42
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interpolation:
+    """A table. lines: (segments, 3), c0, c1 and c2. rest_bits: of the argument within a segment. shifts, added and
+    dropped: as configs/special_functions/mufu.yaml says.
+    """
+
+    lines: IntArray
+    rest_bits: int
+    shifts: tuple[int, int, int]
+    added: int
+    dropped: int
+
+    def at(self, argument: IntArray, doubled: int = 0) -> IntArray:
+        """The interpolated value of an argument: the segment's number above its rest. doubled: the square is of the
+        rest times 2^doubled.
+        """
+        rest = argument & ((1 << self.rest_bits) - 1)
+        value, slope, bend = (self.lines[argument >> self.rest_bits, column] for column in range(3))
+        first, second, third = self.shifts
+        total: IntArray = (value << first) + (slope * rest << second) + (bend * _squares()[rest << doubled] << third)
+        return (total + self.added) >> self.dropped
+
+
+Tables = Mapping[str, Interpolation]
+
+
+@cache
+def _squares() -> IntArray:
+    """By rest, what the array of adders gives for its square: each bit adds the rest, cut at the last column."""
+    rest = np.arange(1 << SQUARE_BITS, dtype=np.int64)
+    total = np.zeros_like(rest)
+    for bit in range(SQUARE_BITS):
+        total += np.where(rest >> bit & 1, rest >> (SQUARE_BITS + 1 - bit), 0)
+    return total >> 1
+
+
+def ex2(codes: WordArray, tables: Tables) -> WordArray:
+    """2^x (ex2.approx.ftz): subnormal arguments and results are zero."""
+    sign, exponent, significand = _parts(codes)
+    shift = BIAS - exponent
+    fixed = np.where(shift >= 0, significand >> np.clip(shift, 0, 40), significand << np.clip(-shift, 0, EX2_LIMIT))
+    whole, fraction = fixed >> FRACTION, fixed & (HIDDEN - 1)
+    is_cut = sign & (fraction != 0)
+    power = np.where(sign, -whole - is_cut, whole)
+    argument = np.where(is_cut, ~fraction & (HIDDEN - 1), fraction)
+    result = _packed(np.zeros_like(sign), power + BIAS, tables["ex2"].at(argument))
+    is_large = exponent - BIAS >= EX2_LIMIT
+    result = np.where(is_large, np.where(sign, 0, INFINITY), result)
+    return _with_nan(codes, result)
+
+
+def rcp(codes: WordArray, tables: Tables) -> WordArray:
+    """1/x (rcp.approx.ftz): subnormal arguments and results are zero."""
+    sign, exponent, significand = _parts(codes)
+    result = _packed(sign, 2 * BIAS - exponent - 1, tables["rcp"].at(significand & (HIDDEN - 1), doubled=1))
+    top = np.where(sign, SIGN, 0)
+    result = np.where(exponent == LARGEST_EXPONENT, top, np.where(significand == 0, top | INFINITY, result))
+    return _with_nan(codes, result)
+
+
+def rsqrt(codes: WordArray, tables: Tables) -> WordArray:
+    """1/sqrt(x) (rsqrt.approx.ftz): subnormal arguments are zero, and negative ones give a NaN."""
+    sign, exponent, significand = _parts(codes)
+    power = exponent - BIAS
+    argument = (significand & (HIDDEN - 1)) | (power & 1) << FRACTION
+    is_exact = argument == 0  # an even power of two
+    value = np.where(is_exact, HIDDEN, tables["rsqrt"].at(argument))
+    result = _packed(np.zeros_like(sign), BIAS - (power >> 1) - 1 + is_exact, value)
+    result = np.where(sign, NAN, np.where(exponent == LARGEST_EXPONENT, 0, result))
+    result = np.where(significand == 0, np.where(sign, SIGN | INFINITY, INFINITY), result)
+    return _with_nan(codes, result)
+
+
+def lg2(codes: WordArray, tables: Tables) -> WordArray:
+    """log2(x) (lg2.approx.ftz): subnormal arguments are zero, and negative ones give a NaN."""
+    sign, exponent, significand = _parts(codes)
+    fraction = significand & (HIDDEN - 1)
+    is_one = (fraction == 0) & (exponent == BIAS)
+    total = np.where(is_one, 0, tables["lg2"].at(fraction)) + (exponent - BIAS << LG2_POINT)
+    is_negative = total < 0
+    magnitude = np.where(is_negative, ~total, total)
+    top = _top_bit(magnitude)
+    value = (magnitude << np.clip(LG2_BITS - top, 0, LG2_BITS)) >> (LG2_BITS - FRACTION)
+    result = _packed(is_negative.astype(np.int64), top - LG2_POINT + BIAS, np.where(magnitude == 0, 0, value))
+    result = np.where(exponent == LARGEST_EXPONENT, INFINITY, result)
+    result = np.where(significand == 0, SIGN | INFINITY, np.where(sign, NAN, result))
+    return _with_nan(codes, result)
+
+
+FUNCTIONS: Mapping[str, Callable[[WordArray, Tables], WordArray]] = {"ex2": ex2, "rcp": rcp, "rsqrt": rsqrt, "lg2": lg2}
+
+
+def _parts(codes: WordArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Sign, exponent field and significand with its leading one; of subnormals a significand of 0."""
+    wide = codes.astype(np.int64)
+    exponent = wide >> FRACTION & LARGEST_EXPONENT
+    significand = np.where(exponent == 0, 0, wide & (HIDDEN - 1) | HIDDEN)
+    return wide >> (FRACTION + 8), exponent, significand
+
+
+def _packed(sign: IntArray, exponent: IntArray, significand: IntArray) -> IntArray:
+    """The code of significand * 2^(exponent - BIAS - FRACTION), significand below 2^24 + 1; subnormals are zero."""
+    is_carried = significand >= 2 * HIDDEN
+    exponent = exponent + is_carried
+    fraction = np.where(is_carried, 0, significand & (HIDDEN - 1))
+    code = np.where(exponent >= LARGEST_EXPONENT, INFINITY, exponent << FRACTION | fraction)
+    return sign << 31 | np.where((exponent <= 0) | (significand == 0), 0, code)
+
+
+def _top_bit(x: IntArray) -> IntArray:
+    """The number of the highest bit of positive integers below 2^53."""
+    top: IntArray = np.frexp(np.maximum(x, 1).astype(np.float64))[1].astype(np.int64) - 1
+    return top
+
+
+def _with_nan(codes: WordArray, result: Any) -> WordArray:
+    """The result as codes, with NVIDIA's NaN for each NaN."""
+    is_nan = (codes & np.uint32(SIGN - 1)) > INFINITY
+    return np.where(is_nan, NAN, result).astype(np.uint32)

@@ -1,0 +1,104 @@
+"""The script of points whose axes, colours, marks and facets the reader picks (`hwsim.report.page.explorer`).
+
+It knows rows with named columns; it draws with the function `drawFigure` of `hwsim.report.page.script`.
+"""
+
+from __future__ import annotations
+
+EXPLORER_SCRIPT = """
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "cross"];
+const MOST_TICKS = 12;  // values of a parameter that an axis names each
+const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [190, 200, 40]];
+const said = value => typeof value === "number" ?
+  (Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(4)))) : String(value);
+function valuesOf(rows, name) {
+  const values = [...new Set(rows.map(row => row[name]).filter(value => value !== null && value !== undefined))];
+  return values.every(value => typeof value === "number") ? values.sort((a, b) => a - b) : values;
+}
+function shades(values, palette) {
+  if (values.length <= palette.length && !values.every(value => typeof value === "number")) return palette;
+  if (!values.every(value => typeof value === "number")) {
+    return values.map((value, i) => `hsl(${Math.round(360 * i / values.length)}, 60%, 50%)`);
+  }
+  return values.map((value, i) => {
+    const at = values.length < 2 ? 0 : i / (values.length - 1) * (VIRIDIS.length - 1), low = Math.floor(at);
+    const end = VIRIDIS[Math.min(low + 1, VIRIDIS.length - 1)];
+    return `rgb(${VIRIDIS[low].map((part, j) => Math.round(part + (end[j] - part) * (at - low))).join(", ")})`;
+  });
+}
+function explored(given, pick, width) {
+  const usable = value => value !== null && value !== undefined && value !== "";
+  const fits = (value, log) => usable(value) && !(log && typeof value === "number" && value <= 0);
+  const rows = given.rows.filter(row => fits(row[pick.x], pick.logx) && fits(row[pick.y], pick.logy));
+  const values = name => name ? valuesOf(given.rows, name) : [];
+  const colours = values(pick.colour), marks = values(pick.marks);
+  const facets = pick.facet ? valuesOf(rows, pick.facet) : [null];
+  const paints = shades(colours, given.palette), layout = {annotations: []}, data = [];
+  const label = name => given.columns[name], inside = part => Math.min(1, Math.max(0, part));
+  const apart = given.parameters.filter(name => name !== pick.x);
+  const across = Math.min(facets.length, width < 600 ? 1 : width < 900 ? 2 : 3);
+  const down = Math.ceil(facets.length / across);
+  const gap = {x: across > 1 ? 0.05 : 0, y: down > 1 ? Math.min(0.28 / down, 0.12) : 0};
+  const size = {x: (1 - gap.x * (across - 1)) / across, y: (1 - gap.y * (down - 1)) / down};
+  facets.forEach((facet, number) => {
+    const column = number % across, row = Math.floor(number / across), end = number ? String(number + 1) : "";
+    const lowest = row === down - 1 || number + across >= facets.length;
+    const x = [column * (size.x + gap.x), column * (size.x + gap.x) + size.x];
+    const y = [1 - row * (size.y + gap.y) - size.y, 1 - row * (size.y + gap.y)].map(inside);
+    const numbers = name => valuesOf(rows, name).every(value => typeof value === "number");
+    const kind = (name, log) => numbers(name) ? (log ? "log" : "linear") : "category";
+    const ticks = facet === null ? valuesOf(rows, pick.x) : valuesOf(given.rows, pick.x);
+    const named = ticks.length <= MOST_TICKS && given.parameters.includes(pick.x) && numbers(pick.x);
+    layout["xaxis" + end] = {domain: x.map(inside), anchor: "y" + end, type: kind(pick.x, pick.logx),
+      exponentformat: "power", title: lowest ? {text: label(pick.x), standoff: 8} : undefined,
+      tickvals: named ? ticks : undefined, ticktext: named ? ticks.map(said) : undefined,
+      matches: number ? "x" : undefined};
+    layout["yaxis" + end] = {domain: y, anchor: "x" + end, type: kind(pick.y, pick.logy), exponentformat: "power",
+      title: column ? undefined : {text: label(pick.y), standoff: 8}, matches: number ? "y" : undefined,
+      showticklabels: !column, rangemode: pick.logy ? undefined : "tozero"};
+    if (facet !== null) {
+      layout.annotations.push({text: `${label(pick.facet)}: ${said(facet)}`, x: x[0], y: y[1], xref: "paper",
+        yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false});
+    }
+    const lines = new Map();
+    for (const point of rows) {
+      if (facet !== null && point[pick.facet] !== facet) continue;
+      const key = JSON.stringify(given.parameters.includes(pick.x) ? apart.map(name => point[name]) :
+        [point[pick.colour], point[pick.marks]]);
+      if (!lines.has(key)) lines.set(key, []);
+      lines.get(key).push(point);
+    }
+    for (const points of lines.values()) {
+      const first = points[0], shade = pick.colour ? paints[colours.indexOf(first[pick.colour])] : given.palette[0];
+      if (typeof first[pick.x] === "number") points.sort((a, b) => a[pick.x] - b[pick.x]);
+      const symbol = SYMBOLS[Math.max(0, marks.indexOf(first[pick.marks])) % SYMBOLS.length];
+      const joined = given.parameters.includes(pick.x) && points.length > 1;
+      data.push({type: "scatter", mode: joined ? "lines+markers" : "markers", xaxis: "x" + end, yaxis: "y" + end,
+        x: points.map(point => point[pick.x]), y: points.map(point => point[pick.y]), showlegend: false,
+        line: {color: shade, width: 1.4}, marker: {color: shade, size: 8, symbol: symbol},
+        text: points.map(point => Object.keys(given.columns).filter(name => usable(point[name])).map(
+          name => `${label(name)}: ${said(point[name])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>"});
+    }
+  });
+  const entry = (name, marker) => data.push({type: "scatter", mode: "markers", x: [null], y: [null], name: name,
+    showlegend: true, hoverinfo: "skip", marker: Object.assign({size: 9}, marker)});
+  colours.forEach((value, i) => entry(`${label(pick.colour)}: ${said(value)}`, {color: paints[i], symbol: "circle"}));
+  if (pick.marks !== pick.colour) {
+    marks.forEach((value, i) => entry(`${label(pick.marks)}: ${said(value)}`,
+      {color: "#80868d", symbol: SYMBOLS[i % SYMBOLS.length]}));
+  }
+  layout.showlegend = data.some(trace => trace.showlegend);
+  layout.margin = {l: 70, r: 24, t: 34, b: 56};
+  if (!layout.annotations.length) delete layout.annotations;
+  return {figure: {data: data, layout: layout}, height: down > 1 ? 80 + 250 * down : 440};
+}
+function explore(place) {
+  const given = JSON.parse(place.querySelector("script").textContent), pick = {};
+  for (const field of place.querySelectorAll("select, input")) {
+    pick[field.name] = field.type === "checkbox" ? field.checked : field.value;
+    field.onchange = () => explore(place);
+  }
+  const plot = place.querySelector(".plot"), made = explored(given, pick, plot.clientWidth);
+  drawFigure(plot, made.figure, made.height);
+}
+"""

@@ -1,0 +1,189 @@
+"""Variants of an accelerator on the page of a sweep: a verdict in words, time against energy and area with the front
+marked, and a table.
+
+The module knows variants of a study; it knows no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hwsim.report.page.figures import axis, figure
+from hwsim.report.page.page import PageSection, Part, Plot, Table
+from hwsim.report.page.style import BUSY, OTHER
+from hwsim.report.text.cost_text import area_text, joules_text
+from hwsim.report.text.words import count, duration, plural
+from hwsim.studies.variants import DesignVariant, costs_of, front_of, variants_of
+
+if TYPE_CHECKING:
+    from hwsim.studies.sweep import SweepTable
+
+HEIGHT = 440
+COSTS = ("seconds", "joules", "area_mm2")
+#: Units of an axis, the largest first: how many there are in a second, a joule or a square millimetre.
+UNITS: Mapping[str, tuple[tuple[str, float], ...]] = {
+    "seconds": (("s", 1.0), ("ms", 1e3), ("us", 1e6)),
+    "joules": (("J", 1.0), ("mJ", 1e3), ("uJ", 1e6)),
+    "area_mm2": (("mm2", 1.0),),
+}
+WORDS: Mapping[str, str] = {"seconds": "time", "joules": "energy", "area_mm2": "area"}
+LEAST: Mapping[str, str] = {"seconds": "fastest", "joules": "least energy", "area_mm2": "smallest"}
+NOTE = " Energies and areas are the numbers of the device file, and none is made up."
+
+
+def has_variants(table: SweepTable) -> bool:
+    """Whether the sweep compares designs: it sets numbers of a device, or knows energy or area."""
+    return bool(table.paths) or any(row.get(name) is not None for row in table.rows for name in ("joules", "area_mm2"))
+
+
+def variant_sections(table: SweepTable) -> list[PageSection]:
+    """The sections on variants; none where the sweep compares no designs."""
+    if not has_variants(table):
+        return []
+    variants = variants_of(table.rows, table.parameters)
+    if len(variants) < 2:
+        return []
+    costs = costs_of(variants)
+    about = f"Each variant over all shapes, each shape once. Marked: none is better in {_joined(costs)} at once."
+    about += NOTE if costs != ["seconds"] else ""
+    return [PageSection("Variants", about, [*_plots(variants, costs), _table(variants)])]
+
+
+def variant_lead(table: SweepTable) -> list[str]:
+    """The verdict on the variants: how many are on the front, and the best in each cost."""
+    if not has_variants(table):
+        return []
+    variants = variants_of(table.rows, table.parameters)
+    ran = [variant for variant in variants if not variant.refused]
+    costs = costs_of(variants)
+    if len(variants) < 2 or not ran or not costs:
+        return []
+    front = [variant for variant in ran if variant.is_on_front]
+    are = "are" if len(front) > 1 else "is"
+    lines = [f"{count(len(front))} of {plural(len(variants), 'variant')} {are} on the front of {_joined(costs)}"]
+    if len(ran) < len(variants):
+        lines[0] += f"; {count(len(variants) - len(ran))} do not run"
+    for cost in costs:
+        best = min(front, key=lambda variant: variant.totals[cost])
+        lines.append(f"{LEAST[cost]}: {design_name(best)}: {', '.join(_quantities(best))}")
+    return lines
+
+
+def design_name(variant: DesignVariant) -> str:
+    """What tells a variant from the others, in words: the last two parts of a number's path and its value."""
+    asked = [(".".join(name.split(".")[-2:]), value) for name, value in variant.asked.items()]
+    return ", ".join(f"{name} {value}" for name, value in asked) or "the device"
+
+
+def _quantities(variant: DesignVariant) -> list[str]:
+    return [_quantity(name, variant.totals[name]) for name in COSTS if name in variant.totals]
+
+
+def _joined(costs: Sequence[str]) -> str:
+    words = [WORDS[cost] for cost in costs] or ["time"]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _quantity(cost: str, number: float) -> str:
+    if cost == "seconds":
+        return duration(number)
+    return joules_text(number) if cost == "joules" else area_text(number)
+
+
+@dataclass(frozen=True, slots=True)
+class _CostAxis:
+    """A cost as an axis: its title, and how many of its unit there are in a second, a joule or a square millimetre."""
+
+    cost: str
+    title: str
+    scale: float
+
+    def of(self, variants: Sequence[DesignVariant]) -> list[float]:
+        return [variant.totals[self.cost] * self.scale for variant in variants]
+
+
+def _axis(cost: str, variants: Sequence[DesignVariant]) -> _CostAxis:
+    """The axis in the largest unit of which the variants take at least one, or in the smallest."""
+    most = max(variant.totals[cost] for variant in variants)
+    unit, scale = next((pair for pair in UNITS[cost] if most * pair[1] >= 1), UNITS[cost][-1])
+    return _CostAxis(cost, f"{WORDS[cost]} ({unit})", scale)
+
+
+def _plots(variants: Sequence[DesignVariant], costs: Sequence[str]) -> list[Part]:
+    ran = [variant for variant in variants if not variant.refused]
+    front, beaten = ([variant for variant in ran if variant.is_on_front == wanted] for wanted in (True, False))
+    parts: list[Part] = []
+    for x_cost, y_cost in (("seconds", "joules"), ("seconds", "area_mm2"), ("area_mm2", "joules")):
+        if x_cost not in costs or y_cost not in costs:
+            continue
+        x, y = _axis(x_cost, ran), _axis(y_cost, ran)
+        line = front_of(ran, x_cost, y_cost)
+        data = [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": f"front of {WORDS[x_cost]} and {WORDS[y_cost]}",
+                "x": x.of(line),
+                "y": y.of(line),
+                "line": {"color": BUSY, "width": 1, "dash": "dot", "shape": "hv"},
+                "hoverinfo": "skip",
+            },
+            _points(beaten, x, y, "beaten by another", {"color": OTHER, "symbol": "circle-open", "size": 10}),
+            _points(front, x, y, f"on the front of {_joined(costs)}", {"color": BUSY, "symbol": "diamond", "size": 10}),
+        ]
+        look = figure(data, axis(x.title, rangemode="tozero"), axis(y.title, rangemode="tozero"), showlegend=True)
+        parts.append(Plot(look, HEIGHT, f"{y.title} against {x.title} of each variant"))
+    return parts
+
+
+def _points(
+    variants: Sequence[DesignVariant], x: _CostAxis, y: _CostAxis, name: str, marker: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": x.of(variants),
+        "y": y.of(variants),
+        "text": ["<br>".join([design_name(variant), *_quantities(variant)]) for variant in variants],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": dict(marker),
+    }
+
+
+def _table(variants: Sequence[DesignVariant]) -> Table:
+    """The variants, those on the front first, then by time; refused ones last, with the reason."""
+    asked = list(dict.fromkeys(name for variant in variants for name in variant.asked))
+    known = [name for name in ("cycles", *COSTS) if any(name in variant.totals for variant in variants)]
+    titles = {"cycles": "cycles", "seconds": "time", "joules": "energy", "area_mm2": "area"}
+    has_refused = any(variant.refused for variant in variants)
+    order = sorted(
+        variants,
+        key=lambda variant: (bool(variant.refused), not variant.is_on_front, variant.totals.get("seconds", 0.0)),
+    )
+    rows = [
+        [
+            *(_cell(variant.asked.get(name)) for name in asked),
+            *(_total(name, variant.totals.get(name)) for name in known),
+            "yes" if variant.is_on_front else "",
+            *([variant.refused] if has_refused else []),
+        ]
+        for variant in order
+    ]
+    head = [*asked, *(titles[name] for name in known), "front", *(["refused"] if has_refused else [])]
+    numbers = range(len(asked), len(asked) + len(known))
+    return Table(head, rows, right=list(numbers), filter=len(rows) > 10)
+
+
+def _total(name: str, number: float | None) -> str:
+    if number is None:
+        return ""
+    return count(number) if name == "cycles" else _quantity(name, number)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "as the file"
+    return count(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,186 @@
+"""Series of a sweep as lines over an axis: one panel or several, bands of seeds, bound lines, slopes.
+
+The module knows series and axes; it knows no column of a sweep beyond those that a caller names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from hwsim.errors import InputError, nearest
+from hwsim.formats import format_of
+from hwsim.report.plot_style import GUIDE, LINES, PlotPanels, line_style, new_panels
+from hwsim.report.plots.series import SIZE, PlotRow, PlotSeries, has_factors, series_of, shared, varying
+
+ERROR = "relative_frobenius"
+#: What a column is, with its unit; another one is called by its name.
+AXIS_LABELS: Mapping[str, str] = {
+    "k": "K, products in each dot product",
+    "m": "m, rows of C",
+    "n": "n, columns of C",
+    SIZE: "size, cube root of m n k",
+    "exponent": "binary exponent that A's elements are scaled by",
+    ERROR: "error, Frobenius norm, relative to the exact product",
+    "max_relative": "largest relative error of an element",
+    "tflops": "TFLOP/s",
+    "cycles": "cycles of the core clock",
+    "seconds": "time, s",
+    "peak_fraction": "share of the peak rate",
+    "joules": "energy, J",
+    "area_mm2": "area, mm2",
+}
+#: A short name of a column for a title.
+SHORT: Mapping[str, str] = {
+    ERROR: "Error",
+    "max_relative": "Largest error",
+    "tflops": "Rate",
+    "k": "K",
+    "exponent": "A's exponent",
+    "seconds": "Time",
+    "joules": "Energy",
+    "area_mm2": "Area",
+    "peak_fraction": "Share of the peak",
+}
+TITLE_LETTERS = 60  # in a line
+WIDE = 8.0  # largest over smallest place, from which an axis is logarithmic
+#: Bound lines: the exponent of K.
+BOUNDS: Mapping[str, float] = {"K u": 1.0, "sqrt(K) u": 0.5, "u": 0.0}
+LINEAR = ("tflops", "peak_fraction")
+DEPTH = ("k", SIZE)  # axes along which K grows
+
+
+def over(
+    rows: Iterable[PlotRow],
+    x: str,
+    y: str,
+    *,
+    title: str = "",
+    bounds: Sequence[str] = (),
+    bound_format: str = "fp32",
+    slopes: bool = False,
+) -> Any:
+    """Figure: column y of a sweep's rows over column x (or "size", the cube root of m n k), a line for each series.
+
+    Colours tell devices apart, marks and dashes schemes; further parameters that differ give panels. Several seeds of a
+    point are its mean, with a band from the least to the largest. bounds: lines to compare with, "K u", "sqrt(K) u" or
+    "u", where u is the unit roundoff of bound_format; K is x. slopes: the exponent p of y ~ x^p in the legend. Points
+    that were refused are named below. Raises InputError as `hwsim.report.plots.series.series_of`, and for an unknown
+    bound.
+    """
+    listed = list(rows)
+    series = series_of(listed, x, y)
+    fixed = ", ".join([*shared(listed, apart=(x,)), *_sizes(listed, x), *_seeds(listed)])
+    heading = title or f"{_name(y)} over {_name(x)}"
+    names = list(dict.fromkeys(line.panel for line in series))
+    of_file = ", times the file's" if has_factors(listed, x) else ""
+    panels = new_panels("\n".join([heading, *wrap(fixed, TITLE_LETTERS)]), _label(x) + of_file, _label(y), names)
+    colours, marks = max(line.colour for line in series), max(line.mark for line in series)
+    is_one_column = all(line.colour == line.mark for line in series)
+    for line in series:
+        above = (colours - line.colour, 0 if is_one_column else marks - line.mark)
+        look = line_style(line.colour, line.mark, above)
+        _draw(panels.axes[names.index(line.panel)], line, look, slopes)
+    is_log = _scale(panels.axes, series, y)
+    _draw_bounds(panels, series, x, bounds, bound_format)
+    zeros = _zeros(series) if is_log else ""
+    return panels.finish("\n".join(note for note in (zeros, left_out(listed, y)) if note))
+
+
+def left_out(rows: Sequence[PlotRow], y: str) -> str:
+    """One sentence on the points without a value: who they are. Empty where there is none."""
+    refused = [row for row in rows if row.get("refused")]
+    names = varying(rows, ("device", "scheme", "format"), "", y)
+    told = dict.fromkeys(", ".join(str(row[name]) for name in names if row.get(name) is not None) for row in refused)
+    return f"not drawn, refused: {'; '.join(name or 'some points' for name in told)}" if refused else ""
+
+
+def _draw(axes: Any, line: PlotSeries, look: dict[str, Any], slopes: bool) -> None:
+    slope = line.slope if slopes else None
+    label = line.label + (f"{', ' if line.label else ''}slope {slope:.2f}" if slope is not None else "")
+    xs, ys = [point.x for point in line.points], [point.y for point in line.points]
+    if any(isinstance(x, str) for x in xs):
+        look["linestyle"] = ""
+        xs = [str(x) for x in xs]
+    axes.plot(xs, ys, label=label, **look)
+    lows, highs = [point.low for point in line.points], [point.high for point in line.points]
+    if lows != highs:
+        axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.18, linewidth=0)
+
+
+def _scale(panels: Sequence[Any], series: Sequence[PlotSeries], y: str) -> bool:
+    """Choose linear or logarithmic axes, the same for all panels; whether y is logarithmic."""
+    xs = [point.x for line in series for point in line.points if isinstance(point.x, float)]
+    ys = [point.y for line in series for point in line.points]
+    positive = [value for value in ys if value > 0]
+    is_error = y in (ERROR, "max_relative")
+    spreads = min(ys) > 0 and max(ys) / min(ys) >= WIDE and y not in LINEAR
+    is_log = bool(positive) and min(ys) >= 0 and (is_error or spreads)
+    for axes in panels:
+        if xs and min(xs) > 0 and max(xs) / min(xs) >= WIDE:
+            axes.set_xscale("log", base=2 if all(x == int(x) for x in xs) or min(xs) >= 1 else 10)
+        if is_log:
+            axes.set_yscale("log", nonpositive="mask")
+    if not is_log and min(ys) >= 0:
+        panels[0].set_ylim(bottom=0)  # the others share it
+    return is_log
+
+
+def _zeros(series: Sequence[PlotSeries]) -> str:
+    """One sentence on the points at 0, which a logarithmic axis does not show."""
+    told = []
+    for line in series:
+        places = [f"{point.x:g}" if isinstance(point.x, float) else point.x for point in line.points if point.y == 0]
+        if places:
+            told.append(
+                f"{', '.join(part for part in (line.label, line.panel) if part) or 'all'} at {', '.join(places)}"
+            )
+    return f"exactly 0, not drawn: {'; '.join(told)}" if told else ""
+
+
+def _draw_bounds(
+    panels: PlotPanels, series: Sequence[PlotSeries], x: str, bounds: Sequence[str], bound_format: str
+) -> None:
+    places = sorted({point.x for line in series for point in line.points if isinstance(point.x, float)})
+    for number, bound in enumerate(bounds):
+        if bound not in BOUNDS:
+            raise InputError(f"bound {bound!r}; allowed: {', '.join(BOUNDS)}{nearest(bound, list(BOUNDS))}")
+        power = BOUNDS[bound]
+        if power and x not in DEPTH:
+            raise InputError(
+                f"bound {bound!r} grows with K; the axis is {x}: take 'u', or an axis of {', '.join(DEPTH)}"
+            )
+        bits = format_of(bound_format).precision
+        label = f"{bound}, u = 2^-{bits} ({bound_format})"
+        for axes in panels.axes:
+            axes.plot(
+                places,
+                [math.pow(place, power) * math.ldexp(1.0, -bits) for place in places],
+                label=label,
+                linestyle=LINES[1 + number % (len(LINES) - 1)],
+                **GUIDE,
+            )
+
+
+def _label(column: str) -> str:
+    return AXIS_LABELS.get(column, column)
+
+
+def _name(column: str) -> str:
+    """The short name of a column, or the last part of a path."""
+    return SHORT.get(column, column.rpartition(".")[2].replace("_", " "))
+
+
+def _sizes(rows: Sequence[PlotRow], x: str) -> list[str]:
+    """The sizes that all rows share, where they are not the axis."""
+    if x == SIZE:
+        return []
+    fixed = {name: {row.get(name) for row in rows} - {None} for name in ("m", "n", "k")}
+    return [f"{name} = {next(iter(values))}" for name, values in fixed.items() if len(values) == 1 and name != x]
+
+
+def _seeds(rows: Sequence[PlotRow]) -> list[str]:
+    count = len({row.get("seed") for row in rows} - {None})
+    return [f"mean and range of {count} seeds"] if count > 1 else []

@@ -1,0 +1,247 @@
+"""Ozaki scheme II: FP64 and FP32 from residues, whose products a matrix unit adds exactly, by the Chinese remainder
+theorem. The module knows operands and plans; it knows no device.
+
+Steps, moduli and constants are those of GEMMul8 2.0.9 (commit 71296f9). The exponents of fast mode are not: there they
+depend on the size of the operands, so that results of small ones are wrong (arXiv 2606.29129). Here the bound of that
+paper is taken, with sums of squares that are integers and so the same in any order (ours).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from hwsim.errors import InputError
+from hwsim.gemm.option_types import Option
+from hwsim.gemm.plan import ChineseRemainder, Congruence, Piece, Plan, Residue, chain
+from hwsim.gemm.problem import Problem
+from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
+
+INT8_MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181, 179, 173)
+FP8_MODULI = (1089, 1024, 961, 841, 625, 529, 511, 509, 503, 499, 491, 487, 481, 479, 467, 463, 461, 457, 449, 443)
+SQUARES = 6  # of FP8's moduli: residues are high * root + low, three products of two pieces
+KARATSUBA_BASE = 16  # of the others: three products of high, low and their sum
+LEAST_MODULI, MOST_MODULI, MOST_MODULI_FP32 = 2, 20, 13
+FP64_DIGITS = 53
+MARGIN = 2.0**-20  # by which squares that are rounded in the input's type may be too small
+
+
+@dataclass(frozen=True)
+class _Backend:
+    """Residues of one operand format. longest_k: the K over which sums of products stay exact. one_word: the most
+    moduli with which FP64 results take weights of one fp64 number. moduli_fp64, moduli_fp32: defaults. bound_units:
+    what the largest magnitude of a row is below in accurate mode.
+    """
+
+    moduli: tuple[int, ...]
+    longest_k: int
+    one_word: int
+    moduli_fp64: int
+    moduli_fp32: int
+    congruence_format: str
+    bound_units: int
+
+
+KINDS = {
+    "int8": _Backend(
+        moduli=INT8_MODULI,
+        longest_k=1 << 17,
+        one_word=6,
+        moduli_fp64=15,
+        moduli_fp32=7,
+        congruence_format="int8",
+        bound_units=64,
+    ),
+    "fp8": _Backend(
+        moduli=FP8_MODULI,
+        longest_k=1 << 16,
+        one_word=5,
+        moduli_fp64=13,
+        moduli_fp32=6,
+        congruence_format="int16",
+        bound_units=16,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _ResiduePlan:
+    """A scheme's `plan`. An object, because results are pickled."""
+
+    kind: str
+
+    def __call__(self, options: Mapping[str, Any], problem: Problem) -> Plan:
+        """One term a product of residues; each is a GEMM of its own."""
+        kind, name = KINDS[self.kind], f"ozaki2-{self.kind}"
+        output = options["result"] or problem.input_format
+        count = options["moduli"] or (kind.moduli_fp64 if output == "fp64" else kind.moduli_fp32)
+        most = MOST_MODULI if output == "fp64" else MOST_MODULI_FP32
+        if not LEAST_MODULI <= count <= most:
+            raise InputError(f"scheme {name}: moduli = {count}; allowed: {LEAST_MODULI} to {most} for {output} results")
+        if problem.k > kind.longest_k:
+            raise InputError(
+                f"scheme {name}: k = {problem.k}; allowed: at most {kind.longest_k}, else sums are inexact"
+            )
+        pieces, products, factors = _pieces(self.kind, kind.moduli[:count])
+        terms = tuple(chain(pair) for of_modulus in products for pair in of_modulus)
+        if options.get("accumulate") == "instruction":
+            terms = tuple(replace(term, k_group="instruction") for term in terms)
+        first, congruences = 0, []
+        for modulus, of_modulus, of_terms in zip(kind.moduli[:count], products, factors, strict=True):
+            numbers = tuple(range(first, first + len(of_modulus)))
+            congruences.append(Congruence(numbers, of_terms, modulus, kind.congruence_format))
+            first += len(of_modulus)
+        if options["mode"] == "accurate":
+            pieces += (Piece(pieces[0].format, residue=Residue(kind.bound_units, "bound")),)
+            terms += (replace(terms[0], stages=chain((len(pieces) - 1,) * 2).stages),)
+        words = 1 if output == "fp32" or count <= kind.one_word else 2
+        return Plan(
+            name,
+            pieces,
+            pieces,
+            terms,
+            remainder(tuple(congruences), None if options["sum"] == "exact" else words, output),
+            input_format=problem.input_format,
+            output_format=output,
+            split="residues",
+            bound_factor=bound_factor(kind.moduli[:count]),
+            specials="fma_chain",
+            arithmetic="fp64",
+            calls=True,
+        )
+
+
+def _pieces(
+    kind: str, moduli: tuple[int, ...]
+) -> tuple[tuple[Piece, ...], list[tuple[tuple[int, int], ...]], list[tuple[int, ...]]]:
+    """The pieces of an operand; for each modulus its products of pieces, and their factors in the product's residue."""
+    if kind == "int8":
+        pieces = tuple(Piece("int8", residue=Residue(modulus)) for modulus in moduli)
+        return pieces, [((i, i),) for i in range(len(moduli))], [(1,)] * len(moduli)
+    every: list[Piece] = []
+    products: list[tuple[tuple[int, int], ...]] = []
+    factors: list[tuple[int, ...]] = []
+    for number, modulus in enumerate(moduli):
+        high, low, both = (len(every) + i for i in range(3))
+        if number < SQUARES:
+            base = math.isqrt(modulus)
+            every += [Piece("e4m3", residue=Residue(modulus, part, base)) for part in ("high", "low")]
+            products.append(((high, low), (low, high), (low, low)))
+            factors.append((base, base, 1))
+            continue
+        base = KARATSUBA_BASE
+        every += [Piece("e4m3", residue=Residue(modulus, part, base)) for part in ("high", "low", "sum")]
+        products.append(((high, high), (low, low), (both, both)))
+        factors.append((base * base - base, 1 - base, base))
+    return tuple(every), products, factors
+
+
+def bound_factor(moduli: tuple[int, ...]) -> float:
+    """2 / (P - 1) of the product P of all moduli, enlarged by what rounded squares may miss."""
+    return float(Fraction(2, math.prod(moduli) - 1)) * (1 + MARGIN)
+
+
+def remainder(congruences: tuple[Congruence, ...], words: int | None, output: str) -> ChineseRemainder:
+    """The node that joins congruences. words: fp64 numbers of a weight (None: as many as hold it exactly).
+
+    All words of a weight but the last have so few bits that sums of their products with residues are exact.
+    """
+    moduli = [congruence.modulus for congruence in congruences]
+    product = math.prod(moduli)
+    weights = [product // p * pow(product // p, -1, p) for p in moduli]
+    bits = (sum(p // 2 for p in moduli) - 1).bit_length()  # of a sum of residues
+    if words is not None:  # the product is added last, and rounded to nearest
+        high = float(product)
+        parts = (-high, 0.0 - float(product - int(high)))[:words]
+        cut = [_words(weight, weights, FP64_DIGITS - bits, words) for weight in weights]
+        return ChineseRemainder(congruences, tuple(cut), parts, 1 / product, output)
+    every, word_bits = [*weights, product], FP64_DIGITS - 1 - bits
+    cut = [_words(number, every, word_bits, -(-product.bit_length() // word_bits)) for number in every]
+    negative = tuple(0.0 - part for part in cut[-1])
+    return ChineseRemainder(congruences, tuple(cut[:-1]), negative, 1 / product, output, "exact")
+
+
+def _words(number: int, numbers: list[int], bits: int, words: int) -> tuple[float, ...]:
+    """A number as a sum of words, each but the last cut to the same places in all `numbers`, `bits` of the largest."""
+    place, parts = max(numbers).bit_length(), []
+    for _ in range(words - 1):
+        place -= bits
+        part = number >> place << place if place > 0 else number
+        parts.append(float(part))
+        number -= part
+    return (*parts, float(number))
+
+
+def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
+    """Notices: NaNs and infinities."""
+    return special_notices(a, b)
+
+
+def _options(kind: str) -> tuple[Option, ...]:
+    options: tuple[Option, ...] = (
+        Option(
+            "moduli",
+            int,
+            None,
+            "number of moduli: more are more accurate, and more products",
+            least=LEAST_MODULI,
+            most=MOST_MODULI,
+            default_text="int8: 15, and 7 for fp32 results; fp8: 13 and 6",
+        ),
+        Option(
+            "mode",
+            str,
+            "fast",
+            "powers of two of rows and columns; fast: by their norms; accurate: by one more product, of magnitudes",
+            choices=("fast", "accurate"),
+        ),
+        Option(
+            "result",
+            str,
+            None,
+            "format of the result: fp64 is DGEMM, fp32 is SGEMM",
+            choices=("fp64", "fp32"),
+            default_text="the operands'",
+        ),
+    )
+    options += (
+        Option(
+            "sum",
+            str,
+            "fp64",
+            "of residues; fp64: in one or two fp64 numbers, as GEMMul8; exact: in as many as hold it, rounded once",
+            choices=("fp64", "exact"),
+        ),
+    )
+    if kind == "int8":
+        return options
+    return (
+        *options,
+        Option(
+            "accumulate",
+            str,
+            None,
+            "chain: one chain over K; instruction: the sum of each instruction is added outside, for units whose sums "
+            "of FP8 products keep few bits",
+            choices=("chain", "instruction"),
+            default_text="the first that is exact on the device",
+        ),
+    )
+
+
+SCHEMES = tuple(
+    Scheme(
+        f"ozaki2-{kind}",
+        f"FP64 or FP32 from residues in {kind.upper()}, by the Chinese remainder theorem",
+        "Ozaki, Uchino and Imamura, arXiv 2504.08009; GEMMul8 2.0.9; scaling of arXiv 2606.29129",
+        _options(kind),
+        _ResiduePlan(kind),
+        inspect,
+        input_formats=("fp64", "fp32"),
+        alternatives="accumulate" if kind == "fp8" else None,
+    )
+    for kind in KINDS
+)

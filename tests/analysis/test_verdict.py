@@ -1,0 +1,246 @@
+"""Verdicts on the time: shares that add up to the whole, and words that are true of the run."""
+
+import json
+from functools import cache
+
+import pytest
+from timing_device import device, kernel, program
+
+import hwsim
+from hwsim.analysis import advice
+from hwsim.analysis.time_shares import (
+    BEFORE,
+    EPILOGUE,
+    IDLE_CORES,
+    ISSUE,
+    LAST_EPILOGUE,
+    LAST_WAVE,
+    LAUNCHES,
+    OF_PASSES,
+    OPERANDS,
+    UNEVEN,
+    time_shares,
+)
+from hwsim.analysis.verdict import BOUND_SHARE, lost_words, part_words
+from hwsim.devices import changed
+from hwsim.machines import timing
+from hwsim.program.ir import Instr, LocalTile
+
+#: {what it is: (device, arguments of hwsim.run, what bounds it)}, of every family. None: the bound is not this test's.
+CASES = {
+    "sm70, compute": ("v100", {"format": "fp16", "m": 2048, "n": 2048, "k": 2048}, "compute"),
+    "sm75": ("t4", {"format": "fp16", "m": 1024, "n": 512, "k": 512}, None),
+    "sm80, L2": ("a100", {"format": "bf16", "m": 2048, "n": 2048, "k": 2048}, "L2"),
+    "sm89, idle cores": ("rtx4090", {"format": "fp16", "m": 512, "n": 512, "k": 8192}, "tiles"),
+    "sm90, compute": ("h100", {"format": "bf16", "m": 4096, "n": 4096, "k": 4096}, "compute"),
+    "sm90, memory": ("h100", {"format": "bf16", "m": 8192, "n": 64, "k": 8192}, "memory"),
+    "sm90, tiny": ("h100", {"format": "bf16", "m": 128, "n": 128, "k": 128}, "latency"),
+    "sm90, one element": ("h100", {"format": "bf16", "m": 1, "n": 1, "k": 1}, "latency"),
+    "sm90, last wave": (
+        "h100",
+        {"format": "bf16", "m": 256 * 133, "n": 128, "k": 4096, "tile": {"m": 256, "n": 128, "k": 64}},
+        None,
+    ),
+    "sm90, casts": ("h100", {"format": "bf16", "input_format": "fp32", "m": 4096, "n": 64, "k": 4096}, None),
+    "sm90, split-K": ("h100", {"format": "bf16", "m": 256, "n": 256, "k": 65536, "split_k": 16}, None),
+    "sm90, CUDA cores": ("h100", {"format": "fp32", "m": 1024, "n": 1024, "k": 1024}, "compute"),
+    "sm90, nine products": ("h100", {"scheme": "bf16x9", "m": 1024, "n": 1024, "k": 1024}, None),
+    "sm90, integers": ("h100", {"scheme": "ozaki-int8", "m": 512, "n": 512, "k": 512}, None),
+    "sm90, mixed plan": ("h100", {"scheme": "ape", "m": 256, "n": 256, "k": 256}, None),
+    "sm90, launches": ("h200", {"format": "bf16", "m": 64, "n": 64, "k": 64, "launch_overhead": True}, "launches"),
+    "sm100, compute": ("b200", {"format": "e4m3", "m": 4096, "n": 4096, "k": 4096}, "compute"),
+    "cdna": ("mi300x", {"format": "bf16", "m": 2048, "n": 2048, "k": 2048}, "compute"),
+    "cdna2": ("mi210", {"format": "fp16", "m": 512, "n": 512, "k": 512}, None),
+    "davinci": ("ascend910a", {"scheme": "sgemm-cube", "m": 512, "n": 512, "k": 512}, None),
+    "davinci_separated": ("ascend910b3", {"format": "fp16", "m": 2048, "n": 2048, "k": 2048}, "compute"),
+    "davinci_separated, passes": ("ascend910b3", {"scheme": "ape", "m": 256, "n": 256, "k": 256}, "passes"),
+    "tf64": ("tf64", {"m": 512, "n": 512, "k": 512}, "L2"),
+}
+
+
+#: Plans of several kinds of products, and runs of more than 200,000 instructions, whose traces take long.
+UNTRACED = ("sm90, mixed plan", "davinci_separated, passes", "sm70, compute", "sm90, integers")
+
+
+@cache
+def run(case):
+    name, arguments, _ = CASES[case]
+    return hwsim.run(device=name, exact=False, **arguments)
+
+
+def faster(result, numbers):
+    """The share of the cycles that other numbers of the device save."""
+    chip = changed(result.times.chip, numbers)
+    return 1 - timing.run_in(result.times.program, chip, result.times.l2).cycles / result.cycles
+
+
+def mma(repeat):
+    tiles = LocalTile("la", 64, 32, "fp16"), LocalTile("lb", 32, 64, "fp16")
+    return Instr("M", "mma", (LocalTile("lc", 64, 64, "fp32"),), tiles, unit="mm", repeat=repeat)
+
+
+@pytest.mark.parametrize("tiles, cause", [({}, UNEVEN), ({"k": (2, 2)}, UNEVEN), ({"k": (3, 2)}, LAST_WAVE)])
+def test_shares_by_hand(tiles, cause):
+    """Two of four cores: one multiplies for 82 cycles, one for 41, from cycle 1; the last result is there at 103."""
+    chip = device(cores=4)
+    work = program(kernel((mma(2),), (mma(1),)))
+    shares = time_shares(timing.run(work, chip), work, chip, tiles=tiles)
+    total = 4 * 103
+    assert shares.busy == (82 + 41) / total
+    by_hand = {IDLE_CORES: 2 * 103, cause: 41, LAST_EPILOGUE: 2 * 20, ISSUE: 2}
+    assert shares.lost == {name: cycles / total for name, cycles in by_hand.items()}
+    assert shares.engine == "M" and shares.parts[0].share == shares.busy
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shares_add_up_to_the_whole_time(case):
+    verdict = run(case).verdict
+    assert verdict.busy + sum(verdict.lost.values()) == pytest.approx(1, abs=1e-12)
+    assert all(share > 0 for share in verdict.lost.values())
+    assert all(0 <= part.share <= 1 + 1e-9 for part in verdict.parts)
+
+
+@pytest.mark.parametrize("case", [case for case, (_, _, bound) in CASES.items() if bound is not None])
+def test_what_bounds(case):
+    assert run(case).verdict.bound == CASES[case][2]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_words_are_true(case):
+    """The first sentence against quantities that the verdict is not made of."""
+    result, text = run(case), str(run(case).verdict)
+    verdict, cores = result.verdict, result.times.chip.cores
+    seconds = result.times.timed.cycles / (result.times.chip.clock_mhz * 1e6)
+    launched = result.verdict.lost.get(LAUNCHES, 0.0)
+    moved = sum(result.traffic_bytes.get(name, 0) for name in ("HBM read", "HBM write"))
+    dram = moved / result.times.chip.hbm.bytes_per_second / seconds * (1 - launched)
+    if verdict.bound == "compute":
+        assert text.startswith("compute bound") and verdict.busy >= BOUND_SHARE
+        twice = {"hbm.bytes_per_second": 2 * result.times.chip.hbm.bytes_per_second}
+        assert dram <= verdict.busy or faster(result, twice) < 0.05
+    if verdict.bound == "memory":
+        assert text.startswith(f"memory bound: DRAM busy {100 * dram:.0f} %") and dram >= BOUND_SHARE
+        twice = {"hbm.bytes_per_second": 2 * result.times.chip.hbm.bytes_per_second}
+        assert faster(result, twice) >= 0.05
+    if verdict.bound == "L2":
+        l2 = result.times.chip.l2
+        rates = {"bytes_per_second": l2.bytes_per_second, "write_bytes_per_second": l2.write_bytes_per_second}
+        assert faster(result, {f"l2.{name}": 2 * rate for name, rate in rates.items() if rate}) >= 0.05
+    if verdict.bound == "latency":
+        assert verdict.busy < BOUND_SHARE and verdict.shares.waits > sum(
+            verdict.lost.get(cause, 0.0) for cause in OF_PASSES
+        )
+    if verdict.bound == "tiles":
+        assert any(row.idle_cores or row.tiles % (row.cores - row.idle_cores) for row in result.occupancy)
+    engine = verdict.shares.engine
+    busy = sum(timed.engines[engine].busy_cycles for timed in result.times.timed.kernels)
+    assert verdict.busy == pytest.approx(busy / cores / result.times.timed.cycles * (1 - launched), rel=1e-9)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in UNTRACED])
+def test_the_loss_after_the_last_product_is_the_trace_s(case):
+    """The end of each kernel less the end of the matrix units' last instruction on any core."""
+    result = run(case)
+    rows, trace = result.trace.rows, result.trace
+    engine, opcode, of_kernel = (trace.column(name) for name in ("engine", "opcode", "kernel"))
+    start, after = 0, 0.0
+    for timed in result.times.timed.kernels:
+        products = rows["free"][(engine == result.verdict.shares.engine) & (of_kernel == timed.name)]
+        start += timed.cycles
+        if len(products) and "mma" in opcode[of_kernel == timed.name]:
+            after += timed.cores * (start - products.max())
+    total = result.times.chip.cores * start
+    lost = result.verdict.lost.get(LAST_EPILOGUE, 0.0) / (1 - result.verdict.lost.get(LAUNCHES, 0.0))
+    assert lost == pytest.approx(after / total, rel=1e-6)
+
+
+def test_passes_and_launches_are_shares_of_the_time():
+    result = run("sm90, casts")
+    passes = [phase.cycles for phase in result.phases if phase.name != "gemm"]
+    assert len(passes) == 2 and result.verdict.lost[BEFORE] == pytest.approx(sum(passes) / result.cycles, rel=1e-12)
+    result = run("sm90, launches")
+    launch = result.times.chip.launch_overhead_us * 1e-6 * len(result.phases)
+    assert result.verdict.lost[LAUNCHES] == pytest.approx(launch / result.seconds, rel=1e-9)
+
+
+def test_a_slow_way_out_is_an_epilogue_that_loses_time():
+    sizes = {"m": 4096, "n": 4096, "k": 256, "format": "bf16"}
+    lost = []
+    for chip in (hwsim.devices.load("h100"), changed(hwsim.devices.load("h100"), {"links.SMEM_GM.bytes_per_cycle": 4})):
+        verdict = hwsim.run(device=chip, exact=False, tile={"m": 256, "n": 128, "k": 64}, **sizes).verdict
+        lost.append(verdict.lost.get(EPILOGUE, 0.0) + verdict.lost[LAST_EPILOGUE])
+    assert lost[1] > lost[0] + 0.2
+    assert "epilogue" in str(verdict)
+
+
+def test_a_slow_way_in_is_waiting_for_operands():
+    chip = changed(hwsim.devices.load("h100"), {"links.GM_SMEM.bytes_per_cycle": 4})
+    verdict = hwsim.run(device=chip, exact=False, m=4096, n=4096, k=1024, format="bf16").verdict
+    assert verdict.bound == "link" and "link GM_SMEM busy" in str(verdict)
+    assert next(iter(verdict.lost)) == OPERANDS
+
+
+@pytest.mark.parametrize("case", ["sm80, L2", "sm90, memory", "sm90, tiny", "davinci_separated", "cdna"])
+def test_the_advice_comes_true(case):
+    """The gain of a number is what a run with that number saves."""
+    result = run(case)
+    numbers = [item for item in result.verdict.advice if "--what-if" in item.option]
+    assert numbers and [item.gain for item in result.verdict.advice] == sorted(
+        (item.gain for item in result.verdict.advice), reverse=True
+    )
+    for item in numbers:
+        changes = dict(part.strip().split("=") for part in item.option.split("--what-if ")[1:])
+        before, after = result.with_numbers(changes).cycles
+        assert item.gain == pytest.approx(1 - after / before, abs=1e-12)
+        assert f"{100 * item.gain:.0f} %" in str(item)
+
+
+def test_gains_are_of_the_time_with_its_launches():
+    result = run("sm90, launches")
+    for item in result.verdict.advice:
+        changes = dict(part.strip().split("=") for part in item.option.split("--what-if ")[1:])
+        if changes:
+            before, after = result.with_numbers(changes).seconds
+            assert item.gain == pytest.approx((before - after) / result.seconds, rel=1e-6)
+
+
+def test_of_a_long_program_the_busiest_parts_are_tried(monkeypatch):
+    result = run("sm90, memory")
+    monkeypatch.setattr(advice, "MOST_INSTRUCTIONS", result.times.timed.instructions)
+    tried = advice.advice_on(result.times, result.verdict.shares)
+    assert [item.change for item in tried if "--what-if" in item.option] == ["twice the rate of DRAM"]
+
+
+def test_the_advice_on_casts_comes_true():
+    result = run("sm90, casts")
+    cast = next(item for item in result.verdict.advice if "--input-format" in item.option)
+    assert cast.option == "--input-format bf16" and cast.is_most
+    other = hwsim.run(device="h100", exact=False, **CASES["sm90, casts"][1] | {"input_format": "bf16"})
+    assert 0.5 * cast.gain < 1 - other.cycles / result.cycles < 1.1 * cast.gain
+
+
+def test_one_element_gets_no_advice_on_tiles():
+    assert not any(item.option == "hwsim tune" for item in run("sm90, one element").verdict.advice)
+    assert any(item.option == "hwsim tune" for item in run("sm89, idle cores").verdict.advice)
+
+
+def test_plain_data_has_the_sentence_and_words_for_all():
+    verdict = run("sm90, memory").verdict
+    data = json.loads(json.dumps(verdict.to_dict(), allow_nan=False))
+    assert data["text"] == data["sentences"][0] == str(verdict)
+    assert [loss["words"] for loss in data["lost"]] == [lost_words(cause) for cause in verdict.lost]
+    assert [part["words"] for part in data["parts"]] == [part_words(part) for part in verdict.parts]
+    assert [item["text"] for item in data["advice"]] == [str(item) for item in verdict.advice]
+    assert run("sm90, memory").to_dict()["verdict"]["bound"] == "memory"
+
+
+def test_without_cycles():
+    verdict = hwsim.run(device="h100", format="bf16", m=64, n=64, k=64, timing=False).verdict
+    assert verdict.bound == "unknown" and verdict.busy is None and not verdict.advice
+    assert str(verdict) == "no verdict on the time: not asked for"
+
+
+def test_a_library_s_time_is_not_divided():
+    result = hwsim.run(device="h100", format="bf16", m=512, n=512, k=512, exact=False, library="cublas")
+    assert "recorded time cannot be divided" in result.verdict.sentences[-1]
+    assert not any(item.option == "hwsim tune" for item in result.verdict.advice)

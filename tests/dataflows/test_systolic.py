@@ -1,0 +1,385 @@
+"""Systolic arrays: cycles against SCALE-Sim's formulas, bits against a chain of exact fused multiply-adds, refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+import runpy
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.cli import main
+from hwsim.dataflows.systolic.pe_array import PeArray
+from hwsim.devices.templates import new_device_file, template_sizes
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.plan import Piece, Plan, Scaled, Sum, TermValue, chain
+from hwsim.gemm.problem import Problem
+from hwsim.machines import reference, timing
+from hwsim.program.check import check
+from hwsim.resolve.mapping_choice import program_of
+from hwsim.schemes import Scheme
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "systolic_family"
+SHAPES = (
+    *((1, 1, 1), (128, 128, 128), (1000, 1000, 1000), (77, 300, 129), (3, 1000, 64), (1, 1000, 128)),
+    *((999, 256, 256), (1000, 1, 1), (127, 129, 257), (2, 127, 999), (640, 513, 385), (1, 1, 1000)),
+)
+ARRAYS = ((128, 128), (16, 32), (32, 8), (1, 4))
+#: Rows of PEs, columns of PEs, what streams: the table of dataflows in the papers that FORMULA names.
+SIDES = {"outputs": ("m", "n", "k"), "weights": ("k", "n", "m"), "inputs": ("k", "m", "n")}
+STATIONARY = pytest.mark.parametrize("stationary", SIDES)
+
+
+def formula(rows: int, cols: int, stationary: str, sizes: Mapping[str, int]) -> int:
+    """SCALE-Sim, arXiv 1811.02883, and ISPASS 2020 (doi 10.1109/ISPASS48437.2020.00016), Equations 3 and 4.
+
+    A fold takes 2 R + C + T - 2 cycles, and there are ceil(S_R / R) ceil(S_C / C) folds.
+    """
+    down, across, streamed = (sizes[side] for side in SIDES[stationary])
+    return (2 * rows + cols + streamed - 2) * math.ceil(down / rows) * math.ceil(across / cols)
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], Path]:
+    """Device files by rows and columns."""
+    folder = tmp_path_factory.mktemp("arrays")
+    return {
+        (rows, cols): new_device_file(folder / f"r{rows}c{cols}.yaml", "systolic", {"rows": rows, "cols": cols})
+        for rows, cols in ARRAYS
+    }
+
+
+@pytest.fixture(scope="module")
+def square(arrays: dict[tuple[int, int], Path]) -> Path:
+    return arrays[128, 128]
+
+
+def cycles(device: object, m: int, n: int, k: int, **options: Any) -> int:
+    return hwsim.run(m=m, n=n, k=k, device=device, format="bf16", exact=False, **options).cycles
+
+
+@STATIONARY
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_cycles_are_scalesims(array: tuple[int, int], stationary: str, arrays: dict[tuple[int, int], Path]) -> None:
+    for m, n, k in SHAPES if array[0] > 1 else SHAPES[:2]:
+        wanted = formula(*array, stationary, {"m": m, "n": n, "k": k})
+        assert cycles(arrays[array], m, n, k, stationary=stationary) == wanted, (m, n, k)
+
+
+def test_the_native_instruction_holds_weights(square: Path) -> None:
+    result = hwsim.run(m=100, n=200, k=300, device=square, format="bf16", exact=False)
+    assert result.cycles == formula(128, 128, "weights", {"m": 100, "n": 200, "k": 300})
+    assert result.options["stationary"] == "weights" and result.options["pe_tiles"] == 1
+
+
+def test_integers_take_as_long(square: Path) -> None:
+    for stationary in SIDES:
+        result = hwsim.run(m=300, n=200, k=500, device=square, format="int8", exact=False, stationary=stationary)
+        assert result.cycles == formula(128, 128, stationary, {"m": 300, "n": 200, "k": 500})
+
+
+@pytest.mark.parametrize("stationary", ["weights", "inputs"])
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_with_two_tiles_only_the_first_fill_is_waited_for(
+    m: int, n: int, k: int, stationary: str, square: Path
+) -> None:
+    across, streamed = (n, m) if stationary == "weights" else (m, n)
+    folds = math.ceil(k / 128) * math.ceil(across / 128)
+    assert cycles(square, m, n, k, stationary=stationary, pe_tiles=2) == 128 + folds * (2 * 128 - 2 + streamed)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1000, 1000, 1000), (2, 127, 999), (300, 1, 382)])
+def test_with_two_tiles_only_the_last_drain_is_waited_for(m: int, n: int, k: int, square: Path) -> None:
+    """Where K is at least as long as skew and drain together."""
+    folds = math.ceil(m / 128) * math.ceil(n / 128)
+    assert cycles(square, m, n, k, stationary="outputs", pe_tiles=2) == folds * k + 3 * 128 - 2
+
+
+def test_a_tile_says_what_stays(arrays: dict[tuple[int, int], Path]) -> None:
+    result = hwsim.run(
+        m=100, n=100, k=200, device=arrays[16, 32], format="bf16", exact=False, tile={"m": 16, "n": 32, "k": 200}
+    )
+    assert result.options["stationary"] == "outputs"
+    assert result.cycles == formula(16, 32, "outputs", {"m": 100, "n": 100, "k": 200})
+
+
+def test_tune_tries_what_may_stay(arrays: dict[tuple[int, int], Path]) -> None:
+    sizes = {"m": 100, "n": 100, "k": 200}
+    landscape = hwsim.tune(arrays[16, 32], **sizes, format="bf16")
+    least = min(
+        cycles(arrays[16, 32], **sizes, stationary=stationary, pe_tiles=tiles)
+        for stationary in SIDES
+        for tiles in (1, 2)
+    )
+    assert landscape.default.cycles == formula(16, 32, "weights", sizes)
+    assert landscape.best.cycles == least and landscape.best.facts["stationary"] == "outputs"
+
+
+def test_tiles_of_rows_take_the_sum_of_their_formulas(square: Path) -> None:
+    parts = [formula(128, 128, "weights", {"m": m, "n": 200, "k": 200}) for m in (300, 300, 300, 100)]
+    assert cycles(square, 1000, 200, 200, tile={"m": 300, "n": 128, "k": 128}) == sum(parts)
+
+
+def test_parts_of_k_follow_each_other_without_a_gap(square: Path) -> None:
+    whole = cycles(square, 200, 200, 4000, stationary="outputs")
+    assert cycles(square, 200, 200, 4000, stationary="outputs", tile={"m": 128, "n": 128, "k": 1000}) == whole
+
+
+@STATIONARY
+def test_arrays_share_the_work(stationary: str, square: Path) -> None:
+    chip = hwsim.device(square).model_copy(update={"cores": 3})
+    m, n = (7 * 128, 50) if stationary == "inputs" else (50, 7 * 128)
+    most = {"m": m, "n": n, "k": 300} | ({"m": 3 * 128} if stationary == "inputs" else {"n": 3 * 128})
+    assert cycles(chip, m, n, 300, stationary=stationary) == formula(128, 128, stationary, most)
+
+
+@STATIONARY
+def test_slow_memory_is_seen(stationary: str, square: Path) -> None:
+    chip = hwsim.device(square)
+    slow = chip.model_copy(update={"hbm": chip.hbm.model_copy(update={"bytes_per_second": 1e10})})
+    sizes = {"m": 256, "n": 256, "k": 256}
+    assert cycles(slow, **sizes, stationary=stationary) > formula(128, 128, stationary, sizes)
+
+
+def test_engines_say_fill_stream_and_drain(square: Path) -> None:
+    sizes = {"m": 256, "n": 256, "k": 512}
+    weights, outputs = (
+        hwsim.run(**sizes, device=square, format="bf16", exact=False, stationary=word)
+        for word in ("weights", "outputs")
+    )
+    assert weights.engines["FILL"]["busy_cycles"] == 128 * 8 and weights.engines["DRAIN"]["busy_cycles"] == 0
+    assert weights.engines["ARRAY"]["busy_cycles"] == (254 + 256) * 8
+    assert outputs.engines["DRAIN"]["busy_cycles"] == 128 * 4 and outputs.engines["FILL"]["busy_cycles"] == 0
+    assert outputs.engines["ARRAY"]["busy_cycles"] == 512 * 4
+    # the store of a tile works during its last fold, and not before
+    assert weights.engines["STORE"]["busy_cycles"] == (128 + 254 + 256) * 2 < weights.cycles / 2
+
+
+def rounded(x: Fraction) -> float:
+    """x rounded to fp32, nearest even, with subnormals and overflow."""
+    if not x:
+        return 0.0
+    exponent = math.floor(math.log2(abs(x.numerator)) - math.log2(x.denominator))
+    exponent += (abs(x) >= Fraction(2) ** (exponent + 1)) - (abs(x) < Fraction(2) ** exponent)
+    step = Fraction(2) ** (max(exponent, -126) - 23)
+    value = round(x / step) * step  # Python rounds halves to even
+    return math.copysign(math.inf, x) if abs(value) >= Fraction(2) ** 128 else float(value)
+
+
+def multiply_adds(a: list[float], b: list[float], fold: int) -> float:
+    """Fused multiply-adds in order of K from +0, filled up with zeros to whole folds."""
+    total, rest = 0.0, -len(a) % fold
+    for x, y in zip([*a, *[0.0] * rest], [*b, *[0.0] * rest], strict=True):
+        if not all(map(math.isfinite, (x, y, total))):
+            total = x * y + total
+            continue
+        value = rounded(Fraction(x) * Fraction(y) + Fraction(total))
+        signs = math.copysign(1, x) * math.copysign(1, y), math.copysign(1, total)
+        is_negative_zero = (x == 0 or y == 0) and total == 0 and signs == (-1, -1)
+        total = -0.0 if is_negative_zero else value
+    return total
+
+
+def draw(case: str, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(sum(map(ord, case)))
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    if case == "subnormal":
+        a, b = a * 2.0**-70, b * 2.0**-72
+    elif case == "cancellation":
+        a[:, 1::2], b[1::2] = -a[:, ::2][:, : k // 2] * (1 + 2.0**-7), b[::2][: k // 2]
+    elif case == "infinity":
+        a[0, 5], a[1, 7], b[7, 1], a[2] = np.inf, np.inf, -np.inf, a[2] * 2.0**120
+        b[:, 0] *= 2.0**10
+        b[9, 2], a[3, 9] = 0.0, -np.inf
+    elif case == "zero":
+        a[:], b[:] = -0.0, 0.0
+    return a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+
+
+@STATIONARY
+@pytest.mark.parametrize("case", ["normal", "subnormal", "cancellation", "infinity", "zero"])
+def test_bits_are_a_chain_of_fused_multiply_adds(case: str, stationary: str, square: Path) -> None:
+    for k in (10, 67, 300):
+        a, b = draw(case, 5, 4, k)
+        results = [
+            hwsim.run(a, b, device=square, stationary=stationary, functional=functional).c
+            for functional in (False, True)
+        ]
+        left, right = a.astype(np.float64), b.astype(np.float64)
+        fold = 1 if stationary == "outputs" else 128
+        with np.errstate(all="ignore"):
+            sums = [[multiply_adds(row, col, fold) for col in right.T.tolist()] for row in left.tolist()]
+            wanted = np.array(sums).astype(np.float32)
+        defined = ~np.isnan(wanted)
+        for c in results:
+            assert np.array_equal(np.isnan(c), np.isnan(wanted))
+            assert np.array_equal(c.view(np.uint32)[defined], wanted.view(np.uint32)[defined])
+        assert case != "infinity" or (np.isnan(wanted).any() and np.isinf(wanted).any())
+        assert case != "subnormal" or k < 67 or (np.abs(wanted[wanted != 0]) < 2.0**-126).any()
+
+
+def test_the_sign_of_a_zero_may_depend_on_what_stays(square: Path) -> None:
+    """Folds of K are filled up with zeros, whose products are +0; outputs have no folds of K."""
+    a, b = np.full((1, 1), -(2.0**-100), ml_dtypes.bfloat16), np.full((1, 1), 2.0**-100, ml_dtypes.bfloat16)
+    signs = {word: bool(np.signbit(hwsim.matmul(a, b, device=square, stationary=word))[0, 0]) for word in SIDES}
+    assert signs == {"outputs": True, "weights": False, "inputs": False}
+
+
+@STATIONARY
+@pytest.mark.parametrize("options", [{}, {"pe_tiles": 2}, {"tile": 16}], ids=str)
+def test_the_program_gives_the_evaluators_bits(stationary: str, options: dict[str, Any], square: Path) -> None:
+    a, b = draw("infinity", 70, 300, 333)
+    streamed = SIDES[stationary][2]
+    if "tile" in options:
+        options = {"tile": {"m": 128, "n": 128, "k": 128} | {streamed: 16}}
+    for device in (square, hwsim.device(square).model_copy(update={"cores": 2})):
+        direct, program = (
+            hwsim.run(a, b, device=device, functional=x, stationary=stationary, **options) for x in (False, True)
+        )
+        assert np.array_equal(direct.c.view(np.uint32), program.c.view(np.uint32))
+
+
+def pair_plan(options: Mapping[str, Any], problem: Problem) -> Plan:
+    """Two pieces; the small products share one sum, which is joined to the large one's on the vector unit."""
+    pieces = (Piece("bf16"), Piece("bf16", scale_exponent=8))
+    join = Sum(TermValue(0), Scaled(TermValue(1), -8))
+    return Plan("pair", pieces, pieces, (chain((0, 0)), chain((0, 1), (1, 0))), join, input_format=problem.input_format)
+
+
+PAIR = Scheme("pair", "two pieces", "this test", (), pair_plan, lambda a, b, options: [])
+
+
+@pytest.mark.parametrize(("scheme", "products"), [("native", 1), ("ape-fp32-b", 6), (PAIR, 3)])
+def test_schemes_of_several_products(scheme: str | Scheme, products: int, square: Path) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((40, 200), (200, 150)))
+    direct, program = (hwsim.run(a, b, device=square, scheme=scheme, functional=x) for x in (False, True))
+    assert np.array_equal(direct.c.view(np.uint32), program.c.view(np.uint32))
+    work = sum(phase["cycles"] for phase in program.phases if phase["name"].startswith("gemm"))
+    assert work == products * formula(128, 128, "weights", {"m": 40, "n": 150, "k": 200})
+
+
+@STATIONARY
+@pytest.mark.parametrize("pe_tiles", [1, 2])
+def test_any_legal_order_of_execution_gives_the_same_bits(pe_tiles: int, stationary: str, square: Path) -> None:
+    sizes = {"m": 5, "n": 2, "k": 300}
+    tile = {"m": 128, "n": 128, "k": 128} | {SIDES[stationary][2]: 2 if stationary != "outputs" else 100}
+    result = hwsim.run(
+        **sizes, device=square, format="bf16", exact=False, tile=tile, pe_tiles=pe_tiles, stationary=stationary
+    )
+    chip, (a, b) = hwsim.device(square), draw("normal", sizes["m"], sizes["n"], sizes["k"])
+    program = program_of(result.gemm, chip)
+    codes = {name: x.view(np.uint16) for name, x in zip(program.inputs, (a, b), strict=True)}
+    wanted = hwsim.run(a, b, device=square, stationary=stationary).c.view(np.uint32)
+    for order in range(3):
+        assert np.array_equal(reference.run(program, chip, codes, order=order), wanted)
+
+
+def test_the_record_says_all_of_the_program(square: Path) -> None:
+    result = hwsim.run(m=130, n=140, k=150, device=square, format="bf16", exact=False, stationary="inputs", pe_tiles=2)
+    assert {x.name: x.by for x in result.gemm.decisions}["stationary"] == "user"
+    again = type(result.gemm).from_dict(json.loads(result.gemm.to_json()))
+    chip = hwsim.device(square)
+    assert again == result.gemm and program_of(again, chip) == program_of(result.gemm, chip)
+    check(program_of(again, chip), chip)
+    assert timing.run(program_of(again, chip), chip).cycles == result.cycles
+
+
+def test_what_does_not_fit_is_refused(square: Path) -> None:
+    with pytest.raises(InputError, match="m from 1 to 8192, n=128, k=128"):
+        cycles(square, 64, 64, 64, tile={"m": 64, "n": 64, "k": 128})
+    with pytest.raises(InputError, match="k from 1 to 16384"):
+        cycles(square, 64, 64, 64, tile={"m": 128, "n": 128, "k": 16385}, stationary="outputs")
+    with pytest.raises(InputError, match=r"pe_tiles = 3; allowed: an integer of at least 1 and at most 2"):
+        cycles(square, 64, 64, 64, pe_tiles=3)
+    with pytest.raises(InputError, match="stationary = 'rows'; allowed: weights, outputs, inputs"):
+        cycles(square, 64, 64, 64, stationary="rows")
+    with pytest.raises(UnsupportedError, match="carry no runs of K"):
+        cycles(square, 64, 64, 256, k_group=128)
+    with pytest.raises(UnsupportedError, match="carry no beta, c"):
+        hwsim.run(m=8, n=8, k=8, device=square, format="bf16", c=np.ones((8, 8), np.float32), exact=False)
+
+
+def changed(square: Path, path: Path, *pairs: tuple[str, str]) -> Path:
+    text = square.read_text(encoding="utf-8")
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_devices_that_are_no_array_are_refused(square: Path, tmp_path: Path) -> None:
+    one = changed(square, tmp_path / "one.yaml", ("PE: {capacity_bytes: 131072}", "PE: {capacity_bytes: 65536}"))
+    assert cycles(one, 64, 64, 64, stationary="outputs") > 0
+    with pytest.raises(InputError, match=r"pe_tiles = 2; allowed: at most 1 \(memory PE of r128c128\)"):
+        cycles(one, 64, 64, 64, stationary="outputs", pe_tiles=2)
+    small = changed(
+        square, tmp_path / "small.yaml", ("OFMAP: {capacity_bytes: 8388608}", "OFMAP: {capacity_bytes: 64}")
+    )
+    with pytest.raises(UnsupportedError, match="memory OFMAP needs at least 1024 bytes"):
+        cycles(small, 64, 64, 64)
+    places = changed(
+        square, tmp_path / "places.yaml", ("memories: [IFMAP, PE, OFMAP]", "memories: [IFMAP, FILTER, OFMAP]")
+    )
+    with pytest.raises(UnsupportedError, match=r"needs memories: \[IFMAP, PE, OFMAP\], "):
+        cycles(places, 64, 64, 64)
+    lone = hwsim.device(square)
+    name = lone.native["bf16"]
+    alone = lone.model_copy(update={"matrix_instructions": {name: lone.matrix_instructions[name]}})
+    assert PeArray.of(alone, name).stays == "b"
+
+
+def test_a_file_of_another_size_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "edge.yaml"
+    new = ["devices", "new", str(file), "--template", "systolic"]
+    assert template_sizes("systolic") == {"rows": 128, "cols": 128} and template_sizes("accelerator") == {}
+    assert main([*new, "--set", "rows=16", "--set", "cols=32"]) == 0
+    text = file.read_text(encoding="utf-8")
+    assert "# sizes: rows=16 cols=32" in text and "${" not in text and "16 x 32 PEs" in text
+    assert main(["devices", "check", str(file)]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "--device",
+                str(file),
+                "--format",
+                "bf16",
+                "--no-exact",
+                "--m",
+                "64",
+                "--n",
+                "64",
+                "--k",
+                "64",
+                "--json",
+            ]
+        )
+        == 0
+    )
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert printed["cycles"] == formula(16, 32, "weights", {"m": 64, "n": 64, "k": 64})
+    file.unlink()
+    for sizes, said in (
+        (["--set", "row=16"], "size 'row'; allowed: rows, cols; did you mean 'rows'"),
+        (["--set", "rows=0"], "rows = 0; allowed: an integer from 1 to 65536"),
+        (["--set", "rows=x"], "--set rows=x; allowed: NAME=N with an integer, as rows=16"),
+        (["--template", "accelerator", "--set", "rows=1"], "allowed: none: template accelerator has no sizes"),
+    ):
+        assert main([*new, *sizes]) == 2
+        assert said in capsys.readouterr().err
+        assert not file.exists()
+
+
+def test_the_example_prints_the_formula_s_cycles(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLE / "compare.py"), run_name="__main__")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert len(rows) == 12 and all(row[-4] == row[-3] for row in rows)

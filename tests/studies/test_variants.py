@@ -1,0 +1,101 @@
+"""Variants of a sweep: totals over shapes, the front, and their part of the page."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import hwsim
+from hwsim.cli import main
+from hwsim.studies.variants import costs_of, front_of, variants_of
+
+PARAMETERS = ("device", "cores", "scheme", "m", "n", "k")
+
+
+def row(cores: int, m: int, seconds: float | None, joules: float, mm2: float, refused: str | None = None) -> dict:
+    return {
+        "device": "mine",
+        "cores": cores,
+        "scheme": "native",
+        "m": m,
+        "n": 1,
+        "k": 1,
+        "refused": refused,
+        "cycles": None if seconds is None else int(seconds * 1e3),
+        "seconds": seconds,
+        "joules": joules,
+        "area_mm2": mm2,
+    }
+
+
+ROWS = [
+    *(row(8, 1, 4.0, 1.0, 10.0), row(8, 2, 4.0, 1.0, 10.0)),  # small
+    *(row(16, 1, 2.0, 2.0, 20.0), row(16, 2, 2.0, 2.0, 20.0)),  # fast
+    *(row(24, 1, 2.0, 2.5, 20.0), row(24, 2, 2.0, 2.0, 20.0)),  # beaten by 16 in energy alone
+    *(row(32, 1, 1.0, 1.0, 30.0), row(32, 2, None, 1.0, 30.0, "too large")),
+]
+
+
+def test_totals_are_over_shapes_and_the_front_is_what_nothing_beats() -> None:
+    variants = variants_of(ROWS, PARAMETERS)
+    assert [variant.asked for variant in variants] == [{"cores": cores} for cores in (8, 16, 24, 32)]
+    assert variants[0].totals == {"cycles": 8000, "seconds": 8.0, "joules": 2.0, "area_mm2": 10.0}
+    assert [variant.is_on_front for variant in variants] == [True, True, False, False]
+    assert variants[3].refused == "too large" and not variants[3].totals
+    assert costs_of(variants) == ["seconds", "joules", "area_mm2"]
+    assert [variant.asked["cores"] for variant in front_of(variants, "seconds", "area_mm2")] == [16, 24, 8]
+
+
+def test_the_front_is_as_a_search_of_all_pairs_says() -> None:
+    rows = [
+        row(8 + i, 1, seconds, joules, mm2)
+        for i, (seconds, joules, mm2) in enumerate(product((1.0, 2.0, 3.0), repeat=3))
+    ]
+    on_front = {v.asked["cores"] for v in variants_of(rows, PARAMETERS) if v.is_on_front}
+    costs = {r["cores"]: (r["seconds"], r["joules"], r["area_mm2"]) for r in rows}
+    beaten = {
+        a
+        for a in costs
+        for b in costs
+        if costs[b] != costs[a] and all(x <= y for x, y in zip(costs[b], costs[a], strict=True))
+    }
+    assert on_front == set(costs) - beaten == {8}
+
+
+def test_a_cost_that_is_not_known_of_all_is_left_out() -> None:
+    rows = [row(8, 1, 4.0, 1.0, 10.0), row(16, 1, 2.0, 2.0, 10.0) | {"joules": None}]
+    variants = variants_of(rows, PARAMETERS)
+    assert costs_of(variants) == ["seconds"] and [variant.is_on_front for variant in variants] == [False, True]
+
+
+def test_a_sweeps_page_compares_its_variants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("plotly")
+    chip, page = tmp_path / "mine.yaml", tmp_path / "page.html"
+    assert main(["devices", "new", str(chip)]) == 0
+    costs = "energy: {mac_pj: {bf16: 0.5}, hbm_pj_per_byte: 32, static_watts: 5}\narea: {core_mm2: 2}\n"
+    chip.write_text(chip.read_text() + costs)
+    capsys.readouterr()
+    words = ["--device", str(chip), "--format", "bf16", "--m", "512", "--set", "cores=8,16,1.5"]
+    assert main(["sweep", *words, "--no-cache", "--jobs", "1", "--json", "--report", str(page)]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    text = page.read_text(encoding="utf-8")
+    assert "2 of 3 variants are on the front of time, energy and area; 1 do not run" in text
+    assert "smallest: cores 8: " in text and f"{16:g} mm2" in text
+    assert "mine with cores = 1.5: Input should be a valid integer" in text
+    figures = json.loads(text.rpartition('id="figures">')[2].partition("</script>")[0].replace("<\\/", "</"))
+    drawn = {trace["name"]: trace for trace in figures["plot-1"]["data"]}
+    front = drawn["on the front of time, energy and area"]
+    assert sorted(front["x"]) == sorted(1e6 * r["seconds"] for r in rows if r["seconds"] is not None)
+    assert figures["plot-1"]["layout"]["xaxis"]["title"]["text"] == "time (us)"
+    assert drawn["beaten by another"]["x"] == []
+
+
+def test_a_sweep_that_compares_no_designs_has_no_variants(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    from hwsim.report.page.sweep_page import sweep_page
+
+    table = hwsim.sweep({"devices": ["h200", "b200"], "shapes": [[64, 64, 64]]}, jobs=1, cache=False)
+    assert "Variants" not in [section.title for section in sweep_page(table).sections]
