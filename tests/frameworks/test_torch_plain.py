@@ -84,3 +84,17 @@ def test_scores_in_fp32_are_compared_with_scores_in_fp32():
         F.scaled_dot_product_attention(query, query, query)
     entries = [entry for (_, operation, _), entry in run.record.layers.items() if "scores" in operation]
     assert len(entries) == 1 and entries[0].plain_error < 1e-6 and entries[0].distance < 1e-6
+
+
+def test_compare_s_plain_side_takes_the_path_of_the_others():
+    """PyTorch's fast path for layers of transformers computes with other operators; emulate leaves it out."""
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+    paths = []
+
+    def model(x):
+        paths.append(torch.backends.mha.get_fastpath_enabled())
+        return layer(x)
+
+    comparison = hwsim.torch.compare(model, drawn(2, 8, 32, dtype=torch.float32), "plain", PLAIN, device="h100")
+    assert comparison.pairs[0].differing == 0 and paths == [False, False]
+    assert torch.backends.mha.get_fastpath_enabled()

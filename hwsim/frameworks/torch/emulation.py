@@ -300,7 +300,7 @@ def _dtypes(args: tuple[Any, ...]) -> str:
 
 
 @contextlib.contextmanager
-def _step_by_step() -> Iterator[None]:
+def step_by_step() -> Iterator[None]:
     """Inside, layers of transformers in eval mode call their products one by one, compiled as eager: PyTorch's own
     operator for a whole layer shows nobody its products.
     """
@@ -349,7 +349,7 @@ def emulate(
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", HOOK_WARNING, UserWarning)
         names = stack.enter_context(naming())
-        stack.enter_context(_step_by_step())
+        stack.enter_context(step_by_step())
         record.progress = stack.enter_context(counting(progress))
         stack.enter_context(_Operators(settings.key, names, record))
         stack.enter_context(_Functions(settings.key, names))
