@@ -23,7 +23,6 @@ from hwsim.numerics import special_functions as unit
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-Codes = NDArray[np.uint32]
 CHUNK = 1 << 18  # elements at once, whose intermediates stay in caches
 CUDA: Mapping[str, Callable[[CudaMath, Any], NDArray[np.float32]]] = {
     "expf": CudaMath.expf,
@@ -82,7 +81,7 @@ def mufu(name: str, x: NDArray[Any], device: str | Path | Mapping[str, Any] | De
     return result.view(values.dtype).reshape(values.shape)
 
 
-def _quiet(values: NDArray[np.float32]) -> Codes:
+def _quiet(values: NDArray[np.float32]) -> unit.WordArray:
     """Codes, with NVIDIA's NaN for each NaN."""
     return np.where(np.isnan(values), np.uint32(unit.NAN), np.ascontiguousarray(values).view(np.uint32))
 

@@ -63,7 +63,7 @@ class AttentionResult:
             f"attention on {self.device}: {self.out.dtype} {self.out.shape}\n"
             f"{self.backend}: {order.kernel}\n"
             f"blocks of {order.keys} keys, {direction}{parts}\n"
-            f"evidence: {self.evidence} ({order.source})"
+            f"evidence: {self.evidence}; the order is from: {order.source}"
         )
 
     def __repr__(self) -> str:

@@ -40,7 +40,7 @@ class FunctionTable(_Strict):
     lines: list[tuple[int, int, int]]
 
 
-class ChipNames(_Strict):
+class NamedChips(_Strict):
     """Chips or families of chips, by name, with source and evidence."""
 
     value: list[str]
@@ -53,8 +53,8 @@ class FunctionFile(_Strict):
 
     schema_version: Literal[1]
     sources: dict[str, str]
-    families: ChipNames
-    seen: ChipNames
+    families: NamedChips
+    seen: NamedChips
     functions: dict[str, FunctionTable]
 
 

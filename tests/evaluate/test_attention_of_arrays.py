@@ -198,6 +198,13 @@ def test_a_part_for_each_block_where_cores_would_be_idle() -> None:
     assert "in 4 parts" in str(result)
 
 
+@pytest.mark.parametrize("keys", [40, 1000])
+def test_scores_that_are_all_minus_infinity_give_zeros(keys: int) -> None:
+    query, value = np.full((1, 1, 64), np.inf, np.float16), drawn(3, 1, keys, 64)
+    result = hwsim.attention(query, np.full((1, keys, 64), -1, np.float16), value, backend=FLASH)
+    assert (result.order.parts > 1) == (keys == 1000) and not result.out.view(np.uint16).any()
+
+
 def test_the_backend_that_pytorch_takes_and_what_the_result_says() -> None:
     x = drawn(1, 1, 8, 64)
     result = hwsim.attention(x, x, x)
