@@ -50,7 +50,8 @@ def claims_page(title: str, found: Reproduction) -> Page:
             sections.append(PageSection(f"Figures of {paper}", "The series that the verdicts rest on.", plots))
     data = {"claims": [one.to_dict() for one in outcomes]}
     counts = Counter(one.verdict for one in outcomes)
-    lead = f"{len(outcomes)} claims: {', '.join(f'{counts[verdict]} {verdict}' for verdict in VERDICTS if counts[verdict])}"
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    lead = f"{len(outcomes)} claims: {said}"
     return Page(title, sections, plain(json.loads(json.dumps(data, default=str))), [lead])
 
 
