@@ -11,7 +11,9 @@ import pytest
 from modern import kernels, operand, picked
 
 import hwsim
+from hwsim.backend.cpu import CPU
 from hwsim.compute.array_attention import BACKENDS
+from hwsim.evaluate.attending import Attending
 
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16"}
@@ -94,7 +96,7 @@ def flash(query, keys, values, factor):
     total = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
     inverse = Single(1) / total
     narrow = [power.astype(query.dtype) for power in powers]
-    return [(chip.dot(narrow, column) * inverse).astype(query.dtype) for column in values.T]
+    return np.array([chip.dot(narrow, column) * inverse for column in values.T])
 
 
 def cudnn(query, keys, values, factor):
@@ -107,7 +109,7 @@ def cudnn(query, keys, values, factor):
     lanes = in_lanes(powers)
     inverse = hwsim.mufu("rcp", np.array([(lanes[0] + lanes[1]) + (lanes[2] + lanes[3])], np.float32))[0]
     narrow = [power.astype(query.dtype) for power in powers]
-    return [(chip.dot(narrow, column) * inverse).astype(query.dtype) for column in values.T]
+    return np.array([chip.dot(narrow, column) * inverse for column in values.T])
 
 
 def efficient(query, keys, values, factor):
@@ -119,31 +121,44 @@ def efficient(query, keys, values, factor):
     total = Single(0) + ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]))
     inverse = Single(1) / total
     narrow = [power.astype(query.dtype) for power in powers]
-    return [(chip.dot(narrow, column) * inverse).astype(query.dtype) for column in values.T]
+    return np.array([chip.dot(narrow, column) * inverse for column in values.T])
 
 
 READINGS = {FLASH: flash, EFFICIENT: efficient, CUDNN: cudnn}
 
 
+class Watched:
+    """The CPU's operations; `wide` is what was rounded last: the result in fp32, where a changed order shows."""
+
+    def encode(self, values, *rest, **more):
+        self.wide = values
+        return CPU.encode(values, *rest, **more)
+
+    def gemm(self, *operands, **more):
+        return CPU.gemm(*operands, **more)
+
+
+def in_single(result, operands, scale: float, is_causal: bool):
+    """A result again, before it is rounded to the operands' format."""
+    format, watched = next(name for name, dtype in TYPES.items() if dtype == result.out.dtype), Watched()
+    attending = Attending(result.order, hwsim.device("h100"), format, scale, watched)
+    codes = attending(*(np.ascontiguousarray(x).view(np.uint16) for x in operands), is_causal=is_causal)
+    assert np.array_equal(codes.reshape(result.out.shape), result.out.view(np.uint16))
+    return watched.wide
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
 @pytest.mark.parametrize("backend", READINGS)
-def test_a_straight_reading_of_one_block(backend: str, dtype) -> None:
-    """Three rows and twenty keys, in plain loops; the module under test vectorises over rows, heads and blocks."""
-    query, key, value = drawn(1, 3, 24, dtype=dtype), drawn(2, 20, 24, dtype=dtype), drawn(3, 20, 16, dtype=dtype)
-    if backend == FLASH:
-        value = drawn(3, 20, 24, dtype=dtype)
-    got = hwsim.attention(query[None], key[None], value[None], backend=backend, scale=0.3).out[0]
-    for row in range(3):
-        expected = np.array(READINGS[backend](query[row], key, value, Single(0.3)), dtype)
-        assert same(got[row], expected)
-        first = np.array(READINGS[backend](query[row], key[: row + 1], value[: row + 1], Single(0.3)), dtype)
-        if backend != FLASH:  # PyTorch's rule: causal, as many queries as keys
-            assert same(
-                hwsim.attention(query[None], key[None], value[None], backend=backend, scale=0.3, is_causal=True).out[
-                    0, row
-                ],
-                first,
-            )
+def test_a_straight_reading_of_one_block(backend: str, dtype, is_causal: bool) -> None:
+    """Twenty rows, in plain loops; the module under test vectorises over rows, heads and blocks."""
+    operands = [drawn(i, 1, 20, 24, dtype=dtype) for i in range(3)]
+    result = hwsim.attention(*operands, backend=backend, scale=0.3, is_causal=is_causal)
+    got = in_single(result, operands, 0.3, is_causal)[0]
+    query, key, value = (x[0] for x in operands)
+    for row in range(20):
+        keys = slice(row + 1 if is_causal else None)
+        assert READINGS[backend](query[row], key[keys], value[keys], Single(0.3)).tolist() == got[row].tolist()
 
 
 def blocks_by_loops(query, keys, values, factor, order):
@@ -164,17 +179,16 @@ def blocks_by_loops(query, keys, values, factor, order):
         result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]
         largest = new
     inverse = Single(1) / ((sums[0] + sums[2]) + (sums[1] + sums[3]))
-    return np.array([(x * inverse).astype(query.dtype) for x in result], query.dtype)
+    return np.array([x * inverse for x in result])
 
 
 def test_a_straight_reading_of_three_blocks() -> None:
-    query, key, value = drawn(1, 1, 16), drawn(2, 300, 16), drawn(3, 300, 16)
-    many = np.broadcast_to(query, (300, 1, 16))  # heads enough that the keys are not cut
-    result = hwsim.attention(
-        many, np.broadcast_to(key, (300, 300, 16)), np.broadcast_to(value, (300, 300, 16)), backend=FLASH
-    )
+    query, key, value = drawn(1, 1, 1, 16), drawn(2, 1, 300, 16), drawn(3, 1, 300, 16)
+    many = [np.broadcast_to(x, (300, *x.shape[1:])) for x in (query, key, value)]  # enough heads: no parts of keys
+    result = hwsim.attention(*many, backend=FLASH)
     assert result.order.parts == 1 and result.order.keys == 128
-    assert same(result.out[7, 0], blocks_by_loops(query[0], key, value, Single(0.25), result.order))
+    got = in_single(result, many, 0.25, False)[7, 0]
+    assert blocks_by_loops(query[0, 0], key[0], value[0], Single(0.25), result.order).tolist() == got.tolist()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -213,6 +227,8 @@ def test_the_backend_that_pytorch_takes_and_what_the_result_says() -> None:
     wide = drawn(1, 1, 8, 72)
     assert hwsim.attention(wide, wide, wide).evidence == "assumption"
     assert hwsim.attention(x, x, x, device="a100").backend == FLASH
+    value = drawn(2, 1, 8, 128)  # the memory-efficient kernel's tile follows the wider of key and value
+    assert [hwsim.attention(x, x, v, backend=EFFICIENT).order.keys for v in (x, value)] == [64, 128]
     assert hwsim.attention(x, x, x, device="h200").evidence == "assumption"
     assert same(result.out, hwsim.attention(x, x, x, scale=0.125).out)
 
