@@ -24,11 +24,10 @@ from hwsim.frameworks.torch.operators import LIBRARY
 from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
 from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.libraries.published.attention_kernels import AttentionSizes, most_width, order_of
+from hwsim.libraries.pytorch.attention import has_small_tiles
 
 NATIVE = "native"
-SHARED_MEMORY = "SMEM"
 NEAR = 3  # the place of `near` among the operands of hwsim::attended
-LARGE_SHARED_MEMORY = 128 * 1024  # bytes; chips of compute capability 8.6 and 8.9 have less
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 LIBRARY.define(
     "attended(Tensor query, Tensor key, Tensor value, Tensor near, str backend, bool is_causal, float factor, "
@@ -77,8 +76,9 @@ def _attended(
         return near.clone()
     device: Device = arguments["device"]
     heads = prod(query.shape[:-2])
-    sizes = AttentionSizes(heads, heads // groups, query.shape[-2], key.shape[-2], query.shape[-1])
-    is_minor = device.memories[SHARED_MEMORY].capacity_bytes < LARGE_SHARED_MEMORY
+    width = max(query.shape[-1], value.shape[-1])
+    sizes = AttentionSizes(heads, heads // groups, query.shape[-2], key.shape[-2], width)
+    is_minor = has_small_tiles(device.name)
     order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor)
     assert order is not None  # of widths up to `widest_known`
     threads = arguments.get("threads") or torch.get_num_threads()

@@ -27,7 +27,9 @@ THREADS = 128
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
-    """Heads of all sequences, of the query and of the key; rows of the query and of the key; elements of a head."""
+    """Heads of all sequences, of the query and of the key; rows of the query and of the key; elements of a head,
+    of the value's where these are more.
+    """
 
     heads: int
     key_heads: int
