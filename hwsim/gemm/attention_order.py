@@ -40,3 +40,8 @@ class AttentionOrder:
     source: str
     parts: int = 1
     part_rows: int = 1
+
+    @property
+    def special_functions(self) -> tuple[str, ...]:
+        """The special functions of the chip that the kernel takes, by name."""
+        return ("ex2", *(("rcp",) if self.is_division_fast else ()), *(("lg2",) if self.parts > 1 else ()))
