@@ -180,10 +180,12 @@ def _verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.Argumen
 
 
 def _near_option(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence[str]) -> str:
-    """The suggestion for the first unknown option, from those of the verb."""
-    name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), None)
-    if name is None or verb is None:
+    """The suggestion for the first unknown option, from those of the verb; without one, where its help is."""
+    if verb is None:
         return ""
+    name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), None)
+    if name is None:
+        return f"; hwsim {verb} --help shows the options that take a value"
     return nearest(name, list(_verb_parser(parser, verb)._option_string_actions))
 
 
