@@ -90,6 +90,7 @@ def prepared(
     if call.is_for_one_pair or left is None:
         return result, None
     wanted = call.options
+    has_quantizer = call.request.scheme.quantizes is not None
     return result, Prepared(
         call.resolved,
         taken=left.format,
@@ -97,6 +98,8 @@ def prepared(
         input_format=wanted.problem.input_format,
         format=wanted.scheme.format,
         threads=worker_count(wanted.machine.threads),
+        quantizer=call.request.scheme if has_quantizer else None,
+        scheme_options=wanted.of_scheme,
     )
 
 
