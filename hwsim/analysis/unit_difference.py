@@ -255,7 +255,8 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
     for name, words in _ORDER.items():
         values = [schedule.get(name) for schedule in schedules]
         if values[0] != values[1]:
-            shown = [str(value) if len(str(value)) <= 24 else "listed" for value in values]
+            shown = ["none" if value is None else str(value) for value in values]
+            shown = [text if len(text) <= 24 else "listed" for text in shown]
             yield f"the order of summation differs: {words} {shown[0]} on {names[0]}, {shown[1]} on {names[1]}"
     outputs = [side.gemm.output for side in (left, right) if side.gemm is not None]
     if outputs[0] != outputs[1]:
@@ -263,4 +264,9 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if 0.01 <= share <= 0.99 or share == 1 else f"{100 * share:.2g} %"
+    """A share in percent; 100 % is every element, 0 % none."""
+    if 0.01 <= share <= 0.99 or share == 1:
+        return f"{100 * share:.0f} %"
+    if share > 0.99:
+        return f"{100 * share:.1f} %" if share < 0.9995 else "more than 99.9 %"
+    return f"{100 * share:.2g} %"

@@ -191,7 +191,7 @@ def test_a_straight_reading_of_three_blocks() -> None:
     assert blocks_by_loops(query[0, 0], key[0], value[0], Single(0.25), result.order).tolist() == got.tolist()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [FLASH, CUDNN])
 def test_shared_heads_are_repeated_ones_and_leading_dimensions_batches(backend: str) -> None:
     query, key, value = drawn(1, 2, 3, 4, 33, 64), drawn(2, 2, 3, 2, 33, 64), drawn(3, 2, 3, 2, 33, 64)
     shared = hwsim.attention(query, key, value, backend=backend)
@@ -264,6 +264,12 @@ ERRORS = {
         "order of CUDNN_ATTENTION on a100 is not known",
     ),
     "wide": ((drawn(1, 1, 4, 512),) * 3, {}, UNSUPPORTED, "order of EFFICIENT_ATTENTION on h100 is known of heads up"),
+    "groups": (
+        (drawn(1, 4, 5, 64), drawn(2, 2, 5, 64), drawn(3, 2, 5, 64)),
+        {"backend": EFFICIENT},
+        UNSUPPORTED,
+        "EFFICIENT_ATTENTION is not there.*shared heads of key and value",
+    ),
     "odd": ((drawn(1, 1, 4, 257),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form.*hwsim.torch"),
 }
 
