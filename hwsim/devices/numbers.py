@@ -128,6 +128,12 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
     return variant
 
 
+def changed_instructions(device: Device) -> list[str]:
+    """The instructions, by their names in the file, of which `with_numbers` changed a number."""
+    paths = [path for path, about in device.evidence.items() if about is CHANGED]
+    return [name for name in device.matrix_instructions if any(p.startswith(f"instructions.{name}.") for p in paths)]
+
+
 def _leaves(path: str, value: Any) -> list[tuple[str, NumberValue]]:
     if isinstance(value, dict):
         return [leaf for key, inner in value.items() for leaf in _leaves(f"{path}.{key}" if path else str(key), inner)]

@@ -146,17 +146,25 @@ def scaled_pair(
 def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:
     """Operands in the formats of a scheme that quantises, where they are not quantised yet."""
     assert scheme.quantizes is not None
-    complete = scheme.complete(options.of_scheme)
-    rule, element = complete.get("rule"), complete.get("element_format")
     names = scheme.quantizes
     if operands.left is None or operands.right is None:
         return replace(operands, scales=(scale_of_scheme(names[0]), scale_of_scheme(names[1])))
+    left, right = quantized_pair(operands.left, operands.right, scheme, options.of_scheme)
+    return _checked_scales(replace(operands, left=left, right=right))
+
+
+def quantized_pair(
+    left: Operand, right: Operand, scheme: Scheme, options: Mapping[str, Any]
+) -> tuple[Operand, Operand]:
+    """A and B as a scheme that quantises has them. options: of the scheme."""
+    assert scheme.quantizes is not None
+    complete = scheme.complete(options)
+    rule, element = complete.get("rule"), complete.get("element_format")
     sides = []
-    for side, name, axis in ((operands.left, names[0], -1), (operands.right, names[1], -2)):
-        values = side.values()
-        quantized = quantize(values, name, rule=rule, element=element, axis=axis)
+    for side, name, axis in zip((left, right), scheme.quantizes, (-1, -2), strict=True):
+        quantized = quantize(side.values(), name, rule=rule, element=element, axis=axis)
         sides.append(Operand(quantized.codes, quantized.element, scales=of_quantized(quantized)))
-    return _checked_scales(replace(operands, left=sides[0], right=sides[1]))
+    return sides[0], sides[1]
 
 
 def problem_of_scheme(scheme: Scheme, m: int, n: int, k: int) -> Problem:

@@ -75,17 +75,13 @@ def attention(
     format = format_name(query.dtype)
     by_rows = all(bool(x.stride(-1) == 1 or x.shape[-1] == 1) for x in (query, key, value))
     has_mask = attn_mask is not None
-    options, is_wide, *kernel = _way(
-        caller.key, caller.layer, caller.stage, format, query.dim(), has_mask, is_causal, by_rows
-    )
+    groups, value_groups = (_shared_heads(query, key, value) if enable_gqa else None) or (1, 1)
+    kind = format, query.dim(), has_mask, is_causal, by_rows, bool(groups > 1 or value_groups > 1)
+    options, is_wide, *kernel = _way(caller.key, caller.layer, caller.stage, *kind)
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
     backend = first_fit(options, *sizes) if options else MATH
-    groups = 1
     if enable_gqa:
-        shared = _shared_heads(query, key, value)
-        assert shared is not None
-        groups = shared[0]
-        key, value = key.repeat_interleave(shared[0], -3), value.repeat_interleave(shared[1], -3)
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(value_groups, -3)
     mask: Tensor | None = attn_mask
     if is_causal:
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()

@@ -22,12 +22,13 @@ FAMILIES = ("sm80", "sm90")
 SEEN = "microbenchmark"
 PART_QUERIES, MOST_PARTS = 64, 128  # FlashAttention-2: rows of a tile, where the keys are cut
 FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
-THREADS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
-    """Heads of all sequences, of the query and of the key; rows of the query and of the key; elements of a head."""
+    """Heads of all sequences, of the query and of the key; rows of the query and of the key; elements of a head
+    (of the value, where it is wider).
+    """
 
     heads: int
     key_heads: int
