@@ -45,7 +45,7 @@ ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative":
 def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str) -> str:
     """What is computed, in lines that need no result; `inputs` says where A and B came from."""
     m, n, k = (count(size) for size in sizes)
-    work = f"{count(sizes[0] * sizes[1] * sizes[2])} MACs"
+    work = plural(sizes[0] * sizes[1] * sizes[2], "MAC")
     return "\n".join(
         facts(
             [
