@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,20 @@ def test_a_part_outside_cores_may_have_the_name_of_a_memory(chip: Path) -> None:
     chip.write_text(chip.read_text().replace("{noc: 6, phy: 20}", "{SRAM: 6, phy: 20}"))
     area = area_of(load(chip))
     assert area.mm2 == pytest.approx(83.152) and area.mm2_by["SRAM"] == pytest.approx(16.384 + 6)
+
+
+def test_the_json_of_a_run_has_energy_and_area(chip: Path) -> None:
+    result = timed(chip)
+    spent, printed = energy(result.times, result.gemm), json.loads(result.to_json())
+    assert printed["area_mm2"] == pytest.approx(83.152)
+    assert printed["energy"] == {
+        "joules": spent.joules,
+        "joules_by": spent.joules_by,
+        "watts": spent.watts,
+        "evidence": "assumption",
+        "note": "",
+    }
+    lacking = timed(chip, format="fp16").to_dict()["energy"]
+    assert lacking["joules"] is None and "energy.mac_pj.fp16" in lacking["note"]
+    without = hwsim.run(device="h100", format="bf16", m=64, n=64, k=64, exact=False).to_dict()
+    assert without["energy"] is None and without["area_mm2"] is None
