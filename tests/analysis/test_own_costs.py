@@ -195,3 +195,15 @@ def test_the_json_of_a_run_has_energy_and_area(chip: Path) -> None:
     assert lacking["joules"] is None and "energy.mac_pj.fp16" in lacking["note"]
     without = hwsim.run(device="h100", format="bf16", m=64, n=64, k=64, exact=False).to_dict()
     assert without["energy"] is None and without["area_mm2"] is None
+
+
+def test_the_tutorials_energies_are_enough_for_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bits, operands are cast on the lanes first; in fp32 the product runs there."""
+    page = (Path(__file__).parents[2] / "docs" / "tutorial" / "your_accelerator.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["devices", "new", "mine.yaml"]) == 0
+    Path("costs.yaml").write_text(page.partition("```yaml title=costs.yaml\n")[2].partition("```")[0])
+    for form in ("bf16", "fp32"):
+        result = hwsim.run(device="costs.yaml", format=form, m=64, n=64, k=64)
+        spent = energy(result.times, result.gemm)
+        assert result.c is not None and spent.joules_by["lanes"] > 0
