@@ -372,7 +372,7 @@ def test_the_verdict_comes_first_of_what_comes_out(cli, options, first):
     """In text, after what was asked; in JSON with the same words; the advice names options that `run` takes."""
     lines = cli("run", *options).out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("verdict "))
-    assert {line.split()[0] for line in lines[:at] if line[0] != " "} <= {"problem", "scheme", "device"}
+    assert {line.split()[0] for line in lines[:at] if line[0] != " "} <= {"problem", "formats", "scheme", "device"}
     assert lines[at].split(None, 1)[1].startswith(first)
     verdict = json.loads(cli("run", *options, "--json").out)["verdict"]
     text = " ".join(line.strip() for line in lines[at : at + 4]).removeprefix("verdict ").strip()
