@@ -262,8 +262,9 @@ class _Watcher:
         if not self.arguments.json:
             if self.bar is not None:
                 self.bar.clear()
-            request = call.request
-            print(problem_text(call.operands.sizes, request.scheme.name, request.device, _inputs(self.arguments, call)))
+            request, inputs = call.request, _inputs(self.arguments, call)
+            sizes, gemm = call.operands.sizes, call.resolved.gemm
+            print(problem_text(sizes, request.scheme.name, request.device, inputs, gemm))
             sys.stdout.flush()
         self.at("times" if self.arguments.no_exact else "computing the bits")
 

@@ -379,10 +379,23 @@ def test_the_verdict_comes_first_of_what_comes_out(cli, options, first):
     """In text, after what was asked; in JSON with the same words; the advice names options that `run` takes."""
     lines = cli("run", *options).out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("verdict "))
-    assert {line.split()[0] for line in lines[:at] if line[0] != " "} <= {"problem", "scheme", "device"}
+    assert {line.split()[0] for line in lines[:at] if line[0] != " "} <= {"problem", "formats", "scheme", "device"}
     assert lines[at].split(None, 1)[1].startswith(first)
     verdict = json.loads(cli("run", *options, "--json").out)["verdict"]
     text = " ".join(line.strip() for line in lines[at : at + 4]).removeprefix("verdict ").strip()
     assert text.startswith(verdict["text"])
     if verdict["advice"]:
         assert cli("run", *options, *verdict["advice"][0]["option"].split()).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--format", "bf16"), "A and B in fp32, C in fp32"),
+        (("--format", "bf16", "--input-format", "bf16", "--output", "bf16"), "A and B in bf16, C in bf16"),
+        (("--format", "e4m3", "--format-b", "e5m2", "--no-exact"), "A in e4m3, B in e5m2, C in fp32"),
+    ],
+)
+def test_the_report_says_the_formats_of_a_b_and_c(cli, options, said):
+    report = cli("run", "--device", "h200", "--m", 64, "--n", 64, "--k", 64, *options).out
+    assert f"\nformats   {said} (--output FORMAT for another)\n" in report
