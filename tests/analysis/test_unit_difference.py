@@ -97,19 +97,20 @@ def side(name, **arguments):
 
 def test_fraction_bits_of_two_chips():
     """The bits that the device files give, in words, and the outcome of a product."""
-    found = unit_difference(side("h100", format="e4m3"), side("b200", format="e4m3"), share=0.3712, largest=0.00123)
-    assert str(found) == (
+    sides = side("h100", format="e4m3"), side("b200", format="e4m3")
+    difference = unit_difference(*sides, share=0.3712, largest=0.00123)
+    assert str(difference) == (
         "h100 keeps 13 fraction bits in e4m3 sums, b200 25: 37 % of the elements differ, at most 0.0012 of the RMS, "
         "evidence silicon | assumption"
     )
-    assert found.reasons[1] == "h100 keeps 13 fraction bits in its accumulator, b200 23"
-    assert found.to_dict()["text"] == str(found)
+    assert difference.reasons[1] == "h100 keeps 13 fraction bits in its accumulator, b200 23"
+    assert difference.to_dict()["text"] == str(difference)
 
 
 def test_alike():
-    found = unit_difference(side("h100", format="bf16"), side("h200", format="bf16"), share=0.0)
-    assert not found.reasons
-    assert str(found) == (
+    difference = unit_difference(side("h100", format="bf16"), side("h200", format="bf16"), share=0.0)
+    assert not difference.reasons
+    assert str(difference) == (
         "h100 and h200 compute alike: each step adds 16 products and the accumulator at once, cut to 25 fraction bits: "
         "no element differs, evidence silicon | silicon"
     )
