@@ -286,7 +286,10 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
     if left.gemm is None or right.gemm is None:
         return
     schedules = [side.gemm.schedule.to_dict() for side in (left, right) if side.gemm is not None]
+    is_cut = any(schedule.get("split_k") != 1 or schedule.get("slice_k") for schedule in schedules)
     for name, words in _ORDER.items():
+        if name == "slice_multiple" and not is_cut:
+            continue
         values = [schedule.get(name) for schedule in schedules]
         if values[0] != values[1]:
             shown = ["none" if value is None else str(value) for value in values]

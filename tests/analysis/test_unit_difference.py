@@ -207,3 +207,12 @@ def test_sides_that_differ_are_not_called_alike():
     sides = [UnitSide(name, load("h100"), "wgmma.m64n8k16.f32.bf16.bf16") for name in ("x", "y")]
     assert "compute alike" in str(unit_difference(*sides, share=0.0))
     assert "and differ outside of it: 50 % of the elements" in str(unit_difference(*sides, share=0.5))
+
+
+def test_the_length_of_slices_is_no_reason_where_k_is_in_one_piece():
+    sides = [side("h100", format="bf16", schedule={"slice_multiple": multiple}) for multiple in (64, 128)]
+    assert not unit_difference(*sides).reasons
+    cut = [side("h100", format="bf16", schedule={"split_k": 2, "slice_multiple": multiple}) for multiple in (64, 128)]
+    assert "the order of summation differs: multiple of the slices' length 64 on left, 128 on right" in (
+        unit_difference(*cut).reasons
+    )
