@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hwsim.analysis.changed_numbers import ChangeableCall, ChangedNumbers, call_with_numbers
 from hwsim.analysis.error_map import ErrorMap
+from hwsim.analysis.file_costs import file_costs
 from hwsim.analysis.program_times import Times, state_of
 from hwsim.analysis.roofline import Roofline, roofline
 from hwsim.analysis.run_records import (
@@ -340,6 +341,7 @@ class Result:
         return {
             "schema": SCHEMA,
             **parts,
+            **file_costs(self.times, self.gemm),
             "executed": executed,
             "values": values,
             "gemm": self.gemm.to_dict(),

@@ -40,7 +40,8 @@ class Advice:
         if self.sentence:
             return self.sentence
         share = f"{100 * self.gain:.0f} %" if self.gain >= 0.01 else f"{100 * self.gain:.1f} %"
-        return f"{self.change} would save {'at most ' if self.is_most else ''}{share} ({self.option})"
+        gain = f"at most {share}" if self.is_most else f"{share} with the same tiles"
+        return f"{self.change} would save {gain} ({self.option})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `text` is the sentence."""

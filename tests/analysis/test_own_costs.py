@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,32 @@ def test_a_part_outside_cores_may_have_the_name_of_a_memory(chip: Path) -> None:
     chip.write_text(chip.read_text().replace("{noc: 6, phy: 20}", "{SRAM: 6, phy: 20}"))
     area = area_of(load(chip))
     assert area.mm2 == pytest.approx(83.152) and area.mm2_by["SRAM"] == pytest.approx(16.384 + 6)
+
+
+def test_the_json_of_a_run_has_energy_and_area(chip: Path) -> None:
+    result = timed(chip)
+    spent, printed = energy(result.times, result.gemm), json.loads(result.to_json())
+    assert printed["area_mm2"] == pytest.approx(83.152)
+    assert printed["energy"] == {
+        "joules": spent.joules,
+        "joules_by": spent.joules_by,
+        "watts": spent.watts,
+        "evidence": "assumption",
+        "note": "",
+    }
+    lacking = timed(chip, format="fp16").to_dict()["energy"]
+    assert lacking["joules"] is None and "energy.mac_pj.fp16" in lacking["note"]
+    without = hwsim.run(device="h100", format="bf16", m=64, n=64, k=64, exact=False).to_dict()
+    assert without["energy"] is None and without["area_mm2"] is None
+
+
+def test_the_tutorials_energies_are_enough_for_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bits, operands are cast on the lanes first; in fp32 the product runs there."""
+    page = (Path(__file__).parents[2] / "docs" / "tutorial" / "your_accelerator.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["devices", "new", "mine.yaml"]) == 0
+    Path("costs.yaml").write_text(page.partition("```yaml title=costs.yaml\n")[2].partition("```")[0])
+    for form in ("bf16", "fp32"):
+        result = hwsim.run(device="costs.yaml", format=form, m=64, n=64, k=64)
+        spent = energy(result.times, result.gemm)
+        assert result.c is not None and spent.joules_by["lanes"] > 0

@@ -193,7 +193,7 @@ def test_the_advice_comes_true(case):
         changes = dict(part.strip().split("=") for part in item.option.split("--what-if ")[1:])
         before, after = result.with_numbers(changes).cycles
         assert item.gain == pytest.approx(1 - after / before, abs=1e-12)
-        assert f"{100 * item.gain:.0f} %" in str(item)
+        assert f"{100 * item.gain:.0f} % with the same tiles" in str(item)
 
 
 def test_gains_are_of_the_time_with_its_launches():

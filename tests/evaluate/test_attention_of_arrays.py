@@ -226,6 +226,8 @@ def test_the_backend_that_pytorch_takes_and_what_the_result_says() -> None:
     assert result.kernel == result.order.kernel and result.kernel in repr(result) and CUDNN in str(result)
     wide = drawn(1, 1, 8, 72)
     assert hwsim.attention(wide, wide, wide).evidence == "assumption"
+    levels = [hwsim.attention(y, y, y, backend=b).order.evidence for b in (FLASH, EFFICIENT) for y in (x, wide)]
+    assert levels == ["microbenchmark", "datasheet"] * 2  # captures are of heads of 64; the rest is read from source
     assert hwsim.attention(x, x, x, device="a100").backend == FLASH
     value = drawn(2, 1, 8, 128)  # the memory-efficient kernel's tile follows the wider of key and value
     assert [hwsim.attention(x, x, v, backend=EFFICIENT).order.keys for v in (x, value)] == [64, 128]

@@ -108,6 +108,16 @@ def test_the_backend_that_pytorch_takes_is_named(device, dtype, call, backend):
     assert bool(run.not_caught) == bool(backend and not is_known)
 
 
+@pytest.mark.parametrize(
+    "leads", [((1, 4), (1, 1), (1, 1)), ((2, 2), (1, 2), (1, 2)), ((1, 2), (1, 2), (1, 1))], ids=str
+)
+def test_fused_kernels_take_no_operands_that_are_broadcast(leads):
+    operands = [drawn(i, *lead, 4, 64).half() for i, lead in enumerate(leads)]
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0) as run:
+        got = F.scaled_dot_product_attention(*operands)
+    assert backends_of(run) == [] and got.shape == (*leads[0], 4, 64)
+
+
 def test_switches_choose_among_the_backends():
     query = drawn(1, 1, 2, 4, 64).bfloat16()
     for backends, name in (

@@ -61,7 +61,8 @@ def attention(
 ) -> Tensor | None:
     """torch.nn.functional.scaled_dot_product_attention: query (..., heads, rows, width), key and value alike.
 
-    In its math form, or with library="pytorch" as near to the chip's fused kernel as the unit's own order is. Rows that
+    In its math form, or with library="pytorch" with the bits of the chip's fused kernel, where its order is known; else
+    as near as the unit's own order is. Rows that
     a mask hides entirely are 0. Raises UnsupportedError where no backend that PyTorch's switches allow takes the call.
     """
     if not takes(query, key, value) or min(query.dim(), key.dim(), value.dim()) < MATRIX:
@@ -76,7 +77,10 @@ def attention(
     by_rows = all(bool(x.stride(-1) == 1 or x.shape[-1] == 1) for x in (query, key, value))
     has_mask = attn_mask is not None
     groups, value_groups = (_shared_heads(query, key, value) if enable_gqa else None) or (1, 1)
-    kind = format, query.dim(), has_mask, is_causal, by_rows, bool(groups > 1 or value_groups > 1)
+    repeats = groups > 1 or value_groups > 1
+    is_broadcast = not enable_gqa and query.shape[:-2] != key.shape[:-2]
+    is_broadcast = is_broadcast or query.shape[:-3] != key.shape[:-3] or key.shape[:-2] != value.shape[:-2]
+    kind = format, query.dim(), has_mask, is_causal, by_rows, bool(repeats), bool(is_broadcast)
     options, is_wide, *kernel = _way(caller.key, caller.layer, caller.stage, *kind)
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
     backend = first_fit(options, *sizes) if options else MATH

@@ -31,8 +31,8 @@ class Candidate(NamedTuple):
 
 class AttentionKind(NamedTuple):
     """What is known of a call beside its sizes: the operands' format and dimensions, whether it has a mask of its own,
-    is causal, whether the elements of a head lie one after the other, and whether heads of the query share one of the
-    key.
+    is causal, whether the elements of a head lie one after the other, whether heads of the query share one of the key,
+    and whether batches or heads are broadcast.
     """
 
     operand: str
@@ -41,6 +41,7 @@ class AttentionKind(NamedTuple):
     is_causal: bool
     is_by_rows: bool
     is_grouped: bool = False
+    is_broadcast: bool = False
 
 
 def candidates(
@@ -81,6 +82,7 @@ def candidates(
             and kind.is_by_rows
             and (rule.masks or not kind.has_mask)
             and (rule.groups or not kind.is_grouped)
+            and not kind.is_broadcast
         ]
     return tuple(taken)
 

@@ -59,7 +59,10 @@ def cost_facts(result: Result) -> list[tuple[str, str]]:
             text = f"{joules_text(spent.joules)}, {spent.watts:,.3g} W on average ({spent.evidence})"
             pairs.append(("energy", f"{text}: {', '.join(shares)}" if shares else text))
     if chip.area is not None:
-        area = area_of(chip)
+        try:
+            area = area_of(chip)
+        except UnsupportedError as error:
+            return [*pairs, ("area", f"none: {error}")]
         pairs.append(("area", f"{area_text(area.mm2)} ({area.evidence}): {_area_parts(area)}"))
         used = entry(chip, result.times.unit) or ""
         pairs += [("", note) for note in area_notes(chip, [used])]
