@@ -176,3 +176,43 @@ def test_units_without_a_reason_give_equal_bits(pair, fmt):
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 96), (96, 16)))
     results = [hwsim.run(a, b, device=name, format=fmt, timing=False).result_sha256 for name in pair]
     assert unit_difference(*sides).reasons or results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    "device, schemes, reasons",
+    [
+        (
+            "a100",
+            ("egemm-tc", "markidis"),
+            ["left rounds the pieces of A and B to nearest even, right toward zero"],
+        ),
+        (
+            "a100",
+            ("tf32x3", "ootomo-tf32"),
+            [
+                "left rounds the pieces of A and B to nearest even, right to nearest, ties away from zero",
+                "left and right add the products in other orders",
+            ],
+        ),
+        ("b200", ("fp8-row", "mxfp8"), ["left and right scale A and B in other ways"]),
+    ],
+)
+def test_what_schemes_do_outside_of_the_unit_is_a_reason(device, schemes, reasons):
+    sides = [side(device, scheme=scheme) for scheme in schemes]
+    difference = unit_difference(*sides, share=0.5)
+    assert list(difference.reasons[: len(reasons)]) == reasons
+
+
+def test_sides_that_differ_are_not_called_alike():
+    sides = [UnitSide(name, load("h100"), "wgmma.m64n8k16.f32.bf16.bf16") for name in ("x", "y")]
+    assert "compute alike" in str(unit_difference(*sides, share=0.0))
+    assert "and differ outside of it: 50 % of the elements" in str(unit_difference(*sides, share=0.5))
+
+
+def test_the_length_of_slices_is_no_reason_where_k_is_in_one_piece():
+    sides = [side("h100", format="bf16", schedule={"slice_multiple": multiple}) for multiple in (64, 128)]
+    assert not unit_difference(*sides).reasons
+    cut = [side("h100", format="bf16", schedule={"split_k": 2, "slice_multiple": multiple}) for multiple in (64, 128)]
+    assert "the order of summation differs: multiple of the slices' length 64 on left, 128 on right" in (
+        unit_difference(*cut).reasons
+    )
