@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from hwsim.datafiles.base import Provenance
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.device import Device
+from hwsim.devices.templates import template_with_size
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError
 
@@ -78,7 +79,8 @@ def paths_of(device: Device, pattern: str) -> list[str]:
         return [pattern]
     paths = [path for path in numbers if fnmatchcase(path, pattern)]
     if not paths:
-        raise InputError(f"{device.name} has no number {pattern!r}; {_near(pattern, list(numbers))}")
+        near = _of_template(device, pattern) or _near(pattern, list(numbers))
+        raise InputError(f"{device.name} has no number {pattern!r}; {near}")
     return paths
 
 
@@ -138,6 +140,17 @@ def _leaves(path: str, value: Any) -> list[tuple[str, NumberValue]]:
     if isinstance(value, dict):
         return [leaf for key, inner in value.items() for leaf in _leaves(f"{path}.{key}" if path else str(key), inner)]
     return [(path, value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def _of_template(device: Device, name: str) -> str:
+    """What to do for a size of the template of the device's family; "" where it has no such size."""
+    template = template_with_size(device.family, name)
+    if not template:
+        return ""
+    return (
+        f"it is a size of template {template}, from which several numbers follow: write one file a size with "
+        f"hwsim devices new FILE.yaml --template {template} --set {name}=N, and give each file: --device repeated"
+    )
 
 
 def _near(pattern: str, paths: list[str]) -> str:

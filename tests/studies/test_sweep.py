@@ -307,3 +307,14 @@ def test_the_shipped_study_is_ten_chips_and_nine_products_a_step():
     macs = {name: shape["m"] * shape["n"] * shape["k"] for name, shape in study.shapes}
     forward = [macs[name] for name in macs if "forward" in name]
     assert sum(macs.values()) == 3 * sum(forward)  # both gradients are as much work as the forward product
+
+
+def test_a_size_of_a_template_is_no_number_of_its_devices(tmp_path, capsys):
+    chip = tmp_path / "array.yaml"
+    assert main(["devices", "new", str(chip), "--template", "systolic", "--set", "rows=32"]) == 0
+    assert main(["sweep", "--device", str(chip), "--format", "bf16", "--set", "rows=16,32"]) == 2
+    said = capsys.readouterr().err
+    assert "has no number 'rows'; it is a size of template systolic" in said and "--device repeated" in said
+    assert "hwsim devices new FILE.yaml --template systolic --set rows=N" in said
+    assert main(["sweep", "--device", "h200", "--set", "rows=16,32"]) == 2
+    assert "template" not in capsys.readouterr().err
