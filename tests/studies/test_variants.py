@@ -84,7 +84,7 @@ def test_a_sweeps_page_compares_its_variants(tmp_path: Path, capsys: pytest.Capt
     text = page.read_text(encoding="utf-8")
     assert "2 of 3 variants are on the front of time, energy and area; 1 do not run" in text
     assert "smallest: cores 8: " in text and f"{16:g} mm2" in text
-    assert "mine with cores = 1.5: Input should be a valid integer" in text
+    assert "mine with cores = 1.5; allowed: an integer" in text
     figures = json.loads(text.rpartition('id="figures">')[2].partition("</script>")[0].replace("<\\/", "</"))
     drawn = {trace["name"]: trace for trace in figures["plot-1"]["data"]}
     front = drawn["on the front of time, energy and area"]
