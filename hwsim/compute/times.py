@@ -6,6 +6,7 @@ It knows resolved calls and options; it resolves nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
@@ -42,7 +43,9 @@ def call_times(call: ProductCall) -> Times:
     if call.options.region.at is not None:
         return Times(OF_PARTS)
     times = _program_times(resolved.timed, resolved.no_program, machine)
-    library = call.request.library
+    scheme, library = call.request.scheme, call.request.library
+    if call.operands.pair is None and scheme.assumes is not None and not times.note:
+        times = replace(times, note=scheme.assumes(resolved.options))
     if library is None:
         return times
     return library_times(library, resolved.timed.gemm, call.request.device, times)
