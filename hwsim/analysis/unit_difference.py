@@ -36,6 +36,7 @@ _ROUNDED = {
     "RD": "down",
 }
 #: Parts of a schedule that fix the order of summation, in words.
+MOST_PRECISE = 0.01  # percent: shares closer to none or all than that have no number
 _ORDER = {
     "split_k": "slices of K",
     "slice_k": "length of the slices of K",
@@ -255,12 +256,27 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
     for name, words in _ORDER.items():
         values = [schedule.get(name) for schedule in schedules]
         if values[0] != values[1]:
-            shown = [str(value) if len(str(value)) <= 24 else "listed" for value in values]
+            shown = [_setting(value) for value in values]
             yield f"the order of summation differs: {words} {shown[0]} on {names[0]}, {shown[1]} on {names[1]}"
     outputs = [side.gemm.output for side in (left, right) if side.gemm is not None]
     if outputs[0] != outputs[1]:
         yield f"{names[0]} gives {outputs[0]}, {names[1]} {outputs[1]}"
 
 
+def _setting(value: object) -> str:
+    """A setting of a schedule in words."""
+    if value is None:
+        return "not set"
+    return str(value) if len(str(value)) <= 24 else "listed"
+
+
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if 0.01 <= share <= 0.99 or share == 1 else f"{100 * share:.2g} %"
+    """A share without an exponent: 100 % are all, 0 % none."""
+    percent = 100 * share
+    if 0 < percent < MOST_PRECISE:
+        return f"less than {MOST_PRECISE} %"
+    if 100 - MOST_PRECISE < percent < 100:
+        return f"more than {100 - MOST_PRECISE} %"
+    if 99 < percent < 100:
+        return f"{percent:.1f} %" if percent < 99.95 else f"{percent:.2f} %"
+    return f"{percent:.2g} %" if percent < 1 else f"{percent:.0f} %"
