@@ -36,6 +36,7 @@ _ROUNDED = {
     "RD": "down",
 }
 #: Parts of a schedule that fix the order of summation, in words.
+MOST_PRECISE = 0.01  # percent: shares closer to none or all than that have no number
 _ORDER = {
     "split_k": "slices of K",
     "slice_k": "length of the slices of K",
@@ -292,18 +293,27 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
             continue
         values = [schedule.get(name) for schedule in schedules]
         if values[0] != values[1]:
-            shown = ["none" if value is None else str(value) for value in values]
-            shown = [text if len(text) <= 24 else "listed" for text in shown]
+            shown = [_setting(value) for value in values]
             yield f"the order of summation differs: {words} {shown[0]} on {names[0]}, {shown[1]} on {names[1]}"
     outputs = [side.gemm.output for side in (left, right) if side.gemm is not None]
     if outputs[0] != outputs[1]:
         yield f"{names[0]} gives {outputs[0]}, {names[1]} {outputs[1]}"
 
 
+def _setting(value: object) -> str:
+    """A setting of a schedule in words."""
+    if value is None:
+        return "not set"
+    return str(value) if len(str(value)) <= 24 else "listed"
+
+
 def _percent(share: float) -> str:
-    """A share in percent; 100 % is every element, 0 % none."""
-    if 0.01 <= share <= 0.99 or share == 1:
-        return f"{100 * share:.0f} %"
-    if share > 0.99:
-        return f"{100 * share:.1f} %" if share < 0.9995 else "more than 99.9 %"
-    return f"{100 * share:.2g} %"
+    """A share without an exponent: 100 % are all, 0 % none."""
+    percent = 100 * share
+    if 0 < percent < MOST_PRECISE:
+        return f"less than {MOST_PRECISE} %"
+    if 100 - MOST_PRECISE < percent < 100:
+        return f"more than {100 - MOST_PRECISE} %"
+    if 99 < percent < 100:
+        return f"{percent:.1f} %" if percent < 99.95 else f"{percent:.2f} %"
+    return f"{percent:.2g} %" if percent < 1 else f"{percent:.0f} %"

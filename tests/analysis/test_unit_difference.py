@@ -107,6 +107,23 @@ def test_fraction_bits_of_two_chips():
     assert difference.to_dict()["text"] == str(difference)
 
 
+@pytest.mark.parametrize(
+    "share, words",
+    [
+        (1e-9, "less than 0.01 %"),
+        (0.00123, "0.12 %"),
+        (0.5, "50 %"),
+        (0.9953, "99.5 %"),
+        (0.99976, "99.98 %"),
+        (1 - 1e-9, "more than 99.99 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_shares_have_no_exponent_and_only_all_is_a_hundred_percent(share, words):
+    text = str(unit_difference(side("h100", format="e4m3"), side("b200", format="e4m3"), share=share))
+    assert f": {words} of the elements differ," in text
+
+
 def test_alike():
     difference = unit_difference(side("h100", format="bf16"), side("h200", format="bf16"), share=0.0)
     assert not difference.reasons
@@ -139,6 +156,11 @@ def test_share_is_a_plain_percentage(share, words):
             {"format": "bf16"},
             {"format": "bf16", "split_k": 4},
             "the order of summation differs: slices of K 1 on left, 4 on right",
+        ),
+        (
+            {"format": "bf16", "schedule": {"promotion_k": 64}},
+            {"format": "bf16"},
+            "the order of summation differs: K between promotions 64 on left, not set on right",
         ),
         (
             {"format": "bf16"},

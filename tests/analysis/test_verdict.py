@@ -106,6 +106,15 @@ def test_what_bounds(case):
     assert run(case).verdict.bound == CASES[case][2]
 
 
+def test_a_bound_does_not_claim_what_the_first_advice_denies():
+    """L2 is the busiest part and twice its rate saves time, but twice the rate of the tensor cores saves more."""
+    shape = {"m": 4096, "n": 512, "k": 1024}
+    verdict = hwsim.run(device="h200", format="bf16", library="cublas", exact=False, **shape).verdict
+    assert verdict.advice[0].change.startswith("twice the rate of wgmma.")
+    assert str(verdict).startswith("bound by L2 and tensor cores together: L2 busy 70 %, tensor cores busy 60 %")
+    assert verdict.bound == "L2"  # the busiest part
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_words_are_true(case):
     """The first sentence against quantities that the verdict is not made of."""
