@@ -170,7 +170,7 @@ class Result:
 
     @property
     def timing_note(self) -> str:
-        """The reason why there are no cycles; empty where there are."""
+        """The reason why there are no cycles; else what they assume of data that were not given, or empty."""
         return self.times.note
 
     def __repr__(self) -> str:

@@ -46,7 +46,9 @@ def call_times(call: ProductCall) -> Times:
     if call.options.region.at is not None:
         return Times(OF_PARTS)
     times = _program_times(resolved.timed, resolved.no_program, machine)
-    library = call.request.library
+    scheme, library = call.request.scheme, call.request.library
+    if call.operands.pair is None and scheme.assumes is not None and not times.note:
+        times = replace(times, note=scheme.assumes(resolved.options))
     if library is None:
         return times
     return library_times(library, resolved.timed.gemm, call.request.device, times)

@@ -118,6 +118,18 @@ def test_fused_kernels_take_no_operands_that_are_broadcast(leads):
     assert backends_of(run) == [] and got.shape == (*leads[0], 4, 64)
 
 
+def test_shared_heads_are_known_in_a_graph_of_symbolic_sizes():
+    def attend(query, key):
+        return F.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager", dynamic=True)
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0) as run:
+        for rows in (5, 9):
+            operands = drawn(1, 1, 4, rows, 64).half(), drawn(2, 1, 2, rows, 64).half()
+            assert same(compiled(*operands), attend(*operands))
+    assert backends_of(run) == ["CUDNN_ATTENTION"]
+
+
 def test_switches_choose_among_the_backends():
     query = drawn(1, 1, 2, 4, 64).bfloat16()
     for backends, name in (

@@ -77,10 +77,13 @@ def attention(
     by_rows = all(bool(x.stride(-1) == 1 or x.shape[-1] == 1) for x in (query, key, value))
     has_mask = attn_mask is not None
     groups, value_groups = (_shared_heads(query, key, value) if enable_gqa else None) or (1, 1)
-    repeats = groups > 1 or value_groups > 1
-    is_broadcast = not enable_gqa and query.shape[:-2] != key.shape[:-2]
-    is_broadcast = is_broadcast or query.shape[:-3] != key.shape[:-3] or key.shape[:-2] != value.shape[:-2]
-    kind = format, query.dim(), has_mask, is_causal, by_rows, bool(repeats), bool(is_broadcast)
+    is_grouped = is_broadcast = False  # set in branches, so that they are constants in a graph of symbolic sizes
+    if groups > 1 or value_groups > 1:
+        is_grouped = True
+    alike = -3 if enable_gqa else -2  # the dimensions before are alike
+    if query.shape[:alike] != key.shape[:alike] or key.shape[:-2] != value.shape[:-2]:
+        is_broadcast = True
+    kind = format, query.dim(), has_mask, is_causal, by_rows, is_grouped, is_broadcast
     options, is_wide, *kernel = _way(caller.key, caller.layer, caller.stage, *kind)
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
     backend = first_fit(options, *sizes) if options else MATH

@@ -154,6 +154,7 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
         facts = [("cycles", cycles), ("time", time)]
     else:
         facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
+        facts += [("assumed", result.timing_note)] if result.timing_note else []
     if result.tflops is None:
         return [*facts, ("rate", "none: the kernels take no longer than a launch"), state]
     share = f"{_share(result.peak_fraction)} of the scheme's peak"
