@@ -122,8 +122,9 @@ def unit_difference(
     reasons = [
         *_of_plans(names, left, right, specs),
         *_of_schemes(names, left, right),
-        *unit_reasons(names, *specs),
+        *_of_units(names, *specs),
         *_of_orders(names, left, right),
+        *_of_special_values(names, *specs),  # last: most sums meet none
     ]
     alike = f"{names[0]} and {names[1]} compute alike: each step {described(specs[0].unit)}"
     return UnitDifference(
@@ -205,7 +206,7 @@ def _of_schemes(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Iter
 
 def unit_reasons(names: tuple[str, str], left: DotSpec, right: DotSpec) -> tuple[str, ...]:
     """How one step of two units differs, the weightiest property first; empty where it does not."""
-    return tuple(_of_units(names, left, right))
+    return (*_of_units(names, left, right), *_of_special_values(names, left, right))
 
 
 def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator[str]:
@@ -222,8 +223,7 @@ def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator
                 yield f"{first} {words.format(x=shown[0], sums=sums)}, {second} {shown[1]}"
         yield from _of_drops(names, units)
         if isinstance(units[0], CompositeUnit) and isinstance(units[1], CompositeUnit):
-            steps = [DotSpec(unit.inner, *(unit.operand_format,) * 2, "fp32", "fp32") for unit in (units[0], units[1])]
-            for reason in _of_units(names, steps[0], steps[1]):
+            for reason in _of_units(names, *map(_step_from_zero, (units[0], units[1]))):
                 yield f"in the steps from zero {reason}"
     roundings = [str(getattr(unit, "rounding", "")) for unit in units]
     if roundings[0] != roundings[1] and all(roundings):
@@ -231,6 +231,18 @@ def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator
     widths = [_fraction(spec) for spec in (left, right)]
     if widths[0] != widths[1]:
         yield f"{first} keeps {widths[0]} fraction bits in its accumulator, {second} {widths[1]}"
+
+
+def _step_from_zero(unit: CompositeUnit) -> DotSpec:
+    return DotSpec(unit.inner, *(unit.operand_format,) * 2, "fp32", "fp32")
+
+
+def _of_special_values(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator[str]:
+    """Subnormals, zeros, NaNs and infinities."""
+    units = left.unit, right.unit
+    if isinstance(units[0], CompositeUnit) and isinstance(units[1], CompositeUnit):
+        for reason in _of_special_values(names, *map(_step_from_zero, (units[0], units[1]))):
+            yield f"in the steps from zero {reason}"
     specials = [getattr(unit, "specials", None) for unit in units]
     if specials[0] is not None and specials[1] is not None:
         yield from _of_specials(names, specials[0], specials[1])

@@ -17,7 +17,8 @@ from hwsim.frameworks.torch.attended import attended, widest_known
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, takes
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.names import run_by_the_compiler
-from hwsim.frameworks.torch.place import SCORES, VALUES, fused, part
+from hwsim.frameworks.torch.operators import PLAIN_TENSORS, is_transformed
+from hwsim.frameworks.torch.place import ATTENTION, SCORES, VALUES, Place, fused, part
 from hwsim.frameworks.torch.softmax import softmax
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
@@ -99,9 +100,24 @@ def attention(
         if query.shape[-1] <= widest and value.shape[-1] <= widest:
             near = _fused(caller, operands, mask, dropout_p, factor, backend, is_known=True)
             rest = (backend, is_causal, factor, groups, caller.key, caller.layer, caller.stage)
-            return None if near is None else attended(query, key, value, near, *rest)
-        return _fused(caller, operands, mask, dropout_p, factor, backend)
-    return _math(caller, operands, mask, dropout_p, factor, is_wide, *kernel)
+            result = None if near is None else attended(query, key, value, near, *rest)
+            return _shown(caller, part(backend, ATTENTION), operands, result)
+        result = _fused(caller, operands, mask, dropout_p, factor, backend)
+        return _shown(caller, fused(backend, ATTENTION), operands, result)
+    result = _math(caller, operands, mask, dropout_p, factor, is_wide, *kernel)
+    return _shown(caller, ATTENTION, operands, result)
+
+
+def _shown(caller: Caller, operation: str, operands: _Operands, result: Tensor | None) -> Tensor | None:
+    """The result, after the record's observer of attention has seen it; compiled graphs show it to nobody."""
+    if result is None or torch.compiler.is_compiling() or is_transformed() or type(result) not in PLAIN_TENSORS:
+        return result
+    _, record = active(caller.key)
+    if record.attention_observer is not None:
+        with torch._C.DisableTorchFunction():
+            place = Place(caller.key, caller.layer, caller.stage, operation)  # type: ignore[arg-type]
+            record.attention_observer(place, operands.query, operands.key, operands.value, result)
+    return result
 
 
 def _math(
