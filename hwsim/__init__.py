@@ -22,6 +22,8 @@ from hwsim.host import renderers
 
 if TYPE_CHECKING:
     from hwsim.api import device, matmul, run
+    from hwsim.arithmetic.mufu import mufu
+    from hwsim.compute.array_attention import attention
     from hwsim.devices.which import which
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
     from hwsim.frameworks.numpy.convolution import conv2d
@@ -46,6 +48,7 @@ __all__ = [
     "UnsupportedError",
     "Variant",
     "__version__",
+    "attention",
     "conv2d",
     "dequantize",
     "device",
@@ -55,6 +58,7 @@ __all__ = [
     "invariance",
     "library",
     "matmul",
+    "mufu",
     "prune",
     "quantize",
     "run",
@@ -67,6 +71,8 @@ __all__ = [
 # What is imported when first asked for (PEP 562): `import hwsim` and `hwsim --help` need no NumPy.
 _NAMES = {
     "api": ("device", "matmul", "run"),
+    "arithmetic.mufu": ("mufu",),
+    "compute.array_attention": ("attention",),
     "frameworks.numpy.convolution": ("conv2d",),
     "frameworks.numpy.emulation": ("Array", "emulate"),
     "operands.quantization": ("dequantize", "quantize"),

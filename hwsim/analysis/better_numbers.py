@@ -35,8 +35,14 @@ def saved_without(times: Times, engine: str) -> float:
 
 
 def saved_by(times: Times, part: PartUse) -> float:
-    """What the program would save if a part were twice as fast (an engine: if it took no time)."""
+    """What the program would save if a part were twice as fast (an engine that does not multiply: if it took no
+    time).
+    """
     assert times.chip is not None
+    if part.kind == "matrix":
+        assert times.program is not None
+        rates = [matrix_rate(times.chip, unit) for unit in sorted(times.program.units)]
+        return saved(times, {path: value for numbers in rates for path, value in numbers.items()})
     if part.kind == "DRAM":
         return saved(times, dram_rate(times.chip))
     if part.kind == "L2":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from hwsim.analysis.advice import OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.devices.device import Device
@@ -49,11 +50,13 @@ class ChangedNumbers:
 class ChangeableCall:
     """The device of a call, before its clock under load was known, and the call's times on it with other numbers.
 
-    anew: None where the call's kernel is fixed, as by a saved record.
+    anew: None where the call's kernel is fixed, as by a saved record. on_matrix_unit: its cycles there, where it runs
+    on the lanes because nobody asked for a format.
     """
 
     device: Device
     anew: Anew | None
+    on_matrix_unit: Callable[[], OnMatrixUnit | None] = lambda: None
 
 
 def program_with_numbers(

@@ -36,6 +36,7 @@ _ROUNDED = {
     "RD": "down",
 }
 #: Parts of a schedule that fix the order of summation, in words.
+MOST_PRECISE = 0.01  # percent: shares closer to none or all than that have no number
 _ORDER = {
     "split_k": "slices of K",
     "slice_k": "length of the slices of K",
@@ -50,6 +51,8 @@ _ORDER = {
     "sum": "sum",
     "regions": "order by region",
 }
+#: Fields of a plan that say how its products are added.
+_SUMS_OF_PRODUCTS = ("terms", "combine", "join", "arithmetic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class UnitDifference:
 
     def __str__(self) -> str:
         reason = self.reasons[0] if self.reasons else self.alike
+        if self.share and not self.reasons:
+            reason = f"{self.alike}, and differ outside of it"
         return f"{reason}{self._outcome()}, evidence {self.evidence[0]} | {self.evidence[1]}"
 
     def _outcome(self) -> str:
@@ -116,6 +121,7 @@ def unit_difference(
     specs = dot_spec(left.device, left.unit), dot_spec(right.device, right.unit)
     reasons = [
         *_of_plans(names, left, right, specs),
+        *_of_schemes(names, left, right),
         *_of_units(names, *specs),
         *_of_orders(names, left, right),
         *_of_special_values(names, *specs),  # last: most sums meet none
@@ -171,6 +177,31 @@ def _of_plans(names: tuple[str, str], left: UnitSide, right: UnitSide, specs: tu
         texts = [f"{_products(count)} in {fmt}" for count, fmt in zip(counts, formats, strict=True)]
         if texts[0] != texts[1]:
             yield f"{names[0]} computes A B as {texts[0]}, {names[1]} as {texts[1]}"
+
+
+def _of_schemes(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Iterator[str]:
+    """What the schemes do outside of the dot unit: scales, pieces, and sums of products."""
+    if left.gemm is None or right.gemm is None:
+        return
+    both = f"{names[0]} and {names[1]}"
+    problems = left.gemm.problem, right.gemm.problem
+    if (problems[0].a.scale, problems[0].b.scale) != (problems[1].a.scale, problems[1].b.scale):
+        yield f"{both} scale A and B in other ways"
+    plans = left.gemm.single, right.gemm.single
+    if plans[0].products != plans[1].products:
+        return  # pieces and sums then follow from the number of products
+    pieces = [(*plan.a_pieces, *plan.b_pieces) for plan in plans]
+    if pieces[0] != pieces[1] or plans[0].split != plans[1].split:
+        roundings = [{piece.rounding for piece in of_plan} for of_plan in pieces]
+        if all(len(names_of) == 1 and names_of <= set(_ROUNDED) for names_of in roundings) and (
+            roundings[0] != roundings[1]
+        ):
+            texts = [_ROUNDED[next(iter(names_of))] for names_of in roundings]
+            yield f"{names[0]} rounds the pieces of A and B {texts[0]}, {names[1]} {texts[1]}"
+        elif [piece.format for piece in pieces[0]] == [piece.format for piece in pieces[1]]:
+            yield f"{both} split A and B into other pieces"
+    if any(getattr(plans[0], name) != getattr(plans[1], name) for name in _SUMS_OF_PRODUCTS):
+        yield f"{both} add the products in other orders"
 
 
 def unit_reasons(names: tuple[str, str], left: DotSpec, right: DotSpec) -> tuple[str, ...]:
@@ -268,15 +299,33 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
     if left.gemm is None or right.gemm is None:
         return
     schedules = [side.gemm.schedule.to_dict() for side in (left, right) if side.gemm is not None]
+    is_cut = any(schedule.get("split_k") != 1 or schedule.get("slice_k") for schedule in schedules)
     for name, words in _ORDER.items():
+        if name == "slice_multiple" and not is_cut:
+            continue
         values = [schedule.get(name) for schedule in schedules]
         if values[0] != values[1]:
-            shown = [str(value) if len(str(value)) <= 24 else "listed" for value in values]
+            shown = [_setting(value) for value in values]
             yield f"the order of summation differs: {words} {shown[0]} on {names[0]}, {shown[1]} on {names[1]}"
     outputs = [side.gemm.output for side in (left, right) if side.gemm is not None]
     if outputs[0] != outputs[1]:
         yield f"{names[0]} gives {outputs[0]}, {names[1]} {outputs[1]}"
 
 
+def _setting(value: object) -> str:
+    """A setting of a schedule in words."""
+    if value is None:
+        return "not set"
+    return str(value) if len(str(value)) <= 24 else "listed"
+
+
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if 0.01 <= share <= 0.99 or share == 1 else f"{100 * share:.2g} %"
+    """A share without an exponent: 100 % are all, 0 % none."""
+    percent = 100 * share
+    if 0 < percent < MOST_PRECISE:
+        return f"less than {MOST_PRECISE} %"
+    if 100 - MOST_PRECISE < percent < 100:
+        return f"more than {100 - MOST_PRECISE} %"
+    if 99 < percent < 100:
+        return f"{percent:.1f} %" if percent < 99.95 else f"{percent:.2f} %"
+    return f"{percent:.2g} %" if percent < 1 else f"{percent:.0f} %"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from hwsim.analysis.advice import Advice, advice_on
+from hwsim.analysis.advice import Advice, OnMatrixUnit, advice_on, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.stall_words import engine_words
@@ -104,8 +104,8 @@ class Verdict:
         }
 
 
-def verdict_of(times: Times) -> Verdict:
-    """The verdict on the times of a run."""
+def verdict_of(times: Times, on_matrix_unit: Callable[[], OnMatrixUnit | None] = lambda: None) -> Verdict:
+    """The verdict on the times of a run. on_matrix_unit: the same GEMM there, where the run left that unit out."""
     if times.timed is None or times.program is None or times.chip is None or not times.timed.cycles:
         return _without_cycles(times)
     launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if times.launches else 0.0
@@ -113,7 +113,8 @@ def verdict_of(times: Times) -> Verdict:
     shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles)
     binding = binding_part(shares, lambda part: saved_by(times, part))
     bound = bound_of(shares, binding)
-    sentences = [_first(bound, binding, shares)]
+    beside = matrix_beside(binding, shares, lambda part: saved_by(times, part))
+    sentences = [_first(bound, binding, shares, beside)]
     if shares.padding * shares.busy >= WORTH_SAYING:
         sentences.append(
             f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
@@ -127,8 +128,17 @@ def verdict_of(times: Times) -> Verdict:
         parts=shares.parts,
         sentences=tuple(sentences),
         shares=shares,
-        _advise=partial(advice_on, times, shares),
+        _advise=partial(_advice, times, shares, on_matrix_unit),
     )
+
+
+def _advice(times: Times, shares: TimeShares, on_matrix_unit: Callable[[], OnMatrixUnit | None]) -> tuple[Advice, ...]:
+    """All changes worth a try; a matrix unit that was left out comes first."""
+    other = on_matrix_unit()
+    others = advice_on(times, shares)
+    if other is None or times.cycles is None or other.cycles >= times.cycles:
+        return others
+    return matrix_unit_advice(times.cycles, other), *others
 
 
 def bound_of(shares: TimeShares, binding: PartUse | None) -> str:
@@ -154,6 +164,14 @@ def binding_part(shares: TimeShares, saves: Callable[[PartUse], float]) -> PartU
     return None
 
 
+def matrix_beside(binding: PartUse | None, shares: TimeShares, saves: Callable[[PartUse], float]) -> PartUse | None:
+    """The matrix units, where another part bounds a time and twice their rate saves more still; else None."""
+    matrix = next((part for part in shares.parts if part.kind == "matrix"), None)
+    if binding is None or matrix is None or binding.kind == "matrix":
+        return None
+    return matrix if saves(matrix) > saves(binding) else None
+
+
 def lost_words(cause: str) -> str:
     """A cause of `lost` in words that follow "7 % lost"."""
     return _LOST_WORDS[cause]
@@ -175,7 +193,7 @@ def _without_cycles(times: Times) -> Verdict:
     return Verdict("unknown", None, {}, (), (text,))
 
 
-def _first(bound: str, binding: PartUse | None, shares: TimeShares) -> str:
+def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: PartUse | None) -> str:
     matrix = f"{engine_words(shares.engine)} busy {_percent(shares.busy)}" if shares.engine else "no products"
     busiest = binding if binding is not None and binding.kind != "matrix" else next(iter(shares.parts), None)
     heads = {
@@ -199,7 +217,10 @@ def _first(bound: str, binding: PartUse | None, shares: TimeShares) -> str:
         for i, (cause, share) in enumerate(list(shares.lost.items())[:MOST_LOSSES])
         if share >= WORTH_SAYING
     ]
-    return f"{heads[bound]}: {', '.join(facts)}{'; ' if losses else ''}{', '.join(losses)}"
+    head = heads[bound]
+    if binding is not None and beside is not None:
+        head = f"bound by {part_words(binding)} and {part_words(beside)} together"
+    return f"{head}: {', '.join(facts)}{'; ' if losses else ''}{', '.join(losses)}"
 
 
 def _names(cause: str, shares: TimeShares) -> str:

@@ -25,6 +25,7 @@ LOG2E = np.float32(1.44269502162933349609375), np.float32(1.92596303350001107901
 RANGE, LEAST = 252.0, -126.0
 UNDERFLOW = np.float32(-(2.0**10))  # exp of it and below is 0
 SMALL = np.float32(-126)  # exp2f halves arguments below it and squares the result
+INFINITY = np.float32(np.inf)
 LN2 = np.float32(0.693147182464599609375)
 #: logf: of subnormals times 2^23; the exponent is the integer next to the logarithm of x * 4 / 3.
 SCALED, SCALE = np.float32(2.0**-126), np.float32(2.0**23)
@@ -60,7 +61,7 @@ class CudaMath:
         return result
 
     def expf(self, x: SingleArray) -> SingleArray:
-        """e^x of x up to 0."""
+        """e^x."""
         bounded = np.maximum(x, UNDERFLOW)
         step = np.clip(_fma(bounded, STEP, np.float32(0.5)), 0, 1).astype(np.float64)
         whole = np.floor(step * RANGE) + LEAST
@@ -74,7 +75,7 @@ class CudaMath:
         return result
 
     def logf(self, x: SingleArray) -> SingleArray:
-        """The logarithm of positive finite numbers; no special function is in it."""
+        """The natural logarithm; no special function is in it."""
         is_scaled = x < SCALED
         codes = _codes(np.where(is_scaled, x * SCALE, x)).astype(np.int64)
         exponent = (codes - TWO_THIRDS) >> 23 << 23
@@ -84,7 +85,10 @@ class CudaMath:
         total = np.full_like(rest, COEFFICIENTS[0])
         for coefficient in COEFFICIENTS[1:]:
             total = _fma(total, rest, coefficient)
-        return _fma(power, LN2, _fma(rest * total, rest, rest))
+        result = _fma(power, LN2, _fma(rest * total, rest, rest))
+        beyond = np.where(x == 0, -INFINITY, np.where(x < 0, np.float32(np.nan), x))
+        logarithm: SingleArray = np.where((x > 0) & (x < INFINITY), result, beyond)
+        return logarithm
 
 
 def _codes(x: SingleArray) -> NDArray[np.uint32]:

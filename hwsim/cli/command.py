@@ -15,7 +15,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from hwsim.cli.crash import report
 from hwsim.cli.verb_parser import VerbParser
@@ -134,7 +134,7 @@ def _run(words: list[str]) -> int:
             parser.error(f"no verb '{verb}'; there are {', '.join(verbs)}{nearest(verb, [*verbs, *LAB])}")
         arguments, unknown = parser.parse_known_args(_with_negative_values(parser, verb, words))
         if unknown:
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{_near_option(parser, verb, unknown)}")
+            _refuse(parser, verb, unknown)
         if arguments.version:
             print(module_of(OWN["info"]).version_line())
             return 0
@@ -179,12 +179,16 @@ def _verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.Argumen
     return of_verb
 
 
-def _near_option(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence[str]) -> str:
-    """The suggestion for the first unknown option, from those of the verb."""
-    name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), None)
-    if name is None or verb is None:
-        return ""
-    return nearest(name, list(_verb_parser(parser, verb)._option_string_actions))
+def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence[str]) -> NoReturn:
+    """Refuse words that the verb does not know, below the verb's usage; the words before a verb below the program's."""
+    of_verb = parser if verb is None else _verb_parser(parser, verb)
+    name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
+    hint = nearest(name, list(of_verb._option_string_actions)) if name and verb is not None else ""
+    if verb is not None and not name:
+        hint = f"; hwsim {verb} --help shows the options that take a value"
+    if isinstance(of_verb, VerbParser) and name in of_verb.elsewhere:
+        hint = f"; {of_verb.elsewhere[name]}"
+    of_verb.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def _fail(message: str, code: int = 2) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from hwsim.cli.option_flags import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.verb_parser import VerbParser
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
@@ -25,10 +26,13 @@ from hwsim.studies.questions import library_kernel
 from hwsim.studies.tune import tune
 
 BUDGET = 400
+ELSEWHERE = {"--tile": "tune searches tiles; hwsim run --tile times a single one"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
+    if isinstance(parser, VerbParser):
+        parser.elsewhere |= ELSEWHERE
     parser.add_argument("--device", required=True, metavar="NAME", help="device name or YAML file")
     parser.add_argument(
         "--scheme", default=DEFAULT_SCHEME, metavar="NAME", help=f"scheme (default {DEFAULT_SCHEME}); see hwsim schemes"

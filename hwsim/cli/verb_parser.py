@@ -24,6 +24,7 @@ class VerbParser(argparse.ArgumentParser):
     """A parser whose help is short where groups of options are left for `--help-all`.
 
     scheme_files: schemes that the command line names as FILE.py:NAME; their options are flags too.
+    elsewhere: {flag of another verb: what to do instead}, said where such a flag is given.
     """
 
     def __init__(self, *args: Any, scheme_files: Sequence[str] = (), **kwargs: Any) -> None:
@@ -31,6 +32,7 @@ class VerbParser(argparse.ArgumentParser):
         self.scheme_files = tuple(scheme_files)
         self.long_groups: list[argparse._ArgumentGroup] = []
         self.help_pages: argparse._ArgumentGroup | None = None
+        self.elsewhere: dict[str, str] = {}
 
     def leave_for_all(self, group: argparse._ArgumentGroup) -> None:
         """Leave a group of options out of the short help."""

@@ -4,6 +4,7 @@ arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hwsim.datafiles.provenance import Level
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.places import package_folder, text_of
@@ -38,8 +40,8 @@ class FunctionTable(_Strict):
     lines: list[tuple[int, int, int]]
 
 
-class ServedFamilies(_Strict):
-    """Families of chips that have the tables."""
+class NamedChips(_Strict):
+    """Chips or families of chips, by name, with source and evidence."""
 
     value: list[str]
     source: str
@@ -51,40 +53,53 @@ class FunctionFile(_Strict):
 
     schema_version: Literal[1]
     sources: dict[str, str]
-    families: ServedFamilies
+    families: NamedChips
+    seen: NamedChips
     functions: dict[str, FunctionTable]
 
 
 @cache
-def _file() -> tuple[Tables, tuple[str, ...]]:
+def _data() -> FunctionFile:
     source = package_folder(FOLDER) / MUFU
     try:
-        data = FunctionFile.model_validate(common_yaml(text_of(source, FOLDER)))
+        return FunctionFile.model_validate(common_yaml(text_of(source, FOLDER)))
     except (ValidationError, yaml.YAMLError) as error:
         raise InputError(f"{source}: {error}") from None
-    tables = {
-        name: Interpolation(np.array(table.lines, np.int64), table.rest_bits, table.shifts, table.added, table.dropped)
-        for name, table in data.functions.items()
-    }
-    return tables, tuple(data.families.value)
 
 
+@cache
 def nvidia_tables() -> Tables:
     """The tables of NVIDIA's chips."""
-    return _file()[0]
+    return {
+        name: Interpolation(np.array(table.lines, np.int64), table.rest_bits, table.shifts, table.added, table.dropped)
+        for name, table in _data().functions.items()
+    }
 
 
 def special_functions(device: Device) -> Tables:
     """The tables of a device. Raises UnsupportedError for a chip whose functions nobody has published."""
-    tables, families = _file()
-    if device.family not in families:
+    if not has_special_functions(device):
         raise UnsupportedError(
             f"device {device.name}: its special functions are not known to the bit; known of families "
-            f"{', '.join(families)}"
+            f"{', '.join(_data().families.value)}"
         )
-    return tables
+    return nvidia_tables()
 
 
 def has_special_functions(device: Device) -> bool:
     """Whether a device's special functions are known to the bit."""
-    return device.family in _file()[1]
+    return device.family in _data().families.value
+
+
+def tables_evidence(device: Device, functions: Iterable[str]) -> Level:
+    """The weakest evidence level of a device's tables of some functions: a table's own on a chip whose results were
+    compared, else the level of the claim that the family has it.
+
+    Raises UnsupportedError for a chip whose functions nobody has published.
+    """
+    special_functions(device)
+    data = _data()
+    levels = [data.functions[name].evidence for name in functions]
+    if device.name not in data.seen.value:
+        levels.append(data.families.evidence)
+    return max((Level(level) for level in levels), key=list(Level).index)

@@ -184,7 +184,8 @@ class Attending:
         highest = np.max(logarithms, axis=0)
         highest = np.where(np.isneginf(highest), np.float32(0), highest)
         shares = self._sum_of_parts([self.math.expf(x - highest) for x in logarithms])
-        whole = self.math.logf(shares) + highest
+        is_empty = (shares == 0) | np.isnan(shares)  # no part has a key: all shares are 0 then
+        whole = np.where(is_empty, np.float32(np.inf), self.math.logf(shares) + highest)
         joined = np.zeros_like(results[0])
         for logarithm, result in zip(logarithms, results, strict=True):
             share = np.broadcast_to(self.math.expf(logarithm - whole), result.shape)

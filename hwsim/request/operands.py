@@ -57,7 +57,7 @@ class ProductOperands:
 
 
 def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, scheme: Scheme) -> ProductOperands:
-    """A and B of a call. scheme: its first format is that of random operands.
+    """A and B of a call. Random ones are drawn in input_format, whatever the scheme; without it, in the scheme's first.
 
     Raises InputError where arrays and sizes disagree.
     """
@@ -87,7 +87,8 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     if is_exact:
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
-        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, scheme.input_formats[0])
+        of_draw = problem.input_format or scheme.input_formats[0]
+        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))

@@ -125,12 +125,21 @@ def reason_of(left: DiffSide, right: DiffSide, share: float, largest: float | No
     reason = unit_difference(*sides, share=share, largest=largest)
     # of the whole record: a scheme rests on more than the instruction of its first product
     levels = [side.evidence.get("numerics", "") or "unknown" for side in (left, right)]
-    return replace(reason, evidence=(levels[0], levels[1]))
+    reason = replace(reason, evidence=(levels[0], levels[1]))
+    return replace(reason, alike=_same_product(left)) if left.record == right.record else reason
+
+
+def _same_product(side: DiffSide) -> str:
+    """What to say of two sides that resolve to one record."""
+    other = "a second --device, --scheme, --schedule or --library makes a difference"
+    if side.record.library is not None:
+        other = "--library none on one side compares with the chip's own order"
+    return f"both sides are the same product; {other}"
 
 
 def _library_name(side: DiffSide) -> str:
     library = side.record.library
-    return "the default order" if library is None else f"{library.name} {library.version}"
+    return "hwsim's own order" if library is None else f"{library.name} {library.version}"
 
 
 def side_of(a: Any, b: Any, variant: Variant, input_format: str | None) -> DiffSide:

@@ -11,6 +11,7 @@ import pytest
 import hwsim
 from hwsim.analysis.stall_words import stall_words
 from hwsim.schemes import schemes
+from hwsim.trace.trace import Trace
 
 SMALL = ("run", "--device", "ascend910a", "--scheme", "sgemm-cube", "--m", 50, "--n", 37, "--k", 67)
 
@@ -261,7 +262,7 @@ def test_a_part_of_a_trace(cli, tmp_path):
     ]
 
 
-def test_gantt(cli, monkeypatch):
+def test_gantt(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "72")
     words = ("run", "--scheme", "sgemm-cube", "--m", 256, "--n", 256, "--k", 512, "--no-exact", "-q")
     plain, drawn = cli(*words).out, cli(*words, "--gantt").out
@@ -272,6 +273,12 @@ def test_gantt(cli, monkeypatch):
     cells = [line for line in chart.splitlines() if "|" in line]
     assert {line.split()[0] for line in cells} == {"V", "M", "MTE1", "MTE2", "MTE3"} and len(cells) == 15
     assert max(map(len, cells)) <= 72
+    assert "kernel gemm, the longest of split_a, split_b, zero, gemm, combine; core 0" in chart
+    part = ("--trace-from", 1000, "--trace-to", 1500)
+    assert cli(*words, "--gantt", "--trace", "part.csv", *part).out == drawn
+    monkeypatch.setattr(Trace, "LIMIT", len((tmp_path / "part.csv").read_text().splitlines()))
+    cut = cli(*words, "--gantt", *part).out  # the kernel begins within the part
+    assert re.search(r"^part: cycles 1,\d\d\d to 1,500,", cut, re.MULTILINE) and "whole:" not in cut
     only = cli(*words, "--gantt", "--trace-core", 99)
     assert only.code == 2 and "trace of core 99" in only.err
 
@@ -372,10 +379,23 @@ def test_the_verdict_comes_first_of_what_comes_out(cli, options, first):
     """In text, after what was asked; in JSON with the same words; the advice names options that `run` takes."""
     lines = cli("run", *options).out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("verdict "))
-    assert {line.split()[0] for line in lines[:at] if line[0] != " "} <= {"problem", "scheme", "device"}
+    assert {line.split()[0] for line in lines[:at] if line[0] != " "} <= {"problem", "formats", "scheme", "device"}
     assert lines[at].split(None, 1)[1].startswith(first)
     verdict = json.loads(cli("run", *options, "--json").out)["verdict"]
     text = " ".join(line.strip() for line in lines[at : at + 4]).removeprefix("verdict ").strip()
     assert text.startswith(verdict["text"])
     if verdict["advice"]:
         assert cli("run", *options, *verdict["advice"][0]["option"].split()).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--format", "bf16"), "A and B in fp32, C in fp32"),
+        (("--format", "bf16", "--input-format", "bf16", "--output", "bf16"), "A and B in bf16, C in bf16"),
+        (("--format", "e4m3", "--format-b", "e5m2", "--no-exact"), "A in e4m3, B in e5m2, C in fp32"),
+    ],
+)
+def test_the_report_says_the_formats_of_a_b_and_c(cli, options, said):
+    report = cli("run", "--device", "h200", "--m", 64, "--n", 64, "--k", 64, *options).out
+    assert f"\nformats   {said} (--output FORMAT for another)\n" in report

@@ -36,6 +36,25 @@ def test_an_unknown_option_is_answered_with_the_nearest(capsys: pytest.CaptureFi
     assert "unrecognized arguments: --sceme native; did you mean '--scheme'?" in capsys.readouterr().err
 
 
+def test_words_without_an_option_are_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", "a100", "h100"]) == 2
+    assert "unrecognized arguments: a100 h100; hwsim diff --help shows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["run", "tune", "sweep", "devices"])
+def test_an_unknown_option_is_refused_by_the_verb(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert main([verb, "--nothing-like-it"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"usage: hwsim {verb} ")
+    assert lines[-1].startswith(f"hwsim {verb}: error: ")
+
+
+def test_tune_says_where_a_tile_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "--device", "h100", "--tile", "m=128,n=128"]) == 2
+    said = "unrecognized arguments: --tile m=128,n=128; tune searches tiles; hwsim run --tile times a single one"
+    assert said in capsys.readouterr().err
+
+
 def test_a_list_may_begin_with_a_negative_number(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["mma", "v100", "mma.m8n8k4.f32.f16.f16.f32", "--b", "1,1", "--json"]
     joined = main([*words, "--a=-1,2"]), capsys.readouterr()

@@ -105,7 +105,7 @@ def test_the_report_has_the_problem_once(cli: Any) -> None:
     assert said.count("problem ") == 1 and said.index("problem ") < said.index("options ") < said.index("cycles")
     lines = {line.split()[0]: line for line in reversed(said.splitlines()) if line.strip()}
     assert lines["problem"].index("C[") == lines["options"].index("format") == len("verdict") + 3
-    assert said.splitlines()[3].startswith("verdict   ")  # what comes of it follows the problem at once
+    assert said.splitlines()[4].startswith("verdict   ")  # what comes of it follows the problem at once
 
 
 def test_no_problem_is_printed_for_a_call_that_is_refused(cli: Any) -> None:

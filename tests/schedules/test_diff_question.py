@@ -139,6 +139,15 @@ def test_the_first_line_is_the_reason() -> None:
     assert "order of summation" in str(cut).splitlines()[0]
 
 
+def test_one_product_on_both_sides_is_said_first() -> None:
+    """A library on both sides is the same kernel; the reader wanted the chip's own order beside it."""
+    library = hwsim.diff(left="h100", right="h100", library="cublas", format="fp16", **SIZES)
+    said = "verdict  both sides are the same product; --library none on one side compares with the chip's own order"
+    assert library.to_text().startswith(f"{said}: no element differs")
+    bare = hwsim.diff(left="h100", right="h100", format="fp16", **SIZES)
+    assert bare.to_text().startswith("verdict  both sides are the same product; a second --device, --scheme, ")
+
+
 def test_schemes_with_scales_are_compared() -> None:
     sides = hwsim.Variant("b200", "mxfp8"), hwsim.Variant("b200", "nvfp4")
     difference = hwsim.diff(None, None, *sides, **SIZES)

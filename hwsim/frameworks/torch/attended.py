@@ -1,12 +1,11 @@
 """The operators hwsim::attended and hwsim::expf: a kernel's own bits, with the gradient of what stands beside them.
 
 The module knows tensors, settings and PyTorch's registrations; which kernel there is, and its order, is
-hwsim.libraries.published.attention_kernels'.
+hwsim.compute.attention_kernel's.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,15 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from hwsim.arithmetic.cuda_math import CudaMath
-from hwsim.backend.cpu import CPU
-from hwsim.devices.device import Device
-from hwsim.devices.special_functions import has_special_functions, nvidia_tables
-from hwsim.evaluate.attending import FORMATS, Attending
+from hwsim.compute.attention_kernel import kernel_of, widest_head
+from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.operators import LIBRARY
 from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.published.attention_kernels import AttentionSizes, most_width, order_of
 
 NATIVE = "native"
-SHARED_MEMORY = "SMEM"
 NEAR = 3  # the place of `near` among the operands of hwsim::attended
-LARGE_SHARED_MEMORY = 128 * 1024  # bytes; chips of compute capability 8.6 and 8.9 have less
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 LIBRARY.define(
     "attended(Tensor query, Tensor key, Tensor value, Tensor near, str backend, bool is_causal, float factor, "
@@ -40,12 +34,11 @@ LIBRARY.define(
 def widest_known(settings: str, layer: str, stage: Any, backend: str, format: str) -> int:
     """The widest head for which the order of a backend's kernel is known; 0: for none."""
     arguments = active(settings)[0].of(layer, stage).arguments
-    if arguments is None or arguments.get("library") != PYTORCH or format not in FORMATS:
+    if arguments is None or arguments.get("library") != PYTORCH:
         return 0
     if arguments["scheme"].name != NATIVE or arguments.get("format") is not None:
         return 0
-    device: Device = arguments["device"]
-    return most_width(backend, device.family) if has_special_functions(device) else 0
+    return widest_head(arguments["device"], backend, format)
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor, near: Tensor, *rest: Any) -> Tensor:
@@ -75,17 +68,14 @@ def _attended(
     arguments = active(settings)[0].of(layer, stage).arguments
     if arguments is None or 0 in (*query.shape, *key.shape, *value.shape):
         return near.clone()
-    device: Device = arguments["device"]
-    heads = prod(query.shape[:-2])
-    sizes = AttentionSizes(heads, heads // groups, query.shape[-2], key.shape[-2], query.shape[-1])
-    is_minor = device.memories[SHARED_MEMORY].capacity_bytes < LARGE_SHARED_MEMORY
-    order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor)
-    assert order is not None  # of widths up to `widest_known`
     threads = arguments.get("threads") or torch.get_num_threads()
     lead = near.shape[:-2]
     stacks = [_codes(x.expand(*lead, *x.shape[-2:])) for x in (query, key, value)]
-    attention = Attending(order, device, format_name(query.dtype), factor, CPU, threads)
-    codes = attention(*stacks, is_causal=is_causal).reshape(near.shape)
+    shapes = tuple(stack.shape for stack in stacks)
+    kernel = kernel_of(
+        arguments["device"], backend, format_name(query.dtype), shapes, groups=groups, is_causal=is_causal
+    )
+    codes = kernel.attend(*stacks, factor=factor, threads=threads).reshape(near.shape)
     like = array_of(torch.empty(0, dtype=query.dtype)).dtype
     return tensor_of(np.ascontiguousarray(codes).view(like), near.dtype, near.device)
 

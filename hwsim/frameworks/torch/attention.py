@@ -62,7 +62,8 @@ def attention(
 ) -> Tensor | None:
     """torch.nn.functional.scaled_dot_product_attention: query (..., heads, rows, width), key and value alike.
 
-    In its math form, or with library="pytorch" as near to the chip's fused kernel as the unit's own order is. Rows that
+    In its math form, or with library="pytorch" with the bits of the chip's fused kernel, where its order is known; else
+    as near as the unit's own order is. Rows that
     a mask hides entirely are 0. Raises UnsupportedError where no backend that PyTorch's switches allow takes the call.
     """
     if not takes(query, key, value) or min(query.dim(), key.dim(), value.dim()) < MATRIX:
@@ -76,17 +77,19 @@ def attention(
     format = format_name(query.dtype)
     by_rows = all(bool(x.stride(-1) == 1 or x.shape[-1] == 1) for x in (query, key, value))
     has_mask = attn_mask is not None
-    options, is_wide, *kernel = _way(
-        caller.key, caller.layer, caller.stage, format, query.dim(), has_mask, is_causal, by_rows
-    )
+    groups, value_groups = (_shared_heads(query, key, value) if enable_gqa else None) or (1, 1)
+    is_grouped = is_broadcast = False  # set in branches, so that they are constants in a graph of symbolic sizes
+    if groups > 1 or value_groups > 1:
+        is_grouped = True
+    alike = -3 if enable_gqa else -2  # the dimensions before are alike
+    if query.shape[:alike] != key.shape[:alike] or key.shape[:-2] != value.shape[:-2]:
+        is_broadcast = True
+    kind = format, query.dim(), has_mask, is_causal, by_rows, is_grouped, is_broadcast
+    options, is_wide, *kernel = _way(caller.key, caller.layer, caller.stage, *kind)
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
     backend = first_fit(options, *sizes) if options else MATH
-    groups = 1
     if enable_gqa:
-        shared = _shared_heads(query, key, value)
-        assert shared is not None
-        groups = shared[0]
-        key, value = key.repeat_interleave(shared[0], -3), value.repeat_interleave(shared[1], -3)
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(value_groups, -3)
     mask: Tensor | None = attn_mask
     if is_causal:
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()

@@ -12,6 +12,7 @@ from hwsim.report.text.words import count, data, duration, facts, percent, plura
 if TYPE_CHECKING:
     from hwsim.analysis.run_records import TimingState
     from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
     from hwsim.result import Result
 
 # What the weakest level of evidence means for the reader, where it says less than the best.
@@ -42,20 +43,28 @@ SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
 
 
-def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str) -> str:
-    """What is computed, in lines that need no result; `inputs` says where A and B came from."""
+def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str, gemm: Gemm) -> str:
+    """What is computed, in lines that need no result; `inputs` says where A and B came from. gemm: the record."""
     m, n, k = (count(size) for size in sizes)
-    work = f"{count(sizes[0] * sizes[1] * sizes[2])} MACs"
+    work = plural(sizes[0] * sizes[1] * sizes[2], "MAC")
     return "\n".join(
         facts(
             [
                 ("problem", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {work}; {inputs}"),
+                ("formats", formats_text(gemm)),
                 ("scheme", scheme),
                 ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
             ],
             least=NAMES,
         )
     )
+
+
+def formats_text(gemm: Gemm) -> str:
+    """The formats of A and B in memory, and of C."""
+    a, b = gemm.problem.a.format, gemm.problem.b.format
+    operands = f"A and B in {a}" if a == b else f"A in {a}, B in {b}"
+    return f"{operands}, C in {gemm.output} (--output FORMAT for another)"
 
 
 def run_text(result: Result) -> str:
@@ -145,6 +154,7 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
         facts = [("cycles", cycles), ("time", time)]
     else:
         facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
+        facts += [("assumed", result.timing_note)] if result.timing_note else []
     if result.tflops is None:
         return [*facts, ("rate", "none: the kernels take no longer than a launch"), state]
     share = f"{_share(result.peak_fraction)} of the scheme's peak"

@@ -1,0 +1,74 @@
+"""The kernel of attention that a backend runs on a device: its order, evidence and bits of codes. It knows devices,
+shapes and codes; no framework's tensor and no option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from hwsim.backend.cpu import CPU
+from hwsim.datafiles.provenance import Level
+from hwsim.devices import numerics_evidence
+from hwsim.devices.special_functions import has_special_functions, tables_evidence
+from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending
+from hwsim.libraries.published.attention_kernels import AttentionSizes, most_width, order_of
+from hwsim.libraries.pytorch.attention import has_small_tiles
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.gemm.attention_order import AttentionOrder
+
+Codes = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionKernel:
+    """A kernel on a device. format: of the operands and the result."""
+
+    device: Device
+    order: AttentionOrder
+    format: str
+    is_causal: bool
+
+    def attend(self, query: Codes, key: Codes, value: Codes, *, factor: float, threads: int) -> Codes:
+        """Codes of the result (heads, queries, width of the value). Codes: query (heads, queries, width), key and value
+        (heads, keys, width). factor: of the scores.
+        """
+        attending = Attending(self.order, self.device, self.format, factor, CPU, threads)
+        return attending(query, key, value, is_causal=self.is_causal)
+
+    @property
+    def evidence(self) -> Level:
+        """The weakest level behind the bits: the order's, its instruction's, its special functions'."""
+        levels = (
+            Level(self.order.evidence),
+            numerics_evidence(self.device, self.order.instruction.format(PTX_NAMES[self.format])),
+            tables_evidence(self.device, self.order.special_functions),
+        )
+        return max(levels, key=list(Level).index)
+
+
+def widest_head(device: Device, backend: str, format: str) -> int:
+    """The widest head of which the bits of a backend's kernel are known; 0: of none."""
+    if format not in FORMATS or not has_special_functions(device):
+        return 0
+    return most_width(backend, device.family)
+
+
+def kernel_of(
+    device: Device, backend: str, format: str, shapes: Sequence[Sequence[int]], *, groups: int, is_causal: bool
+) -> AttentionKernel:
+    """The kernel for operands of these shapes (heads, rows, width): of query, key and value, with as many heads each.
+
+    Heads are at most `widest_head` wide. groups: heads of the query that share a head of the key.
+    """
+    (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
+    sizes = AttentionSizes(heads, heads // groups, queries, keys, max(width, value_width))
+    is_minor = has_small_tiles(device.name)
+    order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor)
+    assert order is not None  # of widths up to `widest_head`
+    return AttentionKernel(device, order, format, is_causal)

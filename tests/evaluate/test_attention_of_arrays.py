@@ -1,0 +1,283 @@
+"""hwsim.attention: an H100's bits, a straight reading of each order in plain loops, shared heads, batches, errors."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from modern import kernels, operand, picked
+
+import hwsim
+from hwsim.backend.cpu import CPU
+from hwsim.compute.array_attention import BACKENDS
+from hwsim.evaluate.attending import Attending
+
+TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
+PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16"}
+CAPTURES = {name: value for name, value in kernels("sdpa").items() if name.split()[1] in BACKENDS}
+FLASH, EFFICIENT, CUDNN = BACKENDS
+Single = np.float32
+
+
+def drawn(seed: int, *shape: int, dtype=np.float16):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def same(x, y) -> bool:
+    return x.dtype == y.dtype and np.array_equal(x.view(np.uint16), y.view(np.uint16))
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_an_h100_s_bits(name: str) -> None:
+    _, backend, format, sizes, causal = name.split()
+    heads, rows, width = map(int, sizes.split("x"))
+    query, key, value = (
+        (operand(70 + i, heads * rows, width, format).reshape(1, heads, rows, width) / TYPES[format](2)).astype(
+            TYPES[format]
+        )
+        for i in range(3)
+    )
+    result = hwsim.attention(query, key, value, backend=backend, is_causal=causal == "True")
+    part = result.out[0, heads - 1][picked(rows, 256, 3)]
+    assert result.out.dtype == TYPES[format] and result.backend == backend
+    assert np.array_equal(part.view(np.int16), CAPTURES[name]) and len(CAPTURES) == 12
+
+
+class Chip:
+    """One row's arithmetic on an H100: a dot product by an instruction, fp32 rounded once an operation, MUFU."""
+
+    def __init__(self, instruction: str, dtype) -> None:
+        self.device, self.dtype = hwsim.device("h100"), dtype
+        self.instruction, step = instruction.format(PTX[np.dtype(dtype)]), 8 if "k8" in instruction else 16
+        self.step = step
+
+    def dot(self, a, b, c=0):
+        """c + a . b, by instruction after instruction."""
+        code = np.array(c, np.float32).view(np.uint32)
+        for first in range(0, len(a), self.step):
+            x, y = (np.array(z[first : first + self.step], self.dtype).view(np.uint16) for z in (a, b))
+            code = self.device.dot(self.instruction, x[None], y[None], np.atleast_1d(code))[0]
+        return np.atleast_1d(np.asarray(code)).view(np.float32)[0]
+
+    def exp2(self, x):
+        return hwsim.mufu("exp2f", np.array([x], np.float32))[0]
+
+
+def fma(x, y, z):
+    """x * y + z, rounded once: by exact fractions."""
+    exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+    near = Single(float(exact))  # rounded twice at worst; mended by its neighbours
+    options = (near, np.nextafter(near, Single(-np.inf)), np.nextafter(near, Single(np.inf)))
+    return min(options, key=lambda o: (abs(Fraction(float(o)) - exact), int(o.view(np.uint32)) & 1))
+
+
+LOG2E = math.log2(math.e)
+
+
+def in_lanes(powers):
+    """Sums of a row's powers by lane: a lane has columns 2 l and 2 l + 1 of each eight."""
+    sums = [Single(0)] * 4
+    for column, power in enumerate(powers):
+        sums[column % 8 // 2] += power
+    return sums
+
+
+def flash(query, keys, values, factor):
+    """FlashAttention-2 (PyTorch's build): s f - m f, two roundings; lanes 0, 2 and 1, 3 meet first; IEEE division."""
+    chip = Chip("mma.m16n8k16.f32.{0}.{0}.f32", query.dtype)
+    scaled = Single(float(factor) * LOG2E)
+    scores = [chip.dot(query, key) for key in keys]
+    bound = max(scores) * scaled
+    powers = [chip.exp2(score * scaled - bound) for score in scores]
+    lanes = in_lanes(powers)
+    total = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
+    inverse = Single(1) / total
+    narrow = [power.astype(query.dtype) for power in powers]
+    return np.array([chip.dot(narrow, column) * inverse for column in values.T])
+
+
+def cudnn(query, keys, values, factor):
+    """cuDNN on Hopper: s f - m f rounded once; lanes 0, 1 and 2, 3 meet first; rcp.approx."""
+    chip = Chip("wgmma.m64n64k16.f32.{0}.{0}", query.dtype)
+    scaled = Single(float(factor) * LOG2E)
+    scores = [chip.dot(query, key) for key in keys]
+    bound = max(scores) * scaled
+    powers = [chip.exp2(fma(score, scaled, -bound)) for score in scores]
+    lanes = in_lanes(powers)
+    inverse = hwsim.mufu("rcp", np.array([(lanes[0] + lanes[1]) + (lanes[2] + lanes[3])], np.float32))[0]
+    narrow = [power.astype(query.dtype) for power in powers]
+    return np.array([chip.dot(narrow, column) * inverse for column in values.T])
+
+
+def efficient(query, keys, values, factor):
+    """Memory-efficient: each score times the factor, then times log2(e); a warp's 32 keys add in lanes."""
+    chip = Chip("mma.m16n8k8.f32.{0}.{0}.f32", query.dtype)
+    scores = [chip.dot(query, key) * factor * Single(LOG2E) for key in keys]
+    powers = [chip.exp2(score - max(scores)) for score in scores]
+    lanes = in_lanes(powers)
+    total = Single(0) + ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]))
+    inverse = Single(1) / total
+    narrow = [power.astype(query.dtype) for power in powers]
+    return np.array([chip.dot(narrow, column) * inverse for column in values.T])
+
+
+READINGS = {FLASH: flash, EFFICIENT: efficient, CUDNN: cudnn}
+
+
+class Watched:
+    """The CPU's operations; `wide` is what was rounded last: the result in fp32, where a changed order shows."""
+
+    def encode(self, values, *rest, **more):
+        self.wide = values
+        return CPU.encode(values, *rest, **more)
+
+    def gemm(self, *operands, **more):
+        return CPU.gemm(*operands, **more)
+
+
+def in_single(result, operands, scale: float, is_causal: bool):
+    """A result again, before it is rounded to the operands' format."""
+    format, watched = next(name for name, dtype in TYPES.items() if dtype == result.out.dtype), Watched()
+    attending = Attending(result.order, hwsim.device("h100"), format, scale, watched)
+    codes = attending(*(np.ascontiguousarray(x).view(np.uint16) for x in operands), is_causal=is_causal)
+    assert np.array_equal(codes.reshape(result.out.shape), result.out.view(np.uint16))
+    return watched.wide
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+@pytest.mark.parametrize("backend", READINGS)
+def test_a_straight_reading_of_one_block(backend: str, dtype, is_causal: bool) -> None:
+    """Twenty rows, in plain loops; the module under test vectorises over rows, heads and blocks."""
+    operands = [drawn(i, 1, 20, 24, dtype=dtype) for i in range(3)]
+    result = hwsim.attention(*operands, backend=backend, scale=0.3, is_causal=is_causal)
+    got = in_single(result, operands, 0.3, is_causal)[0]
+    query, key, value = (x[0] for x in operands)
+    for row in range(20):
+        keys = slice(row + 1 if is_causal else None)
+        assert READINGS[backend](query[row], key[keys], value[keys], Single(0.3)).tolist() == got[row].tolist()
+
+
+def blocks_by_loops(query, keys, values, factor, order):
+    """FlashAttention-2 over blocks of keys, the last first: earlier results times 2^(old - new largest)."""
+    chip = Chip(order.instruction, query.dtype)
+    scaled, largest = Single(float(factor) * LOG2E), Single(-np.inf)
+    sums, result = [Single(0)] * 4, [Single(0)] * values.shape[1]
+    for first in reversed(range(0, len(keys), order.keys)):
+        scores = [chip.dot(query, key) for key in keys[first : first + order.keys]]
+        new = max(largest, *scores)
+        change = Single(0) if np.isneginf(largest) else chip.exp2((largest - new) * scaled)
+        powers = [chip.exp2(score * scaled - new * scaled) for score in scores]
+        sums = [total * change for total in sums]
+        for column, power in enumerate(powers):
+            sums[column % 8 // 2] += power
+        narrow = [power.astype(query.dtype) for power in powers]
+        block = values[first : first + order.keys]
+        result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]
+        largest = new
+    inverse = Single(1) / ((sums[0] + sums[2]) + (sums[1] + sums[3]))
+    return np.array([x * inverse for x in result])
+
+
+def test_a_straight_reading_of_three_blocks() -> None:
+    query, key, value = drawn(1, 1, 1, 16), drawn(2, 1, 300, 16), drawn(3, 1, 300, 16)
+    many = [np.broadcast_to(x, (300, *x.shape[1:])) for x in (query, key, value)]  # enough heads: no parts of keys
+    result = hwsim.attention(*many, backend=FLASH)
+    assert result.order.parts == 1 and result.order.keys == 128
+    got = in_single(result, many, 0.25, False)[7, 0]
+    assert blocks_by_loops(query[0, 0], key[0], value[0], Single(0.25), result.order).tolist() == got.tolist()
+
+
+@pytest.mark.parametrize("backend", [FLASH, CUDNN])
+def test_shared_heads_are_repeated_ones_and_leading_dimensions_batches(backend: str) -> None:
+    query, key, value = drawn(1, 2, 3, 4, 33, 64), drawn(2, 2, 3, 2, 33, 64), drawn(3, 2, 3, 2, 33, 64)
+    shared = hwsim.attention(query, key, value, backend=backend)
+    repeated = hwsim.attention(query, np.repeat(key, 2, -3), np.repeat(value, 2, -3), backend=backend)
+    alone = hwsim.attention(query[1, 2, 2:3], key[1, 2, 1:], value[1, 2, 1:], backend=backend)
+    turned = hwsim.attention(*(np.asfortranarray(x) for x in (query, key, value)), backend=backend)
+    assert shared.out.shape == query.shape and same(shared.out, repeated.out) and same(shared.out, turned.out)
+    assert same(shared.out[1, 2, 2:3], alone.out)
+
+
+def test_a_part_for_each_block_where_cores_would_be_idle() -> None:
+    query, key, value = drawn(1, 1, 1, 64), drawn(2, 1, 1000, 64), drawn(3, 1, 1000, 64)
+    result = hwsim.attention(query, key, value, backend=FLASH)
+    assert result.order.parts == 4 and result.evidence == "assumption"  # lg2's table is a G80's
+    scores = key[0].astype(float) @ query[0, 0].astype(float) / 8
+    exact = np.exp(scores) / np.exp(scores).sum() @ value[0].astype(float)
+    assert np.abs(result.out[0, 0].astype(float) - exact).max() < 2e-4
+    assert "in 4 parts" in str(result)
+
+
+@pytest.mark.parametrize("keys", [40, 1000])
+def test_scores_that_are_all_minus_infinity_give_zeros(keys: int) -> None:
+    query, value = np.full((1, 1, 64), np.inf, np.float16), drawn(3, 1, keys, 64)
+    result = hwsim.attention(query, np.full((1, keys, 64), -1, np.float16), value, backend=FLASH)
+    assert (result.order.parts > 1) == (keys == 1000) and not result.out.view(np.uint16).any()
+
+
+def test_the_backend_that_pytorch_takes_and_what_the_result_says() -> None:
+    x = drawn(1, 1, 8, 64)
+    result = hwsim.attention(x, x, x)
+    assert (result.backend, result.evidence) == (CUDNN, "microbenchmark")
+    assert result.kernel == result.order.kernel and result.kernel in repr(result) and CUDNN in str(result)
+    wide = drawn(1, 1, 8, 72)
+    assert hwsim.attention(wide, wide, wide).evidence == "assumption"
+    levels = [hwsim.attention(y, y, y, backend=b).order.evidence for b in (FLASH, EFFICIENT) for y in (x, wide)]
+    assert levels == ["microbenchmark", "datasheet"] * 2  # captures are of heads of 64; the rest is read from source
+    assert hwsim.attention(x, x, x, device="a100").backend == FLASH
+    value = drawn(2, 1, 8, 128)  # the memory-efficient kernel's tile follows the wider of key and value
+    assert [hwsim.attention(x, x, v, backend=EFFICIENT).order.keys for v in (x, value)] == [64, 128]
+    assert hwsim.attention(x, x, x, device="h200").evidence == "assumption"
+    assert same(result.out, hwsim.attention(x, x, x, scale=0.125).out)
+
+
+X, HALF = drawn(1, 2, 8, 64), drawn(1, 4, 8, 64)
+INPUT, UNSUPPORTED = hwsim.InputError, hwsim.UnsupportedError
+ERRORS = {
+    "fp32": ((X.astype(np.float32),) * 3, {}, INPUT, "got query float32.*allowed: float16, or ml_dtypes.bfloat16"),
+    "mixed": ((X, X, X.astype(ml_dtypes.bfloat16)), {}, INPUT, "value bfloat16"),
+    "rows alone": ((X[0],) * 3, {}, INPUT, r"each is \(\.\.\., heads, rows, width\)"),
+    "no row": ((X[:, :0], X, X), {}, INPUT, "without a dimension of 0"),
+    "batches": ((X[None], X, X), {}, INPUT, "the leading dimensions are equal"),
+    "keys and values": ((X, X, X[:, :5]), {}, INPUT, "key and value have as many heads and rows"),
+    "widths": ((X, X[..., :56], X), {}, INPUT, "query and key are equally wide"),
+    "heads": ((X, drawn(1, 3, 8, 64), drawn(1, 3, 8, 64)), {}, INPUT, "divide the query's"),
+    "library": ((X, X, X), {"library": "cublas"}, INPUT, "library = 'cublas'; allowed: 'pytorch'"),
+    "backend": ((X, X, X), {"backend": "FLASH"}, INPUT, "backend = 'FLASH'; allowed: FLASH_ATTENTION"),
+    "math": ((X, X, X), {"backend": "MATH"}, UNSUPPORTED, "MATH is no kernel.*hwsim.torch"),
+    "scale": ((X, X, X), {"scale": math.inf}, INPUT, "scale = inf; allowed: a finite number"),
+    "family": ((X, X, X), {"device": "v100"}, UNSUPPORTED, "v100 is of the family sm70.*sm80, sm90.*hwsim.torch"),
+    "amd": ((X, X, X), {"device": "mi300x"}, UNSUPPORTED, "family cdna"),
+    "square": (
+        (X[:, :3], X, X),
+        {"backend": FLASH, "is_causal": True},
+        UNSUPPORTED,
+        "FLASH_ATTENTION is not there for heads of 64 and 64 elements, 3 queries and 8 keys, causal on h100",
+    ),
+    "other value": ((X, X, X[..., :56]), {"backend": FLASH}, UNSUPPORTED, "is not there for heads of 64 and 56"),
+    "cudnn on ampere": (
+        (X, X, X),
+        {"backend": CUDNN, "device": "a100"},
+        UNSUPPORTED,
+        "order of CUDNN_ATTENTION on a100 is not known",
+    ),
+    "wide": ((drawn(1, 1, 4, 512),) * 3, {}, UNSUPPORTED, "order of EFFICIENT_ATTENTION on h100 is known of heads up"),
+    "groups": (
+        (drawn(1, 4, 5, 64), drawn(2, 2, 5, 64), drawn(3, 2, 5, 64)),
+        {"backend": EFFICIENT},
+        UNSUPPORTED,
+        "EFFICIENT_ATTENTION is not there.*shared heads of key and value",
+    ),
+    "odd": ((drawn(1, 1, 4, 257),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form.*hwsim.torch"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_is_refused(name: str) -> None:
+    operands, more, kind, message = ERRORS[name]
+    with pytest.raises(kind, match=message):
+        hwsim.attention(*operands, **more)

@@ -1,0 +1,81 @@
+"""hwsim.mufu: values and codes, CUDA's functions beside exact ones and at special values, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.devices.special_functions import special_functions, tables_evidence
+from hwsim.numerics.special_functions import FUNCTIONS
+
+H100 = hwsim.device("h100")
+TABLES = special_functions(H100)
+CODES = np.random.default_rng(3).integers(0, 2**32, (3, 1 << 17), dtype=np.uint32)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_are_codes_and_parts_the_whole(name: str) -> None:
+    """More elements than a chunk has."""
+    got = hwsim.mufu(name, CODES)
+    assert got.dtype == np.uint32 and np.array_equal(got, FUNCTIONS[name](CODES, TABLES))
+    values = hwsim.mufu(name, CODES.view(np.float32), device="a100")
+    assert values.dtype == np.float32 and np.array_equal(values.view(np.uint32), got)
+    turned = hwsim.mufu(name, CODES.T)
+    assert np.array_equal(turned, got.T)
+    assert hwsim.mufu(name, CODES[0, 0]).shape == () and hwsim.mufu(name, CODES[:0]).shape == (0, 1 << 17)
+
+
+#: Largest difference to the rounded exact value, in ulp (CUDA C++ Programming Guide, mathematical functions).
+ULPS = {"expf": (np.exp, -103, 88, 2), "exp2f": (np.exp2, -148, 127, 2), "logf": (np.log, 0, 3e38, 1)}
+
+
+@pytest.mark.parametrize("name", ULPS)
+def test_cuda_s_functions_are_within_their_bounds(name: str) -> None:
+    exact, low, high, bound = ULPS[name]
+    draw = np.random.default_rng(4)
+    x = draw.uniform(low, high, 100_000).astype(np.float32)
+    if name == "logf":
+        x = np.concatenate([x, draw.integers(1, 0x7F800000, 100_000, dtype=np.uint32).view(np.float32)])
+    want = exact(x.astype(np.float64)).astype(np.float32)
+    error = np.abs(hwsim.mufu(name, x) - want) / np.spacing(np.abs(want))
+    assert 0 < error.max() <= bound
+
+
+INF, NAN = np.inf, np.nan
+SPECIAL = [
+    *(("expf", x, y) for x, y in ((0.0, 1.0), (-0.0, 1.0), (-INF, 0.0), (INF, INF), (100.0, INF), (-1000.0, 0.0))),
+    *(("exp2f", x, y) for x, y in ((10.0, 1024.0), (-149.0, 2.0**-149), (-INF, 0.0), (INF, INF), (128.0, INF))),
+    *(("logf", x, y) for x, y in ((1.0, 0.0), (0.0, -INF), (-0.0, -INF), (INF, INF), (-1.0, NAN), (-INF, NAN))),
+    *(("__logf", x, y) for x, y in ((1.0, 0.0), (0.0, -INF), (1e-40, -INF), (INF, INF), (-1.0, NAN))),
+    *((name, NAN, NAN) for name in ("expf", "exp2f", "logf", "__logf", "ex2", "rcp", "rsqrt", "lg2")),
+]
+
+
+@pytest.mark.parametrize(("name", "x", "y"), SPECIAL)
+def test_special_values(name: str, x: float, y: float) -> None:
+    got = hwsim.mufu(name, np.array([x, -x if np.isnan(x) else x], np.float32)).view(np.uint32)
+    want = np.array([0x7FFFFFFF], np.uint32) if np.isnan(y) else np.array([y], np.float32).view(np.uint32)
+    assert got.tolist() == want.tolist() * 2
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tanh", "sqrt"])
+def test_functions_without_a_table_are_refused_by_name(name: str) -> None:
+    with pytest.raises(hwsim.UnsupportedError, match=f"the unit's {name} is not known to the bit; there are ex2, rcp"):
+        hwsim.mufu(name, np.ones(3, np.float32))
+
+
+def test_other_names_dtypes_and_chips_are_refused() -> None:
+    x = np.ones(3, np.float32)
+    with pytest.raises(hwsim.InputError, match=r"'exp2' is no function; there are ex2.*did you mean 'exp2f'"):
+        hwsim.mufu("exp2", x)
+    with pytest.raises(hwsim.InputError, match=r"x has dtype float64; allowed: float32 \(values\), uint32"):
+        hwsim.mufu("ex2", x.astype(np.float64))
+    for device in ("mi300x", "ascend910a"):
+        with pytest.raises(hwsim.UnsupportedError, match=f"device {device}: its special functions are not known"):
+            hwsim.mufu("ex2", x, device=device)
+
+
+def test_evidence_is_the_weakest() -> None:
+    assert tables_evidence(H100, ["ex2", "rcp"]) == "microbenchmark"
+    assert tables_evidence(H100, ["ex2", "lg2"]) == tables_evidence(hwsim.device("a100"), ["ex2"]) == "assumption"
