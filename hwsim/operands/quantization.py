@@ -105,6 +105,9 @@ def quantize(
 ) -> Quantized:
     """Quantise a matrix: elements in a narrow format, with a scale for each block.
 
+    Of nvfp4 the result has a `factor` of the whole operand too (two_level). A product takes the factors of A and B as
+    `tensor_scales`, beside `scale_a` and `scale_b`; of other schemes factor is None.
+
     Args:
         x: real, (..., rows, K), rounded to fp32 first; with axis=-2 (..., K, columns), whose blocks run along K too.
             Partial blocks are as if filled up with zeros.

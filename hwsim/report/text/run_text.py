@@ -230,7 +230,12 @@ def _errors(result: Result) -> list[str]:
         ]
     reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
     sampled = f", {errors['rows']} rows" if "rows" in errors else ""
-    return [f"error against {reference}{sampled}", *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2))]
+    is_quantised = any(side.scale is not None for side in result.gemm.problem.operands)
+    whose = " of the quantised operands" if is_quantised else ""
+    return [
+        f"error against {reference}{whose}{sampled}",
+        *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2)),
+    ]
 
 
 def _error(number: float) -> str:
