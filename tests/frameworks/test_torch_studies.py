@@ -162,8 +162,11 @@ def test_batch_sizes_with_equal_bits_layer_by_layer():
         assert not layer.operands_differ
     assert not answer.is_invariant
     assert "batch sizes with equal bits in all 2 products" in str(answer)
+    assert all(", K in " in kernel for layer in answer.layers for kernel in layer.kernels.values())
+    cure = "What to do for equal bits:\n  pad each batch to 512, and drop the samples added"
+    assert str(answer).endswith(cure)
     without = hwsim.torch.invariance(model, x, batches, device="h100")
-    assert without.is_invariant and without.classes == (batches,)
+    assert without.is_invariant and without.classes == (batches,) and "What to do" not in str(without)
 
 
 def test_stacks_and_several_rows_a_sample_are_followed():

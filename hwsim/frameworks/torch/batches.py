@@ -15,6 +15,7 @@ import torch
 from hwsim.errors import InputError
 from hwsim.frameworks.torch.difference import called
 from hwsim.frameworks.torch.emulation import emulate
+from hwsim.report.page.invariance_page import slices_text
 
 if TYPE_CHECKING:
     from hwsim.frameworks.torch.place import Place
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class LayerInvariance:
     """One product of the model. classes: batch sizes, those together that give the first sample the same bits for the
-    same operands. rows: of the first sample. kernels: by batch size, a library's kernel, or the order of summation.
+    same operands. rows: of the first sample. kernels: by batch size, a library's kernel, or the order of summation,
+    and how it divides K.
     operands_differ: batch sizes whose operands are others, by what PyTorch computes between the products.
     """
 
@@ -75,6 +77,11 @@ class BatchInvariance:
             )
             where = f"{layer.layer or '-':<32} {layer.operation:<18} {layer.rows:>6}"
             lines.append(f"{where}  {_classes(layer.classes)}; {kernels}{unlike}")
+        if not self.is_invariant:
+            lines += [
+                "What to do for equal bits:",
+                f"  pad each batch to {max(self.batches)}, and drop the samples added",
+            ]
         return "\n".join(lines)
 
 
@@ -126,7 +133,8 @@ class _Follower:
         rows = out[part]
         kernel = gemm.decided("kernel") or gemm.decided("order of summation")
         product.digests[self.size] = _digest(rows)
-        product.kernels[self.size] = "" if kernel is None else kernel.value
+        slices = slices_text(gemm.schedule.split_k)
+        product.kernels[self.size] = slices if kernel is None else f"{kernel.value}, {slices}"
         out[part] = product.rows
         self.count += 1
 
