@@ -23,7 +23,7 @@ from hwsim.compute.followed import Followed, followed
 from hwsim.compute.notices import Notices
 from hwsim.compute.prepared import Prepared
 from hwsim.compute.saved import saved_call
-from hwsim.compute.times import call_times, evidence_of, times_with_numbers
+from hwsim.compute.times import call_times, evidence_of, has_output, times_in_output, times_with_numbers
 from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
@@ -214,7 +214,11 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
         notices=Notices(request, record, operands.pair, dict(resolved.options), program),
         errors=errors,
         execution=execution,
-        call=ChangeableCall(request.device, None if is_saved else partial(times_with_numbers, call)),
+        call=ChangeableCall(
+            request.device,
+            None if is_saved else partial(times_with_numbers, call),
+            None if is_saved or has_output(call) else partial(times_in_output, call),
+        ),
     )
 
 

@@ -254,7 +254,7 @@ class Result:
     @cached_property
     def verdict(self) -> Verdict:
         """What bounds the run and where its time went, in words; `advice` times the program again when asked for."""
-        return verdict_of(self.times)
+        return verdict_of(self.times, None if self.call is None else self.call.in_output)
 
     @cached_property
     def what_if(self) -> list[WhatIf] | None:

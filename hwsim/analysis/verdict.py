@@ -12,6 +12,7 @@ from typing import Any
 
 from hwsim.analysis.advice import Advice, advice_on
 from hwsim.analysis.better_numbers import saved_by
+from hwsim.analysis.changed_numbers import InOutput
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.stall_words import engine_words
 from hwsim.analysis.time_shares import (
@@ -104,8 +105,8 @@ class Verdict:
         }
 
 
-def verdict_of(times: Times) -> Verdict:
-    """The verdict on the times of a run."""
+def verdict_of(times: Times, in_output: InOutput | None = None) -> Verdict:
+    """The verdict on the times of a run. in_output: its times with C in another format, for the advice."""
     if times.timed is None or times.program is None or times.chip is None or not times.timed.cycles:
         return _without_cycles(times)
     launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if times.launches else 0.0
@@ -128,7 +129,7 @@ def verdict_of(times: Times) -> Verdict:
         parts=shares.parts,
         sentences=tuple(sentences),
         shares=shares,
-        _advise=partial(advice_on, times, shares),
+        _advise=partial(advice_on, times, shares, in_output),
     )
 
 

@@ -6,6 +6,7 @@ It knows resolved calls and options; it resolves nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
@@ -13,6 +14,7 @@ from hwsim.compute.call import ProductCall, resolved_call
 from hwsim.devices.numbers import with_numbers
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm
+from hwsim.gemm.schedule import schedule_of
 from hwsim.libraries.times import library_times
 from hwsim.machines.timing import missing
 from hwsim.request.option_records import MachineOptions
@@ -55,6 +57,19 @@ def times_with_numbers(call: ProductCall, changes: Mapping[str, float]) -> Times
     """
     chip = with_numbers(call.request.device, changes)
     return call_times(resolved_call(chip, call.request.scheme, call.options, call.operands, call.choice))
+
+
+def has_output(call: ProductCall) -> bool:
+    """Whether the call says in which format C is."""
+    order = call.options.order.schedule
+    of_schedule = None if order is None else schedule_of(order).epilogue.output_format
+    return call.options.epilogue.output is not None or of_schedule is not None
+
+
+def times_in_output(call: ProductCall, output: str) -> Times:
+    """The times of a call with C in another format: its kernels are chosen again. Raises as `hwsim.run`."""
+    options = replace(call.options, epilogue=replace(call.options.epilogue, output=output))
+    return call_times(resolved_call(call.request.device, call.request.scheme, options, call.operands, call.choice))
 
 
 def _program_times(timed: Resolved, no_program: str, machine: MachineOptions) -> Times:
