@@ -86,11 +86,13 @@ def test_the_gap_to_the_default_is_a_sentence(found):
     default, best = found.default, replace(found.default, seconds=found.default.seconds / 2)
     said = gap_text(replace(found, best=best, points=[best, default]))
     times = [duration(point.seconds) for point in (best, default)]
-    assert said == f"the best takes {times[0]}, 50.0 % less than the default's {times[1]}"
-    assert gap_text(replace(found, best=default, points=[default])).startswith("the default is the best: ")
+    others = "; tiles outside the search may be faster (hwsim run --tile)"
+    assert said == f"the best of 2 configurations takes {times[0]}, 50.0 % less than the default's {times[1]}{others}"
+    said = gap_text(replace(found, best=default, points=[default]))
+    assert said == f"the default is the best of 1 configuration: {times[1]}{others}"
     little = replace(default, seconds=default.seconds * 0.9999)
     said = gap_text(replace(found, best=little, points=[little, default]))
-    assert said == f"the default is within 0.1 % of the best: {times[1]}"
+    assert said == f"the default is within 0.1 % of the best of 2 configurations: {times[1]}{others}"
     slow = replace(default, seconds=default.seconds * 3)
     said = gap_text(replace(found, best=slow, points=[slow, default]))
     assert said.startswith("the formula's choice takes") and "3.000 times the default's" in said
