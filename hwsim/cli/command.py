@@ -134,7 +134,9 @@ def _run(words: list[str]) -> int:
             parser.error(f"no verb '{verb}'; there are {', '.join(verbs)}{nearest(verb, [*verbs, *LAB])}")
         arguments, unknown = parser.parse_known_args(_with_negative_values(parser, verb, words))
         if unknown:
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{_near_option(parser, verb, unknown)}")
+            text = f"unrecognized arguments: {' '.join(unknown)}{_near_option(parser, verb, unknown)}"
+            advice = "" if verb_entry is None else getattr(module_of(verb_entry), "UNKNOWN_OPTION", "")
+            (_verb_parser(parser, verb) if verb and advice else parser).error(f"{text}. {advice}" if advice else text)
         if arguments.version:
             print(module_of(OWN["info"]).version_line())
             return 0

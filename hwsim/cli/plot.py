@@ -208,6 +208,13 @@ KINDS = {
 ONE_PLACE = ("tiles", "rooflines")
 
 
+#: What an error about an unknown option adds.
+UNKNOWN_OPTION = (
+    "plot takes no such option. Options of a scheme or a run stand in a study: "
+    "plot sweep --study STUDY.yaml --x k --y tflops"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     kinds = "; ".join(f"{name}: {kind.shows}" for name, kind in KINDS.items())

@@ -302,6 +302,13 @@ def test_operands_in_the_format_show_the_arithmetic_alone(monkeypatch, tmp_path,
     assert "--format too" in capsys.readouterr().err
 
 
+def test_an_option_of_a_scheme_is_refused_with_the_way_to_give_it(capsys):
+    assert main(["plot", "error-over-k", "--scheme", "bf16x9", "--k-group", "64", "--out", "x.svg"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "unrecognized arguments: --k-group 64" in told and "plot sweep --study STUDY.yaml" in told
+    assert told.startswith("usage: hwsim plot")
+
+
 def test_what_is_refused(tmp_path, capsys):
     for words, text in (
         (["error-over-kk", "--out", "x.svg"], "did you mean 'error-over-k'"),
