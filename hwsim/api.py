@@ -23,7 +23,14 @@ from hwsim.compute.followed import Followed, followed
 from hwsim.compute.notices import Notices
 from hwsim.compute.prepared import Prepared
 from hwsim.compute.saved import saved_call
-from hwsim.compute.times import call_times, evidence_of, on_matrix_unit, times_with_numbers
+from hwsim.compute.times import (
+    call_times,
+    evidence_of,
+    has_output,
+    on_matrix_unit,
+    times_in_output,
+    times_with_numbers,
+)
 from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
@@ -219,7 +226,12 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
         execution=execution,
         call=ChangeableCall(request.device, None)
         if is_saved
-        else ChangeableCall(request.device, partial(times_with_numbers, call), partial(on_matrix_unit, call)),
+        else ChangeableCall(
+            request.device,
+            partial(times_with_numbers, call),
+            partial(on_matrix_unit, call),
+            None if has_output(call) else partial(times_in_output, call),
+        ),
     )
 
 

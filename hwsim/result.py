@@ -255,7 +255,9 @@ class Result:
     @cached_property
     def verdict(self) -> Verdict:
         """What bounds the run and where its time went, in words; `advice` times the program again when asked for."""
-        return verdict_of(self.times) if self.call is None else verdict_of(self.times, self.call.on_matrix_unit)
+        if self.call is None:
+            return verdict_of(self.times)
+        return verdict_of(self.times, self.call.on_matrix_unit, self.call.in_output)
 
     @cached_property
     def what_if(self) -> list[WhatIf] | None:

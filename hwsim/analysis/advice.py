@@ -1,6 +1,6 @@
 """What would make a timed run faster, each change with its gain: numbers of the device, and the mapping.
 
-It knows times, their shares and the timing machine; it does not know what was asked for.
+It knows times, their shares and the timing machine; of what was asked for, only the formats in the record.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.better_numbers import NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
+from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
 from hwsim.devices import instruction
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.program.ir import Kernel, Program
 
 WORTH_ADVISING = 0.01  # of the time
+NARROW_BITS = 16  # of an operand, whose format C may have too
 LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
 MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advice
 
@@ -50,15 +54,6 @@ class Advice:
         return {"text": str(self)} | fields
 
 
-@dataclass(frozen=True, slots=True)
-class OnMatrixUnit:
-    """The cycles of a GEMM on the matrix unit, whose operands are of another format than that unit takes."""
-
-    operands: str
-    format: str
-    cycles: int
-
-
 def matrix_unit_advice(cycles: int, other: OnMatrixUnit) -> Advice:
     """The advice to take the matrix unit. cycles: of the run on the lanes, core clock cycles."""
     times = cycles / other.cycles
@@ -73,13 +68,17 @@ def matrix_unit_advice(cycles: int, other: OnMatrixUnit) -> Advice:
     )
 
 
-def advice_on(times: Times, shares: TimeShares) -> tuple[Advice, ...]:
-    """Changes worth a try, the largest gain first."""
+def advice_on(times: Times, shares: TimeShares, in_output: InOutput | None = None) -> tuple[Advice, ...]:
+    """Changes worth a try, the largest gain first. in_output: the times of the call with C in another format."""
     return tuple(
         sorted(
             (
                 advice
-                for advice in (*_of_mapping(times, shares), *_of_numbers(times, shares))
+                for advice in (
+                    *_of_mapping(times, shares),
+                    *_of_output(times, in_output),
+                    *_of_numbers(times, shares),
+                )
                 if advice.gain >= WORTH_ADVISING
             ),
             key=lambda advice: (-advice.gain, advice.option),
@@ -103,6 +102,23 @@ def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
         yield Advice(change, gain, True, f"--input-format {taken}")
     if times.launches:
         yield Advice("one launch for all kernels (a CUDA graph)", lost.get(LAUNCHES, 0.0), True, "no --launch-overhead")
+
+
+def _of_output(times: Times, in_output: InOutput | None) -> Iterator[Advice]:
+    """C in the operands' format of 16 bits instead of fp32, from the times of that call. It changes the bits of C."""
+    gemm = None if times.program is None else times.program.gemm
+    if in_output is None or gemm is None or times.timed is None or not times.seconds:
+        return
+    fmt = gemm.problem.a.format
+    is_narrow = format_of(fmt).bits == NARROW_BITS and gemm.problem.b.format == fmt and gemm.output == "fp32"
+    if gemm.parts or not is_narrow or times.timed.instructions > MOST_INSTRUCTIONS:
+        return
+    try:
+        other = in_output(fmt)
+    except (InputError, UnsupportedError):  # the unit or the library has no such C
+        return
+    if other.seconds is not None and other.by_library == times.by_library:
+        yield Advice(f"a C in {fmt}", 1 - other.seconds / times.seconds, False, f"--output {fmt}")
 
 
 def _format_taken(times: Times) -> str:

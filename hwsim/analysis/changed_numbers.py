@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hwsim.analysis.advice import OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.devices.device import Device
@@ -21,12 +20,23 @@ from hwsim.program.ir import Program
 
 #: The times of a call on its device with other numbers, by path.
 Anew = Callable[[Mapping[str, float]], Times]
+#: The times of a call with C in another format.
+InOutput = Callable[[str], Times]
 #: Why numbers are refused, by what follows from them.
 REFUSED: Mapping[Reach, str] = {
     Reach.BITS: "it changes bits, and what-if is of cycles: write a device file that extends {device}, and compare "
     "both with hwsim diff; or sweep over it (docs/sweeps.md)",
     Reach.COST: "it changes energy or area, not cycles: sweep over it (docs/sweeps.md)",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OnMatrixUnit:
+    """The cycles of a GEMM on the matrix unit, whose operands are of another format than that unit takes."""
+
+    operands: str
+    format: str
+    cycles: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +61,14 @@ class ChangeableCall:
     """The device of a call, before its clock under load was known, and the call's times on it with other numbers.
 
     anew: None where the call's kernel is fixed, as by a saved record. on_matrix_unit: its cycles there, where it runs
-    on the lanes because nobody asked for a format.
+    on the lanes because nobody asked for a format. in_output: the call's times with C in a format; None where the call
+    says C's format already, or its kernel is fixed.
     """
 
     device: Device
     anew: Anew | None
     on_matrix_unit: Callable[[], OnMatrixUnit | None] = lambda: None
+    in_output: InOutput | None = None
 
 
 def program_with_numbers(

@@ -134,7 +134,12 @@ def _run(words: list[str]) -> int:
             parser.error(f"no verb '{verb}'; there are {', '.join(verbs)}{nearest(verb, [*verbs, *LAB])}")
         arguments, unknown = parser.parse_known_args(_with_negative_values(parser, verb, words))
         if unknown:
-            _refuse(parser, verb, unknown)
+            _refuse(
+                parser,
+                verb,
+                unknown,
+                "" if verb_entry is None else getattr(module_of(verb_entry), "UNKNOWN_OPTION", ""),
+            )
         if arguments.version:
             print(module_of(OWN["info"]).version_line())
             return 0
@@ -179,8 +184,11 @@ def _verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.Argumen
     return of_verb
 
 
-def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence[str]) -> NoReturn:
-    """Refuse words that the verb does not know, below the verb's usage; the words before a verb below the program's."""
+def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence[str], advice: str) -> NoReturn:
+    """Refuse words that the verb does not know, below the verb's usage; the words before a verb below the program's.
+
+    advice: the verb's own, where it has some.
+    """
     of_verb = parser if verb is None else _verb_parser(parser, verb)
     name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
     hint = nearest(name, list(of_verb._option_string_actions)) if name and verb is not None else ""
@@ -188,7 +196,7 @@ def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence
         hint = f"; hwsim {verb} --help shows the options that take a value"
     if isinstance(of_verb, VerbParser) and name in of_verb.elsewhere:
         hint = f"; {of_verb.elsewhere[name]}"
-    of_verb.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    of_verb.error(f"unrecognized arguments: {' '.join(unknown)}{hint}" + (f". {advice}" if advice else ""))
 
 
 def _fail(message: str, code: int = 2) -> int:

@@ -18,8 +18,8 @@ from hwsim.cli.progress import progress_bar
 from hwsim.devices import instruction, load
 from hwsim.errors import HwsimError, InputError, nearest
 from hwsim.report.plot_style import checked_plot_path, save
+from hwsim.report.plots.bounds import FORMS, error_bound
 from hwsim.report.plots.error_figures import EXPONENTS, exponent_rows, over_exponent
-from hwsim.report.plots.lines import BOUNDS
 from hwsim.report.text.words import table
 from hwsim.request.declarations import AUTO
 from hwsim.schemes import scheme_of
@@ -208,6 +208,13 @@ KINDS = {
 ONE_PLACE = ("tiles", "rooflines")
 
 
+#: What an error about an unknown option adds.
+UNKNOWN_OPTION = (
+    "plot takes no such option. Options of a scheme or a run stand in a study: "
+    "plot sweep --study STUDY.yaml --x k --y tflops"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     kinds = "; ".join(f"{name}: {kind.shows}" for name, kind in KINDS.items())
@@ -234,9 +241,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bound",
         action="append",
-        choices=tuple(BOUNDS),
         metavar="BOUND",
-        help=f"a line to compare with: {', '.join(repr(bound) for bound in BOUNDS)}; may be repeated",
+        help=f"a line to compare with: {FORMS}; may be repeated",
     )
     parser.add_argument("--bound-format", metavar="FORMAT", help="the format whose unit roundoff u is (default fp32)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write: .png, .svg or .pdf")
@@ -261,6 +267,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(f"plot {arguments.kind}: give --out FILE.svg (or .png, .pdf)")
     checked_plot_path(arguments.out)
     _check_taken(arguments)
+    for bound in arguments.bound or ():
+        error_bound(bound)  # before anything is computed
     for name, value in DEFAULTS.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)

@@ -26,6 +26,7 @@ from hwsim.studies.questions import library_kernel
 from hwsim.studies.tune import tune
 
 BUDGET = 400
+UNTUNED = ("c", "alpha", "beta", "bias")  # options of the epilogue that a search does not take
 ELSEWHERE = {"--tile": "tune searches tiles; hwsim run --tile times a single one"}
 
 
@@ -63,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="write the heat map (needs matplotlib)")
     add_report(group, "--device h200")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
-    add_options(parser, ("library", "scheme"), ("error_target",))
+    add_options(parser, ("epilogue", "library", "scheme"), ("error_target", *UNTUNED))
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -84,7 +85,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if library is not None:
         call = {"device": arguments.device, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz, **options}
         beside = library_kernel(library, **dict(zip("mnk", sizes, strict=True)), **call)
-    named = options.pop("format", None)
+    named, output = options.pop("format", None), options.pop("output", None)
     planned = plan_for(
         chip, scheme_of(arguments.scheme), Problem.of("fp32" if named is None else named, *sizes), named, options
     )
@@ -97,6 +98,7 @@ def execute(arguments: argparse.Namespace) -> int:
             chooser=arguments.chooser,
             exhaustive=arguments.exhaustive,
             budget=arguments.budget,
+            output=output,
             progress=progress,
         )
     notes = []
@@ -104,6 +106,7 @@ def execute(arguments: argparse.Namespace) -> int:
         write_whole(arguments.csv, lambda file: file.write(tune_csv(landscape).encode()))
         notes.append(f"wrote {arguments.csv}: {len(landscape.points)} configurations")
     operands = "" if named is None else f" {named}"
+    operands += "" if output is None else f", C in {output},"
     title = f"{arguments.scheme}{operands} on {chip.name}, {' x '.join(map(count, sizes))}"
     if arguments.report is not None:
         tune_page(landscape, title).write(arguments.report)
@@ -113,6 +116,7 @@ def execute(arguments: argparse.Namespace) -> int:
         notes.append(f"wrote {arguments.plot}: heat map")
     if arguments.json:
         record = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
+        record |= {} if output is None else {"output": output}
         record |= {} if beside is None else {"library": asdict(beside)}
         print(json.dumps(record | dict(zip("mnk", sizes, strict=True)) | tune_dict(landscape)))
     else:

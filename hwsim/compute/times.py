@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hwsim.analysis.advice import OnMatrixUnit
+from hwsim.analysis.changed_numbers import OnMatrixUnit
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
 from hwsim.compute.call import ProductCall, resolved_call
@@ -17,6 +17,7 @@ from hwsim.devices.query import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm
+from hwsim.gemm.schedule import schedule_of
 from hwsim.libraries.times import library_times
 from hwsim.machines.timing import missing
 from hwsim.request.option_records import MachineOptions
@@ -84,6 +85,19 @@ def on_matrix_unit(call: ProductCall) -> OnMatrixUnit | None:
     except (InputError, UnsupportedError):
         return None
     return OnMatrixUnit(call.resolved.gemm.single.input_format, wanted, cycles) if cycles else None
+
+
+def has_output(call: ProductCall) -> bool:
+    """Whether the call says in which format C is."""
+    order = call.options.order.schedule
+    of_schedule = None if order is None else schedule_of(order).epilogue.output_format
+    return call.options.epilogue.output is not None or of_schedule is not None
+
+
+def times_in_output(call: ProductCall, output: str) -> Times:
+    """The times of a call with C in another format: its kernels are chosen again. Raises as `hwsim.run`."""
+    options = replace(call.options, epilogue=replace(call.options.epilogue, output=output))
+    return call_times(resolved_call(call.request.device, call.request.scheme, options, call.operands, call.choice))
 
 
 def _program_times(timed: Resolved, no_program: str, machine: MachineOptions) -> Times:

@@ -146,8 +146,9 @@ def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice
     """Notices: NaNs and infinities, and data that need more bits than are emulated."""
     notices = special_notices(a, b)
     if not notices and options["bits"] == NATIVE:
-        text = f"bits is 0, or data need more than {options['most_bits']}: a native FP64 product in its unit's order"
-        notices.append(Notice("native_instead", 1, text))
+        bits, most = needed_bits(a.astype(np.float64), b.astype(np.float64)), options["most_bits"]
+        reason = f"data need {bits} bits, most_bits is {most}" if bits > most else f"bits is 0; data need {bits} bits"
+        notices.append(Notice("native_instead", 1, f"{reason}: a native FP64 product in its unit's order"))
     return notices
 
 

@@ -90,8 +90,8 @@ def survey(fmt: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> di
 def inspect(fmt: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and elements below the last slice."""
     bits = slice_bits(fmt, a.shape[-1])
-    kept = bits * (options["slices"] or default_slices(bits))
-    return special_notices(a, b) + lost_elements(a, b, (kept, kept), "slices")
+    width = bits * (options["slices"] or default_slices(bits))
+    return special_notices(a, b) + lost_elements(a, b, (width, width), "slices")
 
 
 OPTIONS = (

@@ -190,17 +190,17 @@ def inspect(kind: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> 
     """Notices: NaNs and infinities, and elements below the integers that the moduli hold."""
     output = options["result"] or ("fp32" if a.dtype == b.dtype == np.float32 else "fp64")
     moduli = KINDS[kind].moduli[: moduli_of(kind, options, output)]
-    kept = _kept_bits(a, -1, moduli), _kept_bits(b, -2, moduli)
-    return special_notices(a, b) + lost_elements(a, b, kept, "moduli")
+    width = _widths(a, -1, moduli), _widths(b, -2, moduli)
+    return special_notices(a, b) + lost_elements(a, b, width, "moduli")
 
 
-def _kept_bits(x: AnyArray, axis: int, moduli: tuple[int, ...]) -> AnyArray:
+def _widths(x: AnyArray, axis: int, moduli: tuple[int, ...]) -> AnyArray:
     """Bits of each row's or column's integers: the most with sums of squares below half the product of all moduli."""
     finite = np.where(np.isfinite(x), x, 0.0).astype(np.float64)
     top = np.expand_dims(spans(x, axis)[1], axis)
     squares = (np.ldexp(finite, -top) ** 2).sum(axis=axis)
-    kept: AnyArray = -(np.frexp(squares * bound_factor(moduli))[1].astype(np.int64) + 1 >> 1)
-    return kept
+    width: AnyArray = -(np.frexp(squares * bound_factor(moduli))[1].astype(np.int64) + 1 >> 1)
+    return width
 
 
 def _options(kind: str) -> tuple[Option, ...]:

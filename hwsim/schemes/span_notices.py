@@ -26,21 +26,19 @@ def spans(x: AnyArray, axis: int) -> tuple[AnyArray, AnyArray]:
     return np.where(some, np.where(some, top, 0) - np.where(some, low, 0) + 1, 0), np.where(some, top, 0)
 
 
-def lost_elements(
-    a: AnyArray, b: AnyArray, kept_bits: tuple[AnyArray | int, AnyArray | int], keeper: str
-) -> list[Notice]:
+def lost_elements(a: AnyArray, b: AnyArray, widths: tuple[AnyArray | int, AnyArray | int], keeper: str) -> list[Notice]:
     """A notice for A, and for B, where the smallest elements of rows (columns) are truncated to zero.
 
-    kept_bits: of A's rows and B's columns, below the exponent of the largest element. keeper: what keeps them.
+    widths: of A's rows and B's columns, below the exponent of the largest element. keeper: what keeps them.
     """
     notices = []
-    for name, x, axis, kept in (("rows of A", a, -1, kept_bits[0]), ("columns of B", b, -2, kept_bits[1])):
+    for name, x, axis, width in (("rows of A", a, -1, widths[0]), ("columns of B", b, -2, widths[1])):
         bits = spans(x, axis)[0]
-        beyond = bits - kept
+        beyond = bits - width
         count = int((beyond > 0).sum())
         if count:
             worst = int(np.argmax(beyond))
-            most, least = int(bits.flat[worst]), int(np.broadcast_to(kept, bits.shape).flat[worst])
+            most, least = int(bits.flat[worst]), int(np.broadcast_to(width, bits.shape).flat[worst])
             text = f"{count} {name} span up to {most} bits; the {keeper} keep {least}: small elements are lost"
             notices.append(Notice(CODE, count, text))
     return notices

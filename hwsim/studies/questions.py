@@ -51,6 +51,7 @@ def tune(
     *,
     scheme: str | Scheme = DEFAULT_SCHEME,
     format: str | None = None,
+    output: str | None = None,
     objective: str = "time",
     chooser: str = "search",
     exhaustive: bool = False,
@@ -68,6 +69,7 @@ def tune(
         k: columns of A.
         scheme: a name, FILE.py:NAME, or a Scheme.
         format: the operands', for native products.
+        output: the format of C, as of hwsim.run.
         objective: what is made least: "time", "cycles" or "traffic" (bytes of HBM).
         chooser: "search", or a paper's formula.
         exhaustive: every configuration, not tiles first.
@@ -82,7 +84,8 @@ def tune(
     """
     chip, beside = load(device), None
     if library is not None:
-        call_options = options if format is None else {**options, "format": format}
+        named = {"format": format, "output": output}
+        call_options = {**options, **{name: value for name, value in named.items() if value is not None}}
         beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **call_options)
     chosen = scheme_of(scheme)
     of_scheme = {**chosen.values, **options}
@@ -97,6 +100,7 @@ def tune(
         chooser=chooser,
         exhaustive=exhaustive,
         budget=budget,
+        output=output,
         progress=progress,
     )
     return replace(landscape, library=beside)

@@ -18,14 +18,16 @@ from hwsim.dataflows.options import INSTRUCTION, SPLIT_K
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
+from hwsim.gemm.schedule import Schedule
 from hwsim.machines.timing import missing
+from hwsim.request.epilogue import with_epilogue
 from hwsim.resolve.choice.cost import plan_record
 from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.studies.analytic_tiles import eq11, tlp
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.schedule import Schedule
+    from hwsim.gemm.record import Gemm
 
 #: What can be made least, and what it is called. The clock depends on the load, so the fewest cycles may not be the
 #: least time.
@@ -124,15 +126,17 @@ def tune(
     exhaustive: bool = False,
     budget: int = BUDGET,
     same_bits: bool = False,
+    output: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Landscape:
     """Search (or a formula: chooser "eq11", "tlp") for the configuration with the least time, cycles or bytes of HBM
     traffic.
 
     sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. same_bits: K is not cut, and
-    mappings that change the order of summation are refused. Raises InputError for an
-    unknown objective or chooser, UnsupportedError where the device has no dataflow or no times for the plan, or the
-    formula is for other devices.
+    mappings that change the order of summation are refused. output: the format of C; None: the plan's.
+
+    Raises InputError for an unknown objective or chooser, UnsupportedError where the device has no dataflow or no times
+    for the plan, or the formula is for other devices.
     """
     for name, value, allowed in (("objective", objective, OBJECTIVES), ("chooser", chooser, CHOOSERS)):
         if value not in allowed:
@@ -143,12 +147,12 @@ def tune(
         raise InputError(f"budget = {budget}; allowed: at least 1")
     if (reason := missing(chip)) is not None:
         raise UnsupportedError(f"tune needs cycles: {reason}; hwsim run gives its bits")
-    search = _Search(chip, plan, sizes, objective, budget, progress)
+    search = _Search(chip, plan, sizes, objective, budget, progress, output)
     default = search.time({})
     if default.cycles is None:
         raise UnsupportedError(default.refused)
     if same_bits:
-        search.schedule = plan_record(plan, chip, sizes, {}).schedule
+        search.schedule = search.record({}).schedule
     space = _space(search)
     if chooser == "search":
         search.run(space, exhaustive)
@@ -177,7 +181,7 @@ def _space(search: _Search) -> _Space:
     bits.
     """
     chip, flow = search.chip, dataflow(search.chip)
-    gemm = plan_record(search.plan, chip, search.sizes, {})
+    gemm = search.record({})
     others = {option.name: option.axis for option in flow.options if option.axis}
     if search.schedule is not None:
         others.pop(SPLIT_K.name, None)
@@ -199,13 +203,19 @@ class _Search:
         objective: str,
         budget: int,
         progress: Callable[[float], None] | None,
+        output: str | None,
     ) -> None:
         self.chip, self.plan, self.sizes, self.budget, self.progress = chip, plan, sizes, budget, progress
         self.objective = objective
         self.points: dict[str, TunedPoint] = {}
         self.timed, self.complete = 0, True
         self.schedule: Schedule | None = None  # that all points have
+        self.wanted = None if output is None else with_epilogue(Schedule(), output=output)
         self.shown = (*(option.name for option in dataflow(chip).options), "unit")
+
+    def record(self, options: Mapping[str, Any]) -> Gemm:
+        """The record with these options of the mapping, in the order of summation and the format of C that all have."""
+        return plan_record(self.plan, self.chip, self.sizes, options, self.schedule or self.wanted)
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
         """The sort key of a point; least at the best point."""
@@ -229,7 +239,7 @@ class _Search:
 
     def _timed(self, values: dict[str, Any]) -> TunedPoint:
         try:
-            gemm = plan_record(self.plan, self.chip, self.sizes, values, self.schedule)
+            gemm = self.record(values)
             if self.schedule not in (None, gemm.schedule):
                 raise InputError("it adds K in another order")
             plan_cost: PlanCost = cost_of(gemm, self.chip)
@@ -250,7 +260,7 @@ class _Search:
     def is_legal(self, tile: dict[str, int]) -> bool:
         """Whether the dataflow accepts the tile."""
         try:
-            plan_record(self.plan, self.chip, self.sizes, {"tile": tile})
+            self.record({"tile": tile})
         except HwsimError:
             return False
         return True

@@ -229,6 +229,21 @@ def test_the_advice_on_casts_comes_true():
     assert 0.5 * cast.gain < 1 - other.cycles / result.cycles < 1.1 * cast.gain
 
 
+@pytest.mark.parametrize("library", [None, "cublas"])
+def test_the_advice_on_the_format_of_c_comes_true(library):
+    call = {"device": "h200", "format": "bf16", "m": 4096, "n": 512, "k": 1024, "library": library, "exact": False}
+    result = hwsim.run(**call)
+    advised = next(item for item in result.verdict.advice if item.option == "--output bf16")
+    assert str(advised).startswith("a C in bf16 would save 12 % ")
+    assert advised.gain == 1 - hwsim.run(**call, output="bf16").seconds / result.seconds
+
+
+@pytest.mark.parametrize("options", [{"output": "fp32"}, {"input_format": "fp32"}, {"format": "e4m3"}])
+def test_no_advice_on_the_format_of_c_where_it_was_asked_for_or_operands_are_not_of_16_bits(options):
+    call = {"device": "h200", "format": "bf16", "m": 4096, "n": 512, "k": 1024, "exact": False}
+    assert not any("--output" in item.option for item in hwsim.run(**call | options).verdict.advice)
+
+
 def test_one_element_gets_no_advice_on_tiles():
     assert not any(item.option == "hwsim tune" for item in run("sm90, one element").verdict.advice)
     assert any(item.option == "hwsim tune" for item in run("sm89, idle cores").verdict.advice)

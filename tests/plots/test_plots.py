@@ -150,6 +150,20 @@ def test_bounds_and_slopes_are_in_the_legend():
         plots.over([one | {"exponent": 3} for one in rows], "exponent", "relative_frobenius", bounds=["K u"])
 
 
+def test_bounds_have_factors_and_may_be_numbers():
+    rows = [row("h100", "native", k, 1e-7 * k) for k in (16, 64)]
+    told = lines(plots.error_over_k(rows, bounds=["3 K u", "2^-16", "0.5 sqrt(K) u", "K 1e-6"]))
+    u = 2.0**-24
+    assert told["3 K u, u = 2^-24 (fp32)"][1] == [48 * u, 192 * u]
+    assert told["2^-16"][1] == [2.0**-16] * 2
+    assert told["0.5 sqrt(K) u, u = 2^-24 (fp32)"][1] == [2 * u, 4 * u]
+    assert told["K 1e-6"][1] == [16e-6, 64e-6]
+    for wrong in ("", "K K u", "u u", "three u", "-1 u", "0 u", "2^5000", "K/u"):
+        with pytest.raises(InputError, match=r"allowed: K u, sqrt.K. u, u, or factors of them with numbers"):
+            plots.error_over_k(rows, bounds=[wrong])
+    assert main(["plot", "error-over-k", "--bound", "two u", "--out", "x.svg"]) == 2
+
+
 def test_what_is_not_drawn_is_said():
     rows = [row("h100", "native", k, 0.0 if k == 16 else 1.0) for k in (16, 64)]
     rows.append(row("v100", "native", 16, None, refused="no bf16"))
@@ -286,6 +300,13 @@ def test_operands_in_the_format_show_the_arithmetic_alone(monkeypatch, tmp_path,
     assert of_cast > 100 * of_own
     assert main(["plot", "error-over-k", "--drawn-in-format", "--out", "x.svg"]) == 2
     assert "--format too" in capsys.readouterr().err
+
+
+def test_an_option_of_a_scheme_is_refused_with_the_way_to_give_it(capsys):
+    assert main(["plot", "error-over-k", "--scheme", "bf16x9", "--k-group", "64", "--out", "x.svg"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "unrecognized arguments: --k-group 64" in told and "plot sweep --study STUDY.yaml" in told
+    assert told.startswith("usage: hwsim plot")
 
 
 def test_what_is_refused(tmp_path, capsys):

@@ -21,7 +21,7 @@ from hwsim.report.page.page import Table
 from hwsim.report.page.sweep_page import sweep_page
 from hwsim.report.page.tune_page import tune_page
 from hwsim.report.text.tune_text import alike
-from hwsim.report.text.words import count, duration
+from hwsim.report.text.words import count, duration, percent
 from hwsim.studies.diff import Variant, diff
 
 pytest.importorskip("plotly")
@@ -93,7 +93,7 @@ def test_a_searchs_page_has_its_landscape(tmp_path: Path, capsys: pytest.Capture
     assert data_of(page)["points"] == found["points"]
     shown = text.partition("<main>")[2].partition("</main>")[0]
     assert duration(found["best"]["seconds"]) in shown and "e-06" not in shown and "tile_m" not in shown
-    assert re.search(r'<p class="lead">the (best takes|default is)', text)
+    assert re.search(r'<p class="lead">the (best of .* takes|default is)', text)
 
 
 def test_a_searchs_page_explains_its_words_and_groups_equal_rows() -> None:
@@ -105,6 +105,9 @@ def test_a_searchs_page_explains_its_words_and_groups_equal_rows() -> None:
     assert {"stages", "swizzle", "slices of K", "instruction", "time", "of best"} <= explained.keys()
     rows, groups = tables["Configurations"].rows, alike(landscape)
     assert len(rows) == len(groups) < len(landscape.ranked)
+    shares = [row[tables["Configurations"].head.index("of best")] for row in rows]  # as the map has them
+    best = groups[0][0].seconds or 0
+    assert shares == [percent(best / (group[0].seconds or 1)) for group in groups] and shares[0] == "100.0 %"
     times = tables["Configurations"].head.index("time")
     assert [row[times] for row in rows] == [duration(group[0].seconds or 0) for group in groups]
 

@@ -64,6 +64,16 @@ def test_data_that_need_more_bits_are_multiplied_in_fp64() -> None:
     assert np.isinf(hwsim.matmul(a, b, device="h100", scheme="fixedpoint-fp64", bits=55)[:, 2]).all()
 
 
+def test_the_notice_says_why_the_product_is_native() -> None:
+    a, b = np.ones((8, 64)), np.ones((64, 8))
+    complete = SCHEME.complete({"bits": 0})
+    (asked,) = SCHEME.inspect(a, b, complete)
+    assert asked.message.startswith("bits is 0; data need 54 bits:")
+    a[0, 0], b[0, 5] = 2.0**40, 2.0**-40
+    (of_data,) = SCHEME.inspect(a, b, complete)
+    assert of_data.message.startswith(f"data need {needed_bits(a, b)} bits, most_bits is 79:")
+
+
 def test_of_sizes_alone_there_are_55_bits() -> None:
     asked = {"m": 64, "n": 64, "k": 64, "device": "h100", "scheme": "fixedpoint-fp64", "exact": False}
     assert hwsim.run(**asked).cycles == hwsim.run(bits=55, **asked).cycles > hwsim.run(bits=39, **asked).cycles

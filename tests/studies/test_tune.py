@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 
 import pytest
 
 import hwsim
+from hwsim.cli import command
 from hwsim.dataflows.davinci.coupled_tiling import Limits, b_m_least_traffic
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.dataflow import TiledDataflow
@@ -84,11 +86,13 @@ def test_the_gap_to_the_default_is_a_sentence(found):
     default, best = found.default, replace(found.default, seconds=found.default.seconds / 2)
     said = gap_text(replace(found, best=best, points=[best, default]))
     times = [duration(point.seconds) for point in (best, default)]
-    assert said == f"the best takes {times[0]}, 50.0 % less than the default's {times[1]}"
-    assert gap_text(replace(found, best=default, points=[default])).startswith("the default is the best: ")
+    others = "; tiles outside the search may be faster (hwsim run --tile)"
+    assert said == f"the best of 2 configurations takes {times[0]}, 50.0 % less than the default's {times[1]}{others}"
+    said = gap_text(replace(found, best=default, points=[default]))
+    assert said == f"the default is the best of 1 configuration: {times[1]}{others}"
     little = replace(default, seconds=default.seconds * 0.9999)
     said = gap_text(replace(found, best=little, points=[little, default]))
-    assert said == f"the default is within 0.1 % of the best: {times[1]}"
+    assert said == f"the default is within 0.1 % of the best of 2 configurations: {times[1]}{others}"
     slow = replace(default, seconds=default.seconds * 3)
     said = gap_text(replace(found, best=slow, points=[slow, default]))
     assert said.startswith("the formula's choice takes") and "3.000 times the default's" in said
@@ -97,6 +101,21 @@ def test_the_gap_to_the_default_is_a_sentence(found):
 def test_the_best_is_faster_than_the_choice_by_estimate(first_choice):
     found = tune(hwsim.device("h200"), plan_of("h200", fmt="tf32", sizes=LONG), LONG)
     assert found.best.cycles < found.default.cycles
+
+
+def test_a_search_takes_the_format_of_c(capsys):
+    """A narrower C is stored in less time; each point is the run with its options."""
+    call = {"device": "h200", "format": "bf16", "m": 4096, "n": 512, "k": 512}
+    wide, narrow = hwsim.tune(**call, budget=5), hwsim.tune(**call, budget=5, output="bf16")
+    assert narrow.default.cycles < wide.default.cycles
+    for point in (narrow.default, narrow.best):
+        assert hwsim.run(**call, output="bf16", exact=False, **point.options).cycles == point.cycles
+    flags = [word for name, value in call.items() for word in (f"--{name}", str(value))]
+    assert command.main(["tune", *flags, "--budget", "5", "--output", "bf16", "--json", "-q"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["output"] == "bf16" and printed["best"]["cycles"] == narrow.best.cycles
+    assert command.main(["tune", *flags, "--output", "bf17", "-q"]) == 2
+    assert "bf17" in capsys.readouterr().err
 
 
 def test_points_are_what_a_run_with_their_options_gives(found, davinci):

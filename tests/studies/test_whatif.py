@@ -1,5 +1,7 @@
 """What to speed up, and the roofline: a small pipeline whose bottlenecks are known by hand."""
 
+from dataclasses import replace
+
 import pytest
 from timing_device import device, kernel, load, program, sync
 
@@ -100,6 +102,8 @@ def test_roofline_by_hand():
     assert point.attainable == pytest.approx(point.intensity * 512e6 / 1e12, rel=1e-12) and point.bound == "memory"
     assert point.achieved == pytest.approx(work / (timing.cycles / 1e6) / 1e12, rel=1e-12)
     assert "limited by HBM" in roofline_text(point)
+    still = roofline_text(replace(point, hbm_bytes=0, intensity=float("inf")))
+    assert "no traffic to HBM" in still and "inf" not in still
     rich = device(**{**CHANGES, "hbm": {"capacity_bytes": 1 << 40, "bytes_per_second": 1e15}})
     assert roofline(timing, rich, "mm").bound == "compute" and roofline(timing, rich, "mm").attainable == point.peak
     with pytest.raises(UnsupportedError, match="no time of mm"):

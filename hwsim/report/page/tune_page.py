@@ -42,7 +42,7 @@ RESULTS = {
     "time": "cycles over the clock under this load, without launches",
     "clock (MHz)": "the core clock that the board's power allows under this load: it differs between configurations",
     "HBM traffic": "bytes read from and written to device memory",
-    "of best": "over the best of all: time, cycles or traffic, whichever is made least",
+    "of best": "the best of all over this one, of what is made least: time, cycles or traffic; 100 % is the best",
 }
 
 
@@ -121,7 +121,8 @@ def _table(
         point, several = group[0], differing(group)
         chosen = {key: ", ".join(several[key]) if key in several else value(x) for key, x in settings_of(point).items()}
         numbers = _numbers(point)
-        ratio = percent(point.value(landscape.objective) / least) if least and point.cycles is not None else ""
+        number = point.value(landscape.objective)
+        ratio = percent(least / number) if number and point.cycles is not None else ""
         rows.append((name, _tile(point), *(chosen.get(key, "") for key in settings), *numbers, ratio))
     right = [len(head) + number for number in range(len(results))]
     return Table((*head, *results), rows, right=right, filter=filter)

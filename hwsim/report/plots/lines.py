@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from hwsim.errors import InputError, nearest
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.report.plot_style import GUIDE, LINES, PlotPanels, line_style, new_panels
+from hwsim.report.plots.bounds import error_bound
 from hwsim.report.plots.series import SIZE, PlotRow, PlotSeries, has_factors, series_of, shared, varying
 
 ERROR = "relative_frobenius"
@@ -46,8 +47,6 @@ SHORT: Mapping[str, str] = {
 }
 TITLE_LETTERS = 60  # in a line
 WIDE = 8.0  # largest over smallest place, from which an axis is logarithmic
-#: Bound lines: the exponent of K.
-BOUNDS: Mapping[str, float] = {"K u": 1.0, "sqrt(K) u": 0.5, "u": 0.0}
 LINEAR = ("tflops", "peak_fraction")
 DEPTH = ("k", SIZE)  # axes along which K grows
 
@@ -65,10 +64,10 @@ def over(
     """Figure: column y of a sweep's rows over column x (or "size", the cube root of m n k), a line for each series.
 
     Colours tell devices apart, marks and dashes schemes; further parameters that differ give panels. Several seeds of a
-    point are its mean, with a band from the least to the largest. bounds: lines to compare with, "K u", "sqrt(K) u" or
-    "u", where u is the unit roundoff of bound_format; K is x. slopes: the exponent p of y ~ x^p in the legend. Points
-    that were refused are named below. Raises InputError as `hwsim.report.plots.series.series_of`, and for an unknown
-    bound.
+    point are its mean, with a band from the least to the largest. bounds: lines to compare with, such as "K u",
+    "3 sqrt(K) u" or "2^-16", where u is the unit roundoff of bound_format; K is x. slopes: the exponent p of y ~ x^p in
+    the legend. Points that were refused are named below. Raises InputError as `hwsim.report.plots.series.series_of`,
+    and for an unknown bound.
     """
     listed = list(rows)
     series = series_of(listed, x, y)
@@ -145,19 +144,17 @@ def _draw_bounds(
 ) -> None:
     places = sorted({point.x for line in series for point in line.points if isinstance(point.x, float)})
     for number, bound in enumerate(bounds):
-        if bound not in BOUNDS:
-            raise InputError(f"bound {bound!r}; allowed: {', '.join(BOUNDS)}{nearest(bound, list(BOUNDS))}")
-        power = BOUNDS[bound]
-        if power and x not in DEPTH:
+        line = error_bound(bound)
+        if line.power and x not in DEPTH:
             raise InputError(
                 f"bound {bound!r} grows with K; the axis is {x}: take 'u', or an axis of {', '.join(DEPTH)}"
             )
         bits = format_of(bound_format).precision
-        label = f"{bound}, u = 2^-{bits} ({bound_format})"
+        label = f"{bound}, u = 2^-{bits} ({bound_format})" if line.has_roundoff else bound
         for axes in panels.axes:
             axes.plot(
                 places,
-                [math.pow(place, power) * math.ldexp(1.0, -bits) for place in places],
+                [line.at(place, math.ldexp(1.0, -bits)) for place in places],
                 label=label,
                 linestyle=LINES[1 + number % (len(LINES) - 1)],
                 **GUIDE,

@@ -20,6 +20,8 @@ FORMULAS = {
     "eq11": "the tile of SGEMM-cube's formula for least traffic (Eq. 11)",
     "tlp": "the tile of LE-GEMM's model of thread parallelism (Eq. 12 and 15)",
 }
+#: A search times some tiles: of plain products on GPUs those of the vendor's library.
+OTHER_TILES = "tiles outside the search may be faster (hwsim run --tile)"
 NUMBERS = ("seconds", "cycles", "tflops", "hbm_bytes", "refused")  # a point's results, behind its settings
 SHADES = " .:-=+*#%@"  # from far above the best to the best
 
@@ -61,14 +63,17 @@ def gap_text(landscape: Landscape) -> str:
     best, default = landscape.best, landscape.default
     low, high = (point.value(landscape.objective) for point in (best, default))
     words = [_quantity(point, landscape.objective) for point in (best, default)]
+    if _is_search(landscape):
+        name = f"the best of {plural(len(landscape.ranked), 'configuration')}"
+        same, beside = f"the default is {name}", f"; {OTHER_TILES}"
+    else:
+        name, same, beside = "the formula's choice", "the formula's choice is as good as the default", ""
     if low == high:
-        first = "the default is the best" if _is_search(landscape) else "the formula's choice is as good as the default"
-        return f"{first}: {words[0]}"
+        return f"{same}: {words[0]}{beside}"
     if low < high:
-        name = "the best" if _is_search(landscape) else "the formula's choice"
         if 1 - low / high < LEAST_SHARE:
-            return f"the default is within {percent(LEAST_SHARE)} of {name}: {words[1]}"
-        return f"{name} takes {words[0]}, {percent(1 - low / high)} less than the default's {words[1]}"
+            return f"the default is within {percent(LEAST_SHARE)} of {name}: {words[1]}{beside}"
+        return f"{name} takes {words[0]}, {percent(1 - low / high)} less than the default's {words[1]}{beside}"
     more = f"{low / high:.3f} times" if high else "more than"
     return f"the formula's choice takes {words[0]}, {more} the default's {words[1]}"
 
@@ -138,7 +143,8 @@ def clock_mhz(point: TunedPoint) -> float | None:
 def _cells(point: TunedPoint, least: float, objective: str) -> tuple[str, ...]:
     if point.cycles is None or point.seconds is None or point.hbm_bytes is None:
         return (_named(point), "", "", "", "", "", f"refused: {point.refused}")
-    ratio = f"{point.value(objective) / least:.3f}" if least else "1.000"
+    value = point.value(objective)
+    ratio = f"{least / value:.3f}" if value else "1.000"
     clock = "" if (mhz := clock_mhz(point)) is None else count(mhz)
     speed = f"{point.tflops:,.2f}"
     return (

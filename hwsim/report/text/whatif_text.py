@@ -44,12 +44,15 @@ def changed_text(changed: ChangedNumbers) -> str:
 def roofline_text(point: Roofline) -> str:
     """One roofline point as text."""
     limit = "the matrix units" if point.bound == "compute" else "HBM"
+    work = (f"{point.intensity:,.1f} FLOP", f"{data(point.hbm_bytes)} moved")
+    if not point.hbm_bytes:
+        work = ("none", "no traffic to HBM")
     return "\n".join(
         [
             "roofline",
             *table(
                 [
-                    ("work per byte of HBM", f"{point.intensity:,.1f} FLOP", f"{data(point.hbm_bytes)} moved"),
+                    ("work per byte of HBM", *work),
                     ("attainable", f"{point.attainable:,.1f} TFLOP/s", f"limited by {limit}; peak {point.peak:,.1f}"),
                     (
                         "achieved",
