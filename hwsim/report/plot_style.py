@@ -140,6 +140,18 @@ def checked_plot_path(path: Path) -> Path:
     return path
 
 
+def shaped(figure: Any, inches: tuple[float, float] | None = None, *, has_title: bool = True) -> Any:
+    """The figure with this width and height in inches, and without the title above it where has_title is False."""
+    if inches is not None:
+        figure.set_size_inches(*inches)
+    if not has_title:
+        figure.suptitle("")
+        shown = [axes for axes in figure.axes if axes.get_visible()]
+        if len(shown) == 1:
+            shown[0].set_title("")
+    return figure
+
+
 def save(figure: Any, path: str | Path) -> Path:
     """Write a figure as PNG, SVG or PDF, by the suffix, whole or not at all; returns the path."""
     place = checked_plot_path(Path(path))
