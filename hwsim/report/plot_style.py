@@ -117,8 +117,8 @@ def line_style(colour: int, mark: int, above: tuple[int, int] = (0, 0)) -> dict[
         "color": _colour(colour),
         "marker": MARKERS[at],
         "linestyle": LINES[(at + turn) % len(LINES)],
-        "markersize": 4.5 + 1.8 * min(colours + marks, MOST_ABOVE),
-        "linewidth": 1.4 + 1.0 * min(colours, MOST_ABOVE),
+        "markersize": 3.5 + 1.2 * min(colours + marks, MOST_ABOVE),
+        "linewidth": 1.0 + 0.6 * min(colours, MOST_ABOVE),
     }
 
 
