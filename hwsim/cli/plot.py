@@ -17,7 +17,7 @@ from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import instruction, load
 from hwsim.errors import HwsimError, InputError, nearest
-from hwsim.report.plot_style import checked_plot_path, save
+from hwsim.report.plot_style import checked_plot_path, save, shaped
 from hwsim.report.plots.bounds import FORMS, error_bound
 from hwsim.report.plots.error_figures import EXPONENTS, exponent_rows, over_exponent
 from hwsim.report.text.words import table
@@ -31,6 +31,7 @@ DEPTHS = (16, 64, 256, 1024, 4096)
 SMALL = (32, 64, 128, 256, 512)
 EDGE = 64  # rows and columns of the products whose error is drawn over K
 MOST_SEEDS = 1000
+MOST_INCHES = 100
 Draw = Callable[[argparse.Namespace, Any], Any]
 WAYS = ("device", "scheme", "format")
 LINES = ("y", "slopes", "bound", "bound_format")
@@ -246,8 +247,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bound-format", metavar="FORMAT", help="the format whose unit roundoff u is (default fp32)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write: .png, .svg or .pdf")
+    parser.add_argument("--size", type=_inches, metavar="W,H", help="width and height of the figure in inches: 3.4,2.6")
+    parser.add_argument("--no-title", action="store_true", help="no title above the figure: for a paper's caption")
     parser.add_argument("--json", action="store_true", help="what was written as one JSON object on standard output")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+
+
+def _inches(text: str) -> tuple[float, float]:
+    """Width and height from W,H."""
+    try:
+        width, height = (float(part) for part in text.split(","))
+    except ValueError:
+        width = height = 0.0
+    if not all(1 <= side <= MOST_INCHES for side in (width, height)):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: W,H, each from 1 to {MOST_INCHES} inches, as 3.4,2.6")
+    return width, height
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -273,7 +287,8 @@ def execute(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
     with progress_bar(quiet=arguments.quiet, stage="computing points") as progress:
-        path = save(KINDS[arguments.kind].draw(arguments, progress), arguments.out)
+        figure = KINDS[arguments.kind].draw(arguments, progress)
+    path = save(shaped(figure, arguments.size, has_title=not arguments.no_title), arguments.out)
     if arguments.json:
         print(json.dumps({"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path)}))
     else:

@@ -46,7 +46,8 @@ class Piece:
 
     Fields:
         format: the piece's number format.
-        rounding: of the scaled residual to the format.
+        rounding: of the scaled residual to the format: RNE (nearest, ties to even), RNA (nearest, ties away), RZ (to
+            zero), RU (up) or RD (down).
         scale_exponent: the residual is multiplied by 2^this first.
         overflow: what values beyond the format become; None: as the device's conversions do.
         residue: of a split into residues, what the piece holds.

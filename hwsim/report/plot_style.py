@@ -117,8 +117,8 @@ def line_style(colour: int, mark: int, above: tuple[int, int] = (0, 0)) -> dict[
         "color": _colour(colour),
         "marker": MARKERS[at],
         "linestyle": LINES[(at + turn) % len(LINES)],
-        "markersize": 4.5 + 1.8 * min(colours + marks, MOST_ABOVE),
-        "linewidth": 1.4 + 1.0 * min(colours, MOST_ABOVE),
+        "markersize": 3.5 + 1.2 * min(colours + marks, MOST_ABOVE),
+        "linewidth": 1.0 + 0.6 * min(colours, MOST_ABOVE),
     }
 
 
@@ -138,6 +138,18 @@ def checked_plot_path(path: Path) -> Path:
         meant = nearest(suffix, list(SUFFIXES))
         raise InputError(f"plot {path}: allowed: a name that ends in {', '.join(SUFFIXES)}{meant}")
     return path
+
+
+def shaped(figure: Any, inches: tuple[float, float] | None = None, *, has_title: bool = True) -> Any:
+    """The figure with this width and height in inches, and without the title above it where has_title is False."""
+    if inches is not None:
+        figure.set_size_inches(*inches)
+    if not has_title:
+        figure.suptitle("")
+        shown = [axes for axes in figure.axes if axes.get_visible()]
+        if len(shown) == 1:
+            shown[0].set_title("")
+    return figure
 
 
 def save(figure: Any, path: str | Path) -> Path:

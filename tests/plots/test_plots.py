@@ -309,6 +309,18 @@ def test_an_option_of_a_scheme_is_refused_with_the_way_to_give_it(capsys):
     assert told.startswith("usage: hwsim plot")
 
 
+def test_size_and_title_of_a_figure_for_a_paper(monkeypatch, tmp_path, capsys):
+    words = ["devices", "--device", "h100"]
+    figure = drawn(monkeypatch, tmp_path, *words, "--size", "3.4,2.6", "--no-title")
+    assert list(figure.get_size_inches()) == [3.4, 2.6]
+    assert not figure.axes[0].get_title() and not figure.get_suptitle()
+    titled = drawn(monkeypatch, tmp_path, *words)
+    assert titled.axes[0].get_title() or titled.get_suptitle()
+    for wrong in ("3", "a,b", "0,3", "3,nan", "3,4,5"):
+        assert main(["plot", *words, "--size", wrong, "--out", "x.svg"]) == 2
+        assert "each from 1 to 100 inches" in capsys.readouterr().err
+
+
 def test_what_is_refused(tmp_path, capsys):
     for words, text in (
         (["error-over-kk", "--out", "x.svg"], "did you mean 'error-over-k'"),

@@ -98,7 +98,7 @@ def _heading(result: Result) -> list[str]:
     pairs = [
         (
             "options",
-            ", ".join(f"{name} {value(setting)}" for name, setting in result.options.items() if name != "choice"),
+            ", ".join(f"{name} {value(setting)}" for name, setting in _settings(result).items() if name != "choice"),
         ),
     ]
     for what, caveats in (
@@ -114,6 +114,14 @@ def _heading(result: Result) -> list[str]:
             )
     pairs.append(("", f"every number's source: hwsim devices show {result.device} --sources"))
     return facts(pairs)
+
+
+def _settings(result: Result) -> dict[str, Any]:
+    """The options, with the plan's number or format where an option of the scheme left it open."""
+    plan = result.gemm.single
+    moduli = {piece.residue.modulus for piece in plan.a_pieces if piece.residue and piece.residue.part != "bound"}
+    of_plan: dict[str, Any] = {"slices": len(plan.a_pieces), "moduli": len(moduli), "result": plan.output_format}
+    return {name: of_plan.get(name) if item is None else item for name, item in result.options.items()}
 
 
 def _choice(result: Result) -> list[str]:
