@@ -23,7 +23,14 @@ from hwsim.compute.followed import Followed, followed
 from hwsim.compute.notices import Notices
 from hwsim.compute.prepared import Prepared
 from hwsim.compute.saved import saved_call
-from hwsim.compute.times import call_times, evidence_of, has_output, times_in_output, times_with_numbers
+from hwsim.compute.times import (
+    call_times,
+    evidence_of,
+    has_output,
+    on_matrix_unit,
+    times_in_output,
+    times_with_numbers,
+)
 from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
@@ -90,6 +97,7 @@ def prepared(
     if call.is_for_one_pair or left is None:
         return result, None
     wanted = call.options
+    has_quantizer = call.request.scheme.quantizes is not None
     return result, Prepared(
         call.resolved,
         taken=left.format,
@@ -97,6 +105,8 @@ def prepared(
         input_format=wanted.problem.input_format,
         format=wanted.scheme.format,
         threads=worker_count(wanted.machine.threads),
+        quantizer=call.request.scheme if has_quantizer else None,
+        scheme_options=wanted.of_scheme,
     )
 
 
@@ -214,10 +224,13 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
         notices=Notices(request, record, operands.pair, dict(resolved.options), program),
         errors=errors,
         execution=execution,
-        call=ChangeableCall(
+        call=ChangeableCall(request.device, None)
+        if is_saved
+        else ChangeableCall(
             request.device,
-            None if is_saved else partial(times_with_numbers, call),
-            None if is_saved or has_output(call) else partial(times_in_output, call),
+            partial(times_with_numbers, call),
+            partial(on_matrix_unit, call),
+            None if has_output(call) else partial(times_in_output, call),
         ),
     )
 

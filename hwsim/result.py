@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hwsim.analysis.changed_numbers import ChangeableCall, ChangedNumbers, call_with_numbers
 from hwsim.analysis.error_map import ErrorMap
+from hwsim.analysis.file_costs import file_costs
 from hwsim.analysis.program_times import Times, state_of
 from hwsim.analysis.roofline import Roofline, roofline
 from hwsim.analysis.run_records import (
@@ -169,7 +170,7 @@ class Result:
 
     @property
     def timing_note(self) -> str:
-        """The reason why there are no cycles; empty where there are."""
+        """The reason why there are no cycles; else what they assume of data that were not given, or empty."""
         return self.times.note
 
     def __repr__(self) -> str:
@@ -254,7 +255,9 @@ class Result:
     @cached_property
     def verdict(self) -> Verdict:
         """What bounds the run and where its time went, in words; `advice` times the program again when asked for."""
-        return verdict_of(self.times, None if self.call is None else self.call.in_output)
+        if self.call is None:
+            return verdict_of(self.times)
+        return verdict_of(self.times, self.call.on_matrix_unit, self.call.in_output)
 
     @cached_property
     def what_if(self) -> list[WhatIf] | None:
@@ -340,6 +343,7 @@ class Result:
         return {
             "schema": SCHEMA,
             **parts,
+            **file_costs(self.times, self.gemm),
             "executed": executed,
             "values": values,
             "gemm": self.gemm.to_dict(),

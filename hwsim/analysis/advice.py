@@ -29,20 +29,52 @@ MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advi
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change and the share of the time that it saves; is_most: at most that. option: of `hwsim run` that tries it."""
+    """A change and the share of the time that it saves; is_most: at most that. option: of `hwsim run` that tries it.
+
+    sentence: what str() says, where that is not "CHANGE would save GAIN".
+    """
 
     change: str
     gain: float
     is_most: bool
     option: str
+    sentence: str = ""
 
     def __str__(self) -> str:
+        if self.sentence:
+            return self.sentence
         share = f"{100 * self.gain:.0f} %" if self.gain >= 0.01 else f"{100 * self.gain:.1f} %"
-        return f"{self.change} would save {'at most ' if self.is_most else ''}{share} ({self.option})"
+        gain = f"at most {share}" if self.is_most else f"{share} with the same tiles"
+        return f"{self.change} would save {gain} ({self.option})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `text` is the sentence."""
-        return {"text": str(self)} | asdict(self)
+        fields = asdict(self)
+        del fields["sentence"]
+        return {"text": str(self)} | fields
+
+
+@dataclass(frozen=True, slots=True)
+class OnMatrixUnit:
+    """The cycles of a GEMM on the matrix unit, whose operands are of another format than that unit takes."""
+
+    operands: str
+    format: str
+    cycles: int
+
+
+def matrix_unit_advice(cycles: int, other: OnMatrixUnit) -> Advice:
+    """The advice to take the matrix unit. cycles: of the run on the lanes, core clock cycles."""
+    times = cycles / other.cycles
+    fewer = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+    return Advice(
+        f"{other.format}, the format of the matrix unit",
+        1 - other.cycles / cycles,
+        False,
+        f"--format {other.format}",
+        f"the matrix unit was not used: operands are {other.operands}; --format {other.format} takes it "
+        f"({fewer} times fewer cycles, operands rounded to {other.format})",
+    )
 
 
 def advice_on(times: Times, shares: TimeShares, in_output: InOutput | None = None) -> tuple[Advice, ...]:

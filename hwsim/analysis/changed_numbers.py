@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from hwsim.analysis.advice import OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.devices import changed, instruction
@@ -56,12 +57,14 @@ class ChangedNumbers:
 class ChangeableCall:
     """The device of a call, before its clock under load was known, and the call's times on it with other numbers.
 
-    anew: None where the call's kernel is fixed, as by a saved record. in_output: the call's times with C in a format;
-    None where the call says C's format already, or its kernel is fixed.
+    anew: None where the call's kernel is fixed, as by a saved record. on_matrix_unit: its cycles there, where it runs
+    on the lanes because nobody asked for a format. in_output: the call's times with C in a format; None where the call
+    says C's format already, or its kernel is fixed.
     """
 
     device: Device
     anew: Anew | None
+    on_matrix_unit: Callable[[], OnMatrixUnit | None] = lambda: None
     in_output: InOutput | None = None
 
 

@@ -17,8 +17,8 @@ def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
 
 
 def drawn(m: int, n: int, k: int, seed: int, format: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A[m, k] and B[k, n] for a scheme with operands of `format`: N(0, 1) in fp64 or fp32; int16: uniform over all
-    values.
+    """A[m, k] and B[k, n] to be used as `format`: fp64: N(0, 1) in fp64; int16: uniform over all values; any other
+    format: N(0, 1) in fp32.
     """
     rng = np.random.default_rng(seed)
     if format == "int16":

@@ -51,6 +51,8 @@ _ORDER = {
     "sum": "sum",
     "regions": "order by region",
 }
+#: Fields of a plan that say how its products are added.
+_SUMS_OF_PRODUCTS = ("terms", "combine", "join", "arithmetic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class UnitDifference:
 
     def __str__(self) -> str:
         reason = self.reasons[0] if self.reasons else self.alike
+        if self.share and not self.reasons:
+            reason = f"{self.alike}, and differ outside of it"
         return f"{reason}{self._outcome()}, evidence {self.evidence[0]} | {self.evidence[1]}"
 
     def _outcome(self) -> str:
@@ -115,7 +119,13 @@ def unit_difference(
     """
     names = (left.name, right.name) if left.name != right.name else ("left", "right")
     specs = dot_spec(left.device, left.unit), dot_spec(right.device, right.unit)
-    reasons = [*_of_plans(names, left, right, specs), *unit_reasons(names, *specs), *_of_orders(names, left, right)]
+    reasons = [
+        *_of_plans(names, left, right, specs),
+        *_of_schemes(names, left, right),
+        *_of_units(names, *specs),
+        *_of_orders(names, left, right),
+        *_of_special_values(names, *specs),  # last: most sums meet none
+    ]
     alike = f"{names[0]} and {names[1]} compute alike: each step {described(specs[0].unit)}"
     return UnitDifference(
         left=names[0],
@@ -169,9 +179,34 @@ def _of_plans(names: tuple[str, str], left: UnitSide, right: UnitSide, specs: tu
             yield f"{names[0]} computes A B as {texts[0]}, {names[1]} as {texts[1]}"
 
 
+def _of_schemes(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Iterator[str]:
+    """What the schemes do outside of the dot unit: scales, pieces, and sums of products."""
+    if left.gemm is None or right.gemm is None:
+        return
+    both = f"{names[0]} and {names[1]}"
+    problems = left.gemm.problem, right.gemm.problem
+    if (problems[0].a.scale, problems[0].b.scale) != (problems[1].a.scale, problems[1].b.scale):
+        yield f"{both} scale A and B in other ways"
+    plans = left.gemm.single, right.gemm.single
+    if plans[0].products != plans[1].products:
+        return  # pieces and sums then follow from the number of products
+    pieces = [(*plan.a_pieces, *plan.b_pieces) for plan in plans]
+    if pieces[0] != pieces[1] or plans[0].split != plans[1].split:
+        roundings = [{piece.rounding for piece in of_plan} for of_plan in pieces]
+        if all(len(names_of) == 1 and names_of <= set(_ROUNDED) for names_of in roundings) and (
+            roundings[0] != roundings[1]
+        ):
+            texts = [_ROUNDED[next(iter(names_of))] for names_of in roundings]
+            yield f"{names[0]} rounds the pieces of A and B {texts[0]}, {names[1]} {texts[1]}"
+        elif [piece.format for piece in pieces[0]] == [piece.format for piece in pieces[1]]:
+            yield f"{both} split A and B into other pieces"
+    if any(getattr(plans[0], name) != getattr(plans[1], name) for name in _SUMS_OF_PRODUCTS):
+        yield f"{both} add the products in other orders"
+
+
 def unit_reasons(names: tuple[str, str], left: DotSpec, right: DotSpec) -> tuple[str, ...]:
     """How one step of two units differs, the weightiest property first; empty where it does not."""
-    return tuple(_of_units(names, left, right))
+    return (*_of_units(names, left, right), *_of_special_values(names, left, right))
 
 
 def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator[str]:
@@ -188,8 +223,7 @@ def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator
                 yield f"{first} {words.format(x=shown[0], sums=sums)}, {second} {shown[1]}"
         yield from _of_drops(names, units)
         if isinstance(units[0], CompositeUnit) and isinstance(units[1], CompositeUnit):
-            steps = [DotSpec(unit.inner, *(unit.operand_format,) * 2, "fp32", "fp32") for unit in (units[0], units[1])]
-            for reason in _of_units(names, steps[0], steps[1]):
+            for reason in _of_units(names, *map(_step_from_zero, (units[0], units[1]))):
                 yield f"in the steps from zero {reason}"
     roundings = [str(getattr(unit, "rounding", "")) for unit in units]
     if roundings[0] != roundings[1] and all(roundings):
@@ -197,6 +231,18 @@ def _of_units(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator
     widths = [_fraction(spec) for spec in (left, right)]
     if widths[0] != widths[1]:
         yield f"{first} keeps {widths[0]} fraction bits in its accumulator, {second} {widths[1]}"
+
+
+def _step_from_zero(unit: CompositeUnit) -> DotSpec:
+    return DotSpec(unit.inner, *(unit.operand_format,) * 2, "fp32", "fp32")
+
+
+def _of_special_values(names: tuple[str, str], left: DotSpec, right: DotSpec) -> Iterator[str]:
+    """Subnormals, zeros, NaNs and infinities."""
+    units = left.unit, right.unit
+    if isinstance(units[0], CompositeUnit) and isinstance(units[1], CompositeUnit):
+        for reason in _of_special_values(names, *map(_step_from_zero, (units[0], units[1]))):
+            yield f"in the steps from zero {reason}"
     specials = [getattr(unit, "specials", None) for unit in units]
     if specials[0] is not None and specials[1] is not None:
         yield from _of_specials(names, specials[0], specials[1])
@@ -253,7 +299,10 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
     if left.gemm is None or right.gemm is None:
         return
     schedules = [side.gemm.schedule.to_dict() for side in (left, right) if side.gemm is not None]
+    is_cut = any(schedule.get("split_k") != 1 or schedule.get("slice_k") for schedule in schedules)
     for name, words in _ORDER.items():
+        if name == "slice_multiple" and not is_cut:
+            continue
         values = [schedule.get(name) for schedule in schedules]
         if values[0] != values[1]:
             shown = [_setting(value) for value in values]

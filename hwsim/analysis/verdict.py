@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from hwsim.analysis.advice import Advice, advice_on
+from hwsim.analysis.advice import Advice, OnMatrixUnit, advice_on, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.changed_numbers import InOutput
 from hwsim.analysis.program_times import Times
@@ -105,8 +105,14 @@ class Verdict:
         }
 
 
-def verdict_of(times: Times, in_output: InOutput | None = None) -> Verdict:
-    """The verdict on the times of a run. in_output: its times with C in another format, for the advice."""
+def verdict_of(
+    times: Times,
+    on_matrix_unit: Callable[[], OnMatrixUnit | None] = lambda: None,
+    in_output: InOutput | None = None,
+) -> Verdict:
+    """The verdict on the times of a run. on_matrix_unit: the same GEMM there, where the run left that unit out.
+    in_output: its times with C in another format, for the advice.
+    """
     if times.timed is None or times.program is None or times.chip is None or not times.timed.cycles:
         return _without_cycles(times)
     launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if times.launches else 0.0
@@ -129,8 +135,22 @@ def verdict_of(times: Times, in_output: InOutput | None = None) -> Verdict:
         parts=shares.parts,
         sentences=tuple(sentences),
         shares=shares,
-        _advise=partial(advice_on, times, shares, in_output),
+        _advise=partial(_advice, times, shares, on_matrix_unit, in_output),
     )
+
+
+def _advice(
+    times: Times,
+    shares: TimeShares,
+    on_matrix_unit: Callable[[], OnMatrixUnit | None],
+    in_output: InOutput | None,
+) -> tuple[Advice, ...]:
+    """All changes worth a try; a matrix unit that was left out comes first."""
+    other = on_matrix_unit()
+    others = advice_on(times, shares, in_output)
+    if other is None or times.cycles is None or other.cycles >= times.cycles:
+        return others
+    return matrix_unit_advice(times.cycles, other), *others
 
 
 def bound_of(shares: TimeShares, binding: PartUse | None) -> str:

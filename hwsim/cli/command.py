@@ -184,6 +184,8 @@ def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence
     of_verb = parser if verb is None else _verb_parser(parser, verb)
     name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
     hint = nearest(name, list(of_verb._option_string_actions)) if name and verb is not None else ""
+    if verb is not None and not name:
+        hint = f"; hwsim {verb} --help shows the options that take a value"
     if isinstance(of_verb, VerbParser) and name in of_verb.elsewhere:
         hint = f"; {of_verb.elsewhere[name]}"
     of_verb.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -210,14 +211,13 @@ def execute(arguments: argparse.Namespace) -> int:
                 assert result.what_if is not None and result.roofline is not None
                 text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
     notes = []
-    if arguments.trace is not None or arguments.gantt:
+    if arguments.gantt:
+        text += f"\n\n{_gantt(arguments, result)}"
+    if arguments.trace is not None:
         trace = _trace(arguments, result)
-        if arguments.gantt:
-            text += f"\n\n{gantt_text(trace, shutil.get_terminal_size().columns)}"
-        if arguments.trace is not None:
-            with progress_bar(quiet=arguments.quiet) as progress:
-                trace.write(arguments.trace, progress)
-            notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
+        with progress_bar(quiet=arguments.quiet) as progress:
+            trace.write(arguments.trace, progress)
+        notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
     if arguments.out is not None:
         assert result.c is not None
         product = result.c
@@ -327,6 +327,20 @@ def _trace(arguments: argparse.Namespace, result: Result) -> Trace:
     trace = result.traced(arguments.trace_core, arguments.trace_from or 0, arguments.trace_to)
     assert trace is not None  # else the run would have been refused
     return trace
+
+
+def _gantt(arguments: argparse.Namespace, result: Result) -> str:
+    """The Gantt of the whole run; of the trace's part of it where the whole has more rows than a trace may have."""
+    width, window = shutil.get_terminal_size().columns, (arguments.trace_from, arguments.trace_to)
+    try:
+        whole = result.traced(arguments.trace_core)
+    except InputError:
+        if window == (None, None):
+            raise
+        begin, end = (0.0 if window[0] is None else window[0], math.inf if window[1] is None else window[1])
+        return gantt_text(_trace(arguments, result), width, (begin, end))
+    assert whole is not None  # else the run would have been refused
+    return gantt_text(whole, width)
 
 
 def read_record(path: Path) -> Any:

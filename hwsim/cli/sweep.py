@@ -16,6 +16,7 @@ from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST
 from hwsim.report.page.sweep_page import sweep_page
 from hwsim.report.table_file import table_csv
+from hwsim.report.text.words import plural
 from hwsim.result import plain
 from hwsim.studies.sweep import sweep
 
@@ -94,8 +95,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         where = "" if arguments.out is None else f"wrote {arguments.out}: "
         print(
-            f"hwsim: {where}{len(table.rows)} points, {table.computed} computed, {table.cached} from the cache, "
-            f"{table.refused} refused",
+            f"hwsim: {where}{plural(len(table.rows), 'point')}, {table.computed} computed, {table.cached} from the "
+            f"cache, {table.refused} refused",
             file=sys.stderr,
         )
         if arguments.report is not None:

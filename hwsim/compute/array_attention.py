@@ -121,7 +121,7 @@ def attention(
     operands = {name: given_array(name, x) for name, x in (("query", query), ("key", key), ("value", value))}
     format, groups = _format(operands), _groups(operands)
     q, k, v = operands.values()
-    taken = _backend(chip, format, [x.shape for x in (q, k, v)], backend, is_causal)
+    taken = _backend(chip, format, [x.shape for x in (q, k, v)], groups, backend, is_causal)
     factor = _factor(scale, q.shape[-1])
     stacks = [codes_of(np.ascontiguousarray(x), format_of(format)).reshape(-1, *x.shape[-2:]) for x in (q, k, v)]
     stacks[1:] = [np.repeat(x, groups, 0) for x in stacks[1:]]
@@ -172,7 +172,9 @@ def _groups(operands: Mapping[str, AnyArray]) -> int:
     raise InputError(f"attention: got {listed}; {wrong}")
 
 
-def _backend(chip: Device, format: str, shapes: list[tuple[int, ...]], wanted: str | None, is_causal: bool) -> str:
+def _backend(
+    chip: Device, format: str, shapes: list[tuple[int, ...]], groups: int, wanted: str | None, is_causal: bool
+) -> str:
     """The backend that runs, or the one that was asked for. Raises UnsupportedError where it does not take the call, or
     its bits are not known.
     """
@@ -183,14 +185,14 @@ def _backend(chip: Device, format: str, shapes: list[tuple[int, ...]], wanted: s
         )
     (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
     math_form = pytorch().attention.math
-    kind = AttentionKind(format, DENSE, has_mask=False, is_causal=is_causal, is_by_rows=True)
+    kind = AttentionKind(format, DENSE, has_mask=False, is_causal=is_causal, is_by_rows=True, is_grouped=groups > 1)
     options = candidates(kind, chip.name, chip.family, order=None if wanted is None else (wanted, math_form))
     taken = first_fit(options, width, value_width, queries, keys)
     call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
     if taken == math_form:
         said = "PyTorch runs its math form, no fused kernel," if wanted is None else f"{wanted} is not there"
-        causal = ", causal" if is_causal else ""
-        raise UnsupportedError(f"attention: {said} for {call}{causal} on {chip.name}. {IN_TORCH}")
+        more = f"{', causal' if is_causal else ''}{', shared heads of key and value' if groups > 1 else ''}"
+        raise UnsupportedError(f"attention: {said} for {call}{more} on {chip.name}. {IN_TORCH}")
     widest = widest_head(chip, taken, format)
     if max(width, value_width) > widest:
         known = f"known of heads up to {widest} elements; got {call}" if widest else "not known"

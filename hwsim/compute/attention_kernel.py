@@ -16,14 +16,13 @@ from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
 from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending
 from hwsim.libraries.published.attention_kernels import AttentionSizes, most_width, order_of
+from hwsim.libraries.pytorch.attention import has_small_tiles
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.attention_order import AttentionOrder
 
 Codes = NDArray[Any]
-SHARED_MEMORY = "SMEM"
-LARGE_SHARED_MEMORY = 128 * 1024  # bytes; chips of compute capability 8.6 and 8.9 have less
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +68,7 @@ def kernel_of(
     """
     (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
     sizes = AttentionSizes(heads, heads // groups, queries, keys, max(width, value_width))
-    is_minor = device.memories[SHARED_MEMORY].capacity_bytes < LARGE_SHARED_MEMORY
+    is_minor = has_small_tiles(device.name)
     order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor)
     assert order is not None  # of widths up to `widest_head`
     return AttentionKernel(device, order, format, is_causal)

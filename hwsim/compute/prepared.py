@@ -6,8 +6,8 @@ arrays; it does not know how a request is resolved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,8 +18,9 @@ from hwsim.formats import format_of
 from hwsim.gemm.plan import Side
 from hwsim.operands.operand import Operand, operand, to_common_format
 from hwsim.operands.powers import encoded
-from hwsim.request.operands import scaled_pair
+from hwsim.request.operands import quantized_pair, scaled_pair
 from hwsim.resolve.resolved import Resolved
+from hwsim.schemes import Scheme
 
 AnyArray = NDArray[Any]
 NO_SCALES = (None, None, None)
@@ -31,7 +32,8 @@ class Prepared:
     """A resolved product, called with each pair of operands. It keeps no operand data.
 
     taken: the format that both operands are converted to. lead: leading dimensions of the product. input_format,
-    format: as given to `hwsim.run`, which say whose codes unsigned arrays hold. threads: of the host.
+    format: as given to `hwsim.run`, which say whose codes unsigned arrays hold. threads: of the host. quantizer: the
+    scheme, where it quantises each pair of operands; scheme_options: its options.
     """
 
     resolved: Resolved
@@ -40,6 +42,8 @@ class Prepared:
     input_format: str | None
     format: str | None
     threads: int
+    quantizer: Scheme | None = None
+    scheme_options: Mapping[str, Any] = field(default_factory=dict)
 
     @in_default_environment
     def __call__(
@@ -59,8 +63,13 @@ class Prepared:
         left, right = (
             operand(name, x, input_format=self.input_format, format=self.format) for name, x in (("A", a), ("B", b))
         )
-        if any(x is not None for x in scales):
-            left, right = scaled_pair(left, right, *scales)
+        is_scaled = any(x is not None for x in scales)
+        if is_scaled or self.quantizer is not None:
+            if is_scaled:
+                left, right = scaled_pair(left, right, *scales)
+            else:
+                assert self.quantizer is not None
+                left, right = quantized_pair(left, right, self.quantizer, self.scheme_options)
             arrays = Arrays(left, right, self.lead, c, bias)
             return compute(self.resolved, arrays, by_program=False, threads=self.threads, progress=None)[0]
         left, right = to_common_format(left, right)

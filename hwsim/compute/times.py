@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from hwsim.analysis.advice import OnMatrixUnit
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
 from hwsim.compute.call import ProductCall, resolved_call
 from hwsim.devices.numbers import with_numbers
+from hwsim.devices.query import instruction
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import schedule_of
@@ -44,7 +47,9 @@ def call_times(call: ProductCall) -> Times:
     if call.options.region.at is not None:
         return Times(OF_PARTS)
     times = _program_times(resolved.timed, resolved.no_program, machine)
-    library = call.request.library
+    scheme, library = call.request.scheme, call.request.library
+    if call.operands.pair is None and scheme.assumes is not None and not times.note:
+        times = replace(times, note=scheme.assumes(resolved.options))
     if library is None:
         return times
     return library_times(library, resolved.timed.gemm, call.request.device, times)
@@ -57,6 +62,29 @@ def times_with_numbers(call: ProductCall, changes: Mapping[str, float]) -> Times
     """
     chip = with_numbers(call.request.device, changes)
     return call_times(resolved_call(chip, call.request.scheme, call.options, call.operands, call.choice))
+
+
+def on_matrix_unit(call: ProductCall) -> OnMatrixUnit | None:
+    """A call's cycles in the device's default format, if it runs on the lanes, and its operands alone decided so.
+
+    None for other calls, and where the device cannot compute the call in that format.
+    """
+    request, asked = call.request, call.options
+    chip = request.device
+    wanted = chip.default_format
+    is_asked = asked.scheme.format is not None or asked.library.library is not None or call.choice is not None
+    unit = call.resolved.timed.facts.get("unit")
+    if is_asked or chip.vector is None or unit is None or wanted not in chip.native:
+        return None
+    engines = [instruction(chip, str(name)).engine for name in (unit, chip.native[wanted])]
+    if engines[0] != chip.vector.engine or engines[1] == chip.vector.engine:
+        return None
+    options = replace(asked, scheme=replace(asked.scheme, format=wanted))
+    try:
+        cycles = call_times(resolved_call(chip, request.scheme, options, call.operands)).cycles
+    except (InputError, UnsupportedError):
+        return None
+    return OnMatrixUnit(call.resolved.gemm.single.input_format, wanted, cycles) if cycles else None
 
 
 def has_output(call: ProductCall) -> bool:

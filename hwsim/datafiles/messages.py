@@ -9,7 +9,7 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -96,6 +96,14 @@ def keys_at(model: type[BaseModel], loc: Iterable[int | str]) -> list[str]:
     for part in loc:
         at = _step(at, str(part))
     return list(fields_of(at))
+
+
+def number_text(kind: str, context: Mapping[str, Any]) -> str:
+    """What is allowed for a number, in words, by the kind and context of a validator's error; "" for other kinds."""
+    if kind in BOUNDS:
+        name, words = BOUNDS[kind]
+        return f"{words} {context[name]:,.10g}"
+    return KINDS.get(kind, "")
 
 
 def _text(item: Any, node: Node) -> str:

@@ -16,13 +16,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from hwsim.datafiles.base import Provenance
+from hwsim.datafiles.messages import number_text
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.device import Device
+from hwsim.devices.templates import template_with_size
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError
 
 NumberValue = int | float
 NEAR = 5  # names that an error lists
+#: Numbers that are more likely meant come first: rates, then other times, then shapes of instructions.
+RATES, SHAPES = "*.macs_per_cycle", "instructions.*.[mnk]"
 CHANGED = Provenance(source="set for a study", evidence=Level.ASSUMPTION)
 
 
@@ -78,7 +82,8 @@ def paths_of(device: Device, pattern: str) -> list[str]:
         return [pattern]
     paths = [path for path in numbers if fnmatchcase(path, pattern)]
     if not paths:
-        raise InputError(f"{device.name} has no number {pattern!r}; {_near(pattern, list(numbers))}")
+        near = _of_template(device, pattern) or _near(pattern, list(numbers))
+        raise InputError(f"{device.name} has no number {pattern!r}; {near}")
     return paths
 
 
@@ -123,9 +128,17 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
             (path for path in values if path.endswith(".".join(map(str, first["loc"][-2:])))), ", ".join(values)
         )
         shown = f" = {values[where][1]}" if where in values else ""
-        raise InputError(f"{device.name} with {where}{shown}: {first['msg']}; take another value") from None
+        allowed = number_text(first["type"], first.get("ctx", {}))
+        reason = f"allowed: {allowed}" if allowed else f"{first['msg']}; take another value"
+        raise InputError(f"{device.name} with {where}{shown}; {reason}") from None
     variant._evidence.update(dict.fromkeys(values, CHANGED))
     return variant
+
+
+def changed_instructions(device: Device) -> list[str]:
+    """The instructions, by their names in the file, of which `with_numbers` changed a number."""
+    paths = [path for path, about in device.evidence.items() if about is CHANGED]
+    return [name for name in device.matrix_instructions if any(p.startswith(f"instructions.{name}.") for p in paths)]
 
 
 def _leaves(path: str, value: Any) -> list[tuple[str, NumberValue]]:
@@ -134,12 +147,28 @@ def _leaves(path: str, value: Any) -> list[tuple[str, NumberValue]]:
     return [(path, value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
+def _of_template(device: Device, name: str) -> str:
+    """What to do for a size of the template of the device's family; "" where it has no such size."""
+    template = template_with_size(device.family, name)
+    if not template:
+        return ""
+    return (
+        f"it is a size of template {template}, from which several numbers follow: write one file a size with "
+        f"hwsim devices new FILE.yaml --template {template} --set {name}=N, and give each file: --device repeated"
+    )
+
+
 def _near(pattern: str, paths: list[str]) -> str:
-    """A few paths that are like the one asked for: of the nearest last word first, then by their letters."""
+    """A few paths that are like the one asked for: of the nearest last word first, then those with the text in them and
+    by their letters, rates before shapes of instructions.
+    """
     words = dict.fromkeys(path.rpartition(".")[2] for path in paths)
     last = difflib.get_close_matches(pattern.rpartition(".")[2], words, 1, 0.75)
     same = [path for path in paths if path.rpartition(".")[2] in last]
-    like = [*difflib.get_close_matches(pattern, same, NEAR, 0.0), *difflib.get_close_matches(pattern, paths, NEAR, 0.4)]
+    by_letters = difflib.get_close_matches(pattern, paths, 4 * NEAR, 0.4)
+    by_letters = [*(path for path in paths if pattern in path), *by_letters]
+    by_letters.sort(key=lambda path: fnmatchcase(path, SHAPES) - fnmatchcase(path, RATES))
+    like = [*difflib.get_close_matches(pattern, same, NEAR, 0.0), *by_letters]
     near = list(dict.fromkeys(like))[:NEAR]
     listed = "hwsim devices show NAME --sources lists all, and * stands for any text"
     quoted = " or ".join(repr(path) for path in near)

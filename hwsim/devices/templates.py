@@ -46,6 +46,12 @@ def template_sizes(template: str) -> dict[str, int]:
     return _sizes(_text(template))
 
 
+def template_with_size(family: str, size: str) -> str:
+    """The template for devices of this family that has a size of this name; "" where there is none."""
+    line = re.compile(rf"^family: {re.escape(family)}\b", re.MULTILINE)
+    return next((name for name in templates() if size in template_sizes(name) and line.search(_text(name))), "")
+
+
 def new_device_file(path: str | Path, template: str = DEFAULT, sizes: Mapping[str, int] = MappingProxyType({})) -> Path:
     """Write a device file at `path` from a template; its device has the file's name.
 

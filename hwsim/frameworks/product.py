@@ -6,6 +6,7 @@ The module knows settings and arrays; it knows no framework.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hwsim.operands.operand import operand
 from hwsim.operands.powers import exponent_for, times_power
 
 AnyArray = NDArray[Any]
+MATRIX = 2  # dimensions
 NARROW = ("fp16", "bf16", "e4m3", "e5m2")  # result formats that the epilogue rounds to
 
 
@@ -33,6 +35,8 @@ def multiplied(
     arguments of `hwsim.run` beside the settings'; with scales C and the bias are the caller's to add.
     """
     arguments = _formats(chosen, gradient)
+    if arguments["scheme"].quantizes is not None and max(a.ndim, b.ndim) > MATRIX:
+        return _one_by_one(chosen, a, b, gradient, more)
     if chosen.scale is None:
         return chosen.repeated.product(a, b, arguments, more, gradient)
     more = {name: value for name, value in more.items() if name != "output"}
@@ -43,6 +47,25 @@ def multiplied(
     values = result.astype(np.float32, copy=False)  # nobody else's
     product = times_power(values, -sum(exponents), out=values, threads=threads)
     return (product if factor == 1 else product * np.float32(factor)), ready
+
+
+def _one_by_one(
+    chosen: PassSettings, a: AnyArray, b: AnyArray, gradient: str, more: Mapping[str, Any]
+) -> tuple[AnyArray, Ready]:
+    """A product of stacks by a scheme that quantises, which takes matrices: each is a call of its own on the device."""
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    stacks = {"a": a, "b": b} | ({"c": more["c"]} if more.get("c") is not None else {})
+    wide = {name: np.broadcast_to(x, (*lead, *x.shape[-2:])) for name, x in stacks.items()}
+    calls = [
+        multiplied(chosen, gradient=gradient, **{**more, **{name: x[index] for name, x in wide.items()}})
+        for index in np.ndindex(*lead)
+    ]
+    times = [
+        None if any(value is None for value in values) else sum(values)
+        for values in zip(*((ready.cycles, ready.seconds) for _, ready in calls), strict=True)
+    ]
+    products = np.stack([product for product, _ in calls]).reshape(*lead, a.shape[-2], b.shape[-1])
+    return products, replace(calls[0][1], cycles=times[0], seconds=times[1])
 
 
 def scaled_operands(

@@ -16,16 +16,15 @@ ScoreScaling = Literal["rounded", "fused", "scaled"]
 
 @dataclass(frozen=True, slots=True)
 class AttentionOrder:
-    """Fields:
-    kernel: its name. instruction: the matrix instruction, with {0} for the operands' format in PTX's words.
-    keys: of a block. descending: the last block of keys comes first.
-    scaling: see ScoreScaling. warp_keys: keys of a warp, whose sum of powers is added for each block; None: four lanes
-        add powers of all blocks, each of two columns of eight, and meet at the end.
-    first_partner: the distance of the lanes that add their sums first; the other distance, of 1 and 2, follows.
-    is_division_fast: the row is divided by rcp.approx, not by an IEEE division.
-    parts: in how many parts the keys are cut, each with sums of its own; they are joined by their logarithms.
-    part_rows: rows of a block that joins parts.
-    evidence: a level of hwsim.datafiles.provenance. source: where the order is from.
+    """kernel: its name. instruction: the matrix instruction, with {0} for the operands' format in PTX's words.
+
+    keys: of a block. descending: the last block of keys comes first. scaling: "rounded", "fused" or "scaled", as of
+    ScoreScaling. warp_keys: keys of a warp, whose sum of powers is added for each block; None: four lanes add powers of
+    all blocks, each of two columns of eight, and meet at the end. first_partner: the distance of the lanes that add
+    their sums first; the other distance, of 1 and 2, follows. is_division_fast: the row is divided by rcp.approx,
+    not by an IEEE division. parts: in how many parts the keys are cut, each with sums of its own; they are joined by
+    their logarithms. part_rows: rows of a block that joins parts. evidence: a level of hwsim.datafiles.provenance.
+    source: where the order is from.
     """
 
     kernel: str

@@ -57,7 +57,7 @@ class ProductOperands:
 
 
 def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, scheme: Scheme) -> ProductOperands:
-    """A and B of a call. scheme: its first format is that of random operands.
+    """A and B of a call. Random ones are drawn in input_format, whatever the scheme; without it, in the scheme's first.
 
     Raises InputError where arrays and sizes disagree.
     """
@@ -87,7 +87,8 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     if is_exact:
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
-        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, scheme.input_formats[0])
+        of_draw = problem.input_format or scheme.input_formats[0]
+        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))
@@ -146,17 +147,25 @@ def scaled_pair(
 def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:
     """Operands in the formats of a scheme that quantises, where they are not quantised yet."""
     assert scheme.quantizes is not None
-    complete = scheme.complete(options.of_scheme)
-    rule, element = complete.get("rule"), complete.get("element_format")
     names = scheme.quantizes
     if operands.left is None or operands.right is None:
         return replace(operands, scales=(scale_of_scheme(names[0]), scale_of_scheme(names[1])))
+    left, right = quantized_pair(operands.left, operands.right, scheme, options.of_scheme)
+    return _checked_scales(replace(operands, left=left, right=right))
+
+
+def quantized_pair(
+    left: Operand, right: Operand, scheme: Scheme, options: Mapping[str, Any]
+) -> tuple[Operand, Operand]:
+    """A and B as a scheme that quantises has them. options: of the scheme."""
+    assert scheme.quantizes is not None
+    complete = scheme.complete(options)
+    rule, element = complete.get("rule"), complete.get("element_format")
     sides = []
-    for side, name, axis in ((operands.left, names[0], -1), (operands.right, names[1], -2)):
-        values = side.values()
-        quantized = quantize(values, name, rule=rule, element=element, axis=axis)
+    for side, name, axis in zip((left, right), scheme.quantizes, (-1, -2), strict=True):
+        quantized = quantize(side.values(), name, rule=rule, element=element, axis=axis)
         sides.append(Operand(quantized.codes, quantized.element, scales=of_quantized(quantized)))
-    return _checked_scales(replace(operands, left=sides[0], right=sides[1]))
+    return sides[0], sides[1]
 
 
 def problem_of_scheme(scheme: Scheme, m: int, n: int, k: int) -> Problem:

@@ -135,6 +135,13 @@ def survey(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> dict[str, An
     return dict(options) | {"bits": bits if bits <= options["most_bits"] else NATIVE}
 
 
+def assumes(options: Mapping[str, Any]) -> str:
+    """What a plan of sizes alone assumes of the data."""
+    if options["bits"] != DYNAMIC:
+        return ""
+    return f"bits dynamic: {ASSUMED_BITS} assumed without data; data may need more"
+
+
 def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
     """Notices: NaNs and infinities, and data that need more bits than are emulated."""
     notices = special_notices(a, b)
@@ -172,4 +179,5 @@ SCHEME = Scheme(
     inspect,
     input_formats=("fp64", "fp32"),
     survey=survey,
+    assumes=assumes,
 )

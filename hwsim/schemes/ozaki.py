@@ -17,6 +17,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, Scaled, TermValue, chain, sums
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
+from hwsim.schemes.span_notices import lost_elements
 
 FP64_DIGITS = 53
 FP64_SPAN = 2098  # digits from 2^1023 down to 2^-1074
@@ -35,15 +36,18 @@ def slice_bits(fmt: str, k: int) -> int:
     return bits
 
 
+def default_slices(bits: int) -> int:
+    """Slices of so many bits that hold an FP64 significand."""
+    return -(-FP64_DIGITS // bits)
+
+
 def plan(fmt: str, options: Mapping[str, Any], problem: Problem) -> Plan:
     """Slices of beta bits; products with i + j < s (or all s^2), added from the least significant."""
     bits = slice_bits(fmt, problem.k)
-    count = options["slices"]
-    if count is None:
-        count = -(-FP64_DIGITS // bits)
-    elif not count:
+    count = default_slices(bits) if options["slices"] is None else options["slices"]
+    if not count:
         raise InputError(f"scheme ozaki-{fmt}: slices = 0 takes their number from the data; give A and B, or a number")
-    elif count > (most := -(-FP64_SPAN // bits)):
+    if count > (most := -(-FP64_SPAN // bits)):
         raise InputError(
             f"scheme ozaki-{fmt}: slices = {count}; allowed: at most {most} (of {bits} bits at k = {problem.k}: they "
             "reach the last digit of any double; truncate=False keeps all of their products)"
@@ -83,9 +87,11 @@ def survey(fmt: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> di
     return dict(options) | {"slices": needed}
 
 
-def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
-    """Notices: NaNs and infinities."""
-    return special_notices(a, b)
+def inspect(fmt: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
+    """Notices: NaNs and infinities, and elements below the last slice."""
+    bits = slice_bits(fmt, a.shape[-1])
+    kept = bits * (options["slices"] or default_slices(bits))
+    return special_notices(a, b) + lost_elements(a, b, (kept, kept), "slices")
 
 
 OPTIONS = (
@@ -113,7 +119,7 @@ SCHEMES = tuple(
         "Ozaki, Ogita, Oishi and Rump, Numer. Algorithms 59 (2012); Ootomo, Ozaki and Yokota, IJHPCA 2024 (int8)",
         OPTIONS,
         partial(plan, fmt),
-        inspect,
+        partial(inspect, fmt),
         input_formats=("fp64", "fp32"),
         survey=partial(survey, fmt),
         survey_if=("slices", 0),

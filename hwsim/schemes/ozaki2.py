@@ -12,13 +12,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from hwsim.errors import InputError
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import ChineseRemainder, Congruence, Piece, Plan, Residue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
+from hwsim.schemes.span_notices import lost_elements, spans
 
 INT8_MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181, 179, 173)
 FP8_MODULI = (1089, 1024, 961, 841, 625, 529, 511, 509, 503, 499, 491, 487, 481, 479, 467, 463, 461, 457, 449, 443)
@@ -67,6 +71,13 @@ KINDS = {
 }
 
 
+def moduli_of(kind: str, options: Mapping[str, Any], output: str) -> int:
+    """The number of moduli for results in the format `output`."""
+    defaults = KINDS[kind]
+    moduli: int = options["moduli"] or (defaults.moduli_fp64 if output == "fp64" else defaults.moduli_fp32)
+    return moduli
+
+
 @dataclass(frozen=True)
 class _ResiduePlan:
     """A scheme's `plan`. An object, because results are pickled."""
@@ -77,7 +88,7 @@ class _ResiduePlan:
         """One term a product of residues; each is a GEMM of its own."""
         kind, name = KINDS[self.kind], f"ozaki2-{self.kind}"
         output = options["result"] or problem.input_format
-        count = options["moduli"] or (kind.moduli_fp64 if output == "fp64" else kind.moduli_fp32)
+        count = moduli_of(self.kind, options, output)
         most = MOST_MODULI if output == "fp64" else MOST_MODULI_FP32
         if not LEAST_MODULI <= count <= most:
             raise InputError(f"scheme {name}: moduli = {count}; allowed: {LEAST_MODULI} to {most} for {output} results")
@@ -175,9 +186,21 @@ def _words(number: int, numbers: list[int], bits: int, words: int) -> tuple[floa
     return (*parts, float(number))
 
 
-def inspect(a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
-    """Notices: NaNs and infinities."""
-    return special_notices(a, b)
+def inspect(kind: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
+    """Notices: NaNs and infinities, and elements below the integers that the moduli hold."""
+    output = options["result"] or ("fp32" if a.dtype == b.dtype == np.float32 else "fp64")
+    moduli = KINDS[kind].moduli[: moduli_of(kind, options, output)]
+    kept = _kept_bits(a, -1, moduli), _kept_bits(b, -2, moduli)
+    return special_notices(a, b) + lost_elements(a, b, kept, "moduli")
+
+
+def _kept_bits(x: AnyArray, axis: int, moduli: tuple[int, ...]) -> AnyArray:
+    """Bits of each row's or column's integers: the most with sums of squares below half the product of all moduli."""
+    finite = np.where(np.isfinite(x), x, 0.0).astype(np.float64)
+    top = np.expand_dims(spans(x, axis)[1], axis)
+    squares = (np.ldexp(finite, -top) ** 2).sum(axis=axis)
+    kept: AnyArray = -(np.frexp(squares * bound_factor(moduli))[1].astype(np.int64) + 1 >> 1)
+    return kept
 
 
 def _options(kind: str) -> tuple[Option, ...]:
@@ -239,7 +262,7 @@ SCHEMES = tuple(
         "Ozaki, Uchino and Imamura, arXiv 2504.08009; GEMMul8 2.0.9; scaling of arXiv 2606.29129",
         _options(kind),
         _ResiduePlan(kind),
-        inspect,
+        partial(inspect, kind),
         input_formats=("fp64", "fp32"),
         alternatives="accumulate" if kind == "fp8" else None,
     )

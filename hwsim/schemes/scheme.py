@@ -54,7 +54,8 @@ class Scheme:
     it accepts unchanged; others are rounded to the first of them. alternatives: name of an option for which None means:
     the first of its choices whose plan the device supports. survey: for options that depend on the data; survey(a, b,
     options) returns the complete options, and is called before `plan` where operands are given and an option has the
-    value that survey_if names. quantizes: names by which A and B are quantised (hwsim.quantize) before the product,
+    value that survey_if names. assumes: assumes(options) says what the plan of sizes alone assumes of the data; empty:
+    nothing. quantizes: names by which A and B are quantised (hwsim.quantize) before the product,
     where they have no scales yet. values: of options that the object carries; `scheme(name=value)` is such an object.
     origin: the scheme without them.
     """
@@ -70,6 +71,7 @@ class Scheme:
     survey: Callable[[AnyArray, AnyArray, Mapping[str, Any]], dict[str, Any]] | None = None
     quantizes: tuple[str, str] | None = None
     survey_if: tuple[str, Any] = ("", None)
+    assumes: Callable[[Mapping[str, Any]], str] | None = None
     values: Mapping[str, Any] = field(default_factory=dict, hash=False)
     origin: Scheme | None = field(default=None, repr=False, compare=False)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hwsim.analysis.area import area_of
+from hwsim.analysis.area import area_notes, area_of
 from hwsim.analysis.energy import energy
 from hwsim.api import run
 from hwsim.devices import load
 from hwsim.devices.device import Device
-from hwsim.devices.numbers import with_numbers
+from hwsim.devices.numbers import changed_instructions, with_numbers
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.host.processes import WorkerGroup
 from hwsim.result import Result
@@ -85,7 +85,7 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
 
 
 def _costs(result: Result) -> Row:
-    """Energy and area of a result, where they are known; the note says why one is not."""
+    """Energy and area of a result, where they are known. cost_note: why one is not, or which instruction decides it."""
     costs: Row = {}
     notes = []
     try:
@@ -95,7 +95,9 @@ def _costs(result: Result) -> Row:
         notes.append(str(error))
     try:
         if result.call is not None:
-            costs["area_mm2"] = area_of(result.call.device).mm2
+            chip = result.call.device
+            costs["area_mm2"] = area_of(chip).mm2
+            notes += area_notes(chip, changed_instructions(chip))
     except UnsupportedError as error:
         notes.append(str(error))
     return costs | {"cost_note": "; ".join(notes) or None}

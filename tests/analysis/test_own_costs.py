@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,67 @@ def test_a_run_prints_energy_and_area(chip: Path, capsys: pytest.CaptureFixture[
         f"energy {spent.joules * 1e6:,.4g} uJ, {spent.watts:,.3g} W on average (assumption): hbm {100 * share:.1f} %"
         in text
     )
-    assert "area 83.15 mm2 (assumption)" in text
+    parts = "16 cores x (core 0.5 mm2 + MATRIX 2.048 mm2 + SRAM 1.024 mm2) + noc 6 mm2 + phy 20 mm2"
+    assert f"area 83.15 mm2 (assumption): {parts}" in text and "multipliers a core" not in text
     assert main(["run", "--device", str(chip), "--format", "fp16", *sizes]) == 0
     assert "energy none: device mine has no energy.mac_pj.fp16" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_area_that_another_instruction_decides_is_said(chip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = {"instructions.*.bf16.bf16.timing.macs_per_cycle": [1024, 4096, 8192]}
+    study = {"devices": str(chip), "shapes": [[EDGE] * 3], "options": {"format": "bf16"}}
+    rows = hwsim.sweep(study, numbers=rates, jobs=1, cache=False).rows
+    note = (
+        "the area of MATRIX is of 4,096 multipliers a core, as its fastest instruction mma.m16n16k16.f32.fp16.fp16 "
+        "needs, not of the 1,024 of mma.m16n16k16.f32.bf16.bf16"
+    )
+    assert [row["cost_note"] for row in rows] == [note, None, None]
+    together = {"instructions.mma*.timing.macs_per_cycle": [1024, 4096, 8192]}
+    rows = hwsim.sweep(study, numbers=together, jobs=1, cache=False).rows
+    fixed = 83.152 - 32.768
+    assert [row["area_mm2"] - fixed for row in rows] == pytest.approx([8.192, 32.768, 65.536])
+    assert not any(row["cost_note"] for row in rows)
+    lines = [
+        line.replace("cycle: 4096", "cycle: 1024") if "bf16.bf16: {" in line else line
+        for line in chip.read_text().splitlines()
+    ]
+    chip.write_text("\n".join(lines))
+    words = ["--format", "bf16", "--m", "256", "--n", "256", "--k", "256", "--no-exact"]
+    capsys.readouterr()
+    assert main(["run", "--device", str(chip), *words]) == 0
+    assert note in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_part_outside_cores_may_have_the_name_of_a_memory(chip: Path) -> None:
+    chip.write_text(chip.read_text().replace("{noc: 6, phy: 20}", "{SRAM: 6, phy: 20}"))
+    area = area_of(load(chip))
+    assert area.mm2 == pytest.approx(83.152) and area.mm2_by["SRAM"] == pytest.approx(16.384 + 6)
+
+
+def test_the_json_of_a_run_has_energy_and_area(chip: Path) -> None:
+    result = timed(chip)
+    spent, printed = energy(result.times, result.gemm), json.loads(result.to_json())
+    assert printed["area_mm2"] == pytest.approx(83.152)
+    assert printed["energy"] == {
+        "joules": spent.joules,
+        "joules_by": spent.joules_by,
+        "watts": spent.watts,
+        "evidence": "assumption",
+        "note": "",
+    }
+    lacking = timed(chip, format="fp16").to_dict()["energy"]
+    assert lacking["joules"] is None and "energy.mac_pj.fp16" in lacking["note"]
+    without = hwsim.run(device="h100", format="bf16", m=64, n=64, k=64, exact=False).to_dict()
+    assert without["energy"] is None and without["area_mm2"] is None
+
+
+def test_the_tutorials_energies_are_enough_for_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bits, operands are cast on the lanes first; in fp32 the product runs there."""
+    page = (Path(__file__).parents[2] / "docs" / "tutorial" / "your_accelerator.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["devices", "new", "mine.yaml"]) == 0
+    Path("costs.yaml").write_text(page.partition("```yaml title=costs.yaml\n")[2].partition("```")[0])
+    for form in ("bf16", "fp32"):
+        result = hwsim.run(device="costs.yaml", format=form, m=64, n=64, k=64)
+        spent = energy(result.times, result.gemm)
+        assert result.c is not None and spent.joules_by["lanes"] > 0

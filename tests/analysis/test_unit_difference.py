@@ -97,13 +97,14 @@ def side(name, **arguments):
 
 def test_fraction_bits_of_two_chips():
     """The bits that the device files give, in words, and the outcome of a product."""
-    found = unit_difference(side("h100", format="e4m3"), side("b200", format="e4m3"), share=0.3712, largest=0.00123)
-    assert str(found) == (
+    sides = side("h100", format="e4m3"), side("b200", format="e4m3")
+    difference = unit_difference(*sides, share=0.3712, largest=0.00123)
+    assert str(difference) == (
         "h100 keeps 13 fraction bits in e4m3 sums, b200 25: 37 % of the elements differ, at most 0.0012 of the RMS, "
         "evidence silicon | assumption"
     )
-    assert found.reasons[1] == "h100 keeps 13 fraction bits in its accumulator, b200 23"
-    assert found.to_dict()["text"] == str(found)
+    assert difference.reasons[1] == "h100 keeps 13 fraction bits in its accumulator, b200 23"
+    assert difference.to_dict()["text"] == str(difference)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +125,9 @@ def test_shares_have_no_exponent_and_only_all_is_a_hundred_percent(share, words)
 
 
 def test_alike():
-    found = unit_difference(side("h100", format="bf16"), side("h200", format="bf16"), share=0.0)
-    assert not found.reasons
-    assert str(found) == (
+    difference = unit_difference(side("h100", format="bf16"), side("h200", format="bf16"), share=0.0)
+    assert not difference.reasons
+    assert str(difference) == (
         "h100 and h200 compute alike: each step adds 16 products and the accumulator at once, cut to 25 fraction bits: "
         "no element differs, evidence silicon | silicon"
     )
@@ -144,6 +145,11 @@ def test_alike():
             {"format": "bf16", "schedule": {"promotion_k": 64}},
             {"format": "bf16"},
             "the order of summation differs: K between promotions 64 on left, not set on right",
+        ),
+        (
+            {"format": "bf16"},
+            {"format": "bf16", "schedule": {"promotion_k": 128}},
+            "the order of summation differs: K between promotions not set on left, 128 on right",
         ),
         (
             {"format": "bf16"},
@@ -176,3 +182,43 @@ def test_units_without_a_reason_give_equal_bits(pair, fmt):
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 96), (96, 16)))
     results = [hwsim.run(a, b, device=name, format=fmt, timing=False).result_sha256 for name in pair]
     assert unit_difference(*sides).reasons or results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    "device, schemes, reasons",
+    [
+        (
+            "a100",
+            ("egemm-tc", "markidis"),
+            ["left rounds the pieces of A and B to nearest even, right toward zero"],
+        ),
+        (
+            "a100",
+            ("tf32x3", "ootomo-tf32"),
+            [
+                "left rounds the pieces of A and B to nearest even, right to nearest, ties away from zero",
+                "left and right add the products in other orders",
+            ],
+        ),
+        ("b200", ("fp8-row", "mxfp8"), ["left and right scale A and B in other ways"]),
+    ],
+)
+def test_what_schemes_do_outside_of_the_unit_is_a_reason(device, schemes, reasons):
+    sides = [side(device, scheme=scheme) for scheme in schemes]
+    difference = unit_difference(*sides, share=0.5)
+    assert list(difference.reasons[: len(reasons)]) == reasons
+
+
+def test_sides_that_differ_are_not_called_alike():
+    sides = [UnitSide(name, load("h100"), "wgmma.m64n8k16.f32.bf16.bf16") for name in ("x", "y")]
+    assert "compute alike" in str(unit_difference(*sides, share=0.0))
+    assert "and differ outside of it: 50 % of the elements" in str(unit_difference(*sides, share=0.5))
+
+
+def test_the_length_of_slices_is_no_reason_where_k_is_in_one_piece():
+    sides = [side("h100", format="bf16", schedule={"slice_multiple": multiple}) for multiple in (64, 128)]
+    assert not unit_difference(*sides).reasons
+    cut = [side("h100", format="bf16", schedule={"split_k": 2, "slice_multiple": multiple}) for multiple in (64, 128)]
+    assert "the order of summation differs: multiple of the slices' length 64 on left, 128 on right" in (
+        unit_difference(*cut).reasons
+    )

@@ -22,7 +22,8 @@ from hwsim.analysis.time_shares import (
     time_shares,
 )
 from hwsim.analysis.verdict import BOUND_SHARE, lost_words, part_words
-from hwsim.devices import changed
+from hwsim.cli import main
+from hwsim.devices import changed, load
 from hwsim.machines import timing
 from hwsim.program.ir import Instr, LocalTile
 
@@ -201,7 +202,7 @@ def test_the_advice_comes_true(case):
         changes = dict(part.strip().split("=") for part in item.option.split("--what-if ")[1:])
         before, after = result.with_numbers(changes).cycles
         assert item.gain == pytest.approx(1 - after / before, abs=1e-12)
-        assert f"{100 * item.gain:.0f} %" in str(item)
+        assert f"{100 * item.gain:.0f} % with the same tiles" in str(item)
 
 
 def test_gains_are_of_the_time_with_its_launches():
@@ -268,3 +269,26 @@ def test_a_library_s_time_is_not_divided():
     result = hwsim.run(device="h100", format="bf16", m=512, n=512, k=512, exact=False, library="cublas")
     assert "recorded time cannot be divided" in result.verdict.sentences[-1]
     assert not any(item.option == "hwsim tune" for item in result.verdict.advice)
+
+
+@pytest.mark.parametrize("name", ["h100", "own"])
+def test_a_matrix_unit_that_was_left_out_is_the_first_advice(name, tmp_path):
+    """Operands in fp32 run on the lanes of a device whose matrix unit takes another format."""
+    if name == "own":
+        name = tmp_path / "mine.yaml"
+        assert main(["devices", "new", str(name)]) == 0
+    sizes = {"m": 512, "n": 512, "k": 512, "exact": False, "input_format": "fp32"}
+    wanted = load(name).default_format
+    result = hwsim.run(device=name, **sizes)
+    other = hwsim.run(device=name, format=wanted, **sizes)
+    first = result.verdict.advice[0]
+    times = result.cycles / other.cycles
+    assert str(first) == (
+        f"the matrix unit was not used: operands are fp32; --format {wanted} takes it "
+        f"({times:{'.0f' if times >= 10 else '.1f'}} times fewer cycles, operands rounded to {wanted})"
+    )
+    assert first.option == f"--format {wanted}" and times > 2
+    assert first.gain == pytest.approx(1 - other.cycles / result.cycles)
+    assert set(first.to_dict()) == {"text", "change", "gain", "is_most", "option"}
+    for asked in (other, hwsim.run(device=name, format="fp32", **sizes)):
+        assert not any("was not used" in str(item) for item in asked.verdict.advice)

@@ -11,6 +11,7 @@ import pytest
 import hwsim
 from hwsim.analysis.stall_words import stall_words
 from hwsim.schemes import schemes
+from hwsim.trace.trace import Trace
 
 SMALL = ("run", "--device", "ascend910a", "--scheme", "sgemm-cube", "--m", 50, "--n", 37, "--k", 67)
 
@@ -261,7 +262,7 @@ def test_a_part_of_a_trace(cli, tmp_path):
     ]
 
 
-def test_gantt(cli, monkeypatch):
+def test_gantt(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "72")
     words = ("run", "--scheme", "sgemm-cube", "--m", 256, "--n", 256, "--k", 512, "--no-exact", "-q")
     plain, drawn = cli(*words).out, cli(*words, "--gantt").out
@@ -272,6 +273,12 @@ def test_gantt(cli, monkeypatch):
     cells = [line for line in chart.splitlines() if "|" in line]
     assert {line.split()[0] for line in cells} == {"V", "M", "MTE1", "MTE2", "MTE3"} and len(cells) == 15
     assert max(map(len, cells)) <= 72
+    assert "kernel gemm, the longest of split_a, split_b, zero, gemm, combine; core 0" in chart
+    part = ("--trace-from", 1000, "--trace-to", 1500)
+    assert cli(*words, "--gantt", "--trace", "part.csv", *part).out == drawn
+    monkeypatch.setattr(Trace, "LIMIT", len((tmp_path / "part.csv").read_text().splitlines()))
+    cut = cli(*words, "--gantt", *part).out  # the kernel begins within the part
+    assert re.search(r"^part: cycles 1,\d\d\d to 1,500,", cut, re.MULTILINE) and "whole:" not in cut
     only = cli(*words, "--gantt", "--trace-core", 99)
     assert only.code == 2 and "trace of core 99" in only.err
 

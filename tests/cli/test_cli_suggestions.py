@@ -36,6 +36,11 @@ def test_an_unknown_option_is_answered_with_the_nearest(capsys: pytest.CaptureFi
     assert "unrecognized arguments: --sceme native; did you mean '--scheme'?" in capsys.readouterr().err
 
 
+def test_words_without_an_option_are_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", "a100", "h100"]) == 2
+    assert "unrecognized arguments: a100 h100; hwsim diff --help shows" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("verb", ["run", "tune", "sweep", "devices"])
 def test_an_unknown_option_is_refused_by_the_verb(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     assert main([verb, "--nothing-like-it"]) == 2

@@ -219,6 +219,14 @@ def test_warnings_go_to_stderr(cli, tmp_path, monkeypatch):
     assert "hwsim: warning: device 'ascend910a' is taken from" in done.err
 
 
+def test_counts_of_1_have_no_plural(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("HWSIM_CACHE", str(tmp_path / "cache"))
+    done = cli("sweep", "--device", "tf64", "--m", "1", "--n", "1", "--k", "1", "--jobs", "1", "--json")
+    assert "hwsim: 1 point, 1 computed" in done.err
+    text = cli("run", "--device", "tf64", "--m", "1", "--n", "1", "--k", "1", "--no-timing").out
+    assert " 1 MAC; A and B random" in text
+
+
 def test_sweep(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("HWSIM_CACHE", str(tmp_path / "cache"))
     (tmp_path / "study.yaml").write_text("devices: [h200, v100]\nshapes: [[64, 64, 64]]\noptions: {format: bf16}\n")

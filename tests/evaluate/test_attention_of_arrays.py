@@ -191,7 +191,7 @@ def test_a_straight_reading_of_three_blocks() -> None:
     assert blocks_by_loops(query[0, 0], key[0], value[0], Single(0.25), result.order).tolist() == got.tolist()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [FLASH, CUDNN])
 def test_shared_heads_are_repeated_ones_and_leading_dimensions_batches(backend: str) -> None:
     query, key, value = drawn(1, 2, 3, 4, 33, 64), drawn(2, 2, 3, 2, 33, 64), drawn(3, 2, 3, 2, 33, 64)
     shared = hwsim.attention(query, key, value, backend=backend)
@@ -226,6 +226,8 @@ def test_the_backend_that_pytorch_takes_and_what_the_result_says() -> None:
     assert result.kernel == result.order.kernel and result.kernel in repr(result) and CUDNN in str(result)
     wide = drawn(1, 1, 8, 72)
     assert hwsim.attention(wide, wide, wide).evidence == "assumption"
+    levels = [hwsim.attention(y, y, y, backend=b).order.evidence for b in (FLASH, EFFICIENT) for y in (x, wide)]
+    assert levels == ["microbenchmark", "datasheet"] * 2  # captures are of heads of 64; the rest is read from source
     assert hwsim.attention(x, x, x, device="a100").backend == FLASH
     value = drawn(2, 1, 8, 128)  # the memory-efficient kernel's tile follows the wider of key and value
     assert [hwsim.attention(x, x, v, backend=EFFICIENT).order.keys for v in (x, value)] == [64, 128]
@@ -264,6 +266,12 @@ ERRORS = {
         "order of CUDNN_ATTENTION on a100 is not known",
     ),
     "wide": ((drawn(1, 1, 4, 512),) * 3, {}, UNSUPPORTED, "order of EFFICIENT_ATTENTION on h100 is known of heads up"),
+    "groups": (
+        (drawn(1, 4, 5, 64), drawn(2, 2, 5, 64), drawn(3, 2, 5, 64)),
+        {"backend": EFFICIENT},
+        UNSUPPORTED,
+        "EFFICIENT_ATTENTION is not there.*shared heads of key and value",
+    ),
     "odd": ((drawn(1, 1, 4, 257),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form.*hwsim.torch"),
 }
 

@@ -14,6 +14,7 @@ from torch_cases import drawn, same  # noqa: E402
 
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
+from hwsim.evaluate.attending import Attending  # noqa: E402
 
 MASK = torch.from_numpy(np.random.default_rng(9).random((6, 6)) > 0.4)
 MASK[2] = False  # a row that the mask hides entirely
@@ -82,6 +83,9 @@ ROUTES = [
     ("a100", torch.float16, {}, "FLASH_ATTENTION"),
     ("a100", torch.float16, {"mask": True}, "EFFICIENT_ATTENTION"),
     ("a100", torch.float16, {"queries": 5, "is_causal": True}, "EFFICIENT_ATTENTION"),
+    ("h100", torch.float16, {"heads": 4}, "CUDNN_ATTENTION"),
+    ("a100", torch.float16, {"heads": 4}, "FLASH_ATTENTION"),
+    ("a100", torch.float16, {"heads": 4, "mask": True}, ""),  # EFFICIENT_ATTENTION takes no groups of heads
     ("v100", torch.float16, {}, "EFFICIENT_ATTENTION"),
     ("mi300x", torch.bfloat16, {}, "FLASH_ATTENTION"),
     ("mi100", torch.bfloat16, {}, ""),
@@ -93,13 +97,37 @@ ROUTES = [
 def test_the_backend_that_pytorch_takes_is_named(device, dtype, call, backend):
     width, queries = call.get("width", 64), call.get("queries", 4)
     lead = (2,) if "three" in call else (1, 2)
-    query, key = drawn(1, *lead, queries, width).to(dtype), drawn(2, *lead, 4, width).to(dtype)
+    heads = (*lead[:-1], call.get("heads", 2))
+    query, key = drawn(1, *heads, queries, width).to(dtype), drawn(2, *lead, 4, width).to(dtype)
     more = {"attn_mask": torch.ones(queries, 4, dtype=torch.bool)} if "mask" in call else {}
+    more |= {"enable_gqa": True} if "heads" in call else {}
     with hwsim.torch.emulate(device=device, library="pytorch", measure_every=0) as run:
         F.scaled_dot_product_attention(query, key, key, is_causal="is_causal" in call, **more)
     assert backends_of(run) == ([backend] if backend else [])
     is_known = device in ("h100", "a100") and dtype != torch.float32 and "mask" not in call and width < 512
     assert bool(run.not_caught) == bool(backend and not is_known)
+
+
+@pytest.mark.parametrize(
+    "leads", [((1, 4), (1, 1), (1, 1)), ((2, 2), (1, 2), (1, 2)), ((1, 2), (1, 2), (1, 1))], ids=str
+)
+def test_fused_kernels_take_no_operands_that_are_broadcast(leads):
+    operands = [drawn(i, *lead, 4, 64).half() for i, lead in enumerate(leads)]
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0) as run:
+        got = F.scaled_dot_product_attention(*operands)
+    assert backends_of(run) == [] and got.shape == (*leads[0], 4, 64)
+
+
+def test_shared_heads_are_known_in_a_graph_of_symbolic_sizes():
+    def attend(query, key):
+        return F.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager", dynamic=True)
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0) as run:
+        for rows in (5, 9):
+            operands = drawn(1, 1, 4, rows, 64).half(), drawn(2, 1, 2, rows, 64).half()
+            assert same(compiled(*operands), attend(*operands))
+    assert backends_of(run) == ["CUDNN_ATTENTION"]
 
 
 def test_switches_choose_among_the_backends():
@@ -153,6 +181,47 @@ def test_attention_has_an_h100_s_bits(name):
     part = result[0, heads - 1][torch.from_numpy(picked(rows, 256, 3))].contiguous()
     assert not run.not_caught
     assert np.array_equal(part.view(torch.int16).numpy(), CAPTURES[name])
+
+
+@pytest.mark.parametrize(
+    ("device", "keys"),
+    [("a100", 64), ("a2", 32), ("ada", 32), ("rtx3090", 32), ("l40s", 32), ("rtx5090", 64), ("gb10", 64), ("h20", 64)],
+)
+def test_flash_attention_has_small_blocks_of_keys_on_chips_of_8_6_and_8_9(device, keys, monkeypatch):
+    orders = _orders(monkeypatch)
+    query = drawn(1, 1, 2, 4, 128).half()
+    with (
+        hwsim.torch.emulate(device=device, library="pytorch", measure_every=0),
+        sdpa_kernel([SDPBackend.FLASH_ATTENTION]),
+    ):
+        F.scaled_dot_product_attention(query, query, query)
+    assert [order.keys for order in orders] == [keys]
+
+
+@pytest.mark.parametrize(("width", "value_width", "keys"), [(64, 64, 64), (64, 128, 128), (128, 64, 128)])
+def test_the_wider_of_key_and_value_says_how_many_keys_a_block_of_efficient_attention_has(
+    width, value_width, keys, monkeypatch
+):
+    orders = _orders(monkeypatch)
+    query, value = drawn(1, 1, 2, 4, width).half(), drawn(2, 1, 2, 4, value_width).half()
+    with (
+        hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0),
+        sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION]),
+    ):
+        F.scaled_dot_product_attention(query, query, value)
+    assert [order.keys for order in orders] == [keys]
+
+
+def _orders(monkeypatch):
+    """The orders of the kernels that are computed from here on."""
+    orders, call = [], Attending.__call__
+
+    def noted(attending, *operands, **more):
+        orders.append(attending.order)
+        return call(attending, *operands, **more)
+
+    monkeypatch.setattr(Attending, "__call__", noted)
+    return orders
 
 
 def test_a_known_kernel_has_the_gradient_of_the_products_beside_it_and_the_bits_of_each_transform():

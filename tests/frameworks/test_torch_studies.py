@@ -46,7 +46,7 @@ def test_the_report_says_how_much_was_simulated():
 def test_what_stands_for_another_kernel_is_not_simulated():
     query = drawn(1, 1, 2, 16, 64).bfloat16()
     weight = drawn(2, 64, 64).bfloat16()
-    with hwsim.torch.emulate(**PYTORCH) as run:
+    with hwsim.torch.emulate(device="b200", library="pytorch") as run:
         F.scaled_dot_product_attention(query @ weight, query, query)
     products, attention = 2 * 16 * 64 * 64, 2 * 2 * 16 * 16 * 64
     assert run.record.simulated_share == pytest.approx(products / (products + attention))

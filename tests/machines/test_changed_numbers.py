@@ -35,11 +35,13 @@ def test_a_slower_part_takes_longer_and_a_value_is_as_its_factor() -> None:
         ({"hbm.bytes_per_secnd": "2x"}, "did you mean 'hbm.bytes_per_second'"),
         ({"hbm.bytes_per_second": "fast"}, "allowed: a factor"),
         ({"hbm.bytes_per_second": "infx"}, "allowed: a factor"),
-        ({"hbm.bytes_per_second": "-1x"}, "greater than or equal to 1000"),
+        ({"hbm.bytes_per_second": "-1x"}, r"bytes_per_second = -[\d.e+]+; allowed: at least 1,000"),
         ({"dot_units.*.fraction_bits": 24}, "it changes bits, and what-if is of cycles"),
         ({"instructions.*.A.B.k": 64}, "it changes bits"),
         ({"instructions.mma.macs_per_cycle": "2x"}, "did you mean 'instructions.*timing.macs_per_cycle'"),
-        ({"cores": 2.5}, "cores = 2.5: Input should be a valid integer"),
+        ({"instructions.wgmma": 1}, r"did you mean 'instructions.\S*timing.macs_per_cycle'"),
+        ({"cores": 0}, "h200 with cores = 0; allowed: at least 1$"),
+        ({"cores": 2.5}, "cores = 2.5; allowed: an integer$"),
     ],
 )
 def test_bad_changes_say_why(changes: dict[str, str], said: str) -> None:

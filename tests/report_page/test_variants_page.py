@@ -62,6 +62,6 @@ def test_the_verdict_the_front_and_the_table_agree(chromium: Browser, page: Path
     assert f"fastest: cores {fastest.asked['cores']}, mma*.macs_per_cycle" in lead
     rows = chromium.texts("#variants tbody tr")
     assert len(rows) == 6 and sum("yes" in row for row in rows) == len(front)
-    assert sum("with cores = 1.5: Input should be a valid integer" in row for row in rows) == 2
+    assert sum("with cores = 1.5; allowed: an integer" in row for row in rows) == 2
     drawn = chromium.value('document.querySelector("#variants .plot").data.map(trace => [trace.name, trace.x.length])')
     assert [len(front), len(variants) - 2 - len(front)] == [drawn[2][1], drawn[1][1]]

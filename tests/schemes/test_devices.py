@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -76,8 +77,12 @@ def test_show_names_the_types_of_options(capsys: pytest.CaptureFixture[str]) -> 
         assert main(["schemes", "show", scheme.name]) == 0
         lines = capsys.readouterr().out.splitlines()
         for option in scheme.options:
-            line = next(x for x in lines if f"--{option.name.replace('_', '-')} " in x)
-            assert option.allowed in line
+            start = next(i for i, line in enumerate(lines) if line.startswith(f"  {option.flag} "))
+            rest = itertools.takewhile(lambda line: line.startswith("      "), lines[start + 1 :])
+            entry = " ".join(line.strip() for line in (lines[start], *rest))
+            assert entry.startswith(f"{option.flag} {option.metavar} ")
+            for allowed in (", ".join(option.choices), option.limits, *option.words):
+                assert allowed in entry, option
 
 
 @pytest.mark.parametrize("scheme", OWN, ids=lambda scheme: scheme.name)

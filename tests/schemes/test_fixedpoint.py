@@ -13,6 +13,7 @@ from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.problem import Problem
 from hwsim.machines import reference
 from hwsim.operands.operand import operand
+from hwsim.report.text.run_text import run_text
 from hwsim.schemes import scheme_of
 from hwsim.schemes.fixedpoint import needed_bits
 
@@ -66,6 +67,14 @@ def test_data_that_need_more_bits_are_multiplied_in_fp64() -> None:
 def test_of_sizes_alone_there_are_55_bits() -> None:
     asked = {"m": 64, "n": 64, "k": 64, "device": "h100", "scheme": "fixedpoint-fp64", "exact": False}
     assert hwsim.run(**asked).cycles == hwsim.run(bits=55, **asked).cycles > hwsim.run(bits=39, **asked).cycles
+
+
+def test_times_of_sizes_alone_say_how_many_bits_they_assume() -> None:
+    asked = {"m": 64, "n": 64, "k": 64, "device": "h100", "scheme": "fixedpoint-fp64"}
+    alone = hwsim.run(exact=False, **asked)
+    assert "55 assumed without data" in alone.timing_note == alone.to_dict()["timing_note"]
+    assert "55 assumed without data" in str(run_text(alone))
+    assert hwsim.run(exact=False, bits=55, **asked).timing_note == hwsim.run(**asked).timing_note == ""
 
 
 def operands(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:

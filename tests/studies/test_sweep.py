@@ -127,7 +127,7 @@ def test_numbers_that_a_device_does_not_have_are_refused(tmp_path):
     table = hwsim.sweep({"devices": [{"device": "h200", "set": {"cores": [66, 10**6]}}], **SHAPE}, jobs=1)
     assert (
         table.rows[0]["refused"] is None
-        and "with cores = 1000000: Input should be less than" in table.rows[1]["refused"]
+        and "with cores = 1000000; allowed: at most 100,000" in table.rows[1]["refused"]
     )
     library = hwsim.sweep({"devices": [VARIANTS], **SHAPE, "options": {"format": "bf16", "library": "cublas"}}, jobs=1)
     assert library.refused == 4 and "its times are of the chip as it is" in library.rows[0]["refused"]
@@ -307,3 +307,14 @@ def test_the_shipped_study_is_ten_chips_and_nine_products_a_step():
     macs = {name: shape["m"] * shape["n"] * shape["k"] for name, shape in study.shapes}
     forward = [macs[name] for name in macs if "forward" in name]
     assert sum(macs.values()) == 3 * sum(forward)  # both gradients are as much work as the forward product
+
+
+def test_a_size_of_a_template_is_no_number_of_its_devices(tmp_path, capsys):
+    chip = tmp_path / "array.yaml"
+    assert main(["devices", "new", str(chip), "--template", "systolic", "--set", "rows=32"]) == 0
+    assert main(["sweep", "--device", str(chip), "--format", "bf16", "--set", "rows=16,32"]) == 2
+    said = capsys.readouterr().err
+    assert "has no number 'rows'; it is a size of template systolic" in said and "--device repeated" in said
+    assert "hwsim devices new FILE.yaml --template systolic --set rows=N" in said
+    assert main(["sweep", "--device", "h200", "--set", "rows=16,32"]) == 2
+    assert "template" not in capsys.readouterr().err

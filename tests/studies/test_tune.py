@@ -247,7 +247,8 @@ def test_points_that_nothing_tells_apart_are_one_group(found):
         assert len({(point.cycles, str(point.facts.get("tile")), point.row().get("split_k")) for point in group}) == 1
     near = sum(point.cycles is not None and point.seconds <= 1.08 * found.best.seconds for point in found.points)
     text = tune_text(found, "d", "s", (1, 1, 1))
-    assert f"{near} of {sum(map(len, groups))} configurations are within 8 % of the best" in text
+    verb = "is" if near == 1 else "are"
+    assert f"{near} of {sum(map(len, groups))} configurations {verb} within 8 % of the best" in text
     if any(len(group) > 1 for group in groups[:BEST]):
         assert "alike: " in text
 

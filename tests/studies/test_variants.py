@@ -10,6 +10,8 @@ import pytest
 
 import hwsim
 from hwsim.cli import main
+from hwsim.report.page.variants_part import design_name
+from hwsim.report.text.words import cell_text
 from hwsim.studies.variants import costs_of, front_of, variants_of
 
 PARAMETERS = ("device", "cores", "scheme", "m", "n", "k")
@@ -84,7 +86,7 @@ def test_a_sweeps_page_compares_its_variants(tmp_path: Path, capsys: pytest.Capt
     text = page.read_text(encoding="utf-8")
     assert "2 of 3 variants are on the front of time, energy and area; 1 do not run" in text
     assert "smallest: cores 8: " in text and f"{16:g} mm2" in text
-    assert "mine with cores = 1.5: Input should be a valid integer" in text
+    assert "mine with cores = 1.5; allowed: an integer" in text
     figures = json.loads(text.rpartition('id="figures">')[2].partition("</script>")[0].replace("<\\/", "</"))
     drawn = {trace["name"]: trace for trace in figures["plot-1"]["data"]}
     front = drawn["on the front of time, energy and area"]
@@ -99,3 +101,13 @@ def test_a_sweep_that_compares_no_designs_has_no_variants(tmp_path: Path) -> Non
 
     table = hwsim.sweep({"devices": ["h200", "b200"], "shapes": [[64, 64, 64]]}, jobs=1, cache=False)
     assert "Variants" not in [section.title for section in sweep_page(table).sections]
+
+
+def test_large_values_are_short_in_verdict_and_table() -> None:
+    rows = [row(8, 1, 4.0, 1.0, 10.0) | {"hbm.bytes_per_second": 4e12}, row(8, 1, 2.0, 1.0, 10.0)]
+    rows = [{"hbm.bytes_per_second": 2e12} | one for one in rows]
+    names = [design_name(variant) for variant in variants_of(rows, (*PARAMETERS, "hbm.bytes_per_second"))]
+    assert names == ["hbm.bytes_per_second 4 T", "hbm.bytes_per_second 2 T"]
+    shown = {4e12: "4 T", 2.5e9: "2.5 G", 524288: "524,288", 4096.0: "4,096", 0.25: "0.25", 1e30: "1e+30", "2x": "2x"}
+    assert {value: cell_text(value) for value in shown} == shown
+    assert cell_text(float("inf")) == "inf" and cell_text(True) == "True"

@@ -17,7 +17,8 @@ from hwsim.frameworks.torch.attended import attended, widest_known
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, takes
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.names import run_by_the_compiler
-from hwsim.frameworks.torch.place import SCORES, VALUES, fused, part
+from hwsim.frameworks.torch.operators import PLAIN_TENSORS, is_transformed
+from hwsim.frameworks.torch.place import ATTENTION, SCORES, VALUES, Place, fused, part
 from hwsim.frameworks.torch.softmax import softmax
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
@@ -61,7 +62,8 @@ def attention(
 ) -> Tensor | None:
     """torch.nn.functional.scaled_dot_product_attention: query (..., heads, rows, width), key and value alike.
 
-    In its math form, or with library="pytorch" as near to the chip's fused kernel as the unit's own order is. Rows that
+    In its math form, or with library="pytorch" with the bits of the chip's fused kernel, where its order is known; else
+    as near as the unit's own order is. Rows that
     a mask hides entirely are 0. Raises UnsupportedError where no backend that PyTorch's switches allow takes the call.
     """
     if not takes(query, key, value) or min(query.dim(), key.dim(), value.dim()) < MATRIX:
@@ -75,17 +77,19 @@ def attention(
     format = format_name(query.dtype)
     by_rows = all(bool(x.stride(-1) == 1 or x.shape[-1] == 1) for x in (query, key, value))
     has_mask = attn_mask is not None
-    options, is_wide, *kernel = _way(
-        caller.key, caller.layer, caller.stage, format, query.dim(), has_mask, is_causal, by_rows
-    )
+    groups, value_groups = (_shared_heads(query, key, value) if enable_gqa else None) or (1, 1)
+    is_grouped = is_broadcast = False  # set in branches, so that they are constants in a graph of symbolic sizes
+    if groups > 1 or value_groups > 1:
+        is_grouped = True
+    alike = -3 if enable_gqa else -2  # the dimensions before are alike
+    if query.shape[:alike] != key.shape[:alike] or key.shape[:-2] != value.shape[:-2]:
+        is_broadcast = True
+    kind = format, query.dim(), has_mask, is_causal, by_rows, is_grouped, is_broadcast
+    options, is_wide, *kernel = _way(caller.key, caller.layer, caller.stage, *kind)
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
     backend = first_fit(options, *sizes) if options else MATH
-    groups = 1
     if enable_gqa:
-        shared = _shared_heads(query, key, value)
-        assert shared is not None
-        groups = shared[0]
-        key, value = key.repeat_interleave(shared[0], -3), value.repeat_interleave(shared[1], -3)
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(value_groups, -3)
     mask: Tensor | None = attn_mask
     if is_causal:
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
@@ -96,9 +100,24 @@ def attention(
         if query.shape[-1] <= widest and value.shape[-1] <= widest:
             near = _fused(caller, operands, mask, dropout_p, factor, backend, is_known=True)
             rest = (backend, is_causal, factor, groups, caller.key, caller.layer, caller.stage)
-            return None if near is None else attended(query, key, value, near, *rest)
-        return _fused(caller, operands, mask, dropout_p, factor, backend)
-    return _math(caller, operands, mask, dropout_p, factor, is_wide, *kernel)
+            result = None if near is None else attended(query, key, value, near, *rest)
+            return _shown(caller, part(backend, ATTENTION), operands, result)
+        result = _fused(caller, operands, mask, dropout_p, factor, backend)
+        return _shown(caller, fused(backend, ATTENTION), operands, result)
+    result = _math(caller, operands, mask, dropout_p, factor, is_wide, *kernel)
+    return _shown(caller, ATTENTION, operands, result)
+
+
+def _shown(caller: Caller, operation: str, operands: _Operands, result: Tensor | None) -> Tensor | None:
+    """The result, after the record's observer of attention has seen it; compiled graphs show it to nobody."""
+    if result is None or torch.compiler.is_compiling() or is_transformed() or type(result) not in PLAIN_TENSORS:
+        return result
+    _, record = active(caller.key)
+    if record.attention_observer is not None:
+        with torch._C.DisableTorchFunction():
+            place = Place(caller.key, caller.layer, caller.stage, operation)  # type: ignore[arg-type]
+            record.attention_observer(place, operands.query, operands.key, operands.value, result)
+    return result
 
 
 def _math(

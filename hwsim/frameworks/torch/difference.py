@@ -21,7 +21,8 @@ from hwsim.frameworks.product import scaled_operands
 from hwsim.frameworks.torch.emulation import emulate
 from hwsim.frameworks.torch.layer_record import LayerRecord
 from hwsim.frameworks.torch.multiplication import active
-from hwsim.frameworks.torch.place import Place
+from hwsim.frameworks.torch.place import VALUES, Place
+from hwsim.frameworks.torch.run_steps import RunStep, is_compared, step_of
 from hwsim.frameworks.torch.tensors import array_of, format_name
 from hwsim.gemm.plan import Mixed
 from hwsim.operands.powers import times_power
@@ -38,8 +39,9 @@ SIDES = ("left: ", "right:")
 
 @dataclass(frozen=True)
 class Step:
-    """One product of the model: its layer, operation and pass, how many of its elements differ in bits, and the largest
-    difference relative to the largest value.
+    """One product of the model, or an attention: its layer, operation and pass, how many of its elements differ in
+    bits, and the largest difference relative to the largest value. An attention is one step where a side knows the
+    order of its fused kernel, or one side alone has one; else its two products are.
 
     evidence: the weakest level behind both sides' bits. least_confidence: the least probability that a library's kernel
     is the one that was computed; None: no library was asked.
@@ -59,12 +61,13 @@ class Step:
 class Parting:
     """The answer of `diff`.
 
-    steps: every product in order. first: index of the first one with a difference, None where all bits are equal;
-    element: index of its first differing element; values: that element on both sides; row, column: the operands of it,
-    as the left side takes them. sides: the settings of both in words. refused: why that row and column do not explain
-    the element, or empty. remarks: of each side, what its report says beside the table: evidence, what was not caught,
-    how much of the model was simulated. records: how each side computes its sum. reason: why the two differ
-    there, by their units and orders of summation; "": they differ nowhere. evidence: the level
+    steps: every product in order. first: index of the first one with a difference, None where all bits are equal; of
+    its operands, where has_unlike_inputs. element: index of its first differing element, empty where its operands alone
+    differ; values: that element on both sides; row, column: the operands of it, as the left side takes them. attention:
+    the kernels of both, in words; empty where there is none. sides: the settings of both in words. refused: why that
+    row and column do not explain the element, or empty. remarks: of each side, what its report says beside the table:
+    evidence, what was not caught, how much of the model was simulated. records: how each side computes its sum. reason:
+    why the two differ there, by their units and orders of summation; "": they differ nowhere. evidence: the level
     behind the arithmetic of each side there; of all products where none differs.
     """
 
@@ -80,6 +83,8 @@ class Parting:
     records: tuple[hwsim.Variant, ...] = field(default=(), repr=False)
     reason: str = ""
     evidence: tuple[str, str] = ("", "")
+    has_unlike_inputs: bool = False
+    attention: tuple[str, str] = ("", "")
 
     @property
     def is_equal(self) -> bool:
@@ -116,14 +121,16 @@ class Parting:
             lines += [f"both:  {remark}" for remark in self.remarks[0]]
         else:
             lines += [f"{side} {remark}" for side, texts in zip(SIDES, self.remarks, strict=True) for remark in texts]
+        if any(self.attention):
+            same = self.attention[0] == self.attention[1]
+            lines.append(f"attention: {self.attention[0] if same else ' | '.join(self.attention)}")
         if self.first is None:
             return "\n".join(lines)
         step = self.steps[self.first]
         where = step.layer or "(outside of modules)"
-        lines.append(
-            f"they part at product {self.first + 1} of {len(self.steps)}: {where}, {step.operation}, {step.stage}, "
-            f"element {list(self.element)}: {self.values[0]!r} and {self.values[1]!r}"
-        )
+        place = f"they part at product {self.first + 1} of {len(self.steps)}: {where}, {step.operation}, {step.stage}"
+        values = f", element {list(self.element)}: {self.values[0]!r} and {self.values[1]!r}" if self.element else ""
+        lines.append(f"{place}{values}")
         lines.append(f"{'layer':<32} {'operation':<18} {'differing':>12} {'largest difference':>20}")
         for row in self.steps[self.first :]:
             total = 1
@@ -156,74 +163,117 @@ def diff(
         InputError: the two runs have unlike products; and as `emulate`.
     """
     settings_of_sides = [{"device": side} if isinstance(side, str) else dict(side) for side in (left, right)]
-    runs: list[list[tuple[Place, torch.Tensor]]] = [[], []]
-    records: list[list[Gemm]] = [[], []]
+    runs: list[list[RunStep]] = [[], []]
     operands: list[tuple[torch.Tensor, torch.Tensor]] = []
     sides, settings = [], []
     remarks: list[tuple[str, ...]] = []
     levels: list[str] = []
     state = torch.get_rng_state()
-    parted: int | None = None
     for index, arguments in enumerate(settings_of_sides):
         torch.set_rng_state(state)
 
-        def observe(place: Place, a: Any, b: Any, out: Any, record: Gemm, index: int = index) -> None:
-            nonlocal parted
-            runs[index].append((place, out.detach().clone()))
-            records[index].append(record)
-            at = len(runs[index]) - 1
-            if index and parted is None and at < len(runs[0]) and _differs(runs[0][at][1], out).any():
-                parted = at
+        def observe(place: Place, a: Any, b: Any, out: Any, record: Gemm | None, index: int = index) -> None:
+            runs[index].append(step_of(place, (a, b), out, record))
+            if index and not operands and _part_here(*runs):
                 operands.append((a.detach().clone(), b.detach().clone()))
 
+        def observe_attention(place: Place, query: Any, key: Any, value: Any, out: Any, index: int = index) -> None:
+            runs[index].append(step_of(place, (query, key, value), out))
+
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
-            run.record.observer = observe
+            run.record.observer, run.record.attention_observer = observe, observe_attention
             called(model, x)
         remarks.append(tuple(run.record.remarks()))
         levels.append(run.verdict.evidence)
         sides.append(run.title)
         settings.append(run.settings)
-    names = [[(place.layer, place.operation, tuple(out.shape)) for place, out in run] for run in runs]
-    if names[0] != names[1]:
-        raise InputError(
-            f"the two runs have unlike products: {len(names[0])} and {len(names[1])}; is the model random?"
-        )
-    steps = tuple(
-        Step(
-            place.layer,
-            place.operation,
-            place.stage,
-            tuple(left_out.shape),
-            *_compared(left_out, right_out),
-            *_grounds(*pair),
-        )
-        for (place, left_out), (_, right_out), *pair in zip(*runs, *records, strict=True)
-    )
-    if parted is None:
-        return Parting((sides[0], sides[1]), steps, remarks=(remarks[0], remarks[1]), evidence=(levels[0], levels[1]))
-    place, left_out = runs[0][parted]
-    right_out = runs[1][parted][1]
-    element = tuple(int(i) for i in _differs(left_out, right_out).nonzero()[0])
-    chosen = [side_settings.of(place.layer, place.stage) for side_settings in settings]
-    # no product before parted: these are equal
-    operand_pairs = [_taken(side_settings, *operands[0], element) for side_settings in chosen]
-    pair = records[0][parted], records[1][parted]
-    devices = [(side_settings.arguments or {})["device"] for side_settings in chosen]
-    why = _why(pair, devices)
-    return Parting(
+    _check_alike(*runs)
+    pairs = [pair for pair in zip(*runs, strict=True) if is_compared(*pair)]
+    steps = tuple(_step(*pair) for pair in pairs)
+    first = next((index for index, pair in enumerate(pairs) if _has_parted(*pair)), None)
+    whole = Parting(
         sides=(sides[0], sides[1]),
         steps=steps,
-        first=parted,
-        element=element,
-        values=(float(left_out[element]), float(right_out[element])),
+        first=first,
+        remarks=(remarks[0], remarks[1]),
+        evidence=(levels[0], levels[1]),
+        attention=_kernels(runs),
+    )
+    if first is None:
+        return whole
+    left_step, right_step = pairs[first]
+    place, left_out, right_out = left_step.place, left_step.out, right_step.out
+    differing = _differs(left_out, right_out).nonzero()
+    element = tuple(int(i) for i in differing[0]) if len(differing) else ()
+    values = (float(left_out[element]), float(right_out[element])) if element else (0.0, 0.0)
+    parted = replace(whole, element=element, values=values)
+    if left_step.digests != right_step.digests:
+        between = "the softmax between them" if place.kind == VALUES else "what lies between"
+        why_unlike = f"the inputs of product {first + 1} differ already: {between} is not the same on both sides"
+        why_unlike += "" if place.kind == VALUES else " (softmax, fused attention)"
+        return replace(parted, has_unlike_inputs=True, reason=why_unlike, refused=f"{why_unlike}; no sum parts here")
+    if left_step.gemm is None or right_step.gemm is None:
+        why_kernels = f"the kernels of attention are {left_step.kernel} and {right_step.kernel}"
+        return replace(parted, reason=why_kernels, refused=f"{why_kernels}; an attention has no sum of its own")
+    chosen = [side_settings.of(place.layer, place.stage) for side_settings in settings]
+    # no product before the first one: these are equal
+    operand_pairs = [_taken(side_settings, *operands[0], element) for side_settings in chosen]
+    records = left_step.gemm, right_step.gemm
+    devices = [(side_settings.arguments or {})["device"] for side_settings in chosen]
+    why = _why(records, devices)
+    return replace(
+        parted,
         row=operand_pairs[0][0],
         column=operand_pairs[0][1],
-        refused=_refusal(pair, operand_pairs),
-        remarks=(remarks[0], remarks[1]),
-        records=_variants(pair, devices, element, left_out.dtype),
+        refused=_refusal(records, operand_pairs),
+        records=_variants(records, devices, element, left_out.dtype),
         reason=next(iter(why.reasons), ""),
         evidence=why.evidence,
     )
+
+
+def _check_alike(left: list[RunStep], right: list[RunStep]) -> None:
+    """Raises InputError where two runs have not the same steps in order."""
+    of_sides = [[step.name for step in run] for run in (left, right)]
+    if of_sides[0] == of_sides[1]:
+        return
+    at = next((i for i, names in enumerate(zip(*of_sides, strict=False)) if names[0] != names[1]), None)
+    at = min(map(len, of_sides)) if at is None else at
+    first, second = (_named(names[at]) if at < len(names) else "none" for names in of_sides)
+    raise InputError(
+        f"the two runs have unlike products, {len(left)} and {len(right)}: number {at + 1} is {first} on the left and "
+        f"{second} on the right; is the model random?"
+    )
+
+
+def _named(name: tuple[str, str, str, tuple[int, ...]]) -> str:
+    layer, stage, kind, shape = name
+    return f"{kind} ({layer or 'outside of modules'}, {stage}, {' x '.join(map(str, shape))})"
+
+
+def _part_here(left: list[RunStep], right: list[RunStep]) -> bool:
+    """Whether the newest step of the right run differs from its like."""
+    at = len(right) - 1
+    if at >= len(left) or left[at].name != right[at].name:
+        return False
+    return is_compared(left[at], right[at]) and _has_parted(left[at], right[at])
+
+
+def _has_parted(left: RunStep, right: RunStep) -> bool:
+    return left.digests != right.digests or bool(_differs(left.out, right.out).any())
+
+
+def _step(left: RunStep, right: RunStep) -> Step:
+    place = left.place
+    grounds = _grounds(*(step.gemm for step in (left, right) if step.gemm is not None))
+    compared = _compared(left.out, right.out)
+    return Step(place.layer, place.kind, place.stage, tuple(left.out.shape), *compared, *grounds)
+
+
+def _kernels(runs: list[list[RunStep]]) -> tuple[str, str]:
+    """The kernels of attention of both runs, in words."""
+    left, right = (", ".join(dict.fromkeys(step.kernel for step in run if step.gemm is None)) for run in runs)
+    return left, right
 
 
 def called(model: Callable[..., Any], x: Any) -> Any:
@@ -265,6 +315,8 @@ def _why(records: tuple[Gemm, Gemm], devices: list[Device]) -> UnitDifference:
 
 def _refusal(records: tuple[Gemm, Gemm], operand_pairs: list[tuple[AnyArray, AnyArray]]) -> str:
     """Why one row and one column do not show where the element parts; empty where they do."""
+    if any(side.scale is not None for record in records for side in record.problem.operands):
+        return "operands with scales of blocks or rows are no row and column alone"
     mixed = [record.scheme for record in records if isinstance(record.plan, Mixed)]
     if mixed:
         return f"what scheme {mixed[0]} does to a row follows from the whole matrices; no element has sums of its own"

@@ -124,9 +124,10 @@ class Record:
 
     every: measure the error of the first, and then of each `every`-th product of a layer and pass; 0: of none. timing:
     add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
-    record. not_caught: calls by name; macs_not_caught: multiply-accumulates of these, as far as they are known;
-    substitutes: of products that another kernel than the library's was computed for. not_swapped: {class of modules:
-    their names}. progress: told of each product.
+    record. attention_observer: called with the place, query, key, value and result of each attention. not_caught: calls
+    by name; macs_not_caught: multiply-accumulates of these, as far as they are known; substitutes: of products that
+    another kernel than the library's was computed for. not_swapped: {class of modules: their names}. progress: told of
+    each product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -137,6 +138,7 @@ class Record:
         self.substitutes: Counter[str] = Counter()
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
+        self.attention_observer: Any = None
         self.progress: Callable[[int], None] | None = None
 
     def left_out(self, name: str, macs: int) -> None:

@@ -102,7 +102,7 @@ def call(name: str, *arguments: Any) -> torch.Tensor:
     """The operator hwsim::`name`, under transforms of torch.func and forward-mode differentiation too."""
     if torch.compiler.is_dynamo_compiling() and _is_differentiated():
         torch._dynamo.graph_break(msg=DIFFERENTIATED)
-    function = FUNCTIONS[name].apply if _is_transformed() else getattr(torch.ops.hwsim, name)
+    function = FUNCTIONS[name].apply if is_transformed() else getattr(torch.ops.hwsim, name)
     result = function(*arguments)
     assert isinstance(result, torch.Tensor)
     return result
@@ -118,7 +118,7 @@ def _is_differentiated() -> bool:
     )
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     """Whether tangents or several gradients at once are asked for, which PyTorch gives to no registered operator."""
     if torch.compiler.is_compiling():
         return False
@@ -139,7 +139,7 @@ def _is_alone(*tensors: torch.Tensor | None) -> bool:
         return False
     if torch._C._get_tracing_state() is not None:  # torch.jit.trace
         return False
-    if _is_transformed() or any(tensor.is_meta or _is_batched_gradient(tensor) for tensor in present):
+    if is_transformed() or any(tensor.is_meta or _is_batched_gradient(tensor) for tensor in present):
         return False
     modes = torch._C._len_torch_dispatch_stack()
     return modes == 0 or (modes == 1 and getattr(torch._C._get_dispatch_stack_at(0), "is_of_hwsim", False))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hwsim.frameworks.settings import PassName
 
 CONVOLUTION, GROUPED = "convolution", "_grouped_mm"
-SCORES, VALUES = "attention scores", "attention values"
+SCORES, VALUES, ATTENTION = "attention scores", "attention values", "attention"
 SCALED, SCALED_FAST = "_scaled_mm", "_scaled_mm, fast accumulation"
 SCALED_GROUPED, SCALED_GROUPED_FAST = "_scaled_grouped_mm", "_scaled_grouped_mm, fast accumulation"
 
@@ -46,13 +46,20 @@ class Place:
         return (slow | dict.fromkeys(fast, "fast")).get(self.operation)
 
     @property
+    def kind(self) -> str:
+        """The operation without the name of a fused kernel."""
+        return self.operation.partition(" of ")[0].partition(" in ")[0] if self._is_of_attention else self.operation
+
+    @property
     def stands_for(self) -> str:
         """The fused kernel for whose part the product stands; "": it is a product."""
-        product, _, kernel = self.operation.partition(" of ")
-        return kernel if product in (SCORES, VALUES) else ""
+        return self.operation.partition(" of ")[2] if self._is_of_attention else ""
 
     @property
     def part_of(self) -> str:
         """The fused kernel, of known order, whose product it is; "": it is no such part."""
-        product, _, kernel = self.operation.partition(" in ")
-        return kernel if product in (SCORES, VALUES) else ""
+        return self.operation.partition(" in ")[2] if self._is_of_attention else ""
+
+    @property
+    def _is_of_attention(self) -> bool:
+        return self.operation.startswith(ATTENTION)

@@ -68,7 +68,8 @@ class BackendModel(StrictRecord):
     formats.
 
     backend: PyTorch's name of it. most_width, width_step: of heads, in elements. equal_widths: of query and value.
-    masks: it takes a mask. square_causal: a causal mask needs as many queries as keys. least_keys: how many it needs.
+    masks: it takes a mask. groups: heads of the query may share one of the key. square_causal: a causal mask needs as
+    many queries as keys. least_keys: how many it needs.
     """
 
     backend: Name
@@ -79,18 +80,21 @@ class BackendModel(StrictRecord):
     width_step: PositiveInt = 1
     equal_widths: bool = False
     masks: bool = True
+    groups: bool = True
     square_causal: bool = False
     least_keys: PositiveInt = 1
 
 
 class AttentionModel(StrictRecord):
     """How PyTorch chooses a kernel for attention. orders: by family ("other": any), in which order it asks the
-    backends. backends: what each takes. math: the backend that takes all.
+    backends. backends: what each takes. math: the backend that takes all. small_tiles: chips on which kernels have
+    smaller tiles than on others of their family.
     """
 
     orders: dict[Name, NameList]
     math: Name
     backends: dict[Name, BackendModel]
+    small_tiles: NameList
 
 
 class SoftmaxModel(StrictRecord):

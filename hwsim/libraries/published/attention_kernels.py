@@ -20,9 +20,9 @@ FLASH, EFFICIENT, CUDNN = "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTEN
 MMA16, MMA8, WGMMA = "mma.m16n8k16.f32.{0}.{0}.f32", "mma.m16n8k8.f32.{0}.{0}.f32", "wgmma.m64n64k16.f32.{0}.{0}"
 FAMILIES = ("sm80", "sm90")
 SEEN = "microbenchmark"
+READ, ASSUMED = "datasheet", "assumption"  # of widths without captures: the published source; of cuDNN there is none
 PART_QUERIES, MOST_PARTS = 64, 128  # FlashAttention-2: rows of a tile, where the keys are cut
 FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
-THREADS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,15 @@ def order_of(
 
     family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller.
     """
+    order = _order(backend, sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
+    if order is None or sizes.width == SEEN_WIDTH:
+        return order
+    return replace(order, evidence=ASSUMED if backend == CUDNN else READ)
+
+
+def _order(
+    backend: str, sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool
+) -> AttentionOrder | None:
     if family not in FAMILIES:
         return None
     if backend == FLASH:
@@ -53,7 +62,7 @@ def order_of(
         keys = 64 if sizes.width <= EFFICIENT_WIDTHS[0] else 128
         return replace(_EFFICIENT, kernel=f"fmha_cutlassF_aligned_64x{keys}_rf_sm80", keys=keys)
     if backend == CUDNN and family == "sm90":
-        return _CUDNN if sizes.width == SEEN_WIDTH else replace(_CUDNN, evidence="assumption")
+        return _CUDNN
     return None
 
 
@@ -65,7 +74,7 @@ def most_width(backend: str, family: str) -> int:
 
 
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
-SEEN_WIDTH = 64  # of cuDNN's captures
+SEEN_WIDTH = 64  # of all captures; blocks of keys and parts depend on the width
 _FLASH = AttentionOrder(
     kernel="flash_fwd_kernel",
     instruction=MMA16,

@@ -31,7 +31,8 @@ class Candidate(NamedTuple):
 
 class AttentionKind(NamedTuple):
     """What is known of a call beside its sizes: the operands' format and dimensions, whether it has a mask of its own,
-    is causal, and whether the elements of a head lie one after the other.
+    is causal, whether the elements of a head lie one after the other, whether heads of the query share one of the key,
+    and whether batches or heads are broadcast.
     """
 
     operand: str
@@ -39,6 +40,8 @@ class AttentionKind(NamedTuple):
     has_mask: bool
     is_causal: bool
     is_by_rows: bool
+    is_grouped: bool = False
+    is_broadcast: bool = False
 
 
 def candidates(
@@ -78,8 +81,15 @@ def candidates(
             and kind.dimensions == DENSE
             and kind.is_by_rows
             and (rule.masks or not kind.has_mask)
+            and (rule.groups or not kind.is_grouped)
+            and not kind.is_broadcast
         ]
     return tuple(taken)
+
+
+def has_small_tiles(chip: str, version: str = FRAMEWORK[1]) -> bool:
+    """Whether kernels of attention have smaller tiles on a chip, by name, than on others of its family."""
+    return chip in pytorch(version).attention.small_tiles
 
 
 def first_fit(options: Sequence[Sequence[Any]], width: Any, value_width: Any, queries: Any, keys: Any) -> str:

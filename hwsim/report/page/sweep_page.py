@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hwsim.report.page.explorer import Explorer
 from hwsim.report.page.page import Facts, Page, PageSection, Part, Table, Text
 from hwsim.report.page.variants_part import variant_lead, variant_sections
-from hwsim.report.text.words import count, plural
+from hwsim.report.text.words import cell_text, count, plural
 from hwsim.result import plain
 
 if TYPE_CHECKING:
@@ -147,8 +147,4 @@ def _is_positive(value: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return count(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return "" if value is None else cell_text(value)

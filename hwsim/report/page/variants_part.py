@@ -14,7 +14,7 @@ from hwsim.report.page.figures import axis, figure
 from hwsim.report.page.page import PageSection, Part, Plot, Table
 from hwsim.report.page.style import BUSY, OTHER
 from hwsim.report.text.cost_text import area_text, joules_text
-from hwsim.report.text.words import count, duration, plural
+from hwsim.report.text.words import cell_text, count, duration, plural
 from hwsim.studies.variants import DesignVariant, costs_of, front_of, variants_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def variant_lead(table: SweepTable) -> list[str]:
 def design_name(variant: DesignVariant) -> str:
     """What tells a variant from the others, in words: the last two parts of a number's path and its value."""
     asked = [(".".join(name.split(".")[-2:]), value) for name, value in variant.asked.items()]
-    return ", ".join(f"{name} {value}" for name, value in asked) or "the device"
+    return ", ".join(f"{name} {cell_text(value)}" for name, value in asked) or "the device"
 
 
 def _quantities(variant: DesignVariant) -> list[str]:
@@ -186,4 +186,4 @@ def _total(name: str, number: float | None) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "as the file"
-    return count(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return cell_text(value)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwsim.analysis.area import area_of
+from hwsim.analysis.area import Area, area_notes, area_of
 from hwsim.analysis.energy import energy
+from hwsim.devices.query import entry
 from hwsim.errors import UnsupportedError
-from hwsim.report.text.words import percent
+from hwsim.report.text.words import percent, plural
 
 if TYPE_CHECKING:
     from hwsim.result import Result
@@ -25,6 +26,16 @@ def joules_text(joules: float) -> str:
 def area_text(mm2: float) -> str:
     """An area."""
     return f"{mm2:,.4g} mm2"
+
+
+def _area_parts(area: Area) -> str:
+    """The parts of one core, times the cores, and the parts outside cores: 16 x (core 0.5 mm2 + ...) + phy 20 mm2."""
+    core, uncore = (
+        [f"{name} {area_text(mm2)}" for name, mm2 in parts.items() if mm2]
+        for parts in (area.core_mm2_by, area.uncore_mm2_by)
+    )
+    cores = [f"{plural(area.cores, 'core')} x ({' + '.join(core)})"] if core else []
+    return " + ".join([*cores, *uncore]) or "no part has an area"
 
 
 def cost_facts(result: Result) -> list[tuple[str, str]]:
@@ -48,6 +59,11 @@ def cost_facts(result: Result) -> list[tuple[str, str]]:
             text = f"{joules_text(spent.joules)}, {spent.watts:,.3g} W on average ({spent.evidence})"
             pairs.append(("energy", f"{text}: {', '.join(shares)}" if shares else text))
     if chip.area is not None:
-        area = area_of(chip)
-        pairs.append(("area", f"{area_text(area.mm2)} ({area.evidence})"))
+        try:
+            area = area_of(chip)
+        except UnsupportedError as error:
+            return [*pairs, ("area", f"none: {error}")]
+        pairs.append(("area", f"{area_text(area.mm2)} ({area.evidence}): {_area_parts(area)}"))
+        used = entry(chip, result.times.unit) or ""
+        pairs += [("", note) for note in area_notes(chip, [used])]
     return pairs

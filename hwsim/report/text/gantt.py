@@ -18,25 +18,31 @@ SHADES = " .-=#"  # idle; busy up to a quarter, a half, three quarters of the ce
 LEGEND = "busy in a cell: # over 3/4, = over 1/2, - over 1/4, . less"
 
 
-def gantt_text(trace: TraceRows, width: int) -> str:
+def gantt_text(trace: TraceRows, width: int, window: tuple[float, float] | None = None) -> str:
     """Three charts of the longest kernel on the core that takes longest, in lines of `width` characters (where that is
     at least some 60, and at most some 220): all of it; its first tiles, from the start; and as long a time in the
     middle, the steady state.
 
-    The last two are as long as the busiest engine takes for STEPS instructions on average.
+    The last two are as long as the busiest engine takes for STEPS instructions on average. window: from and to in
+    cycles, where the trace is of a part of the run; the first chart is of that part then.
     """
     if not len(trace):
         return "no instruction in this part of the trace"
     number, core = longest(trace)
     rows = trace.rows[(trace.rows["kernel"] == number) & (trace.rows["core"] == core)]
     first, last = float(rows["issue"].min()), float(rows["end"].max())
+    name = "whole"
+    if window is not None:
+        first, last, name = max(first, window[0]), min(last, window[1]), "part"
     busy = np.bincount(rows["engine"], rows["free"] - rows["start"])
     span = (last - first) * STEPS / int((rows["engine"] == busy.argmax()).sum())
-    charts = [("whole", first, last)]
+    charts = [(name, first, last)]
     if last - first >= 2 * span:
         middle = (first + last) / 2
         charts += [("first tiles", first, first + span), ("steady", middle - span / 2, middle + span / 2)]
-    lines = [f"kernel {trace.names['kernel'][number]}, core {core}", LEGEND]
+    kernels = [trace.names["kernel"][kernel] for kernel in np.unique(trace.rows["kernel"]).tolist()]
+    of = f", the longest of {', '.join(kernels)}" if len(kernels) > 1 else ""
+    lines = [f"kernel {trace.names['kernel'][number]}{of}; core {core}", LEGEND]
     for name, start, end in charts:
         lines += ["", *_chart(rows, trace.names["engine"], name, start, end, width)]
     return "\n".join(lines)

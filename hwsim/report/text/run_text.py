@@ -46,7 +46,7 @@ ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative":
 def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str, gemm: Gemm) -> str:
     """What is computed, in lines that need no result; `inputs` says where A and B came from. gemm: the record."""
     m, n, k = (count(size) for size in sizes)
-    work = f"{count(sizes[0] * sizes[1] * sizes[2])} MACs"
+    work = plural(sizes[0] * sizes[1] * sizes[2], "MAC")
     return "\n".join(
         facts(
             [
@@ -154,6 +154,7 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
         facts = [("cycles", cycles), ("time", time)]
     else:
         facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
+        facts += [("assumed", result.timing_note)] if result.timing_note else []
     if result.tflops is None:
         return [*facts, ("rate", "none: the kernels take no longer than a launch"), state]
     share = f"{_share(result.peak_fraction)} of the scheme's peak"

@@ -95,8 +95,9 @@ def near_text(landscape: Landscape) -> str:
     ranked = landscape.ranked
     least = ranked[0].value(landscape.objective)
     near = sum(point.value(landscape.objective) <= least * (1 + TIME_ERROR) for point in ranked)
+    are = "is" if near == 1 else "are"
     return (
-        f"{count(near)} of {count(len(ranked))} configurations are within {100 * TIME_ERROR:.0f} % of the best, the "
+        f"{count(near)} of {count(len(ranked))} configurations {are} within {100 * TIME_ERROR:.0f} % of the best, the "
         "mean error of simulated times on chips where they were measured: the chip may rank them otherwise"
     )
 

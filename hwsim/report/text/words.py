@@ -8,12 +8,25 @@ from collections.abc import Iterable, Sequence
 WIDTH = 100
 JOINED_PERCENT = "\u00a0%"  # a number and its sign, while lines are wrapped
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def count(value: float) -> str:
     """A number rounded to an integer, with thousands separators."""
     return f"{value:,.0f}"
+
+
+def cell_text(value: object) -> str:
+    """A number of a table: integers with separators, large fractions with an SI prefix (4 T); other values as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return count(value)
+    for scale, prefix in PREFIXES:
+        if scale <= abs(value) < 1000 * scale:
+            return f"{value / scale:,.5g} {prefix}"
+    return f"{value:,.0f}" if abs(value) < 1e6 and value == int(value) else f"{value:.5g}"
 
 
 def plural(value: int, noun: str) -> str:
