@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.better_numbers import NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
-from hwsim.analysis.changed_numbers import InOutput
+from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
 from hwsim.devices import instruction
@@ -52,15 +52,6 @@ class Advice:
         fields = asdict(self)
         del fields["sentence"]
         return {"text": str(self)} | fields
-
-
-@dataclass(frozen=True, slots=True)
-class OnMatrixUnit:
-    """The cycles of a GEMM on the matrix unit, whose operands are of another format than that unit takes."""
-
-    operands: str
-    format: str
-    cycles: int
 
 
 def matrix_unit_advice(cycles: int, other: OnMatrixUnit) -> Advice:

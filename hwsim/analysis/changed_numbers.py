@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from hwsim.analysis.advice import OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.devices import changed, instruction
@@ -33,6 +32,15 @@ REFUSED: Mapping[Reach, str] = {
     "both with hwsim diff; or sweep over it (docs/sweeps.md)",
     Reach.COST: "it changes energy or area, not cycles: sweep over it (docs/sweeps.md)",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OnMatrixUnit:
+    """The cycles of a GEMM on the matrix unit, whose operands are of another format than that unit takes."""
+
+    operands: str
+    format: str
+    cycles: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from hwsim.analysis.advice import Advice, OnMatrixUnit, advice_on, matrix_unit_advice
+from hwsim.analysis.advice import Advice, advice_on, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
-from hwsim.analysis.changed_numbers import InOutput
+from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.stall_words import engine_words
 from hwsim.analysis.time_shares import (

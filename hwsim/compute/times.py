@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hwsim.analysis.advice import OnMatrixUnit
+from hwsim.analysis.changed_numbers import OnMatrixUnit
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
 from hwsim.compute.call import ProductCall, resolved_call

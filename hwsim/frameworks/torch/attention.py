@@ -115,7 +115,7 @@ def _shown(caller: Caller, operation: str, operands: _Operands, result: Tensor |
     _, record = active(caller.key)
     if record.attention_observer is not None:
         with torch._C.DisableTorchFunction():
-            place = Place(caller.key, caller.layer, caller.stage, operation)  # type: ignore[arg-type]
+            place = Place(caller.key, caller.layer, caller.stage, operation)
             record.attention_observer(place, operands.query, operands.key, operands.value, result)
     return result
 

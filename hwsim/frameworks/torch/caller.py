@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hwsim.frameworks.settings import PassName
 from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.tensors import is_known
 
@@ -25,7 +26,7 @@ class Caller:
 
     key: str
     layer: str
-    stage: str = "forward"
+    stage: PassName = "forward"
     gradient: str = ""
 
     def product(self, a: Tensor, b: Tensor, c: Tensor | None, operation: str, **more: Any) -> Tensor:

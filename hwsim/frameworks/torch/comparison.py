@@ -15,7 +15,7 @@ import torch
 from hwsim.errors import InputError
 from hwsim.frameworks.settings import PLAIN
 from hwsim.frameworks.torch.difference import called
-from hwsim.frameworks.torch.emulation import emulate
+from hwsim.frameworks.torch.emulation import emulate, step_by_step
 from hwsim.report.page.comparison_page import comparison_page
 
 LOGITS = "logits"  # an attribute of outputs of Hugging Face's models
@@ -108,7 +108,7 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
         torch.set_rng_state(state)
         name = names[number]
         if side == PLAIN:
-            with torch.no_grad():
+            with torch.no_grad(), step_by_step():
                 runs.append(OutputSide(name, "PyTorch's own products", (), _output(called(model, x))))
             continue
         arguments = {"device": side} if isinstance(side, str) else side

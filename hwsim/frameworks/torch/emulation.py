@@ -23,13 +23,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hwsim.frameworks.coverage import CoverageVerdict
-from hwsim.frameworks.settings import Given, PassName, Settings, describe, settings_of
+from hwsim.frameworks.settings import STAGES, Given, PassName, Settings, describe, settings_of
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
 from hwsim.frameworks.torch.caller import Caller, takes
-from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, UNCAST
+from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, SCALED_PRODUCTS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
-from hwsim.frameworks.torch.multiplication import activated
+from hwsim.frameworks.torch.multiplication import activated, is_plain
 from hwsim.frameworks.torch.names import Names, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
@@ -131,8 +131,20 @@ class _Functions(TorchFunctionMode):
         function = FUNCTIONS.get(func)
         if function is None or not _are_plain(map(type, _tensors((*args, *keywords.values())))):
             return func(*args, **keywords)
+        if not torch.compiler.is_compiling() and self._is_pytorch_s(func, (*args, *keywords.values())):
+            return func(*args, **keywords)
         result = self._replaced(func, function, args, keywords)
         return func(*args, **keywords) if result is None else result
+
+    def _is_pytorch_s(self, func: Any, operands: tuple[Any, ...]) -> bool:
+        """Whether PyTorch computes the function itself: its layer is plain, and so are gradients, where any are asked
+        for. PyTorch's gradients do not know their layer.
+        """
+        layer = self.names.current
+        if func in SCALED_PRODUCTS or not is_plain(self.key, layer, *STAGES):
+            return False
+        has_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(operands))
+        return not has_gradient or is_plain(self.key, "", *STAGES)
 
     def _replaced(self, func: Any, function: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """What hwsim's function gives, with the operands that autocast would give to PyTorch's."""
@@ -219,10 +231,13 @@ class _Operators(TorchDispatchMode):
                 self.record.passed_on(func.name(), None)
             return func(*args, **(kwargs or {}))
         keywords, result = kwargs or {}, None
-        if func is CONVOLUTION_BACKWARD:
+        if func is CONVOLUTION_BACKWARD and not is_plain(self.key, self.names.current, *STAGES[1:]):
             result = self._convolution_backward(*args)
         elif kind.function is not None:
-            result = kind.function(Caller(self.key, self.names.current, *_stage(func, args)), *args, **keywords)
+            caller = Caller(self.key, self.names.current, *_stage(func, args))
+            if func not in SCALED_PRODUCTS and is_plain(self.key, caller.layer, caller.stage):
+                return func(*args, **keywords)
+            result = kind.function(caller, *args, **keywords)
         if result is not None:
             return result
         if kind.multiplies and not (args and isinstance(args[0], FakeTensor)):
@@ -285,7 +300,7 @@ def _dtypes(args: tuple[Any, ...]) -> str:
 
 
 @contextlib.contextmanager
-def _step_by_step() -> Iterator[None]:
+def step_by_step() -> Iterator[None]:
     """Inside, layers of transformers in eval mode call their products one by one, compiled as eager: PyTorch's own
     operator for a whole layer shows nobody its products.
     """
@@ -334,7 +349,7 @@ def emulate(
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", HOOK_WARNING, UserWarning)
         names = stack.enter_context(naming())
-        stack.enter_context(_step_by_step())
+        stack.enter_context(step_by_step())
         record.progress = stack.enter_context(counting(progress))
         stack.enter_context(_Operators(settings.key, names, record))
         stack.enter_context(_Functions(settings.key, names))

@@ -607,3 +607,9 @@ OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     # of PyTorch 2.10 and later
     **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},
 }
+
+_SCALED = (scaled_mm, scaled_mm_v2, scaled_grouped_mm)
+#: Functions and operators with scales: PyTorch's own for CPUs lacks most kinds of them.
+SCALED_PRODUCTS = frozenset(
+    original for table in (_STANDING_IN, OPERATORS) for original, function in table.items() if function in _SCALED
+)

@@ -15,6 +15,7 @@ import torch
 from hwsim.analysis.running_error import RunningError
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.frameworks.coverage import CoverageVerdict, hints_for
+from hwsim.frameworks.torch.plain import plain_product
 
 if TYPE_CHECKING:
     from hwsim.frameworks.repeated import Ready
@@ -243,12 +244,11 @@ class Record:
         rows, columns = _spread(a.shape[0], SAMPLED_ROWS), _spread(b.shape[1], SAMPLED_COLUMNS)
         left, right = a[rows], b[:, columns]
         exact = alpha * (left.double() @ right.double())
-        narrow = torch.float32 if left.element_size() == 1 else left.dtype
-        plain = alpha * (left.to(narrow) @ right.to(narrow)).double()
+        added = None if added is None else added[rows][:, columns]
         if added is not None:
-            added = added[rows][:, columns].double()
-            exact, plain = exact + beta * added, plain + beta * added
-        got, plain = out[rows][:, columns].double(), plain.to(out.dtype).double()
+            exact = exact + beta * added.double()
+        plain = plain_product(left, right, added, alpha, beta, out.dtype).double()
+        got = out[rows][:, columns].double()
         is_finite, has_value = torch.isfinite(exact), torch.isfinite(got)
         entry.overflows += int((is_finite & ~has_value).sum())
         norm = _norm(exact[is_finite])

@@ -17,9 +17,11 @@ import torch
 
 from hwsim.errors import InputError
 from hwsim.frameworks.product import NARROW, multiplied
-from hwsim.frameworks.settings import Settings
+from hwsim.frameworks.settings import PassName, Settings
 from hwsim.frameworks.torch.layer_record import Record
+from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
+from hwsim.frameworks.torch.plain import plain_product
 from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, layout, tensor_of
 from hwsim.libraries.on_device import LibraryOnDevice
@@ -192,18 +194,11 @@ def _c_arguments(
     return more, True
 
 
-def plain_product(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: float, beta: float, dtype: torch.dtype
-) -> torch.Tensor:
-    """The product as PyTorch's CPU kernels compute it, of `dtype`."""
-    if dtype == torch.int32:
-        return torch.matmul(a.to(torch.int32), b.to(torch.int32))
-    wide = torch.float32 if a.element_size() == 1 else a.dtype
-    product = torch.matmul(a.to(wide), b.to(wide))
-    product = product if alpha == 1 else alpha * product
-    if c is not None and beta != 0:
-        product = product + (c if beta == 1 else beta * c)
-    return product.to(dtype)
+@run_by_the_compiler
+def is_plain(key: str, layer: str, *stages: PassName) -> bool:
+    """Whether the products of these passes of a layer are PyTorch's own."""
+    settings, _ = active(key)
+    return all(settings.of(layer, stage).arguments is None for stage in stages)
 
 
-__all__ = ["activate", "activated", "active", "multiply", "multiply_scaled", "plain_product"]
+__all__ = ["activate", "activated", "active", "is_plain", "multiply", "multiply_scaled"]
