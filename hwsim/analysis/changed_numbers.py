@@ -6,18 +6,22 @@ computes, nor how a call is resolved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
+from hwsim.devices import changed, instruction
 from hwsim.devices.device import Device
 from hwsim.devices.numbers import Reach, new_values, reach_of, with_numbers
+from hwsim.devices.query import entry
 from hwsim.errors import InputError
 from hwsim.machines import timing
 from hwsim.machines.l2_state import COLD
 from hwsim.program.ir import Program
 
+PORTS = "operand_bytes_per_cycle"  # number of an instruction: what its operands' memories give
+MUCH_FASTER = 1000
 #: The times of a call on its device with other numbers, by path.
 Anew = Callable[[Mapping[str, float]], Times]
 #: The times of a call with C in another format.
@@ -46,7 +50,7 @@ class ChangedNumbers:
     numbers: {path: (value before, value after)}, in the device file's units. cycles: before, after, in cycles of each
     device's core clock. seconds: the same in seconds. bound: the part whose absence would then save most, None where
     none saves anything. is_anew: whether the kernel was chosen again for the changed device; else the same program was
-    timed at the same clock.
+    timed at the same clock. held: {path: the number that keeps its change from saving time}, where that is known.
     """
 
     numbers: dict[str, tuple[float, float]]
@@ -54,6 +58,7 @@ class ChangedNumbers:
     seconds: tuple[float, float]
     bound: WhatIf | None
     is_anew: bool = False
+    held: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,27 @@ def program_with_numbers(
         (before, after),
         (before / (device.clock_mhz * 1e6), after / (other.clock_mhz * 1e6)),
         _bound(program, other, l2),
+        held=_held(program, other, numbers, l2, after) if after == before else {},
     )
+
+
+def _held(program: Program, device: Device, paths: Collection[str], l2: str, cycles: int) -> dict[str, str]:
+    """{path: the operands' port} of rates of instructions whose operands, were their memories faster, would let the
+    program take fewer cycles. device: with the changed rates; cycles: of the program on it.
+    """
+    held = {}
+    for unit in sorted(program.units):
+        timing_of_unit = f"instructions.{entry(device, unit)}.timing"
+        path, rate = f"{timing_of_unit}.macs_per_cycle", instruction(device, unit).timing
+        if path not in paths or rate is None or not rate.operand_bytes_per_cycle:
+            continue
+        ports = {
+            f"{timing_of_unit}.{PORTS}.{memory}": MUCH_FASTER * limit
+            for memory, limit in rate.operand_bytes_per_cycle.items()
+        }
+        if timing.run_in(program, changed(device, ports), l2).cycles < cycles:
+            held[path] = PORTS
+    return held
 
 
 def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, object]) -> ChangedNumbers | None:

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 from timing_device import device, kernel, load, program, sync
 
+import hwsim
 from hwsim.analysis.roofline import roofline
 from hwsim.analysis.what_if import what_if
 from hwsim.errors import UnsupportedError
 from hwsim.machines.timing import run
 from hwsim.program.ir import Instr, LocalTile, Loop, variable
-from hwsim.report.text.whatif_text import roofline_text, what_if_text
+from hwsim.report.text.whatif_text import changed_text, roofline_text, what_if_text
 
 
 def pipeline():
@@ -89,6 +90,18 @@ def test_text():
     lines = text.splitlines()
     assert lines[2].split()[:2] == ["engine", "M"] and lines[2].endswith("%")
     assert lines[-1].startswith("  nothing to gain from: ") and "L2 capacity" in lines[-1]
+
+
+def test_a_rate_that_operands_hold_back_is_said_to_be_held():
+    """512 cubed: tiles with a short n, whose operands fill the port of shared memory at the present rate already."""
+    path = "instructions.wgmma.m64nNk16.f32.bf16.bf16.timing.macs_per_cycle"
+    small, large = (
+        hwsim.run(device="h200", format="bf16", exact=False, m=size, n=size, k=size).with_numbers({path: "2x"})
+        for size in (512, 2048)
+    )
+    assert small.cycles[0] == small.cycles[1] and small.held == {path: "operand_bytes_per_cycle"}
+    assert "4,096  held by operand_bytes_per_cycle" in changed_text(small)
+    assert large.cycles[1] < large.cycles[0] and not large.held and "held" not in changed_text(large)
 
 
 def test_roofline_by_hand():

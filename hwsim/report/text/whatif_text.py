@@ -28,7 +28,10 @@ def what_if_text(gains: Sequence[WhatIf]) -> str:
 
 def changed_text(changed: ChangedNumbers) -> str:
     """Numbers, cycles and time before and after a change of the device's numbers."""
-    rows = [(path, f"{before:,g}", f"{after:,g}", "") for path, (before, after) in changed.numbers.items()]
+    rows = [
+        (path, f"{before:,g}", f"{after:,g}", f"held by {changed.held[path]}" if path in changed.held else "")
+        for path, (before, after) in changed.numbers.items()
+    ]
     (cycles, then), (seconds, later) = changed.cycles, changed.seconds
     rows.append(("cycles", count(cycles), count(then), f"{then / cycles - 1:+.1%}"))
     rows.append(("time", duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
