@@ -147,7 +147,7 @@ def tune(
         raise InputError(f"budget = {budget}; allowed: at least 1")
     if (reason := missing(chip)) is not None:
         raise UnsupportedError(f"tune needs cycles: {reason}; hwsim run gives its bits")
-    search = _Search(chip, plan, sizes, objective, budget, progress, output)
+    search = _Search(chip, plan, sizes, objective, budget, progress, output=output)
     default = search.time({})
     if default.cycles is None:
         raise UnsupportedError(default.refused)
@@ -203,6 +203,7 @@ class _Search:
         objective: str,
         budget: int,
         progress: Callable[[float], None] | None,
+        *,
         output: str | None,
     ) -> None:
         self.chip, self.plan, self.sizes, self.budget, self.progress = chip, plan, sizes, budget, progress
