@@ -24,7 +24,7 @@ class Done:
 def without_problem(out):
     """Standard output without the lines of the problem, which `hwsim run` prints before it computes."""
     lines = out.splitlines(keepends=True)
-    while lines and lines[0].split()[0] in ("problem", "scheme", "device"):
+    while lines and lines[0].split()[0] in ("problem", "formats", "scheme", "device"):
         del lines[0]
         while lines and lines[0].startswith(" "):
             del lines[0]

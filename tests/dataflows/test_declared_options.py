@@ -108,18 +108,19 @@ def device(tmp_path: Path) -> str:
     return str(path)
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+def generator(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    spec = importlib.util.spec_from_file_location("site_options", ROOT / "docs" / "site_options.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_it_is_unknown_without_the_dataflow() -> None:
+def test_it_is_unknown_without_the_dataflow(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no option 'prefetch_depth'"):
         hwsim.run(m=64, n=64, k=64, prefetch_depth=3)
-    assert "prefetch_depth" not in generator().gemm_options()
+    assert "prefetch_depth" not in generator(monkeypatch).option_page()
 
 
 def test_the_api_checks_it_and_hands_it_to_map(flow: WithPrefetch, device: str) -> None:
@@ -137,9 +138,9 @@ def test_the_api_checks_it_and_hands_it_to_map(flow: WithPrefetch, device: str) 
 
 
 def test_the_command_line_has_its_flag(flow: WithPrefetch, device: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--help"]) == 0
+    assert main(["run", "--help-all"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"--prefetch-depth N {PREFETCH.help} (default: 2) [{FAMILY}]" in shown
+    assert "--prefetch-depth N" in shown and PREFETCH.help in shown and f"default: 2) [{FAMILY}]" in shown
     sizes = [word for name, size in zip("mnk", SIZES, strict=True) for word in (f"--{name}", str(size))]
     assert main(["run", "--device", device, *sizes, "--prefetch-depth", "3", "--no-exact"]) == 0
     assert flow.given[-1] == {"prefetch_depth": 3} and "prefetch_depth 3" in " ".join(capsys.readouterr().out.split())
@@ -147,11 +148,11 @@ def test_the_command_line_has_its_flag(flow: WithPrefetch, device: str, capsys: 
     assert "prefetch_depth = 9; allowed: an integer" in capsys.readouterr().err
 
 
-def test_the_documentation_lists_it(flow: WithPrefetch) -> None:
-    row = f"| `prefetch_depth` | `--prefetch-depth` | `N` | 2 | {PREFETCH.help} | mapping: {FAMILY} |"
-    table = generator().gemm_options()
-    assert row in table.splitlines()
-    assert generator().current("<!-- generated: options -->\n<!-- end -->").splitlines()[1:-1] == table.splitlines()
+def test_the_documentation_lists_it(flow: WithPrefetch, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = generator(monkeypatch).option_page()
+    row = next(line for line in page.splitlines() if "`prefetch_depth`" in line)
+    assert "`--prefetch-depth`" in row and PREFETCH.help in row and FAMILY in row
+    assert page.index("## Mapping") < page.index(row)
 
 
 def test_tune_varies_it(flow: WithPrefetch, device: str) -> None:

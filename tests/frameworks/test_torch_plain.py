@@ -89,6 +89,7 @@ def test_scores_in_fp32_are_compared_with_scores_in_fp32():
 def test_compare_s_plain_side_takes_the_path_of_the_others():
     """PyTorch's fast path for layers of transformers computes with other operators; emulate leaves it out."""
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+    torch.backends.mha.set_fastpath_enabled(True)
     paths = []
 
     def model(x):

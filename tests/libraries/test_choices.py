@@ -136,7 +136,7 @@ def test_refusals_say_why(given, said) -> None:
 
 
 def test_unknown_library_version_device_and_workspace() -> None:
-    with pytest.raises(UnsupportedError, match="there is cublas"):
+    with pytest.raises(UnsupportedError, match="there is batch-invariant, cublas"):
         hwsim.library("cublass", device="h200")
     with pytest.raises(UnsupportedError, match=r"there is '13\.1'"):
         hwsim.library("cublas", device="h200", version="9")

@@ -120,7 +120,7 @@ def test_the_command_line_refuses_an_unknown_library(capsys) -> None:
     sizes = ["--m", "8", "--n", "8", "--k", "64", "--format", "fp16"]
     assert main(["run", "--device", "h200", "--library", "nvjet", *sizes, "--json"]) == 2
     told = capsys.readouterr()
-    assert told.out == "" and "no library 'nvjet'; there is cublas" in told.err
+    assert told.out == "" and "no library 'nvjet'; there is batch-invariant, cublas" in told.err
 
 
 def test_texts_name_the_chips_of_the_file(files) -> None:

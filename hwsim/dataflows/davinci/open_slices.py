@@ -29,7 +29,10 @@ def open_slices(gemm: Gemm, device: Device) -> int:
     plan, problem = gemm.plan, gemm.problem
     if isinstance(plan, Mixed) or plan.products > 1:
         return 1
-    request = next(x.request_bytes for x in device.links.values() if (x.source, x.target) == ("GM", "L1"))
+    requests_of = [x.request_bytes for x in device.links.values() if (x.source, x.target) == ("GM", "L1")]
+    if not requests_of:  # the program says what is missing
+        return 1
+    request = requests_of[0]
     width = request // bytes_of(plan.a_pieces[0].format)
     sides = (problem.n, problem.m, problem.b_layout == "rows"), (problem.m, problem.n, problem.a_layout == "columns")
     lines = [line for line, other, is_across in sides if is_across and line > width >= 2 * other]

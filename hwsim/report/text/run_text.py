@@ -63,6 +63,9 @@ def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs:
 def formats_text(gemm: Gemm) -> str:
     """The formats of A and B in memory, and of C."""
     a, b = gemm.problem.a.format, gemm.problem.b.format
+    pieces = gemm.single.a_pieces, gemm.single.b_pieces
+    if all(len(of_side) == 1 for of_side in pieces) and pieces[0][0].format == a == b:
+        b = pieces[1][0].format  # operands of the unit's own formats, which may be two
     operands = f"A and B in {a}" if a == b else f"A in {a}, B in {b}"
     return f"{operands}, C in {gemm.output} (--output FORMAT for another)"
 
