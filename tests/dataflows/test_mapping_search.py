@@ -24,7 +24,7 @@ PRODUCTS = [
     ("h200", "ootomo-tf32", (128, 1024, 384)),
     ("v100", "markidis", (16, 64, 1700)),
     ("mi250", "quantensor", (640, 316, 128)),
-    ("ascend910a", "markidis", (476, 323, 904)),
+    ("ascend910a", "markidis", (208, 160, 304)),
     ("ascend910b3", "bf16x6", (336, 544, 580)),
 ]
 
