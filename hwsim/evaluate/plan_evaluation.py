@@ -18,7 +18,7 @@ from hwsim.evaluate.product_instructions import ProductInstructions, instruction
 from hwsim.evaluate.specials import SpecialsPatch
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import sequential_form
-from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -82,9 +82,8 @@ class PlanEvaluation:
 
     def is_unit_result(self, bias: AnyArray | None) -> bool:
         """Whether the result is the unit's own, with nothing done to it."""
-        is_single = isinstance(self.plan.combine, TermValue) and len(self.plan.terms) == 1
         is_same = self.output == self.spec.d and self.plan.split not in SLICED
-        return is_single and is_same and self.epilogue.is_plain(bias)
+        return self.plan.is_one_term and is_same and self.epilogue.is_plain(bias)
 
     def makes_values(self, slices: int, bias: AnyArray | None) -> bool:
         """Whether values are made of the unit's results before they are the output's codes. slices: of K."""

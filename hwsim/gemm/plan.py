@@ -265,6 +265,11 @@ class Plan:
         return residue is not None and residue.part == "bound"
 
     @property
+    def is_one_term(self) -> bool:
+        """Whether C is the sum of one term as it is, joined with nothing."""
+        return len(self.terms) == 1 and isinstance(self.combine, TermValue)
+
+    @property
     def products(self) -> int:
         """Number of products of pieces that the matrix unit computes."""
         return sum(len(term.products) for term in self.terms)

@@ -11,20 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hwsim.dataflows.elementwise import WORD_BITS, Pass, combine_pass, lower_pass
 from hwsim.dataflows.options import TILE_OPTION
-from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, decision, mapping_of, plan_of, tile_text, whole
+from hwsim.dataflows.records import check_carried, decision, mapping_of, tile_text, whole
+from hwsim.dataflows.term_kernels import PieceStages, check_plan, kernel_names, program_of_terms
 from hwsim.devices.device import Device
-from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import format_of
-from hwsim.gemm.expressions import has_integer_parts
+from hwsim.errors import InputError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import Option, keyed_tile
-from hwsim.gemm.plan import Plan, TermValue
 from hwsim.gemm.record import Gemm
-from hwsim.program.ir import GlobalArray, Program
+from hwsim.program.ir import GlobalArray, Kernel, Program
 from hwsim_systolic.kernel import Array, FoldKernel
 
 NAME = "systolic_ws"
@@ -55,7 +51,7 @@ class SystolicDataflow:
         Raises InputError for a tile that does not fit, UnsupportedError for what the array cannot carry.
         """
         plan = check_carried(gemm, NAME, epilogue=False, layouts=False, runs=False)
-        _check_plan(plan)
+        check_plan(plan, NAME)
         array, order = Array.of(device, gemm.unit), self.tile_order
         weight_tiles = options.get("weight_tiles") or 1
         most = array.most_rows(device, weight_tiles)
@@ -64,7 +60,7 @@ class SystolicDataflow:
             allowed = f"m from 1 to {most}, n={array.cols}, k={array.rows}"
             raise InputError(f"tile {tile_text(tile, order)}; allowed: {allowed}")
         settings = settings_of({"weight_tiles": weight_tiles})
-        names = ["gemm"] if len(plan.terms) == 1 else [f"gemm_{t + 1}" for t in range(len(plan.terms))]
+        names = kernel_names(plan)
         kernels = tuple(KernelMapping(n, (t,), gemm.unit, tile, settings=settings) for t, n in enumerate(names))
         made = (
             decision(options, "tile", tile_text(tile, order), "default", "all rows, or as many as memories hold"),
@@ -74,22 +70,12 @@ class SystolicDataflow:
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """Operands split where the plan asks for pieces, one kernel of folds per term, the terms joined."""
-        plan, (m, n, k) = plan_of(gemm), gemm.problem.sizes
-        a, b = OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)
-        output = GlobalArray("C", m, n, gemm.output)
-        sums, joins = [output], list[Pass]()
-        if not _is_single(plan):
-            sums = [GlobalArray(f"T{i + 1}", m, n, gemm.output) for i in range(len(plan.terms))]
-            joins = [combine_pass("combine", plan.combine, sums, output)]
-        kernels = [lower_pass(work, device) for work in (*a.passes, *b.passes)]
-        for mapped in mapping_of(gemm, NAME).kernels:
-            (term,), array = mapped.terms, Array.of(device, mapped.instruction)
-            stages = [[(a.pieces[i], b.pieces[j]) for i, j in stage.products] for stage in plan.terms[term].stages]
-            rows, weight_tiles = mapped.tile.m, whole(mapped, "weight_tiles")
-            kernels.append(FoldKernel(mapped.name, device, array, rows, weight_tiles, stages, sums[term]).kernel())
-        kernels += [lower_pass(work, device) for work in joins]
-        arrays = (*a.arrays, *b.arrays, *(sums if joins else ()), output)
-        return Program(arrays, tuple(kernels), (a.source.name, b.source.name), output.name)
+
+        def kernel(mapped: KernelMapping, stages: PieceStages, target: GlobalArray) -> Kernel:
+            array, weight_tiles = Array.of(device, mapped.instruction), whole(mapped, "weight_tiles")
+            return FoldKernel(mapped.name, device, array, mapped.tile.m, weight_tiles, stages, target=target).kernel()
+
+        return program_of_terms(gemm, device, NAME, kernel)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """None: K is not cut into slices."""
@@ -107,27 +93,6 @@ class SystolicDataflow:
         most = min(gemm.problem.m, array.most_rows(device, 1))
         powers = [1 << i for i in range(most.bit_length()) if LEAST_ROWS <= 1 << i < most]
         return [Tile(m, array.cols, array.rows) for m in (*powers, most)]
-
-
-def _is_single(plan: Plan) -> bool:
-    return isinstance(plan.combine, TermValue) and len(plan.terms) == 1
-
-
-def _check_plan(plan: Plan) -> None:
-    """Raise UnsupportedError for a plan that array and vector unit do not carry."""
-    pieces = (*plan.a_pieces, *plan.b_pieces)
-    is_split = any(piece.format != plan.input_format for piece in pieces) or len(pieces) > 2
-    wrong = {
-        "pieces of several formats": len({piece.format for piece in pieces}) > 1,
-        "scaled sums": any(stage.scale_exponent for term in plan.terms for stage in term.stages),
-        "pieces not rounded from fp32": is_split
-        and (plan.split != "round" or format_of(plan.input_format).bits > WORD_BITS),
-        "sums not joined in fp32 after all of K": not _is_single(plan)
-        and (plan.join != "end" or plan.arithmetic != "fp32" or has_integer_parts(plan.combine)),
-    }
-    found = ", ".join(name for name, is_wrong in wrong.items() if is_wrong)
-    if found:
-        raise UnsupportedError(f"scheme {plan.scheme}: programs of family {NAME} carry no {found}")
 
 
 SYSTOLIC = SystolicDataflow()

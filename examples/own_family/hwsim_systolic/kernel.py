@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.dataflows.elementwise import bytes_of, link_engine
+from hwsim.dataflows.term_kernels import PieceStages
 from hwsim.devices import instruction
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
@@ -60,7 +61,7 @@ class FoldKernel:
     array: Array
     rows: int
     weight_tiles: int
-    stages: list[list[tuple[GlobalArray, GlobalArray]]]
+    stages: PieceStages
     target: GlobalArray
 
     def kernel(self) -> Kernel:

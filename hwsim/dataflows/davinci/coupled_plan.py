@@ -110,7 +110,7 @@ class CoupledPlan:
     @property
     def is_single(self) -> bool:
         """Whether C is the value of the plan's only term."""
-        return _is_single(self.plan)
+        return self.plan.is_one_term
 
     @property
     def join_format(self) -> str:
@@ -238,10 +238,6 @@ def _adds_without_rounding(gemm: Gemm, model: InstructionModel, device: Device) 
     if plan.split != "slices" or result.is_integer:
         return False
     return 2 * plan.slice_bits + (gemm.problem.k - 1).bit_length() <= result.fraction_bits + 1
-
-
-def _is_single(plan: Plan) -> bool:
-    return isinstance(plan.combine, TermValue) and len(plan.terms) == 1
 
 
 def _sweeps(plan: Plan) -> tuple[OperandSweep, ...]:

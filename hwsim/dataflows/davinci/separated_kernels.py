@@ -19,7 +19,7 @@ from hwsim.dataflows.reductions import LineReduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.expressions import parts_of
-from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan, TermValue
+from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SeparatedKernels:
         self.c = GlobalArray("C.in", m, n, gemm.output) if problem.has_c else None
         self.bias = None if problem.bias is None else GlobalArray("bias", 1, n, self.end_format)
         self.epilogue = OutputEpilogue.of(gemm, self.c, self.bias, 1)
-        is_single = len(plan.terms) == 1 and isinstance(plan.combine, TermValue) and plan.split == "round"
+        is_single = plan.is_one_term and plan.split == "round"
         is_written = gemm.output == self.sum_format or _casts(device, "L0C", "GM", self.sum_format, gemm.output)
         is_bare = is_single and self.epilogue.is_plain and not adds
         self.is_direct = is_bare and not self._is_promoted(0) and is_written

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hwsim.dataflows.elementwise import link_engine
 from hwsim.dataflows.systolic.pe_array import MEMORIES, PE, SLOTS, PeArray
+from hwsim.dataflows.term_kernels import PieceArrays, PieceStages
 from hwsim.devices.device import Device
 from hwsim.gemm.mapping import Tile
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share, distribute
@@ -15,8 +16,6 @@ from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, Sync
 INSIDE = Ring(PE)  # the operand that stays
 BESIDE = {operand: Ring(memory) for operand, memory in MEMORIES.items()}
 SUMS_LEAVE = Sync("SUMS.full")  # the array begins to give out the sums of a tile
-
-PieceArrays = tuple[GlobalArray, GlobalArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class ArrayKernel:
     array: PeArray
     tile: Tile
     pe_tiles: int
-    stages: Sequence[Sequence[PieceArrays]]
+    stages: PieceStages
     target: GlobalArray
 
     def kernel(self) -> Kernel:

@@ -11,22 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hwsim.dataflows.elementwise import WORD_BITS, Pass, combine_pass, lower_pass
 from hwsim.dataflows.options import SYSTOLIC as OPTIONS
-from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
-from hwsim.dataflows.records import check_carried, decision, mapping_of, plan_of, tile_text, whole
+from hwsim.dataflows.records import check_carried, decision, mapping_of, tile_text, whole
 from hwsim.dataflows.systolic.array_kernel import ArrayKernel
 from hwsim.dataflows.systolic.pe_array import OPERANDS, PeArray, instructions_by_operand
+from hwsim.dataflows.term_kernels import PieceStages, check_plan, kernel_names, program_of_terms
 from hwsim.devices.device import Device
-from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import format_of
-from hwsim.gemm.expressions import has_integer_parts
+from hwsim.errors import InputError
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import Option, keyed_tile
-from hwsim.gemm.plan import Plan, TermValue
 from hwsim.gemm.record import Gemm
-from hwsim.program.ir import GlobalArray, Program
+from hwsim.program.ir import GlobalArray, Kernel, Program
 
 NAME = "systolic"
 LEAST_LENGTH = 16  # of the streamed side in tiles that a search begins with
@@ -51,7 +47,7 @@ class SystolicDataflow:
         Raises InputError for options that do not fit, UnsupportedError for what the array cannot carry.
         """
         plan = check_carried(gemm, NAME, epilogue=False, layouts=False, runs=False)
-        _check_plan(plan)
+        check_plan(plan, NAME)
         pe_tiles, order = options.get("pe_tiles") or 1, self.tile_order
         requested = keyed_tile(options.get("tile"), order)
         array, why = _array(gemm, device, options.get("stationary"), requested)
@@ -63,7 +59,7 @@ class SystolicDataflow:
             sides = [f"{x} from 1 to {most}" if x == side else f"{x}={array.sides[x]}" for x in order]
             raise InputError(f"tile {tile_text(tile, order)}; allowed: {', '.join(sides)}")
         settings = settings_of({"pe_tiles": pe_tiles})
-        names = ["gemm"] if len(plan.terms) == 1 else [f"gemm_{t + 1}" for t in range(len(plan.terms))]
+        names = kernel_names(plan)
         kernels = tuple(KernelMapping(n, (t,), gemm.unit, tile, settings=settings) for t, n in enumerate(names))
         choices = (
             decision(options, "stationary", WORDS[array.stays], "device", why),
@@ -74,23 +70,12 @@ class SystolicDataflow:
 
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """Operands split where the plan asks for pieces, one kernel of folds per term, the terms joined."""
-        plan, (m, n, k) = plan_of(gemm), gemm.problem.sizes
-        a, b = OperandArrays.of(plan, "a", m, k), OperandArrays.of(plan, "b", k, n)
-        output = GlobalArray("C", m, n, gemm.output)
-        sums, joins = [output], list[Pass]()
-        if not _is_single(plan):
-            sums = [GlobalArray(f"T{i + 1}", m, n, gemm.output) for i in range(len(plan.terms))]
-            joins = [combine_pass("combine", plan.combine, sums, output)]
-        kernels = [lower_pass(work, device) for work in (*a.passes, *b.passes)]
-        for mapped in mapping_of(gemm, NAME).kernels:
-            (term,), array = mapped.terms, PeArray.of(device, mapped.instruction)
-            stages = [[(a.pieces[i], b.pieces[j]) for i, j in stage.products] for stage in plan.terms[term].stages]
-            pe_tiles = whole(mapped, "pe_tiles")
-            folds = ArrayKernel(mapped.name, device, array, mapped.tile, pe_tiles, stages, target=sums[term])
-            kernels.append(folds.kernel())
-        kernels += [lower_pass(work, device) for work in joins]
-        arrays = (*a.arrays, *b.arrays, *(sums if joins else ()), output)
-        return Program(arrays, tuple(kernels), (a.source.name, b.source.name), output.name)
+
+        def kernel(mapped: KernelMapping, stages: PieceStages, target: GlobalArray) -> Kernel:
+            array, pe_tiles = PeArray.of(device, mapped.instruction), whole(mapped, "pe_tiles")
+            return ArrayKernel(mapped.name, device, array, mapped.tile, pe_tiles, stages, target=target).kernel()
+
+        return program_of_terms(gemm, device, NAME, kernel)
 
     def split_k(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
         """None: K is not cut into slices."""
@@ -132,27 +117,6 @@ def _array(gemm: Gemm, device: Device, word: str | None, tile: Tile | None) -> t
     if fitting and fitting[0] is not arrays[0]:
         return fitting[0], "the tile is this instruction's"
     return arrays[0], "the native instruction's"
-
-
-def _is_single(plan: Plan) -> bool:
-    return isinstance(plan.combine, TermValue) and len(plan.terms) == 1
-
-
-def _check_plan(plan: Plan) -> None:
-    """Raise UnsupportedError for a plan that array and vector unit do not carry."""
-    pieces = (*plan.a_pieces, *plan.b_pieces)
-    is_split = any(piece.format != plan.input_format for piece in pieces) or len(pieces) > 2
-    refusals = {
-        "pieces of several formats": len({piece.format for piece in pieces}) > 1,
-        "scaled sums": any(stage.scale_exponent for term in plan.terms for stage in term.stages),
-        "pieces not rounded from fp32": is_split
-        and (plan.split != "round" or format_of(plan.input_format).bits > WORD_BITS),
-        "sums not joined in fp32 after all of K": not _is_single(plan)
-        and (plan.join != "end" or plan.arithmetic != "fp32" or has_integer_parts(plan.combine)),
-    }
-    refused = ", ".join(name for name, is_refused in refusals.items() if is_refused)
-    if refused:
-        raise UnsupportedError(f"scheme {plan.scheme}: programs of family {NAME} carry no {refused}")
 
 
 SYSTOLIC = SystolicDataflow()

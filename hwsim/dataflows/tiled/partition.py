@@ -147,7 +147,7 @@ class Partition:
     @cached_property
     def is_single(self) -> bool:
         """Whether the plan is one term."""
-        return len(self.plan.terms) == 1 and isinstance(self.plan.combine, TermValue)
+        return self.plan.is_one_term
 
     @cached_property
     def placeholder_ops(self) -> int:
