@@ -97,6 +97,7 @@ A_LAYOUT = Option(
 B_LAYOUT = Option(
     "b_layout", str, None, "storage order of B: row-major or column-major", choices=STORAGE_ORDERS, default_text="rows"
 )
+LAYOUT_OPTIONS = A_LAYOUT.name, B_LAYOUT.name
 BUFFERING = Option(
     "buffering",
     str,

@@ -16,7 +16,7 @@ from hwsim.program.roles import ROLES, Opcode
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.devices.model import VectorModel
+    from hwsim.devices.model import LinkModel, VectorModel
 
 
 def bytes_of(format: str) -> int:
@@ -33,10 +33,16 @@ def vector_of(device: Device) -> VectorModel:
 
 def link_engine(device: Device, source: str, target: str) -> str:
     """The engine of the link from `source` to `target`. Raises UnsupportedError when there is none."""
-    for link in device.links.values():
-        if (link.source, link.target) == (source, target):
-            return link.engine
-    raise UnsupportedError(f"device {device.name} has no link from {source} to {target}")
+    link = link_between(device, source, target)
+    if link is None:
+        raise UnsupportedError(f"device {device.name} has no link from {source} to {target}")
+    return link.engine
+
+
+def link_between(device: Device, source: str, target: str) -> LinkModel | None:
+    """The first link from memory `source` to memory `target`; None where the device file has none."""
+    links = device.links.values()
+    return next((link for link in links if (link.source, link.target) == (source, target)), None)
 
 
 class VectorOps:

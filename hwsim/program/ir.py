@@ -242,9 +242,10 @@ class LocalTile:
     width: int = 0
     order: StorageOrder = "rows"
 
-    def part(self, row: int, rows: int) -> LocalTile:
-        """The rows row .. row + rows - 1 of this tile."""
-        return replace(self, row=self.row + row, rows=rows, width=self.width or self.cols)
+    def part(self, row: int, rows: int, cols: int | None = None) -> LocalTile:
+        """The rows row .. row + rows - 1 of this tile, the first `cols` columns (None: all)."""
+        whole = self.width or self.cols
+        return replace(self, row=self.row + row, rows=rows, cols=self.cols if cols is None else cols, width=whole)
 
 
 AnyTile = GlobalTile | LocalTile

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import mixed
-from hwsim.dataflows.options import AUTO
+from hwsim.dataflows.options import AUTO, LAYOUT_OPTIONS
 from hwsim.dataflows.protocol import CuttingDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
-LAYOUTS = "a_layout", "b_layout"
 MOST_LINES = 1 << 28  # of a size: rows and columns of matrices in L2's model, some 0.2 us each
 MOST_INSTRUCTIONS = 1 << 34  # a minute or three
 MOST_ON_A_CORE = 1 << 28  # one core's cannot be shared among the cores
@@ -60,7 +59,7 @@ def cut_where_open(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Ge
     is_cut = schedule.split_k > 1 or schedule.slice_k is not None or schedule.promotion_k is not None
     if is_cut or options.get("split_k") is not None or not isinstance(flow, CuttingDataflow):
         return gemm
-    orders = {name: value for name, value in options.items() if name in LAYOUTS}
+    orders = {name: value for name, value in options.items() if name in LAYOUT_OPTIONS}
     slices = flow.open_slices(_laid_out(gemm, orders), device)
     if slices == 1:
         return gemm
@@ -108,7 +107,7 @@ def without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
 
 def _laid_out(gemm: Gemm, values: dict[str, Any]) -> Gemm:
     """The record with the requested storage orders."""
-    orders = {name: values.pop(name) for name in LAYOUTS if values.get(name) is not None}
+    orders = {name: values.pop(name) for name in LAYOUT_OPTIONS if values.get(name) is not None}
     if not orders:
         return gemm
     decisions = tuple([Decision(name, value, "user") for name, value in orders.items()])

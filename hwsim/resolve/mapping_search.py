@@ -11,6 +11,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows.options import LAYOUT_OPTIONS
 from hwsim.dataflows.protocol import SearchedDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import UnsupportedError
@@ -28,7 +29,7 @@ MOST_INSTRUCTIONS = 600_000  # of one core, after which a search ends
 SHORT_INSTRUCTIONS = 150_000  # of one core: longer programs are timed with shorter K
 STEP_K = 512  # of which shorter K are multiples: whole blocks and promotion intervals
 WHY = "the fewest cycles of the best mappings by estimate"
-CHANGED_BEFORE = ("split_k", "a_layout", "b_layout")  # options that change the record, not the mapping
+CHANGED_BEFORE = ("split_k", *LAYOUT_OPTIONS)  # options that change the record, not the mapping
 
 
 def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:

@@ -15,6 +15,7 @@ from hwsim.analysis.program_times import Times
 from hwsim.analysis.unit_difference import UnitDifference, UnitSide, unit_difference
 from hwsim.compute.call import product_call
 from hwsim.compute.times import evidence_of
+from hwsim.dataflows.options import LAYOUT_OPTIONS
 from hwsim.devices import dot_spec, instruction, load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.multiplied import multiplied
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
     from hwsim.schemes import Scheme
-
-LAYOUTS = ("a_layout", "b_layout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +184,14 @@ def _side(evaluator: Evaluator, left: Operand, right: Operand, variant: Variant)
 
 def _layouts(variant: Variant) -> dict[str, str]:
     """The storage orders that a library takes operands of the format in, where the options say none."""
-    if variant.library is None or variant.format is None or any(name in variant.options for name in LAYOUTS):
+    if variant.library is None or variant.format is None or any(name in variant.options for name in LAYOUT_OPTIONS):
         return {}
     try:
         library = library_on_device.library(variant.library, device=variant.device)
         layouts = library.layouts(variant.format, ("rows", "rows"))
     except (InputError, UnsupportedError):  # the call itself says what is wrong
         return {}
-    return {name: layout for name, layout in zip(LAYOUTS, layouts, strict=True) if layout != "rows"}
+    return {name: layout for name, layout in zip(LAYOUT_OPTIONS, layouts, strict=True) if layout != "rows"}
 
 
 def _label(side: DiffSide) -> str:

@@ -12,8 +12,8 @@ from operands import bits
 import hwsim
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled import COUPLED
-from hwsim.devices import changed, load
-from hwsim.errors import InputError
+from hwsim.devices import changed, load, registry
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines import functional, reference
@@ -226,6 +226,14 @@ def test_k_stays_whole_elsewhere(sizes, options):
     m, n, k = sizes
     given = {name: value for name, value in (NARROW | options).items() if value is not None}
     assert hwsim.run(m=m, n=n, k=k, exact=False, **given).gemm.schedule.split_k == 1
+
+
+def test_where_a_file_lacks_what_cuts_k_the_program_says_so(tmp_path):
+    text = (registry.package_folder() / "ascend910a.yaml").read_text()
+    start = text.index("\nfractal:")
+    (tmp_path / "bare.yaml").write_text(text[:start] + text[text.index("\n\n", start) :])
+    with pytest.raises(UnsupportedError, match=r"no fractal\.rows, fractal\.row_bytes"):
+        hwsim.run(m=1, n=1024, k=1024, device=tmp_path / "bare.yaml", format="fp16", exact=False)
 
 
 def test_what_cuts_k_depends_on_no_rate_and_no_tile():

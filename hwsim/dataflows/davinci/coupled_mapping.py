@@ -21,6 +21,7 @@ from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles, Tiling, check,
 from hwsim.dataflows.options import BEFORE, BUFFERS, DEFAULT_BUFFERING, IN_KERNEL
 from hwsim.dataflows.protocol import SplitK
 from hwsim.dataflows.records import decision, tile_text
+from hwsim.dataflows.vector_ops import link_between
 from hwsim.devices import dot_spec
 from hwsim.errors import InputError
 from hwsim.formats import format_of
@@ -243,7 +244,8 @@ def _packings(core: CoupledPlan, gemm: Gemm, device: Device, options: Mapping[st
     InputError where the user asks for panels of an operand whose lines run along K, or which the kernel splits.
     """
     problem, element = gemm.problem, device.fractal["row_bytes"] // core.limits.depth
-    requests = next(x.request_bytes for x in device.links.values() if (x.source, x.target) == ("GM", "L1"))
+    to_l1 = link_between(device, "GM", "L1")
+    assert to_l1 is not None  # the plan's limits refuse a device without it
     sides = ("a", problem.m, problem.a_layout, "columns"), ("b", problem.n, problem.b_layout, "rows")
     choices = []
     for side, extent, order, across in sides:
@@ -251,7 +253,7 @@ def _packings(core: CoupledPlan, gemm: Gemm, device: Device, options: Mapping[st
         if asked and (order != across or is_split):
             why = "its blocks are split in the kernel" if is_split else "its lines run along K as they are"
             raise InputError(f"pack_{side} = true: {side.upper()} needs no panels, because {why}; leave it out")
-        may_gain = order == across and not is_split and extent * element < device.cores * requests
+        may_gain = order == across and not is_split and extent * element < device.cores * to_l1.request_bytes
         choices.append((False, True) if asked is None and may_gain else (bool(asked),))
     return [(a, b) for a in choices[0] for b in choices[1]]
 

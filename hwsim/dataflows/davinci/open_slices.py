@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import bytes_of
+from hwsim.dataflows.vector_ops import bytes_of, link_between
 from hwsim.gemm.plan import Mixed
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
-LEAST_K = 240  # of a slice on average: the sum of the slices takes about as long as its requests
-LEAST_GAIN = 0.75  # requests of the busiest core with twice as many slices, at most
+# Calibrated on seen sizes: predicted cycles of products and of their transposes on one device file, and on no silicon.
+LEAST_K = 240  # elements of a slice on average: the sum of the slices takes about as long as its requests
+MOST_REQUESTS = 0.75  # of the busiest core with twice as many slices, as a share of those before
 
 
 def open_slices(gemm: Gemm, device: Device) -> int:
@@ -29,21 +30,20 @@ def open_slices(gemm: Gemm, device: Device) -> int:
     plan, problem = gemm.plan, gemm.problem
     if isinstance(plan, Mixed) or plan.products > 1:
         return 1
-    requests_of = [x.request_bytes for x in device.links.values() if (x.source, x.target) == ("GM", "L1")]
-    if not requests_of:  # the program says what is missing
+    to_l1, rows = link_between(device, "GM", "L1"), device.fractal.get("rows")
+    if to_l1 is None or rows is None:  # the program says what is missing
         return 1
-    request = requests_of[0]
-    width = request // bytes_of(plan.a_pieces[0].format)
+    width = to_l1.request_bytes // bytes_of(plan.a_pieces[0].format)
     sides = (problem.n, problem.m, problem.b_layout == "rows"), (problem.m, problem.n, problem.a_layout == "columns")
     lines = [line for line, other, is_across in sides if is_across and line > width >= 2 * other]
     if not lines:
         return 1
-    line, rows = max(lines), device.fractal["rows"]
+    line = max(lines)
     requests, least = -(-line // width), -(-line // (rows * device.cores)) * rows / width
     slices, turns = 1, _turns(requests, 1, device.cores)
     while turns > least and 2 * slices <= device.cores and problem.k >= 2 * slices * LEAST_K:
         fewer = _turns(requests, 2 * slices, device.cores)
-        if fewer > LEAST_GAIN * turns:
+        if fewer > MOST_REQUESTS * turns:
             break
         slices, turns = 2 * slices, fewer
     return slices

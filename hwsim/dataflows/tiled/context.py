@@ -10,6 +10,7 @@ from hwsim.dataflows.elementwise import link_engine
 from hwsim.dataflows.tiled.buffers import KernelBuffers
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiles import WorkTile
+from hwsim.dataflows.vector_ops import link_between
 from hwsim.program.ir import Affine
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ class KernelContext:
         return known
 
     def link(self, source: str, target: str) -> LinkModel:
-        """The link between two memories."""
-        links = self.design.device.links.values()
-        return next(x for x in links if (x.source, x.target) == (source, target))
+        """The link between two memories, which the device has."""
+        link = link_between(self.design.device, source, target)
+        assert link is not None
+        return link
 
     def rows_of(self, place: WorkTile, side: int) -> Affine:
         """The first row of the tile's matrix in A (0), B (1) or C (0); matrices of a batch are stored one below

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions, same_family
-from hwsim.dataflows.options import INSTRUCTION, PAIRED, SPILL, STAGING, TILED, WARP
+from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS, PAIRED, SPILL, STAGING, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
@@ -29,7 +29,7 @@ from hwsim.dataflows.tiled.program import (
     spilled_rows,
     tile_scheduler,
 )
-from hwsim.dataflows.tiled.storage import LAYOUT_OPTIONS, recorded_orders, storage_for
+from hwsim.dataflows.tiled.storage import recorded_orders, storage_for
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm import refusals

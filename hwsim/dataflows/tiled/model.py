@@ -106,10 +106,9 @@ class TileEpilogue:
     (None: there is none); scale: a power of two; order: which of value and `previous` is the left operand of their sum.
     extra: what the value contains besides terms: arrays of sums of operands, and multiples of K. powers: the arrays of
     exponents of A's rows and B's columns; the sum is multiplied by 2 to the sum of both (None: it is not). factors:
-    of the sum (None: it has none). earlier: the
-    sum that kernels of other plans wrote, for tiles that add it (None: for none). fused_shared: `fused` of tiles whose
-    K several CTAs share. product_format: alpha * value is rounded to it first ("": it is not). rounding: of
-    the conversion to the target's format.
+    of the sum (None: it has none). earlier: the sum that kernels of other plans wrote, for tiles that add it (None: for
+    none). fused_shared: `fused` of tiles whose K several CTAs share. product_format: alpha * value is rounded to it
+    first ("": it is not). rounding: of the conversion to the target's format.
     """
 
     value: Expression | None

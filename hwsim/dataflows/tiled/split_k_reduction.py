@@ -5,7 +5,7 @@ It knows what a tile's epilogue does to a sum (TileEpilogue), not how K was spli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +66,6 @@ def add_c(
         ops.op("fma", target, value, c, scalar=epilogue.alpha, label=label)
     else:
         ops.op("add", target, value, c, label=label)
-
-
-def partial_tile(tile: LocalTile) -> Callable[[int, int], LocalTile]:
-    """Makes smaller tiles in the place of a tile."""
-    return lambda rows, cols: replace(tile, rows=rows, cols=cols, width=tile.width or tile.cols)
 
 
 def conversion(source: str, target: str) -> Opcode:
@@ -158,8 +153,8 @@ def reduction_pass(
             ops.op("cast", outer[0], value)
             value, spare = outer[:2]
         if factors is not None:
-            room = partial_tile(spare)
-            multiply(ops, factors.order, (tiles[factors.a], tiles[factors.b]), value, value, room)
+            pair = tiles[factors.a], tiles[factors.b]
+            multiply(ops, factors.order, pair, value, value, lambda rows, cols: spare.part(0, rows, cols))
         if epilogue.alpha != 1 and epilogue.fused != "alpha":
             ops.op("scale", value, value, scalar=epilogue.alpha)
         if epilogue.c is not None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows.options import LAYOUT_OPTIONS
 from hwsim.dataflows.tiled.model import SIDES
 from hwsim.dataflows.tiled.partition import Partition, takes_k_major
 from hwsim.errors import UnsupportedError
@@ -20,8 +21,6 @@ from hwsim.gemm.record import Decision
 
 if TYPE_CHECKING:
     from hwsim.gemm.record import Gemm
-
-LAYOUT_OPTIONS = ("a_layout", "b_layout")
 
 
 @dataclass(frozen=True, slots=True)

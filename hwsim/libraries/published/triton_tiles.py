@@ -5,7 +5,9 @@ knows no device.
 
 Sources: vLLM 0188c010 (model_executor/layers/batch_invariant.py), which took the kernel from batch_invariant_ops of
 Thinking Machines Lab. One accumulator in fp32 takes all of K in order, in blocks whose missing elements are zeros. A
-bias is added to it in fp32, then it is rounded to the format of the result. The original (3d56b5a9) rounds to fp16
+bias is added to it in fp32 (vLLM: torch.addmm alone), then it is rounded to the format of the result. vLLM's
+torch.nn.functional.linear rounds first and adds the bias to that. This vLLM puts the kernel in the place of PyTorch's
+products on compute capability 8.x alone; on others it limits cuBLAS's workspace. The original (3d56b5a9) rounds to fp16
 before bf16: its bf16 results are other ones.
 """
 
@@ -39,7 +41,7 @@ class TritonTile(NamedTuple):
 
 TILES = {"bf16": TritonTile(128, 128, 64, 3), "fp16": TritonTile(128, 256, 64, 3)}
 NARROW = {"bf16": TILES["bf16"], "fp16": TritonTile(128, 128, 64, 3)}  # on chips with less shared memory
-WIDE_ABOVE_BYTES = 106496  # of shared memory
+WIDE_ABOVE_BYTES = 106496  # of shared memory: enable_batch_invariant_mode of vLLM
 
 
 class BatchInvariant(LibraryProvider):
