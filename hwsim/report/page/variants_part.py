@@ -15,13 +15,12 @@ from hwsim.report.page.page import PageSection, Part, Plot, Table
 from hwsim.report.page.style import BUSY, OTHER
 from hwsim.report.text.cost_text import area_text, joules_text
 from hwsim.report.text.words import cell_text, count, duration, plural
-from hwsim.studies.variants import DesignVariant, costs_of, front_of, variants_of
+from hwsim.studies.variants import COSTS, DesignVariant, costs_of, front_of, variants_of
 
 if TYPE_CHECKING:
     from hwsim.studies.sweep import SweepTable
 
 HEIGHT = 440
-COSTS = ("seconds", "joules", "area_mm2")
 #: Units of an axis, the largest first: how many there are in a second, a joule or a square millimetre.
 UNITS: Mapping[str, tuple[tuple[str, float], ...]] = {
     "seconds": (("s", 1.0), ("ms", 1e3), ("us", 1e6)),
