@@ -247,7 +247,10 @@ def _residues(x: Floats, plan: Plan, axis: int, operand_format: Format) -> Resid
 
 
 def _residue_units(x: Floats, plan: Plan, axis: int) -> Floats:
-    """The unit of those integers, for each row of A (axis 1) or column of B (axis 0)."""
+    """The unit of those integers, for each row of A (axis 1) or column of B (axis 0), as the sum of squares gives it.
+
+    Ozaki-II's accurate mode bounds the product itself and takes other units. The prediction does not follow these.
+    """
     top = np.frexp(np.abs(x).max(axis=axis, keepdims=True, initial=0.0))[1]
     share = (np.ldexp(x, -top) ** 2).sum(axis=axis, keepdims=True) * plan.bound_factor
     exponent = (np.frexp(share)[1] + 1) >> 1
