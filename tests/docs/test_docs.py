@@ -82,6 +82,7 @@ NEEDS = {
     "plots.md": "plot",
     "report.md": "report",
     "reading_a_report.md": "report",
+    "sweeps.md": "report",
 }
 PACKAGES = {
     "torch": "torch",

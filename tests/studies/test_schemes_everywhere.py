@@ -29,7 +29,7 @@ def said(capsys: Any, *words: object) -> str:
     return str(capsys.readouterr().out)
 
 
-def test_every_verb_takes_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_every_verb_takes_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     run = json.loads(said(capsys, "run", "--device", "a100", "--scheme", NAME, "--products", 4, *SIZES, "--json"))
     assert run["scheme"] == "bf16-pair" and run["options"]["products"] == 4
     budget = ("--budget", 2, "--json")
@@ -37,6 +37,10 @@ def test_every_verb_takes_the_file(capsys: pytest.CaptureFixture[str], tmp_path:
     assert tuned["options"]["products"] == 4
     sides = ("--device", "a100", "--scheme", NAME, "--scheme", "bf16x3")
     assert json.loads(said(capsys, "diff", *sides, *SIZES, "--json"))["differing"] > 0
+
+
+def test_every_plot_takes_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs hwsim[plot]")
     out = tmp_path / "error.svg"
     said(capsys, "plot", "error-over-k", "--device", "a100", "--scheme", NAME, "--at", 16, 32, "--out", out, "-q")
     assert "bf16-pair" in out.read_text(encoding="utf-8")
@@ -76,6 +80,7 @@ def test_objects_in_a_study_run_in_processes_and_are_not_cached(jobs: int) -> No
 
 
 def test_plots_take_objects() -> None:
+    pytest.importorskip("matplotlib", reason="needs hwsim[plot]")
     scheme = scheme_of(NAME)
     figure = hwsim.plots.error_over_exponent("a100", ["bf16x3", scheme(products=4)], exponents=[0, 4], size=16, k=16)
     words = {text.get_text() for axis in figure.axes for text in (axis.title, *axis.texts)}
