@@ -114,15 +114,19 @@ def chosen_variant() -> str:
     return _table[_chosen].name.decode()
 
 
+cdef dict _fields_of_format(const hw_format *f):
+    return {
+        "storage_bits": f.storage_bits, "exponent_bits": f.exponent_bits, "fraction_bits": f.fraction_bits,
+        "bias": f.bias, "pad": f.pad, "is_signed": bool(f.is_signed), "special": f.special,
+    }
+
+
 def format_fields(name: str) -> dict:
     """The kernels' own record of a format, for comparison with hwsim.formats."""
     cdef const hw_format *f = hw_format_find(name.encode())
     if f == NULL:
         raise InputError(f"the kernels have no format {name!r}")
-    return {
-        "storage_bits": f.storage_bits, "exponent_bits": f.exponent_bits, "fraction_bits": f.fraction_bits,
-        "bias": f.bias, "pad": f.pad, "is_signed": bool(f.is_signed), "default_nan": hw_default_nan(f),
-    }
+    return {**_fields_of_format(f), "default_nan": hw_default_nan(f)}
 
 
 cdef int _read_format(hw_format *to, str name) except -1:
@@ -255,6 +259,33 @@ cdef int _fill(hw_spec *s, unit, a, b, c, d) except -1:
         if max(s.product_fraction_bits, s.sum_fraction_bits, s.accumulator_fraction_bits) > 48:
             raise UnsupportedError("two_level unit: up to 48 fraction bits are supported")
     return 0
+
+
+cdef dict _fields_of_spec(const hw_spec *s):
+    fields = {
+        "a": _fields_of_format(&s.a), "b": _fields_of_format(&s.b), "c": _fields_of_format(&s.c),
+        "d": _fields_of_format(&s.d), "result": _fields_of_format(&s.result),
+        "model": s.model, "terms": s.terms, "rounding": s.rounding, "fraction_bits": s.fraction_bits,
+        "floor_exponent": s.floor_exponent, "saturate_operands": s.saturate_operands,
+        "saturate_overflow": s.saturate_overflow, "ieee_zero": s.ieee_zero, "flush_operands": s.flush_operands,
+        "flush_results": s.flush_results, "nan_code": s.nan_code, "nan_order": [s.nan_order[i] for i in range(4)],
+        "product_fraction_bits": s.product_fraction_bits, "sum_fraction_bits": s.sum_fraction_bits,
+        "accumulator_fraction_bits": s.accumulator_fraction_bits, "final_fraction_bits": s.final_fraction_bits,
+        "interleaved": s.interleaved, "accumulator_drop_bits": s.accumulator_drop_bits,
+        "inner": None if s.inner == NULL else _fields_of_spec(s.inner), "modulus": s.modulus,
+        "selections": s.selections, "selection": [s.selection[i] for i in range(8)],
+        "scale": _fields_of_format(&s.scale), "scale_block": s.scale_block, "group": s.group,
+        "zero_exponent": s.zero_exponent,
+    }
+    return fields
+
+
+def spec_fields(spec) -> dict:
+    """A DotSpec as the kernels' record, field by field in the order of hw_spec: formats and the inner unit as mappings.
+
+    Raises UnsupportedError for a unit without a kernel.
+    """
+    return _fields_of_spec(&_prepare(spec).spec)
 
 
 cdef dict _prepared = {}

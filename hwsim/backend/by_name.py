@@ -1,9 +1,10 @@
-"""Backends by name. The module knows which there are; it knows nobody who asks."""
+"""Backends by name: the engine that computes bits. The module knows which there are; it knows nobody who asks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+import os
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hwsim.backend.cpu import CPU
@@ -12,13 +13,25 @@ from hwsim.errors import InputError, nearest
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
 
-BACKENDS: Mapping[str, Backend] = MappingProxyType({CPU.name: CPU})
+VARIABLE = "HWSIM_ENGINE"  # of the environment
+CUDA = "cuda"
+NAMES = (CPU.name, CUDA)
 
 
 def backend(name: str | None = None) -> Backend:
-    """The backend of that name; None: the CPU's. Raises InputError for an unknown name."""
-    if name is None:
-        return CPU
-    if name not in BACKENDS:
-        raise InputError(f"backend {name!r}; allowed: {', '.join(BACKENDS)}{nearest(name, tuple(BACKENDS))}")
-    return BACKENDS[name]
+    """The backend of that name; None: of the environment variable HWSIM_ENGINE, else the CPU's.
+
+    Raises InputError for an unknown name, UnsupportedError where this machine lacks what the backend needs.
+    """
+    named = name or os.environ.get(VARIABLE) or CPU.name
+    if named not in NAMES:
+        where = "engine" if name else VARIABLE
+        raise InputError(f"{where} = {named!r}; allowed: {', '.join(NAMES)}{nearest(named, NAMES)}")
+    return CPU if named == CPU.name else _cuda()
+
+
+@cache
+def _cuda() -> Backend:
+    """The GPU's, which is imported where it is asked for: it needs the extra `cuda`."""
+    found: Backend = import_module("hwsim.backend.cuda.backend").cuda_backend()
+    return found

@@ -30,6 +30,7 @@ class CpuBackend:
     name = "cpu"
     variant = _kernels.variant
     variants = _kernels.variants
+    calls_at_once = 1
 
     encode = staticmethod(convert.encode)
     decode = staticmethod(convert.decode)

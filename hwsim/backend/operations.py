@@ -55,6 +55,10 @@ class Backend(Protocol):
     def variants(self) -> tuple[str, ...]:
         """The builds that this machine runs."""
 
+    @property
+    def calls_at_once(self) -> int:
+        """How many blocks of C, of the size that a host thread takes, one call of `gemm` should have at least."""
+
     # --- arrays ------------------------------------------------------------------------------------------------------
 
     def from_host(self, x: AnyArray) -> AnyArray:

@@ -83,7 +83,7 @@ def saved_call(
     if record.library is not None:  # the program alone tells the time
         record = replace(record, decisions=tuple(decision for decision in record.decisions if decision.name != "times"))
     request = request_of(chip, scheme, options, operands)
-    return ProductCall(request, rerun(record, chip, scheme, options.machine.exact), operands, options)
+    return ProductCall(request, rerun(record, chip, scheme, options.machine.exact, request.backend), operands, options)
 
 
 def _scheme(record: Gemm, named: str | Scheme) -> Scheme:

@@ -84,7 +84,7 @@ def evaluate_plan(
     chains = Chains(job.instructions, backend, job.schedule.k_permutation)
     cuts = job.schedule.k_partition(k) if partition is None else partition
     rows, cols = block_at_once(job.products, n, k, sums_at_once(job.plan, job.schedule, len(cuts.slices)))
-    rows *= threads
+    rows *= max(threads, backend.calls_at_once)
     with np.errstate(all="ignore"):
         if (m <= rows and n <= cols) or left.lead:
             block = RowBlock(job, chains, left, right, cuts, threads=threads, progress=progress)

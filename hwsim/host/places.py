@@ -32,6 +32,16 @@ def package_folder(kind: str) -> Traversable:
 
 
 @cache
+def kernel_sources() -> Traversable:
+    """The folder of the C and CUDA sources of the kernels: in this hwsim's package or source tree."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "kernel_sources", package.parent / "kernels_ext"):
+        if folder.is_dir():
+            return folder
+    return files("hwsim.kernel_sources")  # not in a file system
+
+
+@cache
 def examples_folder() -> Path:
     """The folder of this hwsim's examples: in its package or source tree. Raises InputError where there is none."""
     package = Path(__file__).parents[1]

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hwsim.backend.by_name import NAMES as ENGINES
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError
@@ -288,6 +289,15 @@ MACHINE = (
         most=MOST_THREADS,
         default_text="all",
         brief="host threads (all)",
+    ),
+    Option(
+        "engine",
+        TEXT,
+        None,
+        "what computes the bits: this machine's processors, or its NVIDIA GPU; no influence on the result",
+        choices=ENGINES,
+        default_text="HWSIM_ENGINE, else cpu",
+        brief="cpu or cuda (cpu)",
     ),
 )
 #: Options of `hwsim.run` that neither a scheme nor a dataflow declares, by owner.

@@ -92,3 +92,4 @@ class MachineOptions:
     power_limit_w: float | None = None
     launch_overhead: bool = False
     threads: int | None = None
+    engine: str | None = None

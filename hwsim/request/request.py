@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from hwsim.backend.by_name import backend
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
 from hwsim.devices.device import Device
@@ -99,6 +100,7 @@ def request_of(
         exact=is_exact,
         timing=options.machine.timing,
         functional=bool(options.machine.functional),
+        backend=backend(options.machine.engine) if is_exact else CPU,
     )
 
 

@@ -141,6 +141,10 @@ class RunOptions(TypedDict, total=False):
     #: host threads for the bits; no influence on the result (at least 1 and at most 1024; default: all)
     threads: int | None
 
+    #: what computes the bits: this machine's processors, or its NVIDIA GPU; no influence on the result (cpu, cuda;
+    #: default: HWSIM_ENGINE, else cpu)
+    engine: str | None
+
     #: CTA tile: elements of C per core, and of K per stage: m=128,n=256,k=64, or three numbers in the family's order
     #: (davinci: m,k,n; elsewhere m,n,k) (default: the fastest by estimate) [davinci, davinci_separated, systolic, sm70,
     #: sm80, sm90, sm100, cdna, tiled]

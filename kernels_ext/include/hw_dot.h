@@ -14,7 +14,9 @@ enum hw_model {
 };
 
 /* Longest step, and that of the exact unit; they bound the arrays of the scalar steps. */
+#ifndef HW_ON_GPU
 enum { HW_MAX_TERMS = 256, HW_MAX_EXACT_TERMS = 4096 };
+#endif
 
 typedef struct hw_spec {
     hw_format a, b, c, d;

@@ -31,6 +31,7 @@ typedef struct hw_format {
     enum hw_special special;
 } hw_format;
 
+#ifndef HW_ON_GPU    /* there a program has its own unit's formats alone */
 static const hw_format hw_formats[] = {
     /* name      word exp frac bias pad sign special */
     {"fp64",      64, 11, 52, 1023,  0, 1, HW_IEEE},
@@ -63,6 +64,7 @@ static inline const hw_format *hw_format_find(const char *name)
             return &hw_formats[i];
     return 0;
 }
+#endif
 
 enum hw_kind { HW_ZERO, HW_NORMAL, HW_INF, HW_NAN };
 enum hw_rounding { HW_RNE, HW_RNA, HW_RZ, HW_RU, HW_RD };

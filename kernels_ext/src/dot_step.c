@@ -163,6 +163,7 @@ static uint64_t step_composite(const hw_spec *s, const hw_num *a, const hw_num *
     (void)scales;
     const hw_spec *inner = s->inner;
     hw_num chosen_a[HW_MAX_TERMS], chosen_b[HW_MAX_TERMS];
+    const hw_num zero = {0, 0, 0, HW_ZERO, 0};
     uint64_t partial = 0;
     for (int step = 0; step < s->selections; step++) {
         int count = 0;
@@ -172,7 +173,7 @@ static uint64_t step_composite(const hw_spec *s, const hw_num *a, const hw_num *
                 chosen_b[count++] = hw_settled(inner, &inner->b, hw_renormalise(&inner->b, &b[k]));
             }
         for (; count < inner->terms; count++)
-            chosen_a[count] = chosen_b[count] = (hw_num){0};
+            chosen_a[count] = chosen_b[count] = zero;
         partial = step_fused(inner, chosen_a, chosen_b, 0, &inner->d, partial);
     }
     hw_term pair[2] = {hw_plain(&s->d, partial), hw_accumulator(s, c_format, c)};
@@ -229,6 +230,7 @@ static uint64_t step_block_scaled(const hw_spec *s, const hw_num *a, const hw_nu
     return hw_pack(s, sum < 0, sum < 0 ? -(hw_u128)sum : (hw_u128)sum, last_place, 0);
 }
 
+#ifndef HW_ON_GPU    /* there a unit is known when its kernels are compiled */
 hw_step *const hw_steps[HW_MODELS] = {
     [HW_EXACT] = step_exact,
     [HW_FMA_CHAIN] = step_fma,
@@ -239,3 +241,4 @@ hw_step *const hw_steps[HW_MODELS] = {
     [HW_COMPOSITE] = step_composite,
     [HW_BLOCK_SCALED] = step_block_scaled,
 };
+#endif

@@ -59,7 +59,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 class DeviceBackend:
     """The CPU's operations on such arrays; arguments of the host are an error. operations: their names."""
 
-    name, variant, variants = "device", CPU.variant, CPU.variants
+    name, variant, variants, calls_at_once = "device", CPU.variant, CPU.variants, 1
 
     def __init__(self, operations):
         for name in operations:

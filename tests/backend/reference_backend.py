@@ -26,6 +26,7 @@ class ReferenceBackend:
 
     name = variant = "reference"
     variants = ("reference",)
+    calls_at_once = 1
 
     from_host = to_host = staticmethod(np.asarray)
     empty = staticmethod(np.empty)

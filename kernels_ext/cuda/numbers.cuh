@@ -1,0 +1,97 @@
+/* Codes of the formats of a unit as numbers of the kernels' lanes: values as doubles, exponents, what is special.
+ *
+ * It knows the formats and the edges of SPEC, which the program's text defines before.
+ */
+#pragma once
+#include "machine.cuh"
+
+enum { NO_EXPONENT = -(1 << 20), NO_TERM = -12000 };
+
+struct Number {
+    double value;
+    int exponent;       /* the format's: of a subnormal the least; NO_EXPONENT: zero */
+    bool is_special;    /* an infinity or a NaN, which the unit does not read as a number */
+};
+
+template <int BITS> __device__ __forceinline__ uint64_t load_code(const char *p)
+{
+    if constexpr (BITS == 8)
+        return *(const uint8_t *)p;
+    else if constexpr (BITS == 16)
+        return *(const uint16_t *)p;
+    else if constexpr (BITS == 32)
+        return *(const uint32_t *)p;
+    else
+        return *(const uint64_t *)p;
+}
+
+template <int BITS> __device__ __forceinline__ void store_code(char *p, uint64_t code)
+{
+    if constexpr (BITS == 8)
+        *(uint8_t *)p = (uint8_t)code;
+    else if constexpr (BITS == 16)
+        *(uint16_t *)p = (uint16_t)code;
+    else if constexpr (BITS == 32)
+        *(uint32_t *)p = (uint32_t)code;
+    else
+        *(uint64_t *)p = code;
+}
+
+/* The exact value of a finite code of a floating format. */
+__device__ __forceinline__ double value_of_code(const hw_format &f, uint64_t code)
+{
+    const int p = f.fraction_bits, w = f.exponent_bits;
+    const uint64_t magnitude = (code >> f.pad) & hw_mask(w + p), biased = magnitude >> p, fraction = magnitude & hw_mask(p);
+    const bool sign = f.is_signed && (code >> (w + p + f.pad) & 1);
+    double value;
+    if (w == 11)
+        value = __longlong_as_double((long long)magnitude);
+    else if (biased)
+        value = __longlong_as_double((long long)((biased - f.bias + BIAS) << 52 | fraction << (52 - p)));
+    else
+        value = (double)fraction * power_of_two(hw_emin(&f) - p);
+    return sign ? -value : value;
+}
+
+__device__ __forceinline__ Number read_number(const hw_format &f, uint64_t code)
+{
+    const int p = f.fraction_bits, w = f.exponent_bits;
+    if (f.special == HW_INTEGER)
+        return Number{(double)hw_decode_integer(&f, code), 0, false};
+    const uint64_t magnitude = (code >> f.pad) & hw_mask(w + p), biased = magnitude >> p;
+    const bool sign = f.is_signed && (code >> (w + p + f.pad) & 1);
+    const bool is_infinite = f.special == HW_IEEE && magnitude == hw_mask(w) << p;
+    const bool is_nan = (f.special == HW_IEEE && magnitude > hw_mask(w) << p)
+        || (f.special == HW_FN && magnitude == hw_mask(w + p)) || (f.special == HW_FNUZ && sign && !magnitude);
+    Number x = {0, NO_EXPONENT, false};
+    if (is_infinite || is_nan) {
+        if (!SPEC.saturate_operands) {
+            x.is_special = true;
+            return x;
+        }
+        if (is_nan)
+            return x;
+        code = hw_largest(&f, sign);
+        x.value = value_of_code(f, code);
+        x.exponent = (int)(hw_max_finite(&f) >> p) - f.bias;
+        return x;
+    }
+    if (SPEC.flush_operands && !biased)
+        return x;
+    x.value = value_of_code(f, code);
+    if (magnitude)
+        x.exponent = biased ? (int)biased - f.bias : hw_emin(&f);
+    return x;
+}
+
+#if HAS_SCALES
+/* Times a block's scale, a power of two; its NaN makes a line special. */
+__device__ __forceinline__ Number scaled(Number x, uint8_t code)
+{
+    const int exponent = (int)code - SPEC.scale.bias;
+    x.is_special |= code == 255;
+    x.value *= power_of_two(exponent);
+    x.exponent = x.exponent == NO_EXPONENT ? NO_EXPONENT : x.exponent + exponent;
+    return x;
+}
+#endif

@@ -1,0 +1,307 @@
+/* The loop over tiles: codes from global memory, decoded once a block into shared memory, steps of a unit in registers.
+ *
+ * A block of threads has COLUMN_TILE columns of C, Unit::ROWS rows for each of its Unit::WARPS warps, and all of K. A
+ * warp has all columns: its threads read one element of A together. A thread has Unit::ROWS rows and COLUMNS columns: two
+ * neighbours, and two neighbours half a tile further, so that threads read shared memory side by side.
+ *
+ * It knows no unit. A unit says what stands in shared memory and what a step does with it:
+ *   Element, HAS_EXPONENTS  what an element of A or B is; whether exponents stand beside it
+ *   SIDES                   2: of B what is positive and what is negative stand apart, as magnitudes
+ *   HAS_LOWEST              whether the least exponents of lines stand there
+ *   DEPTH                   elements of K at a time, whole steps
+ *   MARKS_SPECIALS          whether lines with infinities and NaNs are not for it
+ *   load, step, store       of the thread's sums
+ *
+ * What a unit cannot take (infinities, NaNs, results out of range) is marked, not written: scalar.cuh computes it.
+ */
+#pragma once
+#include "numbers.cuh"
+
+enum { COLUMN_TILE = 128, COLUMNS = 4, WARP = 32, ALIGNMENT = 16 };
+
+struct Arguments {
+    const char *a, *b, *c;                  /* c: NULL, or codes of C_FORMAT */
+    char *out;
+    long long a_row, a_column, b_row, b_column, c_row, c_column;    /* strides in bytes */
+    long long a_matrix, b_matrix, c_matrix, out_matrix;             /* of the matrices of a stack */
+    const char *a_scale, *b_scale;
+    long long a_scale_row, a_scale_column, b_scale_row, b_scale_column, a_scale_matrix, b_scale_matrix;
+    const uint8_t *divide;                  /* for each step; NULL: nobody is */
+    uint32_t *marks;                        /* a bit for each element of C, and before them their number */
+    int m, n, k;
+};
+
+/* Elements of A and B over DEPTH of K. */
+template <class Unit> struct Tile {
+    enum {
+        ROWS = Unit::ROWS * Unit::WARPS, THREADS = Unit::WARPS * WARP,
+        PAD = ALIGNMENT / sizeof(typename Unit::Element)    /* beside a line: other banks, and vectors stay aligned */
+    };
+};
+
+template <class Unit> struct Stage {
+    typename Unit::Element a[Unit::DEPTH][Tile<Unit>::ROWS + Tile<Unit>::PAD];
+    typename Unit::Element b[Unit::DEPTH][Unit::SIDES][COLUMN_TILE + Tile<Unit>::PAD];
+};
+
+struct NoExponents {};
+template <int ROWS, int DEPTH> struct Exponents {
+    uint32_t a[DEPTH][ROWS];            /* twice the same 16 bits */
+    uint16_t b[DEPTH][COLUMN_TILE];
+};
+template <bool HAS, int ROWS, int DEPTH> struct ExponentsIf { typedef NoExponents Type; };
+template <int ROWS, int DEPTH> struct ExponentsIf<true, ROWS, DEPTH> { typedef Exponents<ROWS, DEPTH> Type; };
+template <class Unit> using ExponentsOf = typename ExponentsIf<Unit::HAS_EXPONENTS, Tile<Unit>::ROWS, Unit::DEPTH>::Type;
+
+template <class Unit> struct __align__(ALIGNMENT) Shared {
+    Stage<Unit> stage;
+    ExponentsOf<Unit> exponents;
+    int lowest_a[Tile<Unit>::ROWS], lowest_b[COLUMN_TILE];      /* least exponents, for units that ask */
+    uint8_t special_row[Tile<Unit>::ROWS], special_column[COLUMN_TILE];
+};
+
+__device__ __forceinline__ int column_of(int lane, int j) { return 2 * lane + (j & 1) + (j >> 1) * (COLUMN_TILE / 2); }
+
+/* Codes as they wait in registers. */
+template <int BITS> struct Code { typedef uint32_t Type; };
+template <> struct Code<64> { typedef uint64_t Type; };
+
+template <class Unit> struct Loader {
+    enum {
+        THREADS = Tile<Unit>::THREADS, ROWS = Tile<Unit>::ROWS,
+        OF_A = (ROWS * Unit::DEPTH + THREADS - 1) / THREADS, OF_B = (COLUMN_TILE * Unit::DEPTH + THREADS - 1) / THREADS
+    };
+    typename Code<A_FORMAT.storage_bits>::Type a[OF_A];
+    typename Code<B_FORMAT.storage_bits>::Type b[OF_B];
+#if HAS_SCALES
+    uint8_t a_scale[OF_A], b_scale[OF_B];
+#endif
+
+    /* Element i of this thread: its line and its place in K; neighbours in memory are neighbours in a warp. */
+    template <int LINES> __device__ __forceinline__ static bool place(int i, bool by_k, int *line, int *k)
+    {
+        const int e = (int)threadIdx.x + i * THREADS;
+        *line = by_k ? e / Unit::DEPTH : e % LINES;
+        *k = by_k ? e % Unit::DEPTH : e / LINES;
+        return LINES * Unit::DEPTH % THREADS == 0 || e < LINES * Unit::DEPTH;
+    }
+
+    __device__ __forceinline__ void fetch(const Arguments &g, const char *a_from, const char *b_from, int row, int column,
+                                          int k0, bool a_by_k, bool b_by_k)
+    {
+        int line, k;
+#pragma unroll
+        for (int i = 0; i < OF_A; i++) {
+            const bool is_there = place<ROWS>(i, a_by_k, &line, &k) && row + line < g.m && k0 + k < g.k;
+            const char *from = a_from + (row + line) * g.a_row + (k0 + k) * g.a_column;
+            a[i] = is_there ? load_code<A_FORMAT.storage_bits>(from) : 0;
+#if HAS_SCALES
+            from = g.a_scale + blockIdx.z * g.a_scale_matrix + (row + line) * g.a_scale_row
+                + (k0 + k) / SCALE_BLOCK * g.a_scale_column;
+            a_scale[i] = is_there ? *from : SPEC.scale.bias;
+#endif
+        }
+#pragma unroll
+        for (int i = 0; i < OF_B; i++) {
+            const bool is_there = place<COLUMN_TILE>(i, b_by_k, &line, &k) && column + line < g.n && k0 + k < g.k;
+            const char *from = b_from + (column + line) * g.b_column + (k0 + k) * g.b_row;
+            b[i] = is_there ? load_code<B_FORMAT.storage_bits>(from) : 0;
+#if HAS_SCALES
+            from = g.b_scale + blockIdx.z * g.b_scale_matrix + (column + line) * g.b_scale_column
+                + (k0 + k) / SCALE_BLOCK * g.b_scale_row;
+            b_scale[i] = is_there ? *from : SPEC.scale.bias;
+#endif
+        }
+    }
+
+    __device__ __forceinline__ void put(Shared<Unit> &shared, bool a_by_k, bool b_by_k)
+    {
+        int line, k;
+#pragma unroll
+        for (int i = 0; i < OF_A; i++)
+            if (place<ROWS>(i, a_by_k, &line, &k)) {
+                Number x = read_number(A_FORMAT, a[i]);
+#if HAS_SCALES
+                x = scaled(x, a_scale[i]);
+#endif
+                if (x.is_special)
+                    shared.special_row[line] = 1;
+                shared.stage.a[k][line] = (typename Unit::Element)x.value;
+                if constexpr (Unit::HAS_EXPONENTS) {
+                    const uint32_t word = (uint16_t)(x.exponent == NO_EXPONENT ? NO_TERM : x.exponent + BIAS);
+                    shared.exponents.a[k][line] = word | word << 16;
+                }
+                if (Unit::HAS_LOWEST && x.exponent != NO_EXPONENT)
+                    atomicMin(&shared.lowest_a[line], x.exponent);
+            }
+#pragma unroll
+        for (int i = 0; i < OF_B; i++)
+            if (place<COLUMN_TILE>(i, b_by_k, &line, &k)) {
+                Number x = read_number(B_FORMAT, b[i]);
+#if HAS_SCALES
+                x = scaled(x, b_scale[i]);
+#endif
+                if (x.is_special)
+                    shared.special_column[line] = 1;
+                if constexpr (Unit::SIDES == 2) {
+                    shared.stage.b[k][0][line] = x.value > 0 ? x.value : 0;
+                    shared.stage.b[k][1][line] = x.value < 0 ? -x.value : 0;
+                } else
+                    shared.stage.b[k][0][line] = (typename Unit::Element)x.value;
+                if constexpr (Unit::HAS_EXPONENTS)
+                    shared.exponents.b[k][line] = (uint16_t)(x.exponent == NO_EXPONENT ? NO_TERM : x.exponent);
+                if (Unit::HAS_LOWEST && x.exponent != NO_EXPONENT)
+                    atomicMin(&shared.lowest_b[line], x.exponent);
+            }
+    }
+};
+
+/* The largest exponents of a step's products, biased, for the thread's elements: two columns in a word. */
+template <class Unit, int TERMS>
+__device__ __forceinline__ void largest_exponents(const ExponentsOf<Unit> &exponents, int k, int row, int lane, uint32_t floor,
+                                         uint32_t (&top)[Unit::ROWS][COLUMNS / 2])
+{
+#pragma unroll
+    for (int i = 0; i < Unit::ROWS; i++)
+        top[i][0] = top[i][1] = floor | floor << 16;
+#pragma unroll 4
+    for (int t = 0; t < TERMS; t++) {
+        const uint32_t *column = (const uint32_t *)exponents.b[k + t];
+        const uint32_t first = column[lane], second = column[lane + WARP];
+#pragma unroll
+        for (int i = 0; i < Unit::ROWS; i += 4) {
+            const uint4 four = *(const uint4 *)&exponents.a[k + t][row + i];
+            const uint32_t of_row[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                top[i + r][0] = __viaddmax_s16x2(of_row[r], first, top[i + r][0]);
+                top[i + r][1] = __viaddmax_s16x2(of_row[r], second, top[i + r][1]);
+            }
+        }
+    }
+}
+
+/* Products of a step, each cut toward zero at the last place of its sum, which is positive and larger. A product has a
+ * factor of B's positive or negative side; the other side's is zero. The rows' signs choose the rounding: a warp has them
+ * in common.
+ */
+template <class Unit, int TERMS>
+__device__ __forceinline__ void add_cut_products(const Stage<Unit> &stage, int k, int row, int lane,
+                                                 double (&sum)[Unit::ROWS][COLUMNS])
+{
+#pragma unroll 1
+    for (int t = 0; t < TERMS; t++) {
+        const double2 near = *(const double2 *)&stage.b[k + t][0][2 * lane];
+        const double2 far = *(const double2 *)&stage.b[k + t][0][COLUMN_TILE / 2 + 2 * lane];
+        const double2 near_minus = *(const double2 *)&stage.b[k + t][1][2 * lane];
+        const double2 far_minus = *(const double2 *)&stage.b[k + t][1][COLUMN_TILE / 2 + 2 * lane];
+        const double plus[COLUMNS] = {near.x, near.y, far.x, far.y};
+        const double minus[COLUMNS] = {near_minus.x, near_minus.y, far_minus.x, far_minus.y};
+        const uint32_t signs = __ballot_sync(0xffffffffu, stage.a[k + t][row + lane % Unit::ROWS] < 0);
+#pragma unroll
+        for (int i = 0; i < Unit::ROWS; i++) {
+            const double a = stage.a[k + t][row + i];
+            if (signs >> i & 1) {
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j++)
+                    sum[i][j] = __fma_rd(-a, minus[j], __fma_ru(a, plus[j], sum[i][j]));
+            } else {
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j++)
+                    sum[i][j] = __fma_ru(-a, minus[j], __fma_rd(a, plus[j], sum[i][j]));
+            }
+        }
+    }
+}
+
+/* The exponent, as the high word of a double has it, of column j. */
+__device__ __forceinline__ uint32_t top_word(const uint32_t (&top)[COLUMNS / 2], int j)
+{
+    return j & 1 ? (top[j >> 1] & 0xffff0000u) << (EXPONENT_SHIFT - 16) : top[j >> 1] << EXPONENT_SHIFT;
+}
+
+/* The sums of a thread, and which of them are marked. */
+struct Marks {
+    uint64_t bits;
+    __device__ __forceinline__ void set(int i, int j) { bits |= 1ull << (i * COLUMNS + j); }
+};
+
+template <class Unit> __device__ __forceinline__ void clear_lowest(Shared<Unit> &shared)
+{
+    for (int i = threadIdx.x; i < COLUMN_TILE; i += blockDim.x) {
+        shared.lowest_b[i] = 1 << 20;
+        if (i < Tile<Unit>::ROWS)
+            shared.lowest_a[i] = 1 << 20;
+    }
+}
+
+template <class Unit> __device__ void run_tiles(const Arguments &g)
+{
+    extern __shared__ __align__(16) char room[];
+    Shared<Unit> *shared = (Shared<Unit> *)room;    /* two, in turn */
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = warp * Unit::ROWS;
+    const int first_row = (int)blockIdx.y * Tile<Unit>::ROWS, first_column = (int)blockIdx.x * COLUMN_TILE;
+    const char *a = g.a + blockIdx.z * g.a_matrix, *b = g.b + blockIdx.z * g.b_matrix;
+    const char *c = g.c ? g.c + blockIdx.z * g.c_matrix : 0;
+    char *out = g.out + blockIdx.z * g.out_matrix;
+    const bool a_by_k = g.a_column <= g.a_row, b_by_k = g.b_row <= g.b_column;
+
+    for (int i = threadIdx.x; i < COLUMN_TILE; i += blockDim.x) {
+        shared[0].special_column[i] = shared[1].special_column[i] = 0;
+        if (i < Tile<Unit>::ROWS)
+            shared[0].special_row[i] = shared[1].special_row[i] = 0;
+    }
+    clear_lowest(shared[0]);
+    Unit unit;
+    Marks marks = {0};
+#pragma unroll
+    for (int i = 0; i < Unit::ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+            const int y = first_row + row + i, x = first_column + column_of(lane, j);
+            const bool is_there = c && y < g.m && x < g.n;
+            const uint64_t code = is_there ? load_code<C_FORMAT.storage_bits>(c + y * g.c_row + x * g.c_column) : 0;
+            if (!unit.load(i, j, read_number(C_FORMAT, code), code))
+                marks.set(i, j);
+        }
+    Loader<Unit> loader;
+    loader.fetch(g, a, b, first_row, first_column, 0, a_by_k, b_by_k);
+    __syncthreads();
+    loader.put(shared[0], a_by_k, b_by_k);
+    __syncthreads();
+    int turn = 0, step = 0;
+    const int depth = g.k > 0 ? g.k : 1;            /* K = 0 is one step of zeros */
+    for (int k0 = 0; k0 < depth; k0 += Unit::DEPTH, turn ^= 1) {
+        const bool has_next = k0 + Unit::DEPTH < depth;
+        if (has_next)
+            loader.fetch(g, a, b, first_row, first_column, k0 + Unit::DEPTH, a_by_k, b_by_k);
+        for (int k = 0; k < Unit::DEPTH && k0 + k < depth; k += Unit::TERMS, step++)
+            unit.step(shared[turn], k, row, lane, step, g.divide, marks);
+        if (has_next) {
+            if constexpr (Unit::HAS_LOWEST) {
+                clear_lowest(shared[turn ^ 1]);
+                __syncthreads();
+            }
+            loader.put(shared[turn ^ 1], a_by_k, b_by_k);
+            __syncthreads();
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < Unit::ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+            const int line = row + i, place = column_of(lane, j), y = first_row + line, x = first_column + place;
+            if (y >= g.m || x >= g.n)
+                continue;
+            const bool is_special = shared[0].special_row[line] | shared[1].special_row[line]
+                | shared[0].special_column[place] | shared[1].special_column[place];
+            uint64_t code = 0;
+            if (!unit.store(i, j, &code) || marks.bits >> (i * COLUMNS + j) & 1 || (Unit::MARKS_SPECIALS && is_special)) {
+                const long long at = ((long long)blockIdx.z * g.m + y) * g.n + x;
+                atomicOr(&g.marks[1 + at / 32], 1u << (at % 32));
+                atomicAdd(&g.marks[0], 1u);
+            } else
+                store_code<D_FORMAT.storage_bits>(out + ((long long)y * g.n + x) * (D_FORMAT.storage_bits / 8), code);
+        }
+}
