@@ -150,16 +150,6 @@ def _decoder(fmt, value_bits):
     return decoder
 
 
-def encoder_record(fmt, rounding, overflow, nan, source_bits):
-    cdef _Encoder encoder = _encoder(fmt, rounding, overflow, nan, source_bits)
-    return (<char *>&encoder.fields)[:sizeof(hw_encoder)]
-
-
-def decoder_record(fmt, value_bits):
-    cdef _Decoder decoder = _decoder(fmt, value_bits)
-    return (<char *>&decoder.fields)[:sizeof(hw_decoder)]
-
-
 def _check(value, allowed, name):
     if value not in allowed:
         raise InputError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}{nearest(str(value), allowed)}")

@@ -103,6 +103,7 @@ COMPILED_WITHOUT_BITS: tuple[tuple[str, str], ...] = (
 
 #: Packages that hwsim does without: imported inside functions, the line marked `# optional`.
 OPTIONAL = (
+    "cupy",
     "dask",
     "distributed",
     "jax",
@@ -118,9 +119,12 @@ OPTIONAL = (
 )
 
 #: Modules that import others by name when asked for: hwsim's public names, the command line with its verbs, the
-#: dataflows of hwsim's own families, and estimates of what a library runs. Their TYPE_CHECKING blocks, and texts of the
-#: form "module:object", say what they import so, and count as imports.
-LAZY = ("hwsim", "hwsim.cli", "hwsim.cli.verbs", "hwsim.dataflows.registry", "hwsim.resolve.library_on_device")
+#: dataflows of hwsim's own families, the engine of GPUs, and estimates of what a library runs. Their TYPE_CHECKING
+#: blocks, and texts of the form "module:object", say what they import so, and count as imports.
+LAZY = (
+    *("hwsim", "hwsim.backend.by_name", "hwsim.cli", "hwsim.cli.verbs", "hwsim.dataflows.registry"),
+    "hwsim.resolve.library_on_device",
+)
 NAMED = re.compile(r"hwsim(?:\.\w+)*:\w+")
 BY_NAME = ("import_module", "__import__")
 LABORATORY = re.compile(r"hwsim_lab(\.\w+)+(:\w+)?")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 VARIABLE = "HWSIM_ENGINE"  # of the environment
 CUDA = "cuda"
 NAMES = (CPU.name, CUDA)
+GPU = "hwsim.backend.cuda.backend:cuda_backend"  # imported where it is asked for: it needs the extra `cuda`
 
 
 def backend(name: str | None = None) -> Backend:
@@ -32,6 +33,7 @@ def backend(name: str | None = None) -> Backend:
 
 @cache
 def _cuda() -> Backend:
-    """The GPU's, which is imported where it is asked for: it needs the extra `cuda`."""
-    found: Backend = import_module("hwsim.backend.cuda.backend").cuda_backend()
-    return found
+    """The GPU's."""
+    module, _, maker = GPU.partition(":")
+    gpu: Backend = getattr(import_module(module), maker)()
+    return gpu

@@ -57,7 +57,7 @@ class Backend(Protocol):
 
     @property
     def calls_at_once(self) -> int:
-        """How many blocks of C, of the size that a host thread takes, one call of `gemm` should have at least."""
+        """How many host threads' work one call of `gemm` does at a time by itself: 1 where `threads` says it."""
 
     # --- arrays ------------------------------------------------------------------------------------------------------
 

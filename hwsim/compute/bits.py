@@ -302,6 +302,7 @@ def _need(
         (rows, n, k),
         (a.format, b.format),
         threads,
+        calls=resolved.backend.calls_at_once,
         matrices=matrices,
         makes_values=makes_values,
         are_words_rounded=resolved.evaluator.are_words_rounded,

@@ -25,15 +25,25 @@ def takes_stacks(schedule: Schedule) -> bool:
     return schedule.sum is None and not schedule.regions
 
 
-def block_at_once(products: int, n: int, k: int, sums: int = 1) -> tuple[int, int]:
-    """The rows of A with one thread, and the columns of B, that one call takes: an interrupt waits for a call.
+def block_at_once(
+    products: int, n: int, k: int, sums: int = 1, *, threads: int = 1, calls: int = 1
+) -> tuple[int, int]:
+    """The rows of A and the columns of B that one call takes: an interrupt waits for a call.
 
-    products: of pieces. sums: how many values of each element of C a call keeps.
+    products: of pieces. sums: how many values of each element of C a call keeps. threads: of the host, each with rows.
+    calls: how many threads' work a backend does at a time by itself (Backend.calls_at_once).
     """
+    rows, cols = _block(products, n, k, sums, calls)
+    return rows * (threads if calls == 1 else 1), cols
+
+
+def _block(products: int, n: int, k: int, sums: int, calls: int) -> tuple[int, int]:
+    """The same with one thread."""
     per_element = max(k * products, 1)
-    rows = max(LINES_PER_CALL, PRODUCTS_PER_CALL // max(n * per_element, 1))
-    rows = min(rows, max(LINES_PER_CALL, VALUES_PER_CALL // max(n * sums, 1)))
-    most = min(PRODUCTS_PER_CALL // per_element, max(VALUES_PER_CALL // sums, LINES_PER_CALL**2))
+    products_per_call, values_per_call = PRODUCTS_PER_CALL * calls, VALUES_PER_CALL * calls
+    rows = max(LINES_PER_CALL, products_per_call // max(n * per_element, 1))
+    rows = min(rows, max(LINES_PER_CALL, values_per_call // max(n * sums, 1)))
+    most = min(products_per_call // per_element, max(values_per_call // sums, LINES_PER_CALL**2))
     if rows * n <= most:
         return rows, n
     cols = most // rows

@@ -83,8 +83,8 @@ def evaluate_plan(
     left, right = job.instructions.taken("a", left, backend), job.instructions.taken("b", right, backend)
     chains = Chains(job.instructions, backend, job.schedule.k_permutation)
     cuts = job.schedule.k_partition(k) if partition is None else partition
-    rows, cols = block_at_once(job.products, n, k, sums_at_once(job.plan, job.schedule, len(cuts.slices)))
-    rows *= max(threads, backend.calls_at_once)
+    sums = sums_at_once(job.plan, job.schedule, len(cuts.slices))
+    rows, cols = block_at_once(job.products, n, k, sums, threads=threads, calls=backend.calls_at_once)
     with np.errstate(all="ignore"):
         if (m <= rows and n <= cols) or left.lead:
             block = RowBlock(job, chains, left, right, cuts, threads=threads, progress=progress)

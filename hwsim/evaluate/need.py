@@ -35,14 +35,17 @@ def bytes_needed(
     formats: tuple[str, str],
     threads: int,
     *,
+    calls: int = 1,
     matrices: int = 1,
     makes_values: bool = True,
     are_words_rounded: bool = False,
 ) -> int:
     """Bytes for one product with sizes (m, n, k) of A (m, k) and B (k, n), given in these formats: the pieces of A and
     B, a block of C with all its terms, and the codes of C; where the order of a sum is written out, also the parts of
-    the pieces in its order. matrices: of a stack, that one call takes. makes_values: not where the unit's own codes are
-    those of C. are_words_rounded: as of the evaluator. A mixture is counted as its most general plan.
+    the pieces in its order. A mixture is counted as its most general plan.
+
+    threads, calls: as of `block_at_once`. matrices: of a stack, that one call takes. makes_values: not where the unit's
+    own codes are those of C. are_words_rounded: as of the evaluator.
     """
     (m, n, k), plan = sizes, gemm.single
     copies, splitting = 0, 0
@@ -58,20 +61,26 @@ def bytes_needed(
         copies += _piece_bytes(plan, m, n, k)
         result += m * n * (1 + 2 * code)
     held = None if makes_values else code
-    block = max(_block_bytes(plan, order, sizes, threads, matrices, held) for order in orders)
+    block = max(_block_bytes(plan, order, sizes, (threads, calls), matrices, held) for order in orders)
     return matrices * (copies + max(splitting, block + result))
 
 
 def _block_bytes(
-    plan: Plan, schedule: Schedule, sizes: tuple[int, int, int], threads: int, matrices: int, held: int | None
+    plan: Plan,
+    schedule: Schedule,
+    sizes: tuple[int, int, int],
+    at_once: tuple[int, int],
+    matrices: int,
+    held: int | None,
 ) -> int:
     """Of a block of C, all of it where one of a stack's matrices is meant: the results of all terms, what combining
-    them holds, and the operands of a written-out sum. held: bytes of an element instead of the first two.
+    them holds, and the operands of a written-out sum. at_once: threads and calls. held: bytes of an element instead of
+    the first two.
     """
     m, n, k = sizes
     sums = sums_at_once(plan, schedule, len(schedule.k_partition(k).slices))
-    rows, cols = block_at_once(plan.products, n, k, sums)
-    rows, cols = (m, n) if matrices > 1 else (min(m, rows * threads), min(n, cols))
+    rows, cols = block_at_once(plan.products, n, k, sums, threads=at_once[0], calls=at_once[1])
+    rows, cols = (m, n) if matrices > 1 else (min(m, rows), min(n, cols))
     value = VALUE_BYTES[plan.arithmetic]
     operands = added = 0
     if schedule.sum is not None:

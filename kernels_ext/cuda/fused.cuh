@@ -13,7 +13,8 @@
 struct Fused {
     typedef double Element;
     enum {
-        TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, ROWS = FUSED_ROWS, WARPS = FUSED_WARPS, HAS_EXPONENTS = 1, HAS_LOWEST = 0, SIDES = 2,
+        TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = TERMS > 16 ? 1 : 2,
+        ROWS = FUSED_ROWS, WARPS = TERMS > 32 ? FUSED_WARPS / 2 : FUSED_WARPS, HAS_EXPONENTS = 1, HAS_LOWEST = 0, SIDES = 2,
         MARKS_SPECIALS = 1,
         DROPPED = 52 - SPEC.result.fraction_bits,   /* places of a double that the result lacks */
         LEAST = 1 - SPEC.result.bias, MOST = SPEC.result.bias   /* exponents of normal results */

@@ -8,7 +8,7 @@
  *   Element, HAS_EXPONENTS  what an element of A or B is; whether exponents stand beside it
  *   SIDES                   2: of B what is positive and what is negative stand apart, as magnitudes
  *   HAS_LOWEST              whether the least exponents of lines stand there
- *   DEPTH                   elements of K at a time, whole steps
+ *   DEPTH, STAGES           elements of K at a time, whole steps; how many such lie in shared memory, at most 2
  *   MARKS_SPECIALS          whether lines with infinities and NaNs are not for it
  *   load, step, store       of the thread's sums
  *
@@ -238,7 +238,7 @@ template <class Unit> __device__ __forceinline__ void clear_lowest(Shared<Unit> 
 template <class Unit> __device__ void run_tiles(const Arguments &g)
 {
     extern __shared__ __align__(16) char room[];
-    Shared<Unit> *shared = (Shared<Unit> *)room;    /* two, in turn */
+    Shared<Unit> *shared = (Shared<Unit> *)room;    /* Unit::STAGES of them, in turn */
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = warp * Unit::ROWS;
     const int first_row = (int)blockIdx.y * Tile<Unit>::ROWS, first_column = (int)blockIdx.x * COLUMN_TILE;
     const char *a = g.a + blockIdx.z * g.a_matrix, *b = g.b + blockIdx.z * g.b_matrix;
@@ -246,10 +246,11 @@ template <class Unit> __device__ void run_tiles(const Arguments &g)
     char *out = g.out + blockIdx.z * g.out_matrix;
     const bool a_by_k = g.a_column <= g.a_row, b_by_k = g.b_row <= g.b_column;
 
+    Shared<Unit> &last = shared[Unit::STAGES - 1];
     for (int i = threadIdx.x; i < COLUMN_TILE; i += blockDim.x) {
-        shared[0].special_column[i] = shared[1].special_column[i] = 0;
+        shared[0].special_column[i] = last.special_column[i] = 0;
         if (i < Tile<Unit>::ROWS)
-            shared[0].special_row[i] = shared[1].special_row[i] = 0;
+            shared[0].special_row[i] = last.special_row[i] = 0;
     }
     clear_lowest(shared[0]);
     Unit unit;
@@ -271,18 +272,21 @@ template <class Unit> __device__ void run_tiles(const Arguments &g)
     __syncthreads();
     int turn = 0, step = 0;
     const int depth = g.k > 0 ? g.k : 1;            /* K = 0 is one step of zeros */
-    for (int k0 = 0; k0 < depth; k0 += Unit::DEPTH, turn ^= 1) {
+    for (int k0 = 0; k0 < depth; k0 += Unit::DEPTH, turn = (turn + 1) % Unit::STAGES) {
         const bool has_next = k0 + Unit::DEPTH < depth;
         if (has_next)
             loader.fetch(g, a, b, first_row, first_column, k0 + Unit::DEPTH, a_by_k, b_by_k);
         for (int k = 0; k < Unit::DEPTH && k0 + k < depth; k += Unit::TERMS, step++)
             unit.step(shared[turn], k, row, lane, step, g.divide, marks);
         if (has_next) {
-            if constexpr (Unit::HAS_LOWEST) {
-                clear_lowest(shared[turn ^ 1]);
+            Shared<Unit> &next = shared[(turn + 1) % Unit::STAGES];
+            if (Unit::STAGES == 1)
+                __syncthreads();
+            if (Unit::HAS_LOWEST) {
+                clear_lowest(next);
                 __syncthreads();
             }
-            loader.put(shared[turn ^ 1], a_by_k, b_by_k);
+            loader.put(next, a_by_k, b_by_k);
             __syncthreads();
         }
     }
@@ -294,8 +298,8 @@ template <class Unit> __device__ void run_tiles(const Arguments &g)
             const int line = row + i, place = column_of(lane, j), y = first_row + line, x = first_column + place;
             if (y >= g.m || x >= g.n)
                 continue;
-            const bool is_special = shared[0].special_row[line] | shared[1].special_row[line]
-                | shared[0].special_column[place] | shared[1].special_column[place];
+            const bool is_special = shared[0].special_row[line] | last.special_row[line]
+                | shared[0].special_column[place] | last.special_column[place];
             uint64_t code = 0;
             if (!unit.store(i, j, &code) || marks.bits >> (i * COLUMNS + j) & 1 || (Unit::MARKS_SPECIALS && is_special)) {
                 const long long at = ((long long)blockIdx.z * g.m + y) * g.n + x;

@@ -10,7 +10,7 @@
 struct TwoLevel {
     typedef double Element;
     enum {
-        TERMS = SPEC.terms, DEPTH = 16, ROWS = 8, WARPS = 12, HAS_EXPONENTS = 1, HAS_LOWEST = 0, SIDES = 2, MARKS_SPECIALS = 1,
+        TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 8, WARPS = 12, HAS_EXPONENTS = 1, HAS_LOWEST = 0, SIDES = 2, MARKS_SPECIALS = 1,
         NO_PRODUCT = 1, LEAST = -126, LARGE = 127   /* products of this exponent may be infinities */
     };
     float sum[ROWS][COLUMNS];

@@ -13,7 +13,7 @@ from device_arrays import DeviceBackend
 from reference_backend import ReferenceBackend
 
 import hwsim
-from hwsim.backend.by_name import BACKENDS, backend
+from hwsim.backend.by_name import NAMES, backend
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
 from hwsim.compute.bits import Arrays, compute
@@ -99,7 +99,7 @@ def options_of(name, epilogue):
 class Recorder:
     """The CPU's operations, counted."""
 
-    name, variant, variants = "recorder", CPU.variant, CPU.variants
+    name, variant, variants, calls_at_once = "recorder", CPU.variant, CPU.variants, 1
 
     def __init__(self):
         self.calls = Counter()
@@ -222,8 +222,8 @@ def test_another_backend_resolves_anew():
 
 
 def test_backends_by_name():
-    assert backend() is CPU and backend("cpu") is CPU and list(BACKENDS) == ["cpu"]
-    with pytest.raises(InputError, match="backend 'gpu'; allowed: cpu"):
+    assert backend() is CPU and backend("cpu") is CPU and NAMES == ("cpu", "cuda")
+    with pytest.raises(InputError, match="engine = 'gpu'; allowed: cpu, cuda"):
         backend("gpu")
 
 

@@ -1,3 +1,3 @@
-"""Bits by an NVIDIA GPU: the operations of hwsim.backend.operations on CuPy's arrays. The extra `cuda` installs CuPy."""
+"""Products by an NVIDIA GPU. The extra `cuda` installs CuPy; NVRTC compiles a unit's kernels when it is first used."""
 
 from __future__ import annotations

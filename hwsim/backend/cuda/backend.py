@@ -1,7 +1,12 @@
-"""The GPU as a backend: hwsim.backend.operations on CuPy's arrays. The module joins the operations; it computes nothing."""
+"""The GPU as a backend: large products on it, everything else by the CPU's kernels, on NumPy arrays.
+
+The module decides where a product is computed; it computes nothing.
+"""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,93 +14,125 @@ import numpy as np
 import numpy.typing as npt
 
 from hwsim.backend.cpu import CPU
-from hwsim.backend.cuda import elements, products
-from hwsim.backend.cuda.device import architecture, cupy, with_clear_errors
-from hwsim.errors import UnsupportedError
+from hwsim.backend.cuda.device import architecture, cupy, failures, is_out_of_memory, to_gpu
+from hwsim.backend.cuda.unit_programs import add_chains, product
+from hwsim.formats import code_dtype, format_of
+from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
-    from hwsim.numerics.dot_operands import DotOperands
 
-
-def _on_gpu(operation: Callable[..., Any]) -> Any:
-    """An operation without the host's threads, with clear errors."""
-    computed = with_clear_errors(operation)
-
-    def on_gpu(*args: Any, threads: int = 1, **more: Any) -> Any:
-        return computed(*args, **more)
-
-    return staticmethod(on_gpu)
+LEAST_MACS = 1 << 24  # of a product that pays for the way to the GPU and back: some milliseconds of one host thread
 
 
 class CudaBackend:
-    """NVIDIA's GPUs by CuPy. Raises UnsupportedError where CuPy or a GPU is missing."""
+    """NVIDIA's GPUs by CuPy. Raises UnsupportedError where CuPy or a GPU is missing.
+
+    A product that the GPU fails at (too little memory) is computed by the CPU's kernels; a warning says so.
+    """
 
     name = "cuda"
-    calls_at_once = 64  # blocks of C that a call takes, beside what a host thread takes
+    calls_at_once = 64
+
+    encode, decode, split = staticmethod(CPU.encode), staticmethod(CPU.decode), staticmethod(CPU.split)
+    scale, largest = staticmethod(CPU.scale), staticmethod(CPU.largest)
+    combine, specials = staticmethod(CPU.combine), staticmethod(CPU.specials)
+    from_host, to_host = staticmethod(CPU.from_host), staticmethod(CPU.to_host)
+    empty, zeros = staticmethod(CPU.empty), staticmethod(CPU.zeros)
+    takes, promotes = staticmethod(CPU.takes), staticmethod(CPU.promotes)
 
     def __init__(self) -> None:
         cupy()
         self.variant = architecture()
         self.variants = (self.variant,)
 
-    encode = _on_gpu(elements.encode)
-    decode = _on_gpu(elements.decode)
-    split = _on_gpu(elements.split)
-    scale = _on_gpu(elements.scale)
-    largest = _on_gpu(elements.largest)
-    combine = _on_gpu(elements.combine)
-    specials = _on_gpu(elements.specials)
-
-    @staticmethod
-    @with_clear_errors
-    def gemm(spec: DotSpec, operands: DotOperands, *, threads: int = 1, out: Any = None) -> Any:
+    def gemm(
+        self, spec: DotSpec, operands: DotOperands, *, threads: int = 1, out: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
         """See Backend.gemm."""
-        if not CPU.takes(spec):
-            raise UnsupportedError(f"gemm: the kernels have no unit {spec.unit.model} with {spec.a}, {spec.b}, {spec.c}, {spec.d}")
-        return products.product(spec, operands, out)
+        a, b = operands.a, operands.b
+        if not _pays(a, b) or not CPU.takes(spec):
+            return CPU.gemm(spec, operands, threads=threads, out=out)
+        _check(spec, operands, out)
 
-    @staticmethod
-    def promote(spec: DotSpec, operands: DotOperands, total: Any, **arguments: Any) -> Any:
-        """Refused: the evaluator adds the chains with `combine`."""
-        raise UnsupportedError("promote: the GPU's kernels add no chains; `gemm` and `combine` do")
+        def by_gpu() -> npt.NDArray[Any]:
+            codes = product(spec, _on_gpu(operands))
+            return np.asarray(codes.get(out=out) if out is not None else codes.get())
 
-    @staticmethod
-    @with_clear_errors
-    def from_host(x: Any) -> Any:
-        """The array on the GPU."""
-        return cupy().asarray(x)
+        return _or_else(by_gpu, lambda: CPU.gemm(spec, operands, threads=threads, out=out))
 
-    @staticmethod
-    @with_clear_errors
-    def to_host(x: Any) -> npt.NDArray[Any]:
-        """The array on the host."""
-        return x if isinstance(x, np.ndarray) else np.asarray(x.get())
+    def promote(
+        self, spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], **arguments: Any
+    ) -> npt.NDArray[Any]:
+        """See Backend.promote."""
+        if not _pays(operands.a, operands.b):
+            return CPU.promote(spec, operands, total, **arguments)
+        _check_promotion(spec, operands, total, arguments)
 
-    @staticmethod
-    @with_clear_errors
-    def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
-        """An array of the GPU with any content."""
-        return cupy().empty(shape, dtype)
+        def by_gpu() -> npt.NDArray[Any]:
+            sums = to_gpu(total)
+            saturate, nan_code = bool(arguments.get("saturate")), arguments.get("nan_code")
+            add_chains(spec, _on_gpu(operands), sums, length=arguments["length"], saturate=saturate, nan_code=nan_code)
+            sums.get(out=total)
+            return total
 
-    @staticmethod
-    @with_clear_errors
-    def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
-        """An array of zeros of the GPU."""
-        return cupy().zeros(shape, dtype)
-
-    @staticmethod
-    def takes(spec: DotSpec) -> bool:
-        """What the CPU's kernels take: the scalar steps are the same sources."""
-        return CPU.takes(spec)
-
-    @staticmethod
-    def promotes(spec: DotSpec) -> bool:
-        """No unit."""
-        return False
+        return _or_else(by_gpu, lambda: CPU.promote(spec, operands, total, **arguments))
 
 
 def cuda_backend() -> Backend:
     """The backend, where there is a GPU."""
     return CudaBackend()
+
+
+def _pays(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether a product is worth the way to the GPU."""
+    return int(math.prod(a.shape) * b.shape[-1]) >= LEAST_MACS
+
+
+def _on_gpu(operands: DotOperands) -> DotOperands:
+    """The operands on the GPU; the exponents of the steps stay on the host."""
+    a, b, c, scale_a, scale_b = (None if x is None else to_gpu(x) for x in operands[:-1])
+    return DotOperands(a, b, c, scale_a, scale_b, _steps(operands.scale_d))
+
+
+def _steps(scale_d: Any) -> Any:
+    """The exponents of the steps; 0: all are."""
+    return 0 if isinstance(scale_d, int) or not np.any(scale_d) else scale_d
+
+
+def _or_else(by_gpu: Callable[[], npt.NDArray[Any]], by_cpu: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The GPU's result; the CPU's where the GPU fails, which a warning says once."""
+    try:
+        return by_gpu()
+    except failures() as error:
+        what = "its memory is too small" if is_out_of_memory(error) else f"it failed ({error})"
+        warnings.warn(f"engine cuda: {what}: the CPU's kernels compute what it could not", stacklevel=2)
+        return by_cpu()
+
+
+def _check(spec: DotSpec, operands: DotOperands, out: npt.NDArray[Any] | None) -> None:
+    """What does not fit is refused as the CPU's kernels refuse it: by a product of the same shapes with no rows."""
+    a, b, c, scale_a, scale_b, scale_d = operands
+    if out is not None and (out.shape != (*a.shape[:-1], b.shape[-1]) or not out.flags.c_contiguous):
+        CPU.gemm(spec, operands, out=out)  # raises
+    none = slice(0, 0)
+    few = DotOperands(
+        a[..., none, :],
+        b,
+        None if c is None else c[..., none, :],
+        None if scale_a is None else scale_a[..., none, :],
+        scale_b,
+        scale_d,
+    )
+    CPU.gemm(spec, few)
+    if c is not None and c.shape != (*a.shape[:-1], b.shape[-1]):
+        CPU.gemm(spec, operands)  # raises
+    if out is not None and out.dtype != code_dtype(format_of(spec.d)):
+        CPU.gemm(spec, operands, out=out)  # raises
+
+
+def _check_promotion(spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], arguments: dict[str, Any]) -> None:
+    """The same for `promote`."""
+    few = operands._replace(a=operands.a[:0])
+    CPU.promote(spec, few, total[:0], **arguments)

@@ -1,22 +1,20 @@
-"""The GPU by CuPy: compiling programs, starting kernels, its errors as hwsim's. It knows no unit and no format."""
+"""The GPU by CuPy: compiling programs, starting kernels, arrays to it and back. It knows no unit and no format."""
 
 from __future__ import annotations
 
 import atexit
 import math
-from collections.abc import Callable, Sequence
-from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from hwsim.backend.cuda.records import together
 from hwsim.backend.cuda.source import sources
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import UnsupportedError
 
-P = ParamSpec("P")
-R = TypeVar("R")
-THREADS = 128  # of a block of elementwise kernels
+THREADS = 128  # of a block, where a kernel says nothing else
 BLOCKS_PER_PROCESSOR = 16
 SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 OPTIONS = (
@@ -31,7 +29,9 @@ def cupy() -> Any:
     try:
         import cupy  # optional
     except ImportError as error:
-        raise UnsupportedError(f"engine cuda: CuPy is not installed ({error}); pip install 'hwsim[cuda]'") from None
+        raise UnsupportedError(
+            f"engine cuda: CuPy is not installed ({error}); pip install 'hwsim[cuda]', or take engine='cpu'"
+        ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -41,38 +41,33 @@ def cupy() -> Any:
     return cupy
 
 
-def with_clear_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """The function; an error of the GPU becomes one of hwsim's."""
-
-    @wraps(function)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
-        gpu = cupy()
-        try:
-            return function(*args, **kwargs)
-        except gpu.cuda.memory.OutOfMemoryError as error:
-            raise InputError(
-                f"engine cuda: the GPU's memory is too small ({error}); compute a part of the result (rows=, cols=), or "
-                "take engine='cpu'"
-            ) from None
-        except (gpu.cuda.driver.CUDADriverError, gpu.cuda.runtime.CUDARuntimeError) as error:
-            raise UnsupportedError(f"engine cuda: the GPU failed ({error}); take engine='cpu'") from None
-
-    return inside
-
-
 @cache
 def architecture() -> str:
     """Of the current GPU, as NVRTC names it: "sm_90"."""
     return f"sm_{cupy().cuda.Device().compute_capability}"
 
 
-@cache
-def processors() -> int:
-    """Streaming multiprocessors of the current GPU."""
-    return int(cupy().cuda.Device().attributes["MultiProcessorCount"])
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that the GPU's memory is too small."""
+    return isinstance(error, cupy().cuda.memory.OutOfMemoryError)
 
 
-LOADED: list[Program] = []  # by whose modules the driver must not be asked when the interpreter has gone
+def failures() -> tuple[type[Exception], ...]:
+    """The errors of a GPU."""
+    cuda = cupy().cuda
+    return (cuda.memory.OutOfMemoryError, cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError)
+
+
+def to_gpu(x: npt.NDArray[Any]) -> Any:
+    """An array of the host on the GPU; axes along which it is repeated are not copied."""
+    gpu = cupy()
+    if x.size and not all(x.strides):
+        once = x[tuple(slice(0, 1) if not stride else slice(None) for stride in x.strides)]
+        return gpu.broadcast_to(gpu.asarray(once), x.shape)
+    return gpu.asarray(x)
+
+
+LOADED: list[CompiledProgram] = []  # by whose modules the driver must not be asked when the interpreter has gone
 
 
 @atexit.register
@@ -82,7 +77,7 @@ def _unload() -> None:
         program.module = None
 
 
-class Program:
+class CompiledProgram:
     """A compiled program. Raises UnsupportedError where NVRTC refuses the text."""
 
     def __init__(self, text: str) -> None:
@@ -117,21 +112,22 @@ class Program:
     def start(
         self,
         name: str,
-        records: Sequence[Any],
-        others: Sequence[Any] = (),
+        arguments: Sequence[Any],
         *,
         grid: tuple[int, ...],
         threads: int = THREADS,
         shared_bytes: int = 0,
     ) -> None:
-        """Start a kernel; its arguments are the addresses of the records, then `others`."""
-        text, places = together(records)
-        memory = cupy().asarray(np.frombuffer(text, np.uint8)) if text else None
-        base = 0 if memory is None else memory.data.ptr
-        arguments = [np.uint64(base + place) for place in places]
-        self.kernel(name)(grid, (threads,), (*arguments, *others), shared_mem=shared_bytes)
+        """Start a kernel. arguments: arrays of the GPU and NumPy's scalars."""
+        self.kernel(name)(grid, (threads,), tuple(arguments), shared_mem=shared_bytes)
+
+
+def record_on_gpu(record: Any) -> Any:
+    """The bytes of a ctypes structure on the GPU."""
+    return cupy().asarray(np.frombuffer(bytes(record), np.uint8))
 
 
 def grid_for(count: int) -> tuple[int]:
     """Blocks for so many elements."""
-    return (max(1, min(math.ceil(count / THREADS), processors() * BLOCKS_PER_PROCESSOR)),)
+    processors = int(cupy().cuda.Device().attributes["MultiProcessorCount"])
+    return (max(1, min(math.ceil(count / THREADS), processors * BLOCKS_PER_PROCESSOR)),)

@@ -22,17 +22,34 @@ from hwsim.numerics.units import (
 if TYPE_CHECKING:
     from hwsim.numerics.units import DotSpec
 
-HEADERS = ("hw_format.h", "hw_dot.h", "hw_dot_terms.h", "hw_convert.h", "hw_convert_lane.h", "hw_lanes.h")
+HEADERS = ("hw_format.h", "hw_dot.h", "hw_dot_terms.h")
+SUMS = '#include "sums.cuh"\n'  # the program that adds chains
 STEPS = ("dot_sum.c", "dot_two_level.c", "dot_step.c")
 MODEL_STEPS = (  # by the number of a model in hw_dot.h
     *("step_exact", "step_fma", "step_fused", "step_pairwise", "hw_step_two_level", "step_integer", "step_composite"),
     "step_block_scaled",
 )
+SCALAR_KERNEL = """
+extern "C" __global__ void scalar(const Arguments *g, long long count, int all) { run_scalar(*g, count, all); }
+"""
+TILE_KERNELS = """
+extern "C" __global__ __launch_bounds__(Tile<Unit>::THREADS, 1) void tiles(const Arguments *g) { run_tiles<Unit>(*g); }
+extern "C" __global__ void sizes(int *found)
+{
+    found[0] = Unit::STAGES * sizeof(Shared<Unit>);
+    found[1] = Tile<Unit>::THREADS;
+    found[2] = Tile<Unit>::ROWS;
+}
+"""
 TREE_TERMS = (1, 2, 4)  # of pairwise.cuh
 MOST_TERMS = 64  # of a main loop: its stage of shared memory
+TWO_LEVEL_TERMS = 16
+MOST_EXPONENT_BITS = 8  # products of such operands are doubles
+EDGES = ("saturate_operands", "saturate_overflow", "flush_operands", "flush_results")
+POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
+#: Rows of a thread and warps of a block, the fastest of seven pairs for a Hopper unit on an H200 (lab/docs/engine.md).
 FUSED_ROWS, FUSED_WARPS = 8, 16
 WORD_BITS = 51  # of a sum in a double that keeps its last place
-RANGE_BITS = 1000  # exponents of products that doubles hold
 
 
 @cache
@@ -40,47 +57,57 @@ def loop_of(spec: DotSpec, divided: bool = False) -> str | None:
     """The source of the main loop that takes a unit; None: the scalar steps do. divided: the accumulator is, before
     steps.
     """
-    fields = dot.spec_fields(spec)
-    unit, d = spec.unit, fields["d"]
-    has_edges = fields["saturate_operands"] or fields["saturate_overflow"] or fields["flush_operands"]
-    is_plain = not has_edges and not fields["flush_results"]
-    is_fp32 = spec.c == spec.d == "fp32"
-    is_nearest = fields["rounding"] == 0
-    if unit.terms > MOST_TERMS or MOST_TERMS % unit.terms or (divided and not isinstance(unit, FusedUnit)):
+    fields, unit = dot.spec_fields(spec), spec.unit
+    is_scaled = spec.scale_format is not None
+    if unit.terms > MOST_TERMS or MOST_TERMS % unit.terms:
         return None
-    if spec.scale_format is not None and (spec.scale_format != "ue8m0" or not isinstance(unit, FusedUnit)):
+    if isinstance(unit, FusedUnit) and spec.scale_format in (None, POWERS):
+        return "fused.cuh" if _takes_fused(spec, fields, unit) else None
+    if divided or is_scaled or fields["rounding"]:  # the others round to nearest even
         return None
-    is_wide = max(fields[side]["exponent_bits"] for side in "abcd") > 8  # noqa: PLR2004
-    if isinstance(unit, FusedUnit):
-        takes = is_plain and not is_wide and not fields["ieee_zero"] and unit.rounding in ("RZ", "RNE")
-        bits = unit.fraction_bits + 2 + unit.terms.bit_length()
-        is_held = unit.rounding == "RZ" or fields["result"] == d
-        return "fused.cuh" if takes and bits < WORD_BITS and is_held else None
+    has_zeros, is_fp32 = bool(fields["ieee_zero"]), spec.c == spec.d == "fp32"
+    saturates = fields["saturate_operands"] or fields["saturate_overflow"]
+    flushes = fields["flush_operands"], fields["flush_results"]
+    is_narrow = _exponent_bits(fields) <= MOST_EXPONENT_BITS
     if isinstance(unit, ExactUnit):
-        no_flush = not fields["flush_operands"] and not fields["flush_results"]
-        return "exact.cuh" if no_flush and is_fp32 and is_nearest and not is_wide and fields["ieee_zero"] else None
+        return "exact.cuh" if is_fp32 and is_narrow and has_zeros and not any(flushes) else None
     if isinstance(unit, TwoLevelUnit):
-        takes = is_plain and is_fp32 and is_nearest and not is_wide and not unit.interleaved
-        takes = takes and unit.accumulator_drop_bits is None and not fields["ieee_zero"] - 1
-        return "two_level.cuh" if takes and unit.terms <= 16 else None  # noqa: PLR2004
+        is_simple = not unit.interleaved and unit.accumulator_drop_bits is None and unit.terms <= TWO_LEVEL_TERMS
+        return (
+            "two_level.cuh"
+            if is_simple and is_fp32 and is_narrow and has_zeros and not (saturates or any(flushes))
+            else None
+        )
     if isinstance(unit, PairwiseUnit):
-        takes = fields["flush_operands"] == fields["flush_results"] and not fields["saturate_operands"]
-        takes = takes and not fields["saturate_overflow"] and is_fp32 and is_nearest and fields["ieee_zero"]
-        return "pairwise.cuh" if takes and unit.terms in TREE_TERMS else None
+        is_tree = unit.terms in TREE_TERMS and flushes[0] == flushes[1]
+        return "pairwise.cuh" if is_tree and is_fp32 and is_narrow and has_zeros and not saturates else None
     if isinstance(unit, FmaChainUnit):
-        takes = is_plain and spec.c == spec.d and spec.d in ("fp32", "fp64") and is_nearest and fields["ieee_zero"]
-        return "chain.cuh" if takes else None
-    if isinstance(unit, IntegerUnit):
-        return "integer.cuh" if spec.c == spec.d == "int32" else None
-    return None
+        is_own = spec.c == spec.d and spec.d in ("fp32", "fp64")
+        return "chain.cuh" if is_own and has_zeros and not (saturates or any(flushes)) else None
+    return "integer.cuh" if isinstance(unit, IntegerUnit) and spec.c == spec.d == "int32" else None
+
+
+def _takes_fused(spec: DotSpec, fields: dict[str, Any], unit: FusedUnit) -> bool:
+    """Whether fused.cuh takes a unit."""
+    has_edges = any(fields[name] for name in EDGES) or fields["ieee_zero"]
+    is_held = unit.rounding == "RZ" or (unit.rounding == "RNE" and fields["result"] == fields["d"])
+    bits = unit.fraction_bits + 2 + unit.terms.bit_length()
+    return is_held and not has_edges and bits < WORD_BITS and _exponent_bits(fields) <= MOST_EXPONENT_BITS
+
+
+def _exponent_bits(fields: dict[str, Any]) -> int:
+    """The widest exponent field of operands, accumulator and result."""
+    return max(int(fields[side]["exponent_bits"]) for side in "abcd")
 
 
 def program_text(spec: DotSpec, divided: bool) -> str:
-    """The C++ program of a unit: its constants, the C steps, the scalar kernel and, where one takes it, the main loop."""
+    """The C++ program of a unit: its constants, the C steps, the scalar kernel and, where one takes it, a main loop."""
     fields = dot.spec_fields(spec)
     loop = loop_of(spec, divided)
     inner = fields["inner"]
     block = fields["scale_block"]
+    terms = max(fields["terms"], 0 if inner is None else inner["terms"])
+    pointer = "nullptr" if inner is None else "const_cast<hw_spec *>(&INNER)"
     lines = [
         "#define HW_ON_GPU 1",
         f"#define HAS_SCALES {int(bool(block))}",
@@ -89,32 +116,19 @@ def program_text(spec: DotSpec, divided: bool) -> str:
         f"#define FUSED_ROWS {FUSED_ROWS}",
         f"#define FUSED_WARPS {FUSED_WARPS}",
         f"enum {{ SCALES_PER_STEP = {max(1, fields['terms'] // block if block else 1)} }};",
-        f"enum {{ HW_MAX_TERMS = {_most_terms(fields)}, HW_MAX_EXACT_TERMS = {_most_terms(fields)} }};",
+        f"enum {{ HW_MAX_TERMS = {terms}, HW_MAX_EXACT_TERMS = {terms} }};",
         '#include "machine.cuh"',
         '#include "hw_dot.h"',
+        *([] if inner is None else [f"__device__ const hw_spec INNER = {_record(inner, 'nullptr')};"]),
+        *(f"__device__ constexpr hw_format {side.upper()}_FORMAT = {_format(fields[side])};" for side in "abcd"),
+        f"__device__ constexpr hw_spec SPEC = {_record(fields, 'nullptr')};",
+        f"__device__ const hw_spec SCALAR_SPEC = {_record(fields, pointer)};",
+        *(f'#include "{name}"' for name in STEPS),
     ]
-    if inner is not None:
-        lines.append(f"__device__ const hw_spec INNER = {_record(inner, 'nullptr')};")
-    lines += [f"__device__ constexpr hw_format {side.upper()}_FORMAT = {_format(fields[side])};" for side in "abcd"]
-    pointer = "nullptr" if inner is None else "const_cast<hw_spec *>(&INNER)"
-    lines.append(f"__device__ constexpr hw_spec SPEC = {_record(fields, 'nullptr')};")
-    lines.append(f"__device__ const hw_spec SCALAR_SPEC = {_record(fields, pointer)};")
-    lines += [f'#include "{name}"' for name in STEPS]
     lines.append(f"#define step_of_unit {MODEL_STEPS[fields['model']]}")
-    lines.append('#include "scalar.cuh"')
-    lines.append(
-        'extern "C" __global__ void scalar(const Arguments *g, long long count, int all) { run_scalar(*g, count, all); }'
-    )
+    lines += ['#include "scalar.cuh"', SCALAR_KERNEL]
     if loop is not None:
-        lines.append(f'#include "{loop}"')
-        lines.append(
-            'extern "C" __global__ __launch_bounds__(Loader<Unit>::THREADS, 1) void tiles(const Arguments *g) '
-            "{ run_tiles<Unit>(*g); }"
-        )
-        lines.append(
-            'extern "C" __global__ void sizes(int *found) '
-            "{ found[0] = 2 * sizeof(Shared<Unit>), found[1] = Loader<Unit>::THREADS, found[2] = Tile<Unit>::ROWS; }"
-        )
+        lines += [f'#include "{loop}"', TILE_KERNELS]
     return "\n".join(lines) + "\n"
 
 
@@ -127,11 +141,6 @@ def sources() -> dict[str, str]:
     cuda = folder / "cuda"
     texts |= {file.name: file.read_text(encoding="utf-8") for file in cuda.iterdir() if file.name.endswith(".cuh")}
     return texts | dict.fromkeys(("stddef.h", "stdint.h", "string.h"), "")
-
-
-def _most_terms(fields: dict[str, Any]) -> int:
-    inner = fields["inner"]
-    return max(int(fields["terms"]), 0 if inner is None else int(inner["terms"]))
 
 
 def _format(fields: dict[str, Any]) -> str:

@@ -1,0 +1,103 @@
+"""Products on the GPU: a unit's compiled kernels, and the call for arrays. It knows units, formats, CuPy's arrays."""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from hwsim.backend.cuda.device import CompiledProgram, cupy, grid_for, record_on_gpu
+from hwsim.backend.cuda.records import ProductArguments
+from hwsim.backend.cuda.source import SUMS, loop_of, program_text
+from hwsim.formats import code_dtype, format_of
+from hwsim.numerics.dot_operands import DotOperands
+from hwsim.numerics.units import DotSpec
+
+COLUMN_TILE = 128  # of tile.cuh
+MARK_BITS = 32
+MOST_UNITS = 256  # whose programs are kept
+MATRIX_AXES = 2
+DEFAULT_NANS = {4: 0x7FC00000, 8: 0x7FF8000000000000}
+
+
+class UnitProgram:
+    """The kernels of a unit. divided: whether the accumulator is divided before steps."""
+
+    def __init__(self, spec: DotSpec, divided: bool) -> None:
+        self.program = CompiledProgram(program_text(spec, divided))
+        self.has_loop = loop_of(spec, divided) is not None
+        if not self.has_loop:
+            return
+        sizes = cupy().zeros(3, np.int32)
+        self.program.start("sizes", (sizes,), grid=(1,), threads=1)
+        self.shared_bytes, self.threads, self.rows = (int(x) for x in sizes.get())
+        self.program.allow_shared_bytes("tiles", self.shared_bytes)
+
+    def run(self, arguments: ProductArguments, matrices: int) -> None:
+        """Compute all elements of a stack. arguments.marks: zeros, a word, and a bit for each element."""
+        m, n, record = arguments.m, arguments.n, record_on_gpu(arguments)
+        if self.has_loop:
+            grid = (math.ceil(n / COLUMN_TILE), math.ceil(m / self.rows), matrices)
+            self.program.start("tiles", (record,), grid=grid, threads=self.threads, shared_bytes=self.shared_bytes)
+        count = matrices * m * n
+        others = (np.int64(count), np.int32(not self.has_loop))
+        self.program.start("scalar", (record, *others), grid=grid_for(count))
+
+
+@lru_cache(MOST_UNITS)
+def unit_program(spec: DotSpec, divided: bool) -> UnitProgram:
+    """The kernels of a unit, compiled once."""
+    return UnitProgram(spec, divided)
+
+
+@cache
+def sums_program() -> CompiledProgram:
+    """The kernels of sums, compiled once."""
+    return CompiledProgram(SUMS)
+
+
+def product(spec: DotSpec, operands: DotOperands) -> Any:
+    """Codes of c + a b on the GPU, as Backend.gemm says, of arrays of the GPU whose shapes and dtypes fit.
+
+    scale_d: of the host.
+    """
+    gpu = cupy()
+    a, b, c, scale_a, scale_b, scale_d = operands
+    shape = (*a.shape[:-1], b.shape[-1])
+    out = gpu.empty(shape, code_dtype(format_of(spec.d)))
+    if not out.size:
+        return out
+    divide = None if isinstance(scale_d, int) else gpu.asarray(scale_d)
+    program = unit_program(spec, divide is not None)
+    (m, n), matrices = shape[-MATRIX_AXES:], math.prod(shape[:-MATRIX_AXES])
+    marks = gpu.zeros(1 + math.ceil(matrices * m * n / MARK_BITS) if program.has_loop else 1, np.uint32)
+    arguments = ProductArguments(out=out.data.ptr, out_matrix=m * n * out.itemsize, marks=marks.data.ptr)
+    arguments.m, arguments.n, arguments.k = m, n, a.shape[-1]
+    arguments.divide = 0 if divide is None else divide.data.ptr
+    stacks = []  # views, which live until the kernels have started
+    for name, array in (("a", a), ("b", b), ("c", c), ("a_scale", scale_a), ("b_scale", scale_b)):
+        if array is None:
+            continue
+        stack = array if array.ndim <= MATRIX_AXES + 1 else array.reshape(-1, *array.shape[-MATRIX_AXES:])
+        stacks.append(stack)
+        setattr(arguments, name, stack.data.ptr)
+        setattr(arguments, f"{name}_row", stack.strides[-2])
+        setattr(arguments, f"{name}_column", stack.strides[-1])
+        setattr(arguments, f"{name}_matrix", stack.strides[0] if stack.ndim > MATRIX_AXES else 0)
+    program.run(arguments, matrices)
+    return out
+
+
+def add_chains(
+    spec: DotSpec, operands: DotOperands, total: Any, *, length: int, saturate: bool, nan_code: int | None
+) -> None:
+    """Add the chains of a b over each `length` of K to total, in place, as Backend.promote says; arrays of the GPU."""
+    a, b, width = operands.a, operands.b, total.itemsize
+    nan = DEFAULT_NANS[width] if nan_code is None else nan_code
+    edges = (np.int64(total.size), np.int32(width == max(DEFAULT_NANS)), np.int32(saturate), np.uint64(nan))
+    for start in range(0, a.shape[1], length):
+        k = slice(start, start + length)
+        chain = product(spec, DotOperands(a[:, k], b[k], scale_d=operands.scale_d))
+        sums_program().start("add", (total, chain, *edges), grid=grid_for(total.size))

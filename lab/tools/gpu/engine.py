@@ -1,0 +1,173 @@
+"""The engine `cuda` beside the CPU's kernels, on a machine with an NVIDIA GPU: results that differ, and speeds.
+
+    python lab/tools/gpu/engine.py compare --results 1e9 --seconds 30 --json compare.json
+    python lab/tools/gpu/engine.py speed --size 8192 --json speed.json
+
+compare: every dot unit of the device files, on random operands of several kinds, until it has so many results or took
+so long; a file that is there already is continued. speed: a product of each chip beside the GPU's own FP32 product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.backend.cpu import CPU
+from hwsim.backend.cuda.device import cupy, to_gpu
+from hwsim.backend.cuda.source import loop_of
+from hwsim.backend.cuda.unit_programs import product
+from hwsim.devices import load
+from hwsim.devices.query import dot_spec
+from hwsim.formats import code_dtype, format_of
+from hwsim.host.places import package_folder
+from hwsim.numerics.dot_operands import DotOperands
+from hwsim.numerics.units import DotSpec
+
+Codes = NDArray[Any]
+SIZE = 4096  # rows and columns of a product of `compare`
+DEPTHS = (1, 3, 67, 32, 48, 96)
+KINDS = ("normal", "finite bits", "wide", "cancelling", "sparse", "all bits")
+POOL = 65537  # accumulators that are drawn; they come again
+FEW = 1024  # rows and columns of operands with infinities and NaNs, which scalar steps compute
+SPEEDS = (
+    *(("h100", "mma.m16n8k16.f32.f16.f16.f32"), ("h100", "mma.m16n8k16.f32.bf16.bf16.f32")),
+    *(("a100", "mma.m16n8k16.f32.f16.f16.f32"), ("a100", "mma.m16n8k16.f32.bf16.bf16.f32")),
+    *(("v100", "mma.m8n8k4.f32.f16.f16.f32"), ("h100", "wgmma.m64nNk32.f32.A.B"), ("mi210", "v_mfma_f32_32x32x8f16")),
+    *(("mi300x", "v_mfma_f32_32x32x8_f16"), ("ascend910a", "mmad.m16n16k16.f32.f16.f16"), ("h100", "fma.rn.f32")),
+    *(("h100", "mma.m16n8k16.f64.f64.f64.f64"), ("ascend910a", "mmad.m16n16k32.s32.s8.s8")),
+)
+
+
+def units() -> dict[DotSpec, str]:
+    """Every dot unit that the CPU's kernels take, and an instruction that has it; those of `speed` first."""
+    found = {dot_spec(load(device), name): f"{device} {name}" for device, name in SPEEDS}
+    for file in sorted(Path(str(package_folder("devices"))).glob("*.yaml")):
+        device = load(file.stem)
+        for instruction in device.matrix_instructions:
+            spec = dot_spec(device, instruction)
+            if CPU.takes(spec):
+                found.setdefault(spec, f"{file.stem} {instruction}")
+    return found
+
+
+def drawn(rng: np.random.Generator, name: str, shape: tuple[int, ...], kind: str) -> Codes:
+    """Random codes of a format."""
+    fmt = format_of(name)
+    if fmt.is_integer or kind.endswith("bits"):
+        words = rng.integers(0, 1 << 32, shape, np.uint64)
+        if fmt.bits > 32:
+            words = words << np.uint64(32) | rng.integers(0, 1 << 32, shape, np.uint64)
+        codes: Codes = (words & np.uint64((1 << fmt.bits) - 1)).astype(code_dtype(fmt))
+        if kind == "finite bits" and not fmt.is_integer:
+            is_special = ~np.isfinite(CPU.decode(codes, fmt, np.float64))
+            codes[is_special] = 0
+        return codes
+    values = rng.standard_normal(shape)
+    if kind == "wide":
+        values *= 2.0 ** rng.integers(-12, 12, shape)
+    elif kind == "cancelling":
+        values = np.round(values * 4) / 4
+    elif kind == "sparse":
+        values *= rng.random(shape) < 0.3
+    result: Codes = CPU.encode(values, fmt, "RNE", "saturate")
+    return result
+
+
+def operands(rng: np.random.Generator, spec: DotSpec, size: int, k: int, kind: str) -> DotOperands:
+    """Random operands of a unit; of every other product with an accumulator."""
+    scales: list[Codes | None] = [None, None]
+    if spec.scale_format is not None and spec.scale_block is not None:
+        blocks = -(-k // spec.scale_block)
+        bias = format_of(spec.scale_format).bias
+        scales = [drawn(rng, spec.scale_format, shape, "all bits") for shape in ((size, blocks), (blocks, size))]
+        if kind != "all bits" and spec.scale_format == "ue8m0":
+            scales = [(bias - 8 + side % 16).astype(np.uint8) for side in scales if side is not None]
+    c = np.resize(drawn(rng, spec.c, (POOL,), kind), (size, size)) if k % 2 else None
+    return DotOperands(drawn(rng, spec.a, (size, k), kind), drawn(rng, spec.b, (k, size), kind), c, *scales)
+
+
+def differing(spec: DotSpec, given: DotOperands, threads: int) -> int:
+    """Results of the GPU that are not the CPU's."""
+    want = CPU.gemm(spec, given, threads=threads)
+    on_gpu = DotOperands(*(None if x is None else to_gpu(x) for x in given[:-1]))
+    return int((product(spec, on_gpu) != to_gpu(want)).sum())
+
+
+def compare(results: float, others: float, seconds: float, threads: int, seed: int, file: Path | None) -> int:
+    """Compare every unit; returns the number of results that differ."""
+    known: dict[str, Any] = json.loads(file.read_text()) if file is not None and file.is_file() else {}
+    for spec, name in units().items():
+        if name in known:
+            continue
+        rng, begin, count, wrong, turn = np.random.default_rng(seed), time.monotonic(), 0, 0, 0
+        wanted = results if tuple(name.split(" ", 1)) in SPEEDS else others
+        while count < wanted and time.monotonic() - begin < seconds:
+            kind, k = KINDS[turn % len(KINDS)], DEPTHS[turn // len(KINDS) % len(DEPTHS)]
+            size = FEW if kind == "all bits" or loop_of(spec) is None else SIZE
+            wrong += differing(spec, operands(rng, spec, size, k, kind), threads)
+            count, turn = count + size * size, turn + 1
+        loop = loop_of(spec) or "scalar.cuh"
+        formats = {"a": spec.a, "b": spec.b, "c": spec.c, "d": spec.d}
+        known[name] = formats | {"loop": loop, "results": count, "differ": wrong}
+        print(f"{name}: {count:.3g} results by {loop}, {wrong} differ", flush=True)
+        if file is not None:
+            file.write_text(json.dumps(known, indent=1) + "\n")
+    differ = sum(unit["differ"] for unit in known.values())
+    print(f"{len(known)} units, {sum(unit['results'] for unit in known.values()):.4g} results, {differ} differ")
+    return differ
+
+
+def seconds_of(work: Any) -> float:
+    """The least of three times of work on the GPU, after a first one."""
+    gpu, least = cupy(), float("inf")
+    for turn in range(4):
+        begin = time.perf_counter()
+        work()
+        gpu.cuda.Device().synchronize()
+        least = least if not turn else min(least, time.perf_counter() - begin)
+    return least
+
+
+def speed(size: int, file: Path | None) -> None:
+    """Multiply-accumulates a second of several chips' units, beside the GPU's own FP32 product."""
+    rng, gpu = np.random.default_rng(1), cupy()
+    x = gpu.asarray(rng.standard_normal((size, size), np.float32))
+    own = size**3 / seconds_of(lambda: gpu.matmul(x, x)) / 1e12
+    found: dict[str, Any] = {"size": size, "fp32_product_tmacs": own}
+    print(f"FP32 product of the GPU: {own:.2f} TMAC/s")
+    for device, name in SPEEDS:
+        spec = dot_spec(load(device), name)
+        a, b = (to_gpu(drawn(rng, fmt, (size, size), "normal")) for fmt in (spec.a, spec.b))
+        rate = size**3 / seconds_of(lambda spec=spec, a=a, b=b: product(spec, DotOperands(a, b))) / 1e12
+        found[f"{device} {name}"] = {"tmacs": rate, "of_fp32_product": rate / own}
+        print(f"{device} {name}: {rate:.2f} TMAC/s, {rate / own:.3f} of it", flush=True)
+    if file is not None:
+        file.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("compare", "speed"))
+    parser.add_argument("--results", type=float, default=1e8, help="of each unit (1e8)")
+    parser.add_argument("--others", type=float, default=1e7, help="of each unit that speed does not measure (1e7)")
+    parser.add_argument("--seconds", type=float, default=60, help="at most, of each unit (60)")
+    parser.add_argument("--threads", type=int, default=16, help="of the CPU (16)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--size", type=int, default=8192, help="m, n and k of speed (8192)")
+    parser.add_argument("--json", type=Path, help="file of what was found")
+    chosen = parser.parse_args()
+    if chosen.what == "speed":
+        speed(chosen.size, chosen.json)
+        return 0
+    return int(compare(chosen.results, chosen.others, chosen.seconds, chosen.threads, chosen.seed, chosen.json) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
