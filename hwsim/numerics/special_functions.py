@@ -21,8 +21,11 @@ INFINITY, NAN, SIGN = 0x7F800000, 0x7FFFFFFF, 1 << 31
 LARGEST_EXPONENT = 0xFF
 SQUARE_BITS = 17  # of the rest whose square is formed
 EX2_LIMIT = 7  # |x| from 2^7 on overflows, or is 0
-LG2_POINT = 36  # bits behind the point of lg2's sum
-LG2_BITS = 42
+LG2_POINT, SIN_POINT, TANH_POINT = 36, 37, 38  # bits behind the point of a sum
+TURN = 0xA2F983  # 1 / (2 pi), times 2^26: PTX's sin and cos multiply by it first (FMUL.RZ)
+QUADRANT_BITS = 2
+TANH_LEAST = BIAS - 8  # the exponent of 2^-8, below which tanh(x) is x
+TANH_SEGMENTS = (0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 3)  # by binade from there on: bits of the fraction that choose a line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,16 +108,90 @@ def lg2(codes: WordArray, tables: Tables) -> WordArray:
     is_one = (fraction == 0) & (exponent == BIAS)
     total = np.where(is_one, 0, tables["lg2"].at(fraction)) + (exponent - BIAS << LG2_POINT)
     is_negative = total < 0
-    magnitude = np.where(is_negative, ~total, total)
-    top = _top_bit(magnitude)
-    value = (magnitude << np.clip(LG2_BITS - top, 0, LG2_BITS)) >> (LG2_BITS - FRACTION)
-    result = _packed(is_negative.astype(np.int64), top - LG2_POINT + BIAS, np.where(magnitude == 0, 0, value))
+    result = _cut(is_negative.astype(np.int64), np.where(is_negative, ~total, total), LG2_POINT)
     result = np.where(exponent == LARGEST_EXPONENT, INFINITY, result)
     result = np.where(significand == 0, SIGN | INFINITY, np.where(sign, NAN, result))
     return _with_nan(codes, result)
 
 
-FUNCTIONS: Mapping[str, Callable[[WordArray, Tables], WordArray]] = {"ex2": ex2, "rcp": rcp, "rsqrt": rsqrt, "lg2": lg2}
+def sqrt(codes: WordArray, tables: Tables) -> WordArray:
+    """sqrt(x) (sqrt.approx.ftz): subnormal arguments are zero, and negative ones give a NaN."""
+    sign, exponent, significand = _parts(codes)
+    power = exponent - BIAS
+    value = tables["sqrt"].at((significand & (HIDDEN - 1)) | (power & 1) << FRACTION)
+    result = np.where(sign, NAN, _packed(sign, BIAS + (power >> 1), value))
+    result = np.where(exponent == LARGEST_EXPONENT, np.where(sign, NAN, INFINITY), result)
+    return _with_nan(codes, np.where(significand == 0, sign << 31, result))
+
+
+def tanh(codes: WordArray, tables: Tables) -> WordArray:
+    """tanh(x) (tanh.approx): x itself, subnormal or not, below 2^-8; 1 from 8 on."""
+    table = tables["tanh"]
+    sign, exponent, significand = _parts(codes)
+    binade = np.clip(exponent - TANH_LEAST, 0, len(TANH_SEGMENTS) - 1)
+    bits = np.array(TANH_SEGMENTS)
+    first = np.cumsum(2**bits) - 2**bits
+    rest = (significand & (HIDDEN - 1)) >> (FRACTION - table.rest_bits - bits)[binade]
+    total = table.at((first[binade] << table.rest_bits) + rest)
+    result = _cut(sign, total, TANH_POINT - np.minimum(exponent - BIAS, -1))
+    result = np.where(exponent < TANH_LEAST, codes, result)
+    result = np.where(exponent >= TANH_LEAST + len(TANH_SEGMENTS), sign << 31 | BIAS << FRACTION, result)
+    return _with_nan(codes, result)
+
+
+def sin(codes: WordArray, tables: Tables) -> WordArray:
+    """sin(x) (sin.approx): of turns in fixed point, cut at 25 bits behind the point; infinities give a NaN."""
+    sign, quadrant, fraction = _turned(codes)
+    return _wave(codes, sign, quadrant, fraction, tables["sin"])
+
+
+def cos(codes: WordArray, tables: Tables) -> WordArray:
+    """cos(x) (cos.approx): sin a quarter of a turn on, of |x|."""
+    sign, quadrant, fraction = _turned(codes)
+    return _wave(codes, np.zeros_like(sign), quadrant + 1, fraction, tables["sin"])
+
+
+def _turned(codes: WordArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Sign, quadrant and the 23 bits of a fraction of it: of |x| / (2 pi), with 25 bits behind the point."""
+    sign, exponent, significand = _parts(codes)
+    product = significand * TURN
+    low = FRACTION + (product >> (2 * FRACTION + 1))  # bits of the product that FMUL.RZ cuts
+    left = exponent - BIAS - (2 * FRACTION + 3) + FRACTION + QUADRANT_BITS + low
+    turns = product >> low
+    turns = np.where(left < 0, turns >> np.clip(-left, 0, 40), turns << np.clip(left, 0, FRACTION + QUADRANT_BITS))
+    return sign, turns >> FRACTION & 3, turns & (HIDDEN - 1)
+
+
+def _wave(codes: WordArray, sign: IntArray, quadrant: IntArray, fraction: IntArray, table: Interpolation) -> WordArray:
+    """sin at a fraction of a quadrant."""
+    total = table.at(np.where(quadrant & 1, fraction ^ (HIDDEN - 1), fraction))
+    result = _cut(sign ^ (quadrant >> 1 & 1), total, SIN_POINT)
+    return _with_nan(codes, np.where((codes & np.uint32(INFINITY)) == INFINITY, NAN, result))
+
+
+FUNCTIONS: Mapping[str, Callable[[WordArray, Tables], WordArray]] = {
+    "ex2": ex2,
+    "rcp": rcp,
+    "rsqrt": rsqrt,
+    "sqrt": sqrt,
+    "lg2": lg2,
+    "tanh": tanh,
+    "sin": sin,
+    "cos": cos,
+}
+TABLE_OF = {name: "sin" if name == "cos" else name for name in FUNCTIONS}
+
+
+def narrow(name: str, format: str, tables: Tables) -> NDArray[np.uint16]:
+    """By code of a format of 16 bits ("f16", "bf16"), the function's fp32 result, cut to that format."""
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    if format == "bf16":
+        return (FUNCTIONS[name](codes.astype(np.uint32) << np.uint32(16), tables) >> np.uint32(16)).astype(np.uint16)
+    wide = FUNCTIONS[name](codes.view(np.float16).astype(np.float32).view(np.uint32), tables).view(np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        near = wide.astype(np.float16)
+    is_beyond = np.isfinite(wide) & (np.abs(near.astype(np.float32)) > np.abs(wide)) & (np.abs(wide) < 2.0**16)
+    return np.where(np.isnan(wide), np.uint16(0x7FFF), near.view(np.uint16) - is_beyond)
 
 
 def _parts(codes: WordArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -132,6 +209,14 @@ def _packed(sign: IntArray, exponent: IntArray, significand: IntArray) -> IntArr
     fraction = np.where(is_carried, 0, significand & (HIDDEN - 1))
     code = np.where(exponent >= LARGEST_EXPONENT, INFINITY, exponent << FRACTION | fraction)
     return sign << 31 | np.where((exponent <= 0) | (significand == 0), 0, code)
+
+
+def _cut(sign: IntArray, magnitude: IntArray, point: IntArray | int) -> IntArray:
+    """The code of magnitude / 2^point, a magnitude below 2^53, cut to 24 bits."""
+    top = _top_bit(magnitude)
+    over = top - FRACTION
+    value = np.where(over < 0, magnitude << np.clip(-over, 0, FRACTION), magnitude >> np.clip(over, 0, 53))
+    return _packed(sign, top - point + BIAS, value)
 
 
 def _top_bit(x: IntArray) -> IntArray:
