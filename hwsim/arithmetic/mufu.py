@@ -6,7 +6,6 @@ It knows names and dtypes; no table and no range reduction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 CHUNK = 1 << 15  # elements at once, whose intermediates stay in caches
-Function = Callable[[CudaMath, Any], NDArray[np.float32]]
+OfSingles = Callable[[CudaMath, Any], NDArray[np.float32]]
 #: PTX's instructions without .ftz, where they differ.
-SCALED: Mapping[str, Function] = {
+SCALED: Mapping[str, OfSingles] = {
     "ex2.approx.f32": CudaMath.exp2f,
     "rcp.approx.f32": CudaMath.rcp,
     "rsqrt.approx.f32": CudaMath.rsqrtf,
     "sqrt.approx.f32": CudaMath.sqrt,
     "lg2.approx.f32": CudaMath.lg2,
 }
-CUDA: Mapping[str, Function] = {
+CUDA: Mapping[str, OfSingles] = {
     "expf": CudaMath.expf,
     "exp2f": CudaMath.exp2f,
     "rsqrtf": CudaMath.rsqrtf,
@@ -43,7 +42,7 @@ CUDA: Mapping[str, Function] = {
     "__logf": CudaMath.short_logf,
 }
 #: By nvcc's -use_fast_math.
-FAST: Mapping[str, Function] = {
+FAST: Mapping[str, OfSingles] = {
     "expf": CudaMath.fast_expf,
     "exp2f": CudaMath.ex2,
     "logf": CudaMath.fast_logf,
@@ -89,9 +88,10 @@ def mufu(
         InputError: another name, another dtype; fast_math of an instruction.
         UnsupportedError: a chip whose functions are not known, or that has no such instruction.
 
-    Source: configs/special_functions/mufu.yaml (the tables, with source and evidence). All 2^32 results of each function
-    were compared with an H200's (CUDA 13.0, 2026-11-28), and none differs: tests/golden/h200_mufu. That other chips have
-    these tables is an assumption. `hwsim.devices.special_functions.tables_evidence(device, names)` says the level.
+    Source: configs/special_functions/mufu.yaml (the tables, with source and evidence). All 2^32 results of each
+    function were compared with an H200's (CUDA 13.0, 2026-11-28), and none differs: tests/golden/h200_mufu. That other
+    chips have these tables is an assumption. `hwsim.devices.special_functions.tables_evidence(device, names)` says the
+    level.
     """
     chip = load(device)
     tables = special_functions(chip)
@@ -124,7 +124,8 @@ def _of_codes(
     if name in unit.FUNCTIONS:
         if unit.TABLE_OF[name] not in tables:
             raise UnsupportedError(f"device {device}: mufu: it has no instruction {name}; another chip has, as h100")
-        return partial(unit.FUNCTIONS[name], tables=tables)
+        instruction = unit.FUNCTIONS[name]
+        return lambda codes: instruction(codes, tables)
     math = CudaMath(tables)
     function = (FAST if fast_math else {**SCALED, **CUDA})[name]
     return lambda codes: _quiet(function(math, codes.view(np.float32)))

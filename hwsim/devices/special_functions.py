@@ -29,7 +29,7 @@ class _Strict(BaseModel):
 
 
 class FunctionTable(_Strict):
-    """A table of a file: the fields of Interpolation, with source and evidence. absent: chips without the instruction."""
+    """A table of a file: the fields of Interpolation, with source and evidence. absent: chips without the function."""
 
     rest_bits: int
     shifts: tuple[int, int, int]

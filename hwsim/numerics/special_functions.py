@@ -141,17 +141,17 @@ def tanh(codes: WordArray, tables: Tables) -> WordArray:
 
 def sin(codes: WordArray, tables: Tables) -> WordArray:
     """sin(x) (sin.approx): of turns in fixed point, cut at 25 bits behind the point; infinities give a NaN."""
-    sign, quadrant, fraction = _turned(codes)
+    sign, quadrant, fraction = _turns(codes)
     return _wave(codes, sign, quadrant, fraction, tables["sin"])
 
 
 def cos(codes: WordArray, tables: Tables) -> WordArray:
     """cos(x) (cos.approx): sin a quarter of a turn on, of |x|."""
-    sign, quadrant, fraction = _turned(codes)
+    sign, quadrant, fraction = _turns(codes)
     return _wave(codes, np.zeros_like(sign), quadrant + 1, fraction, tables["sin"])
 
 
-def _turned(codes: WordArray) -> tuple[IntArray, IntArray, IntArray]:
+def _turns(codes: WordArray) -> tuple[IntArray, IntArray, IntArray]:
     """Sign, quadrant and the 23 bits of a fraction of it: of |x| / (2 pi), with 25 bits behind the point."""
     sign, exponent, significand = _parts(codes)
     product = significand * TURN
