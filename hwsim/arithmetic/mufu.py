@@ -23,7 +23,6 @@ from hwsim.numerics import special_functions as unit
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-CHUNK = 1 << 15  # elements at once, whose intermediates stay in caches
 OfSingles = Callable[[CudaMath, Any], NDArray[np.float32]]
 #: PTX's instructions without .ftz, where they differ.
 SCALED: Mapping[str, OfSingles] = {
@@ -111,8 +110,8 @@ def mufu(
     function = _of_codes(name, tables, chip.name, fast_math=fast_math)
     result = np.empty_like(codes)
     with np.errstate(all="ignore"):
-        for first in range(0, len(codes), CHUNK):
-            result[first : first + CHUNK] = function(codes[first : first + CHUNK])
+        for first in range(0, len(codes), unit.PART):
+            result[first : first + unit.PART] = function(codes[first : first + unit.PART])
     return result.view(values.dtype).reshape(values.shape)
 
 

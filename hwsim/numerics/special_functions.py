@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ FRACTION, BIAS, HIDDEN = 23, 127, 1 << 23
 INFINITY, NAN, SIGN = 0x7F800000, 0x7FFFFFFF, 1 << 31
 LARGEST_EXPONENT = 0xFF
 SQUARE_BITS = 17  # of the rest whose square is formed
+PART = 1 << 14  # codes at once, whose intermediates stay in caches
 EX2_LIMIT = 7  # |x| from 2^7 on overflows, or is 0
 LG2_POINT, SIN_POINT, TANH_POINT = 36, 37, 38  # bits behind the point of a sum
 TURN = 0xA2F983  # 1 / (2 pi), times 2^26: PTX's sin and cos multiply by it first (FMUL.RZ)
@@ -45,9 +46,12 @@ class Interpolation:
         rest times 2^doubled.
         """
         rest = argument & ((1 << self.rest_bits) - 1)
-        value, slope, bend = (self.lines[argument >> self.rest_bits, column] for column in range(3))
+        segment = argument >> self.rest_bits
+        value, slope, bend = (column.take(segment) for column in self.lines.T)
         first, second, third = self.shifts
-        total: IntArray = (value << first) + (slope * rest << second) + (bend * _squares()[rest << doubled] << third)
+        total: IntArray = (
+            (value << first) + (slope * rest << second) + (bend * _squares().take(rest << doubled) << third)
+        )
         return (total + self.added) >> self.dropped
 
 
@@ -64,21 +68,35 @@ def _squares() -> IntArray:
     return total >> 1
 
 
+def _by_parts(function: Callable[[WordArray, Tables], WordArray]) -> Callable[[WordArray, Tables], WordArray]:
+    """The function, of as many codes at once as caches hold."""
+
+    @wraps(function)
+    def of_parts(codes: WordArray, tables: Tables) -> WordArray:
+        if codes.size <= PART:
+            return function(codes, tables)
+        flat = np.ascontiguousarray(codes).reshape(-1)
+        result = np.empty_like(flat)
+        for first in range(0, len(flat), PART):
+            result[first : first + PART] = function(flat[first : first + PART], tables)
+        return result.reshape(codes.shape)
+
+    return of_parts
+
+
+@_by_parts
 def ex2(codes: WordArray, tables: Tables) -> WordArray:
     """2^x (ex2.approx.ftz): subnormal arguments and results are zero."""
     sign, exponent, significand = _parts(codes)
-    shift = BIAS - exponent
-    fixed = np.where(shift >= 0, significand >> np.clip(shift, 0, 40), significand << np.clip(-shift, 0, EX2_LIMIT))
-    whole, fraction = fixed >> FRACTION, fixed & (HIDDEN - 1)
-    is_cut = sign & (fraction != 0)
-    power = np.where(sign, -whole - is_cut, whole)
-    argument = np.where(is_cut, ~fraction & (HIDDEN - 1), fraction)
-    result = _packed(np.zeros_like(sign), power + BIAS, tables["ex2"].at(argument))
+    fixed = (significand << EX2_LIMIT) >> np.clip(BIAS + EX2_LIMIT - exponent, 0, 40)
+    fixed = (fixed ^ -sign) + (sign & (fixed & (HIDDEN - 1) == 0))  # of negative ones, the complement if not whole
+    result = _packed(np.int64(0), (fixed >> FRACTION) + BIAS, tables["ex2"].at(fixed & (HIDDEN - 1)))
     is_large = exponent - BIAS >= EX2_LIMIT
     result = np.where(is_large, np.where(sign, 0, INFINITY), result)
     return _with_nan(codes, result)
 
 
+@_by_parts
 def rcp(codes: WordArray, tables: Tables) -> WordArray:
     """1/x (rcp.approx.ftz): subnormal arguments and results are zero."""
     sign, exponent, significand = _parts(codes)
@@ -88,6 +106,7 @@ def rcp(codes: WordArray, tables: Tables) -> WordArray:
     return _with_nan(codes, result)
 
 
+@_by_parts
 def rsqrt(codes: WordArray, tables: Tables) -> WordArray:
     """1/sqrt(x) (rsqrt.approx.ftz): subnormal arguments are zero, and negative ones give a NaN."""
     sign, exponent, significand = _parts(codes)
@@ -101,6 +120,7 @@ def rsqrt(codes: WordArray, tables: Tables) -> WordArray:
     return _with_nan(codes, result)
 
 
+@_by_parts
 def lg2(codes: WordArray, tables: Tables) -> WordArray:
     """log2(x) (lg2.approx.ftz): subnormal arguments are zero, and negative ones give a NaN."""
     sign, exponent, significand = _parts(codes)
@@ -114,6 +134,7 @@ def lg2(codes: WordArray, tables: Tables) -> WordArray:
     return _with_nan(codes, result)
 
 
+@_by_parts
 def sqrt(codes: WordArray, tables: Tables) -> WordArray:
     """sqrt(x) (sqrt.approx.ftz): subnormal arguments are zero, and negative ones give a NaN."""
     sign, exponent, significand = _parts(codes)
@@ -124,6 +145,7 @@ def sqrt(codes: WordArray, tables: Tables) -> WordArray:
     return _with_nan(codes, np.where(significand == 0, sign << 31, result))
 
 
+@_by_parts
 def tanh(codes: WordArray, tables: Tables) -> WordArray:
     """tanh(x) (tanh.approx): x itself, subnormal or not, below 2^-8; 1 from 8 on."""
     table = tables["tanh"]
@@ -139,12 +161,14 @@ def tanh(codes: WordArray, tables: Tables) -> WordArray:
     return _with_nan(codes, result)
 
 
+@_by_parts
 def sin(codes: WordArray, tables: Tables) -> WordArray:
     """sin(x) (sin.approx): of turns in fixed point, cut at 25 bits behind the point; infinities give a NaN."""
     sign, quadrant, fraction = _turns(codes)
     return _wave(codes, sign, quadrant, fraction, tables["sin"])
 
 
+@_by_parts
 def cos(codes: WordArray, tables: Tables) -> WordArray:
     """cos(x) (cos.approx): sin a quarter of a turn on, of |x|."""
     sign, quadrant, fraction = _turns(codes)
@@ -202,7 +226,7 @@ def _parts(codes: WordArray) -> tuple[IntArray, IntArray, IntArray]:
     return wide >> (FRACTION + 8), exponent, significand
 
 
-def _packed(sign: IntArray, exponent: IntArray, significand: IntArray) -> IntArray:
+def _packed(sign: IntArray | np.int64, exponent: IntArray, significand: IntArray) -> IntArray:
     """The code of significand * 2^(exponent - BIAS - FRACTION), significand below 2^24 + 1; subnormals are zero."""
     is_carried = significand >= 2 * HIDDEN
     exponent = exponent + is_carried

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-CHUNK, CHUNKS, BLOCK = 1 << 24, 256, 1 << 15  # codes of a hash, hashes, codes that caches hold
+CHUNK, CHUNKS, BLOCK = 1 << 24, 256, 1 << 14  # codes of a hash, hashes, codes that caches hold
 THREADS = 256  # of a block on the GPU
 FAST = " fast"
 INSTRUCTIONS = {
