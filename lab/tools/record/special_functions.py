@@ -3,8 +3,8 @@
     python lab/tools/record/special_functions.py record results.npz  # needs a GPU, nvcc, NumPy, CuPy; nothing of hwsim
     python lab/tools/record/special_functions.py check tests/golden/h200_mufu/results.npz --processes 8
 
-`record` takes seconds. `check` computes hwsim's results of every code, on the CPU: about 7 minutes of a core for each
-instruction and up to 20 for a function of CUDA. It exits with 1 where a hash differs and says in which codes.
+`record` takes 10 seconds. `check` computes hwsim's results of every code, on the CPU: 2 to 3 minutes of a core for each
+instruction and up to 9 for a function of CUDA. It exits with 1 where a hash differs and says in which codes.
 
 results.npz has, by name of hwsim.mufu (and "NAME fast": by -use_fast_math): "hash/NAME", (256,) uint64, one for each
 2^24 codes; "samples/NAME", results of the codes "samples"; "all/NAME", every result of an instruction of 16 bits. A
