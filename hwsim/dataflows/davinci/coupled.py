@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows import exact_sums
 from hwsim.dataflows import options as declared
 from hwsim.dataflows.davinci import core_grid, cube_kernel, join_ops
 from hwsim.dataflows.davinci.core_grid import CoreGrid
@@ -19,15 +20,10 @@ from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import alternatives, best_split_k, mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format, exact_passes
 from hwsim.dataflows.davinci.open_slices import open_slices
 from hwsim.dataflows.davinci.panels import Panels, pack_kernel
-from hwsim.dataflows.elementwise import (
-    Pass,
-    lower_pass,
-    placeholder_pass,
-    zero_pass,
-)
+from hwsim.dataflows.elementwise import Pass, lower_pass, zero_pass
 from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
-PARTS = join_ops.refuses, cube_kernel.refuses, core_grid.refuses
+PARTS = exact_sums.refuses, join_ops.refuses, cube_kernel.refuses, core_grid.refuses
 C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
 PACKS = declared.PACK_A, declared.PACK_B
 
@@ -184,7 +180,7 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
         count = 1 if core.is_joined else len(plan.terms)
         targets = [GlobalArray(f"T{i + 1}", m * len(lengths), n, core.total_format) for i in range(count)]
     sums = SumArrays(tuple(targets), len(lengths))
-    joins = [] if is_direct else _placeholders(core, sums, output) or join.passes("combine", sums, output)
+    joins = [] if is_direct else _joins(core, join, sums, output, k)
     promotion_interval = tiling.promotion_interval(gemm.schedule.promotion_k, core.is_joined)
     if converts_a:
         core.check_conversion()
@@ -236,7 +232,9 @@ def _addends(gemm: Gemm) -> dict[str, GlobalArray]:
     if gemm.problem.has_c:
         arrays.append(GlobalArray(C_INPUT, m, n, gemm.output))
     if gemm.problem.bias is not None:
-        arrays.append(GlobalArray(BIAS, 1, n, end_format(plan_of(gemm).arithmetic, gemm.output)))
+        plan = plan_of(gemm)
+        end = plan.output_format if plan.arithmetic == "exact" else end_format(plan.arithmetic, gemm.output)
+        arrays.append(GlobalArray(BIAS, 1, n, end))
     return {array.name: array for array in arrays}
 
 
@@ -253,16 +251,16 @@ def _term_join(
             extra[part] = float(part.factor * gemm.problem.k)
     a, b = (operand.vectors for operand in operands)
     powers = (a["exponent"], b["exponent"]) if core.plan.split in SLICED else None
-    end = end_format(core.join_format, gemm.output) if not core.placeholder_ops else core.join_format
+    end = core.plan.output_format if core.is_exact else end_format(core.join_format, gemm.output)
     return TermJoin(expression, core.join_format, end, epilogue, powers, extra)
 
 
-def _placeholders(core: CoupledPlan, sums: SumArrays, output: GlobalArray) -> list[Pass]:
-    """The passes that take the time of sums without a rounding; none where instructions compute the sums."""
-    if not core.placeholder_ops:
-        return []
-    count = core.placeholder_ops + len(sums.terms) * (sums.slices - 1)
-    return [placeholder_pass("combine", sums.terms, [output], count, 2)]
+def _joins(core: CoupledPlan, join: TermJoin, sums: SumArrays, output: GlobalArray, k: int) -> list[Pass]:
+    """The passes from the terms' sums to C."""
+    if not core.is_exact or join.powers is None:
+        return join.passes("combine", sums, output)
+    rows = range(0, sums.slices * output.rows, output.rows)
+    return exact_passes(core.plan, k, sums.terms, rows, output, join.powers, join.epilogue)
 
 
 def _between(passes: Sequence[Pass], output: GlobalArray) -> list[GlobalArray]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.exact_sums import RoundedSum, addends_of, largest_of
 from hwsim.dataflows.protocol import Features
 from hwsim.dataflows.records import FUSIONS, MERGE
 from hwsim.formats import format_of
@@ -20,7 +21,7 @@ from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.dataflows.vector_ops import VectorOps
-    from hwsim.gemm.plan import Expression
+    from hwsim.gemm.plan import Expression, Plan
     from hwsim.gemm.record import Gemm
 
 FEATURES = Features(epilogue=True)
@@ -290,6 +291,27 @@ class TermJoin:
         return of_rows, of_columns
 
 
+def exact_passes(
+    plan: Plan,
+    k: int,
+    terms: Sequence[GlobalArray],
+    rows: Sequence[int],
+    output: GlobalArray,
+    powers: tuple[GlobalArray, GlobalArray],
+    epilogue: OutputEpilogue,
+) -> list[Pass]:
+    """The passes from the terms' sums to C, where the sum of all is rounded once. rows: of each array, where its slices
+    of K begin.
+    """
+    total = output if epilogue.is_plain else GlobalArray("C.sum", output.rows, output.cols, plan.output_format)
+    rounded = RoundedSum(addends_of(plan, terms, rows), largest_of(plan, k), total, powers)
+    passes = rounded.passes("combine")
+    if epilogue.is_plain:
+        return passes
+    end = TermJoin(TermValue(0), total.format, total.format, epilogue)
+    return [*passes, *end.passes("epilogue", SumArrays((total,), 1), output)]
+
+
 def _leaves(expression: Expression) -> list[Expression]:
     """The operands of the sums on an expression's left edge, in order."""
     rights: list[Expression] = []
@@ -325,16 +347,14 @@ def _renumbered(expression: Expression, numbers: Mapping[int, int]) -> Expressio
 
 def refuses(gemm: Gemm) -> str:
     """What of a record these instructions do not carry: slices in other orders and formats, other fusions and
-    roundings, scales of sums; an epilogue on exact sums, as no instruction adds up without a rounding.
+    roundings, scales of sums.
     """
-    is_exact = gemm.single.arithmetic == "exact"
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, MERGE),
         refusals.of_epilogue(gemm.epilogue, FUSIONS),
-        refusals.epilogue(gemm) if is_exact else "",
         refusals.named({"product that bounds the others (mode='accurate')": gemm.single.bounds_product}),
         refusals.scales(gemm.problem, refusals.SUMS),
     )
 
 
-__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "end_format", "refuses"]
+__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "end_format", "exact_passes", "refuses"]
