@@ -16,7 +16,6 @@ def time_alone(gemm: Gemm, *, is_of_stack: bool = True) -> str:
     image, plan = gemm.problem.image, gemm.plan
     is_mixed_stack = isinstance(plan, Mixed) and bool(plan.a_types) and gemm.problem.matrices > 1 and not is_of_stack
     why = {
-        "parts of K that are split alone": bool(gemm.single.k_parts),
         "the windows of its image, which the record does not say": image is not None and image.windows is None,
         "the blocks of each matrix of a stack, which have plans of their own": is_mixed_stack,
     }

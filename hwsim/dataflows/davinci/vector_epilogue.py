@@ -14,7 +14,7 @@ from typing import Any
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, conversion, exact_passes
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
 from hwsim.dataflows.protocol import Features
-from hwsim.dataflows.records import FUSIONS
+from hwsim.dataflows.records import ROUNDINGS
 from hwsim.dataflows.vector_ops import VectorOps
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import Expression, Plan, TermValue
@@ -164,5 +164,5 @@ class VectorEpilogue:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the vector kernels do not carry: fusions and roundings other than their own, scales of sums."""
-    return refusals.joined(refusals.of_epilogue(gemm.epilogue, FUSIONS), refusals.scales(gemm.problem, refusals.SUMS))
+    """What of a record the vector kernels do not carry: roundings other than their own, scales of sums."""
+    return refusals.joined(refusals.of_epilogue(gemm.epilogue, ROUNDINGS), refusals.scales(gemm.problem, refusals.SUMS))

@@ -369,8 +369,8 @@ class Partition:
     @property
     def product_format(self) -> str:
         """The format to which alpha times the sum is rounded, where that is narrower than the sums."""
-        wanted = self.gemm.epilogue.product_format
-        return wanted if wanted is not None and format_of(wanted).bits < format_of(self.sums).bits else ""
+        wanted, end = self.gemm.epilogue.product_format, format_of(self.end)
+        return wanted if wanted is not None and not end.is_integer and format_of(wanted).bits < end.bits else ""
 
     def _fused(self, alpha: float, beta: float, *, is_merged: bool) -> Literal["", "alpha", "beta"]:
         """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says).

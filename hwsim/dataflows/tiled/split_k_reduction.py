@@ -6,6 +6,7 @@ It knows what a tile's epilogue does to a sum (TileEpilogue), not how K was spli
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
@@ -150,6 +151,10 @@ def reduction_pass(
             multiply(ops, factors.order, pair, value, value, lambda rows, cols: spare.part(0, rows, cols))
         if epilogue.alpha != 1 and epilogue.fused != "alpha":
             ops.op("scale", value, value, scalar=epilogue.alpha)
+        if epilogue.product_format:
+            narrow = replace(spare, format=epilogue.product_format)
+            ops.op("cast", narrow, value)
+            ops.op("cast", value, narrow)
         if epilogue.c is not None:
             add_c(ops, epilogue, value, value, addend[-1], spare)
         if epilogue.bias:

@@ -352,9 +352,5 @@ def allocate(space: Allocation) -> EpilogueBuffers:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the epilogue does not carry: scales of whole sums, and a rounding that merges do not know."""
-    is_of_slices = gemm.epilogue.product_format is not None and len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1
-    return refusals.joined(
-        refusals.named({"product_format of slices": is_of_slices}),
-        refusals.one_sided_scales(gemm.problem, refusals.SUMS),
-    )
+    """What of a record the epilogue does not carry: scales of one operand's whole sums."""
+    return refusals.one_sided_scales(gemm.problem, refusals.SUMS)
