@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
 from hwsim.dataflows.plan_areas import AreaDataflow, areas_of, even_shares
-from hwsim.dataflows.program_sequence import ProgramSequence
+from hwsim.dataflows.program_sequence import ProgramSequence, StackSequence
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mixed_plan import one_for_all, short_name
@@ -24,7 +24,6 @@ from hwsim.program.ir import GlobalArray, Program
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
     from hwsim.devices.device import Device
-    from hwsim.gemm.problem import Problem
     from hwsim.gemm.record import Gemm
 
 DECIDE = "decide"  # the strategy that inspects the blocks and selects one plan for all, or one per block
@@ -49,6 +48,8 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
     """The program of all parts in sequence."""
     mixed, problem = gemm.plan, gemm.problem
     assert isinstance(mixed, Mixed)
+    if problem.matrices > 1 and has_blocks(gemm) and not flow.features.stacks:
+        return _of_stack(flow, gemm, device)
     counting, plans = mapped_parts(gemm)
     sequence = ProgramSequence(
         GlobalArray("A", problem.matrices * problem.m, problem.k, "fp32", problem.a_layout),
@@ -63,16 +64,37 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
         return sequence.program()
     if not isinstance(flow, AreaDataflow):
         raise UnsupportedError(f"the {flow.name} dataflow has no programs of blocks with plans of their own")
-    if _is_of_stack(mixed, problem):
-        _add_shares(sequence, mixed, plans, problem.k, flow, device)
-    else:
-        _add_areas(sequence, gemm, plans, flow, device)
+    _add_areas(sequence, gemm, plans, flow, device)
     return sequence.program()
 
 
-def _is_of_stack(mixed: Mixed, problem: Problem) -> bool:
-    """Whether the plans of blocks are of more matrices than the program: one program stands for each of a stack."""
-    return bool(mixed.a_types) and len(mixed.a_types) != problem.matrices * -(-problem.m // mixed.block[0])
+def has_blocks(gemm: Gemm) -> bool:
+    """Whether the record says which plan each block of each matrix uses."""
+    return isinstance(gemm.plan, Mixed) and bool(gemm.plan.a_types)
+
+
+def _of_stack(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
+    """The program of a stack of matrices: of each in turn, by its own blocks."""
+    mixed, problem = gemm.plan, gemm.problem
+    assert isinstance(mixed, Mixed)
+    count, sequence = problem.matrices, None
+    for number, (a_types, b_types) in enumerate(
+        zip(_split(mixed.a_types, count), _split(mixed.b_types, count), strict=True)
+    ):
+        own_plan = dataclasses.replace(mixed, a_types=a_types, b_types=b_types)
+        own_problem = dataclasses.replace(problem, lead=())
+        part = lowered(flow, dataclasses.replace(gemm, plan=own_plan, problem=own_problem), device)
+        if sequence is None:
+            sequence = StackSequence(part, count, problem.sizes)
+        sequence.add(number, part)
+    assert sequence is not None
+    return sequence.program()
+
+
+def _split(lines: tuple[str, ...], count: int) -> list[tuple[str, ...]]:
+    """Lines in this number of equal parts."""
+    each = len(lines) // count
+    return [lines[start : start + each] for start in range(0, len(lines), each)]
 
 
 def _add_areas(
@@ -90,6 +112,8 @@ def _add_areas(
         shares = list(even_shares([part.problem.k for part in plans], problem.sizes, problem.matrices))
     for part, (areas, start, k) in zip(plans, shares, strict=True):
         assert not isinstance(part.plan, Mixed)
+        if not areas:  # of this matrix of a stack
+            continue
         schedule = dataclasses.replace(part.schedule, epilogue=Epilogue(beta=0.0, output_format=SUM_FORMAT))
         own_problem = dataclasses.replace(bare, k=k)
         mapped_part = dataclasses.replace(part, problem=own_problem, schedule=schedule, output=SUM_FORMAT)
@@ -97,19 +121,6 @@ def _add_areas(
     if has_epilogue:
         last = dataclasses.replace(plans[-1], problem=problem, schedule=gemm.schedule, output=gemm.output)
         sequence.add_epilogue(flow.lower_epilogue(last, device))
-
-
-def _add_shares(
-    sequence: ProgramSequence, mixed: Mixed, plans: tuple[Gemm, ...], k: int, flow: Dataflow, device: Device
-) -> None:
-    """Append each plan's kernels over its share of K; they stand for time alone."""
-    start = 0
-    for part in plans:
-        assert not isinstance(part.plan, Mixed)
-        at = min(start, k - part.problem.k)  # of a short K each plan has a whole step, so that they overlap
-        target = "C" if part is plans[-1] else "sum"
-        sequence.add(short_name(mixed, part.plan), flow.lower(part, device), target, at, {"C.in": "sum"})
-        start += part.problem.k
 
 
 def add_block_counting(sequence: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:

@@ -14,6 +14,8 @@ from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel, Lo
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
+C_INPUT = "C.in"  # the array of C that a program reads
+
 
 class ProgramSequence:
     """Concatenates programs; their operands are parts of one A and one B, their results one array."""
@@ -69,6 +71,33 @@ class ProgramSequence:
     def program(self) -> Program:
         """The concatenated program."""
         return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(self.inputs), "C")
+
+
+class StackSequence:
+    """Concatenates programs of matrices that lie one below another; they share the arrays between their kernels.
+
+    part: any of them. count: of matrices. sizes: m, n, k of each.
+    """
+
+    def __init__(self, part: Program, count: int, sizes: tuple[int, int, int]) -> None:
+        (m, _, k), (a, b, *_) = sizes, part.inputs
+        #: Rows of a matrix in each array that all share
+        self.rows = {a: m, b: k, part.output: m, **{name: m for name in part.inputs if name == C_INPUT}}
+        self.arrays: dict[str, GlobalArray] = {}
+        self.kernels: list[Kernel] = []
+        self.count, self.inputs, self.output = count, part.inputs, part.output
+
+    def add(self, number: int, part: Program) -> None:
+        """Append the program of matrix `number`."""
+        places = {array.name: _Place(array.name, number * self.rows.get(array.name, 0)) for array in part.arrays}
+        for array in part.arrays:
+            tall = self.count * array.rows if array.name in self.rows else array.rows
+            self.arrays.setdefault(array.name, dataclasses.replace(array, rows=tall))
+        self.kernels += [_renamed(kernel, f"matrix{number + 1}", places) for kernel in part.kernels]
+
+    def program(self) -> Program:
+        """The concatenated program."""
+        return Program(tuple(self.arrays.values()), tuple(self.kernels), self.inputs, self.output)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class GlobalArray:
 
     order changes which bytes lie together, and so only the time of transfers; tiles are named by row and column.
     of: a view: another array, in whose memory these elements lie, many in the same place (an image, and its windows as
-    rows of a matrix); reads: how many elements of that it shows; windows: which they are (None: of time alone).
+    rows of a matrix); reads: how many elements of that it shows; windows: which they are (None: no view).
     element_bits: bits of an element in memory, where they are not its format's: on average, with the metadata of 2:4
     sparsity (0: the format's).
     """
@@ -415,7 +415,7 @@ def _collect(body: tuple[StreamItem, ...], instrs: list[Instr]) -> None:
 class Program:
     """A sequence of kernels over global arrays. The caller fills `inputs` and reads `output`.
 
-    gemm: the record that it was made from, if any; hwsim.gemm.time_alone says which records' bits it does not give.
+    gemm: the record that it was made from, if any.
     """
 
     arrays: tuple[GlobalArray, ...]

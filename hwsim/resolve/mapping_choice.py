@@ -92,7 +92,7 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         if slices not in (None, 1):
             raise InputError(f"scheme {gemm.scheme}: split_k = {slices}; its blocks are not cut along K")
         return replace(
-            mixed.mapped(flow, with_parts(without_stack(gemm, flow), device), device, values), problem=gemm.problem
+            mixed.mapped(flow, with_parts(_of_matrices(gemm, flow), device), device, values), problem=gemm.problem
         )
     if slices is not None:
         gemm = _cut(gemm, device, slices, values)
@@ -102,7 +102,12 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
 def has_stack_programs(gemm: Gemm, flow: Dataflow) -> bool:
     """Whether one program of such a record computes all matrices of a stack."""
-    return flow.features.stacks and not parts_of_k.is_in_parts(gemm)
+    return (flow.features.stacks or mixed.has_blocks(gemm)) and not parts_of_k.is_in_parts(gemm)
+
+
+def _of_matrices(gemm: Gemm, flow: Dataflow) -> Gemm:
+    """The record whose parts the dataflow maps: of one matrix where a kernel is of one."""
+    return gemm if flow.features.stacks else replace(gemm, problem=replace(gemm.problem, lead=()))
 
 
 def without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:

@@ -198,14 +198,14 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     def gemm_kernels(sweeps: Sequence[OperandSweep], prefix: str = "") -> list[Kernel]:
         """The kernels that pack what these sweeps read and write +0 where they add, and the product."""
         products = [product for sweep in sweeps for stage in sweep.stages for product in stage]
-        made = []
+        written: list[Kernel] = []
         for side, packed in enumerate(panels):
             used = {product[1 + side] for product in products}
             if packed:
                 read = [each for piece, each in packed.items() if piece in used]
-                made.append(pack_kernel(f"{prefix}pack_{'ab'[side]}", read, device))
-        written = targets if core.is_joined else [targets[term] for sweep in sweeps for term in sweep.terms]
-        made.append(lower_pass(zero_pass(f"{prefix}zero", written), device))
+                written.append(pack_kernel(f"{prefix}pack_{'ab'[side]}", read, device))
+        zeroed = targets if core.is_joined else [targets[term] for sweep in sweeps for term in sweep.terms]
+        written.append(lower_pass(zero_pass(f"{prefix}zero", zeroed), device))
         product = CoupledKernel(
             core=replace(core, k_sweeps=tuple(sweeps)),
             tiling=tiling,
@@ -219,7 +219,7 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
             slice_lengths=lengths,
             name=f"{prefix}gemm",
         )
-        return [*made, product.kernel()]
+        return [*written, product.kernel()]
 
     sweeps, bound = core.k_sweeps, targets[-1]
     if plan.bounds_product:  # the last product comes first
