@@ -21,6 +21,7 @@ from hwsim.gemm.schedule import SLICE_MULTIPLE
 from hwsim.program.check import check
 from hwsim.program.executed import executed
 from hwsim.resolve.mixed_parts import with_parts
+from hwsim.resolve.program_cache import ProgramCache
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
@@ -154,11 +155,20 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any
 
 
 def program_of(gemm: Gemm, device: Device) -> Program:
-    """The checked program of a mapped record.
+    """The checked program of a mapped record; one that was made lately is not made again.
 
     Raises UnsupportedError for one that would take minutes to time: sizes above MOST_LINES, more instructions than
     MOST_INSTRUCTIONS, or on one core than MOST_ON_A_CORE.
     """
+    digest = gemm.digest
+    program = _PROGRAMS.get(device, digest)
+    if program is None:
+        program = _made(gemm, device)
+        _PROGRAMS.put(device, digest, program)
+    return replace(program, gemm=gemm)
+
+
+def _made(gemm: Gemm, device: Device) -> Program:
     flow = dataflow(device)
     of_one_matrix = without_stack(gemm, flow)
     m, n, k = of_one_matrix.problem.sizes
@@ -188,7 +198,10 @@ def program_of(gemm: Gemm, device: Device) -> Program:
                 f"programs of at most {most:,} are timed; {INSTEAD}"
             )
     check(program, device)
-    return replace(program, gemm=gemm)
+    return program
+
+
+_PROGRAMS = ProgramCache(1024, 1 << 16)  # as many instructions as hwsim.program.flat keeps tables of
 
 
 def facts_of(gemm: Gemm, device: Device) -> dict[str, Any]:

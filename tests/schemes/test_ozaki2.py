@@ -195,6 +195,7 @@ def test_bits_are_those_of_integers_and_fmas(scheme, device, count, dtype, mode)
             assert got[i, j] == dtype(math.ldexp(float(dtype(value)), rows[i] + columns[j]))
 
 
+@pytest.mark.usefixtures("first_mapping")
 @pytest.mark.parametrize(("scheme", "device"), PAIRS)
 def test_the_program_gives_the_evaluator_s_bits(scheme, device):
     for k, dtype, options in (
@@ -216,6 +217,7 @@ def test_the_program_gives_the_evaluator_s_bits(scheme, device):
         assert both[1].cycles > 0
 
 
+@pytest.mark.usefixtures("first_mapping")
 @pytest.mark.parametrize(
     ("scheme", "device"), [("ozaki2-int8", "a100"), ("ozaki2-fp8", "h200"), ("ozaki2-fp8", "b200")]
 )
@@ -226,6 +228,7 @@ def test_the_program_gives_the_evaluator_s_bits_for_long_sums(scheme, device):
     assert np.max(np.abs(both[0] - a @ b)) < 1e-12
 
 
+@pytest.mark.usefixtures("first_mapping")
 @pytest.mark.parametrize(
     ("scheme", "device"),
     [("ozaki2-int8", "a100"), ("ozaki2-int8", "ascend910a"), ("ozaki2-int8", "mi300x"), ("ozaki2-fp8", "b200")],
@@ -254,6 +257,7 @@ def test_a_product_that_bounds_the_others_comes_first_on_the_910a(options):
     assert names.index("bound_gemm") < names.index("split_a") < names.index("gemm")
 
 
+@pytest.mark.usefixtures("first_mapping")
 def test_the_program_gives_the_evaluator_s_bits_of_stacks_and_slices():
     a, b = RNG.standard_normal((3, 9, 300)), RNG.standard_normal((3, 300, 7))
     for options in ({}, {"schedule": {"split_k": 3}}, {"mode": "accurate"}):
