@@ -1,12 +1,12 @@
 """Notes which test imports one of some packages, in the test's process and in those that it starts.
 
 `tests/without_extras.py record` copies this module into an environment, where each interpreter loads it at its start.
-HWSIM_RECORD_IMPORTS names a folder: packages.txt there has names of packages, installed.txt those of all that are
-installed, whose own imports do not count. tests.txt gets a line for each test (its node id) or, for what is imported
-while tests are collected, for each test file. A name counts also as that of a module of hwsim: hwsim.torch needs torch.
-An import statement counts each time it is executed, whether or not the package is loaded already. A process without
-the test's environment variables is not seen, nor is importlib.import_module. Where HWSIM_RECORD_IMPORTS is not set,
-nothing happens.
+HWSIM_RECORD_IMPORTS names a folder: packages.txt there has names of packages, installed.txt those of all others that
+are installed but hwsim's own; what those import does not count. tests.txt gets a line for each test (its node id) or,
+for what is imported while tests are collected, for each test file. A name counts also as that of a module of hwsim:
+hwsim.torch needs torch. An import statement counts each time it is executed, whether or not the package is loaded
+already. A process without the test's environment variables is not seen, nor is importlib.import_module. Where
+HWSIM_RECORD_IMPORTS is not set, nothing happens.
 """
 
 from __future__ import annotations

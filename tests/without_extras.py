@@ -22,17 +22,18 @@ from pathlib import Path
 import pytest
 
 RECORDER = Path(__file__).with_name("recorded_imports.py")
+OWN = {"hwsim", "hwsim_lab"}  # whose imports count: a test asks the laboratory for a plot, too
 LIST = "from importlib.metadata import packages_distributions\nprint(*packages_distributions())"
 
 
 def record(python: str, folder: Path) -> None:
     """Write into the folder which packages count, and the recorder into this environment."""
     listed = subprocess.run([python, "-c", LIST], check=True, capture_output=True, text=True).stdout
-    there = {*listed.split(), "hwsim", "hwsim_lab"}
+    there = {*listed.split(), *OWN}
     here = set(packages_distributions())
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tests.txt").unlink(missing_ok=True)
-    for name, packages in ("packages", here - there), ("installed", {*here, RECORDER.stem} - {"hwsim"}):
+    for name, packages in ("packages", here - there), ("installed", {*here, RECORDER.stem} - OWN):
         (folder / f"{name}.txt").write_text("\n".join(sorted(packages)), encoding="utf-8")
     site = Path(sysconfig.get_path("purelib"))
     shutil.copy(RECORDER, site)

@@ -1,11 +1,12 @@
-"""CUDA's single-precision functions on top of MUFU, as nvcc compiles them: expf, exp2f, logf, __logf, 1/x.
+"""PTX's approximate instructions without .ftz, and CUDA's single-precision functions, on top of MUFU.
 
-It knows the range reductions of CUDA's libdevice and tables of special functions; it knows no device. Source of the
-constants: libdevice.10.bc of CUDA 12.8, as Triton 3.9 compiles it to PTX.
+It knows the scaling and range reductions around MUFU and tables of special functions; it knows no device. Source of
+the constants: libdevice.10.bc of CUDA 12.8, as Triton 3.9 compiles it to PTX; machine code of nvcc 13.0 for sm_90.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,13 @@ STEP = np.float32(0.0057249800302088260650634765625)
 LOG2E = np.float32(1.44269502162933349609375), np.float32(1.925963033500011079013347625732421875e-08)
 RANGE, LEAST = 252.0, -126.0
 UNDERFLOW = np.float32(-(2.0**10))  # exp of it and below is 0
+NORMAL, LARGE = np.float32(2.0**-126), np.float32(2.0**126)
+LIFT, LIFT_ROOT, LIFT_BITS = np.float32(2.0**24), np.float32(2.0**12), np.float32(24)  # of subnormal arguments
 SMALL = np.float32(-126)  # exp2f halves arguments below it and squares the result
 INFINITY = np.float32(np.inf)
 LN2 = np.float32(0.693147182464599609375)
 #: logf: of subnormals times 2^23; the exponent is the integer next to the logarithm of x * 4 / 3.
-SCALED, SCALE = np.float32(2.0**-126), np.float32(2.0**23)
+SCALE = np.float32(2.0**23)
 TWO_THIRDS = 0x3F2AAAAB
 COEFFICIENTS = tuple(
     np.array([word], np.uint32).view(np.float32)[0]
@@ -54,11 +57,38 @@ class CudaMath:
         return special_functions.rcp(_codes(x), self.tables).view(np.float32)
 
     def exp2f(self, x: SingleArray) -> SingleArray:
-        """2^x; arguments below -126 are halved and the result squared, so that subnormal results are there."""
+        """2^x (ex2.approx); arguments below -126 are halved and the result squared, so that subnormal results are
+        there.
+        """
         is_small = x < SMALL
         power = self.ex2(np.where(is_small, x * np.float32(0.5), x))
         result: SingleArray = np.where(is_small, power * power, power)
         return result
+
+    def rcp(self, x: SingleArray) -> SingleArray:
+        """1/x (rcp.approx): subnormal arguments are scaled up, and large ones down."""
+        size = np.abs(x)
+        scale = np.where(size < NORMAL, LIFT, np.where(size > LARGE, np.float32(0.25), np.float32(1)))
+        result: SingleArray = self.reciprocal(x * scale) * scale
+        return result
+
+    def rsqrtf(self, x: SingleArray) -> SingleArray:
+        """1/sqrt(x) (rsqrt.approx): subnormal arguments are scaled."""
+        return self._scaled("rsqrt", x, lambda result: result * LIFT_ROOT)
+
+    def sqrt(self, x: SingleArray) -> SingleArray:
+        """sqrt(x) (sqrt.approx): subnormal arguments are scaled."""
+        return self._scaled("sqrt", x, lambda result: result / LIFT_ROOT)
+
+    def lg2(self, x: SingleArray) -> SingleArray:
+        """log2(x) (lg2.approx): subnormal arguments are scaled."""
+        return self._scaled("lg2", x, lambda result: result - LIFT_BITS)
+
+    def _scaled(self, name: str, x: SingleArray, back: Callable[[SingleArray], SingleArray]) -> SingleArray:
+        is_scaled = np.abs(x) < NORMAL
+        unscaled = special_functions.FUNCTIONS[name](_codes(np.where(is_scaled, x * LIFT, x)), self.tables)
+        result = unscaled.view(np.float32)
+        return np.where(is_scaled, back(result), result)
 
     def expf(self, x: SingleArray) -> SingleArray:
         """e^x."""
@@ -69,14 +99,27 @@ class CudaMath:
         result: SingleArray = self.ex2(rest) * np.exp2(whole).astype(np.float32)
         return result
 
+    def fast_expf(self, x: SingleArray) -> SingleArray:
+        """__expf and expf by -use_fast_math: ex2.approx.ftz of x times LOG2E."""
+        return self.ex2(x * LOG2E[0])
+
+    def short_expf(self, x: SingleArray) -> SingleArray:
+        """__expf: ex2.approx of x times LOG2E."""
+        return self.exp2f(x * LOG2E[0])
+
     def fast_logf(self, x: SingleArray) -> SingleArray:
-        """__logf: lg2.approx.ftz times the logarithm of 2."""
+        """__logf and logf by -use_fast_math: lg2.approx.ftz times the logarithm of 2."""
         result: SingleArray = special_functions.lg2(_codes(x), self.tables).view(np.float32) * LN2
+        return result
+
+    def short_logf(self, x: SingleArray) -> SingleArray:
+        """__logf: lg2.approx times the logarithm of 2."""
+        result: SingleArray = self.lg2(x) * LN2
         return result
 
     def logf(self, x: SingleArray) -> SingleArray:
         """The natural logarithm; no special function is in it."""
-        is_scaled = x < SCALED
+        is_scaled = x < NORMAL
         codes = _codes(np.where(is_scaled, x * SCALE, x)).astype(np.int64)
         exponent = (codes - TWO_THIRDS) >> 23 << 23
         significand = (codes - exponent).astype(np.uint32).view(np.float32)

@@ -69,6 +69,8 @@ def _result(instr: Instr, fmt: Format, sources: Sequence[Source], reduced: tuple
         case "reduce_add":
             axes = differing_axes(*values) if reduced is None else reduced
             total = values[1] + values[0].sum(axis=axes, keepdims=True, dtype=values[0].dtype)
+        case "select":
+            total = np.where(values[0] != 0, values[1], values[2])
         case _:
             total = values[0] + values[1]
     return total

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.backend.environment import in_default_environment
 from hwsim.devices import load
-from hwsim.devices.special_functions import special_functions
+from hwsim.devices.special_functions import narrow_forms, special_functions
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.host.arrays import given_array
 from hwsim.numerics import special_functions as unit
@@ -23,62 +23,111 @@ from hwsim.numerics import special_functions as unit
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-CHUNK = 1 << 18  # elements at once, whose intermediates stay in caches
-CUDA: Mapping[str, Callable[[CudaMath, Any], NDArray[np.float32]]] = {
+OfSingles = Callable[[CudaMath, Any], NDArray[np.float32]]
+#: PTX's instructions without .ftz, where they differ.
+SCALED: Mapping[str, OfSingles] = {
+    "ex2.approx.f32": CudaMath.exp2f,
+    "rcp.approx.f32": CudaMath.rcp,
+    "rsqrt.approx.f32": CudaMath.rsqrtf,
+    "sqrt.approx.f32": CudaMath.sqrt,
+    "lg2.approx.f32": CudaMath.lg2,
+}
+CUDA: Mapping[str, OfSingles] = {
     "expf": CudaMath.expf,
     "exp2f": CudaMath.exp2f,
+    "rsqrtf": CudaMath.rsqrtf,
     "logf": CudaMath.logf,
+    "__expf": CudaMath.short_expf,
+    "__logf": CudaMath.short_logf,
+}
+#: By nvcc's -use_fast_math.
+FAST: Mapping[str, OfSingles] = {
+    "expf": CudaMath.fast_expf,
+    "exp2f": CudaMath.ex2,
+    "logf": CudaMath.fast_logf,
+    "__expf": CudaMath.fast_expf,
     "__logf": CudaMath.fast_logf,
 }
-NAMES = (*unit.FUNCTIONS, *CUDA)
-WITHOUT_TABLE = ("sin", "cos", "tanh", "sqrt")
+#: Functions that are an instruction of the unit.
+SAME: Mapping[str, str] = {"__sinf": "sin", "__cosf": "cos"}
+FAST_SAME: Mapping[str, str] = {**SAME, "rsqrtf": "rsqrt"}
+NARROW = ("ex2.approx.f16", "ex2.approx.ftz.bf16", "tanh.approx.f16", "tanh.approx.bf16")
+IN_CUDA = (*CUDA, *SAME)
+NAMES = (*unit.FUNCTIONS, *SCALED, *NARROW, *IN_CUDA)
 
 
 @in_default_environment
-def mufu(name: str, x: NDArray[Any], device: str | Path | Mapping[str, Any] | Device = "h100") -> NDArray[Any]:
+def mufu(
+    name: str,
+    x: NDArray[Any],
+    device: str | Path | Mapping[str, Any] | Device = "h100",
+    *,
+    fast_math: bool = False,
+) -> NDArray[Any]:
     """A special function of NVIDIA's unit (MUFU), or a function of CUDA on top of it, to the bit.
 
-    PTX's `ex2`, `rcp`, `rsqrt` and `lg2` are `.approx.ftz.f32`: subnormal arguments and results count as zero. CUDA's
-    `expf`, `exp2f` and `logf` are what nvcc compiles by default; `__logf` is `lg2` times the logarithm of 2. Every NaN
-    is 0x7FFFFFFF.
+    "ex2" (2^x), "rcp" (1/x), "rsqrt" (1/sqrt(x)), "sqrt", "lg2" (log2(x)), "tanh", "sin" and "cos" are PTX's
+    `.approx.ftz.f32` (`tanh.approx.f32`, which keeps subnormals): subnormal arguments and results count as zero.
+    "ex2.approx.f32" and so on are PTX's instructions without `.ftz`, which scale around the unit. "ex2.approx.f16",
+    "ex2.approx.ftz.bf16", "tanh.approx.f16" and "tanh.approx.bf16" are its instructions of 16 bits. "expf", "exp2f",
+    "rsqrtf", "logf", "__expf", "__logf", "__sinf" and "__cosf" are CUDA's, as nvcc compiles them. Every NaN of the
+    result is 0x7FFFFFFF, or 0x7FFF.
 
     Args:
-        name: "ex2" (2^x), "rcp" (1/x), "rsqrt" (1/sqrt(x)), "lg2" (log2(x)); "expf", "exp2f", "logf", "__logf".
-        x: of any shape: float32 values, or uint32 codes of them.
+        name: of the function.
+        x: of any shape: float32 values, or uint32 codes of them. Of instructions of 16 bits: float16 or
+            ml_dtypes.bfloat16 values, or uint16 codes.
         device: a name, the path of a YAML file, a mapping of that shape, or a Device.
+        fast_math: CUDA's function as nvcc's -use_fast_math compiles it.
 
     Returns:
         An array of the shape and dtype of x: values for values, codes for codes.
 
     Raises:
-        InputError: another name, another dtype.
-        UnsupportedError: a function of the unit whose table is not known; a chip whose functions are not known.
+        InputError: another name, another dtype; fast_math of an instruction.
+        UnsupportedError: a chip whose functions are not known, or that has no such instruction.
 
-    Source: configs/special_functions/mufu.yaml (the tables, with source and evidence), found on a G80. Results of an
-    H100 confirm `ex2` and `rcp`; that it has the other two tables, and that other chips have any, is an assumption.
-    `hwsim.devices.special_functions.tables_evidence(device, names)` says the level. CUDA's functions: libdevice of
-    CUDA 12.8.
+    Source: configs/special_functions/mufu.yaml (the tables, with source and evidence). All 2^32 results of each
+    function were compared with an H200's (CUDA 13.0, 2026-11-28), and none differs: tests/golden/h200_mufu. That other
+    chips have these tables is an assumption. `hwsim.devices.special_functions.tables_evidence(device, names)` says the
+    level.
     """
-    tables = special_functions(load(device))
+    chip = load(device)
+    tables = special_functions(chip)
     if name not in NAMES:
-        raise _unknown(name)
+        raise InputError(f"mufu: {name!r} is no function; there are {', '.join(NAMES)}{nearest(str(name), NAMES)}")
+    if fast_math and name not in IN_CUDA:
+        raise InputError(f"mufu: {name} is an instruction; fast_math is of {', '.join(IN_CUDA)}; leave it out")
     values = given_array("x", x)
+    if name in NARROW:
+        return _narrow(name, values, chip)
     if values.dtype not in (np.float32, np.uint32):
         raise InputError(
             f"mufu: x has dtype {values.dtype}; allowed: float32 (values), uint32 (codes of them); "
             "convert it, as x.astype(np.float32)"
         )
-    math = CudaMath(tables)
     codes = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
+    function = _of_codes(name, tables, chip.name, fast_math=fast_math)
     result = np.empty_like(codes)
     with np.errstate(all="ignore"):
-        for first in range(0, len(codes), CHUNK):
-            part = codes[first : first + CHUNK]
-            if name in CUDA:
-                result[first : first + CHUNK] = _quiet(CUDA[name](math, part.view(np.float32)))
-            else:
-                result[first : first + CHUNK] = unit.FUNCTIONS[name](part, tables)
+        for first in range(0, len(codes), unit.PART):
+            result[first : first + unit.PART] = function(codes[first : first + unit.PART])
     return result.view(values.dtype).reshape(values.shape)
+
+
+def _of_codes(
+    name: str, tables: unit.Tables, device: str, *, fast_math: bool = False
+) -> Callable[[unit.WordArray], unit.WordArray]:
+    """The function of fp32 codes."""
+    name = (FAST_SAME if fast_math else SAME).get(name, name)
+    if name in unit.FUNCTIONS:
+        if unit.TABLE_OF[name] not in tables:
+            raise UnsupportedError(f"device {device}: mufu: it has no instruction {name}; another chip has, as h100")
+        instruction = unit.FUNCTIONS[name]
+        return lambda codes: instruction(codes, tables)
+    math = CudaMath(tables)
+    function = (FAST if fast_math else {**SCALED, **CUDA})[name]
+    return lambda codes: _quiet(function(math, codes.view(np.float32)))
 
 
 def _quiet(values: NDArray[np.float32]) -> unit.WordArray:
@@ -86,8 +135,16 @@ def _quiet(values: NDArray[np.float32]) -> unit.WordArray:
     return np.where(np.isnan(values), np.uint32(unit.NAN), np.ascontiguousarray(values).view(np.uint32))
 
 
-def _unknown(name: str) -> InputError | UnsupportedError:
-    there = f"there are {', '.join(NAMES)}"
-    if name in WITHOUT_TABLE:
-        return UnsupportedError(f"mufu: the unit's {name} is not known to the bit; {there}")
-    return InputError(f"mufu: {name!r} is no function; {there}{nearest(str(name), NAMES)}")
+def _narrow(name: str, values: NDArray[Any], device: Device) -> NDArray[Any]:
+    """An instruction of 16 bits: of all codes, of which the given ones are taken."""
+    form = narrow_forms(device).get(name)
+    if form is None:
+        raise UnsupportedError(f"device {device.name}: mufu: it has no instruction {name}; another chip has, as h100")
+    allowed = {"f16": "float16", "bf16": "bfloat16"}[form.format]
+    if values.dtype.name not in (allowed, "uint16"):
+        raise InputError(
+            f"mufu: {name}: x has dtype {values.dtype}; allowed: {allowed} (values), uint16 (codes of them); "
+            f"convert it, as x.astype({allowed})"
+        )
+    every = unit.narrow(form.function, form.format, special_functions(device))
+    return every[np.ascontiguousarray(values).view(np.uint16)].view(values.dtype)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 AnyArray = NDArray[Any]
+WORD, LONG_WORD = 32, 64  # bits
 
 
 def to_odd(total: AnyArray, left: AnyArray, right: AnyArray) -> AnyArray:
@@ -33,3 +34,23 @@ def multiply_add(x: AnyArray, y: AnyArray, z: AnyArray) -> AnyArray:
     with np.errstate(all="ignore"):
         product, addend = x.astype(np.float64) * y, z.astype(np.float64)
         return to_odd(product + addend, product, addend).astype(np.float32)
+
+
+def raised_whole(numbers: AnyArray, exponents: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    """numbers * 2^exponents of int32 or int64 arrays, in fp32 or fp64 (`dtype`), rounded once to nearest even."""
+    info = np.finfo(dtype)
+    digits, least = info.nmant + 1, info.minexp - info.nmant  # of a number; the place of the last one of subnormals
+    magnitude = np.where(numbers < 0, -numbers.astype(np.int64), numbers).astype(np.uint64)  # of -2^63 too
+    high, low = magnitude >> np.uint64(WORD), magnitude & np.uint64((1 << WORD) - 1)
+    length = np.where(high != 0, WORD + np.frexp(high.astype(np.float64))[1], np.frexp(low.astype(np.float64))[1])
+    dropped = np.maximum(np.maximum(length - digits, least - exponents), 0)
+    cut = np.minimum(dropped, LONG_WORD - 1).astype(np.uint64)
+    whole = np.where(dropped < LONG_WORD, magnitude >> cut, np.uint64(0))
+    rest = np.where(dropped < LONG_WORD, magnitude & ((np.uint64(1) << cut) - np.uint64(1)), magnitude)
+    half = np.uint64(1) << np.minimum(np.maximum(dropped - 1, 0), LONG_WORD - 1).astype(np.uint64)
+    is_odd = (whole & np.uint64(1)) != 0
+    is_up = (dropped > 0) & (dropped <= LONG_WORD) & ((rest > half) | ((rest == half) & is_odd))
+    with np.errstate(over="ignore"):
+        rounded = np.ldexp((whole + is_up.astype(np.uint64)).astype(dtype), exponents + dropped)
+    result: AnyArray = np.where(numbers < 0, -rounded, rounded)
+    return result

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic import integer_lanes
 from hwsim.arithmetic.integer_lanes import differing_axes, integers
 from hwsim.arithmetic.residues import residues
-from hwsim.arithmetic.rounded_once import multiply_add
+from hwsim.arithmetic.rounded_once import multiply_add, raised_whole
 from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, format_of
 from hwsim.numerics.units import IntegerUnit
@@ -110,7 +110,12 @@ class VectorUnit:
             return
         if instr.opcode == "ldexp":
             exponents = integers(*sources[1]) * int(instr.scalar) - instr.scale_exponent
-            codes[...] = self._store(self._raised(self._values(*sources[0], dtype), exponents), fmt, "RNE")
+            source_format = sources[0][1]
+            if source_format.is_integer and source_format.bits > format_of(dtype.name.replace("float", "fp")).precision:
+                raised = self._ieee_or_largest(raised_whole(integers(*sources[0]), exponents, dtype))
+            else:
+                raised = self._raised(self._values(*sources[0], dtype), exponents)
+            codes[...] = self._store(raised, fmt, "RNE")
             return
         values = [self._values(*source, dtype) for source in sources]
         if instr.opcode == "exponent":
@@ -145,10 +150,13 @@ class VectorUnit:
 
     def _raised(self, values: AnyArray, exponents: Codes | int) -> AnyArray:
         """The values times powers of two, each rounded once."""
-        raised: AnyArray = np.ldexp(values, exponents)
+        return self._ieee_or_largest(np.ldexp(values, exponents))
+
+    def _ieee_or_largest(self, values: AnyArray) -> AnyArray:
+        """Values as results of the unit: infinities are its largest numbers where it saturates, NaNs have one code."""
         if self.saturates:
-            return self.backend.combine((raised,), (LOAD,), raised.dtype, saturate=True)
-        return self._one_nan(raised)
+            return self.backend.combine((values,), (LOAD,), values.dtype, saturate=True)
+        return self._one_nan(values)
 
     def _code(self, scalar: float, fmt: Format) -> Codes | int:
         """The code of a number, as an array (1,) or an integer."""

@@ -33,7 +33,6 @@ from hwsim.formats import array_dtype, array_of, code_dtype, format_of
 from hwsim.gemm.mixed_plan import one_for_all
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Image
-from hwsim.gemm.time_alone import time_alone
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.machines import functional
@@ -329,12 +328,6 @@ def _by_program(
     asked, option = asker = ("functional=True", "functional") if elements is None else ("values", "values")
     if program is None:
         raise UnsupportedError(f"{asked}: there is no program: {resolved.no_program}; leave {option} out")
-    why = time_alone(record, is_of_stack=resolved.has_stack_program)
-    if why:
-        raise UnsupportedError(
-            f"{asked}: no instruction of {device.name} computes {why}, and the program of scheme {record.scheme} "
-            f"stands for time alone; leave {option} out"
-        )
     taken = resolved.gemm.single.input_format
     if format_of(resolved.gemm.output).bits < WHOLE_BYTE:
         raise UnsupportedError(
@@ -439,7 +432,7 @@ def _in_memory(codes: AnyArray, image: Image | None, backend: Backend) -> AnyArr
     """The codes of A as they lie in memory: of a convolution those of its images. Raises InputError where A's rows are
     no windows of images.
     """
-    if image is None or image.windows is None:
+    if image is None:
         return codes
     matrix = backend.to_host(codes)
     images = scattered(matrix, image.windows, image.cols)

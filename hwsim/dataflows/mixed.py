@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
 from hwsim.dataflows.plan_areas import AreaDataflow, areas_of, even_shares
+from hwsim.dataflows.program_sequence import ProgramSequence, StackSequence
 from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mixed_plan import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue
-from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel, Loop, Program, StreamItem
+from hwsim.program.ir import GlobalArray, Program
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
     from hwsim.devices.device import Device
-    from hwsim.gemm.problem import Problem
     from hwsim.gemm.record import Gemm
 
 DECIDE = "decide"  # the strategy that inspects the blocks and selects one plan for all, or one per block
@@ -50,6 +48,8 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
     """The program of all parts in sequence."""
     mixed, problem = gemm.plan, gemm.problem
     assert isinstance(mixed, Mixed)
+    if problem.matrices > 1 and has_blocks(gemm) and not flow.features.stacks:
+        return _of_stack(flow, gemm, device)
     counting, plans = mapped_parts(gemm)
     sequence = ProgramSequence(
         GlobalArray("A", problem.matrices * problem.m, problem.k, "fp32", problem.a_layout),
@@ -64,16 +64,37 @@ def lowered(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
         return sequence.program()
     if not isinstance(flow, AreaDataflow):
         raise UnsupportedError(f"the {flow.name} dataflow has no programs of blocks with plans of their own")
-    if _is_of_stack(mixed, problem):
-        _add_shares(sequence, mixed, plans, problem.k, flow, device)
-    else:
-        _add_areas(sequence, gemm, plans, flow, device)
+    _add_areas(sequence, gemm, plans, flow, device)
     return sequence.program()
 
 
-def _is_of_stack(mixed: Mixed, problem: Problem) -> bool:
-    """Whether the plans of blocks are of more matrices than the program: one program stands for each of a stack."""
-    return bool(mixed.a_types) and len(mixed.a_types) != problem.matrices * -(-problem.m // mixed.block[0])
+def has_blocks(gemm: Gemm) -> bool:
+    """Whether the record says which plan each block of each matrix uses."""
+    return isinstance(gemm.plan, Mixed) and bool(gemm.plan.a_types)
+
+
+def _of_stack(flow: Dataflow, gemm: Gemm, device: Device) -> Program:
+    """The program of a stack of matrices: of each in turn, by its own blocks."""
+    mixed, problem = gemm.plan, gemm.problem
+    assert isinstance(mixed, Mixed)
+    count, sequence = problem.matrices, None
+    for number, (a_types, b_types) in enumerate(
+        zip(_split(mixed.a_types, count), _split(mixed.b_types, count), strict=True)
+    ):
+        own_plan = dataclasses.replace(mixed, a_types=a_types, b_types=b_types)
+        own_problem = dataclasses.replace(problem, lead=())
+        part = lowered(flow, dataclasses.replace(gemm, plan=own_plan, problem=own_problem), device)
+        if sequence is None:
+            sequence = StackSequence(part, count, problem.sizes)
+        sequence.add(number, part)
+    assert sequence is not None
+    return sequence.program()
+
+
+def _split(lines: tuple[str, ...], count: int) -> list[tuple[str, ...]]:
+    """Lines in this number of equal parts."""
+    each = len(lines) // count
+    return [lines[start : start + each] for start in range(0, len(lines), each)]
 
 
 def _add_areas(
@@ -91,6 +112,8 @@ def _add_areas(
         shares = list(even_shares([part.problem.k for part in plans], problem.sizes, problem.matrices))
     for part, (areas, start, k) in zip(plans, shares, strict=True):
         assert not isinstance(part.plan, Mixed)
+        if not areas:  # of this matrix of a stack
+            continue
         schedule = dataclasses.replace(part.schedule, epilogue=Epilogue(beta=0.0, output_format=SUM_FORMAT))
         own_problem = dataclasses.replace(bare, k=k)
         mapped_part = dataclasses.replace(part, problem=own_problem, schedule=schedule, output=SUM_FORMAT)
@@ -98,19 +121,6 @@ def _add_areas(
     if has_epilogue:
         last = dataclasses.replace(plans[-1], problem=problem, schedule=gemm.schedule, output=gemm.output)
         sequence.add_epilogue(flow.lower_epilogue(last, device))
-
-
-def _add_shares(
-    sequence: ProgramSequence, mixed: Mixed, plans: tuple[Gemm, ...], k: int, flow: Dataflow, device: Device
-) -> None:
-    """Append each plan's kernels over its share of K; they stand for time alone."""
-    start = 0
-    for part in plans:
-        assert not isinstance(part.plan, Mixed)
-        at = min(start, k - part.problem.k)  # of a short K each plan has a whole step, so that they overlap
-        target = "C" if part is plans[-1] else "sum"
-        sequence.add(short_name(mixed, part.plan), flow.lower(part, device), target, at, {"C.in": "sum"})
-        start += part.problem.k
 
 
 def add_block_counting(sequence: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
@@ -177,83 +187,3 @@ def _peak(parts: tuple[Gemm, ...], device: Device) -> dict[str, Any]:
         for part, model in zip(parts, models, strict=True)
     )
     return {"unit": name, "products": products}
-
-
-class ProgramSequence:
-    """Concatenates programs; their operands are parts of one A and one B, their results one array."""
-
-    def __init__(self, a: GlobalArray, b: GlobalArray) -> None:
-        self.a, self.b = a, b
-        self.arrays = {a.name: a, b.name: b}
-        self.inputs = [a.name, b.name]
-        self.kernels: list[Kernel] = []
-
-    def add(
-        self, name: str, part: Program, target: str, start: int = 0, shared: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
-        """Append a program whose K begins at `start`. target: the array of its result. shared: the arrays of the
-        sequence that it uses beside A and B, by its own names; other inputs than A and B are the sequence's.
-        """
-        a, b, *more = part.inputs
-        names = {a: _Place(self.a.name, 0, start), b: _Place(self.b.name, start, 0), part.output: _Place(target)}
-        names |= {array_name: _Place(array_name) for array_name in more} | {
-            array_name: _Place(other) for array_name, other in shared.items()
-        }
-        self.inputs += [array_name for array_name in more if array_name not in shared]
-        self._append(name, part, names)
-
-    def add_apart(self, name: str, part: Program) -> None:
-        """Append a program with arrays of its own."""
-        self._append(name, part, {})
-
-    def add_epilogue(self, part: Program) -> None:
-        """Append a program from `sum` to the result; its other inputs are the sequence's."""
-        self.inputs += part.inputs[1:]
-        self._append("", part, {array.name: _Place(array.name) for array in part.arrays})
-
-    def _append(self, name: str, part: Program, places: Mapping[str, _Place]) -> None:
-        """names: by the program's names; its other arrays are its own."""
-        names = {x.name: places.get(x.name, _Place(f"{name}.{x.name}")) for x in part.arrays}
-        for array in part.arrays:
-            place = names[array.name]
-            self.arrays.setdefault(place.name, dataclasses.replace(array, name=place.name))
-        self.kernels += [_renamed(kernel, name, names) for kernel in part.kernels]
-
-    def program(self) -> Program:
-        """The concatenated program."""
-        return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(self.inputs), "C")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A replacement for an array: another array, and an offset in it."""
-
-    name: str
-    row: int = 0
-    col: int = 0
-
-
-def _renamed(kernel: Kernel, name: str, names: Mapping[str, _Place]) -> Kernel:
-    def tile(accessed: AnyTile) -> AnyTile:
-        if not isinstance(accessed, GlobalTile):
-            return accessed
-        place = names[accessed.array]
-        return dataclasses.replace(
-            accessed, array=place.name, row=accessed.row + place.row, col=accessed.col + place.col
-        )
-
-    def node(item: StreamItem) -> StreamItem:
-        if isinstance(item, Loop):
-            return dataclasses.replace(item, body=tuple(map(node, item.body)))
-        if isinstance(item, Instr):
-            return dataclasses.replace(item, writes=tuple(map(tile, item.writes)), reads=tuple(map(tile, item.reads)))
-        return item
-
-    groups = tuple(
-        dataclasses.replace(
-            group,
-            streams=tuple(dataclasses.replace(s, body=tuple(map(node, s.body))) for s in group.streams),
-        )
-        for group in kernel.groups
-    )
-    return dataclasses.replace(kernel, name=f"{name}.{kernel.name}" if name else kernel.name, groups=groups)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import Pass, operand_passes, operand_vectors
+from hwsim.dataflows.elementwise import Pass, bounded_passes, operand_passes, operand_vectors
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.program.ir import GlobalArray
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 class OperandArrays:
     """The arrays of A or B, and the passes between them.
 
-    source: the array that the caller fills. pieces: by number. passes: vector kernels that make the pieces. vectors:
-    arrays of one number for each row of A or column of B that these make: the `exponent` of its slices, its `sum`.
+    side: which it is. source: the array that the caller fills. pieces: by number. passes: vector kernels that make the
+    pieces. vectors: arrays of one number for each row of A or column of B that these make: the `exponent` of its
+    slices, its `sum`.
     """
 
+    side: Side
     source: GlobalArray
     pieces: dict[int, GlobalArray]
     passes: tuple[Pass | LineReduction, ...]
@@ -41,10 +43,14 @@ class OperandArrays:
             if i in used
         }
         if len(pieces) == 1 and pieces[0].format == plan.input_format and not pieces[0].scale_exponent:
-            return cls(arrays[0], arrays, ())
+            return cls(side, arrays[0], arrays, ())
         source = GlobalArray(f"{name}.in", rows, cols, plan.input_format, order)
         vectors = operand_vectors(plan, side, source)
-        return cls(source, arrays, tuple(operand_passes(plan, side, source, arrays, vectors)), vectors)
+        return cls(side, source, arrays, tuple(operand_passes(plan, side, source, arrays, vectors)), vectors)
+
+    def bounded_passes(self, plan: Plan, product: GlobalArray) -> list[Pass | LineReduction]:
+        """The passes that make the other pieces, once there is the product that bounds them."""
+        return bounded_passes(plan, self.side, self.source, self.pieces, self.vectors, product)
 
     @property
     def arrays(self) -> list[GlobalArray]:

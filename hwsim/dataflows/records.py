@@ -20,7 +20,8 @@ REGIONS = ("regions",)
 SLICES = ("split_k", "slice_k")
 MERGE = ("merge_order", "partial_format", "merge_format", "merge_into")
 #: Of the epilogue: fusions and roundings other than an elementwise unit's own.
-FUSIONS = ("contraction", "product_format", "output_rounding")
+ROUNDINGS = ("product_format", "output_rounding")
+FUSIONS = ("contraction", *ROUNDINGS)
 
 
 def carried(gemm: Gemm, family: str, parts: Sequence[Refusal]) -> Plan:

@@ -4,7 +4,7 @@ arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +16,7 @@ from hwsim.datafiles.provenance import Level
 from hwsim.datafiles.yaml_text import common_yaml
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.places import package_folder, text_of
-from hwsim.numerics.special_functions import Interpolation, Tables
+from hwsim.numerics.special_functions import TABLE_OF, Interpolation, Tables
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -29,7 +29,7 @@ class _Strict(BaseModel):
 
 
 class FunctionTable(_Strict):
-    """A table of a file: the fields of Interpolation, with source and evidence."""
+    """A table of a file: the fields of Interpolation, with source and evidence. absent: chips without the function."""
 
     rest_bits: int
     shifts: tuple[int, int, int]
@@ -37,7 +37,21 @@ class FunctionTable(_Strict):
     dropped: int
     source: str
     evidence: str
+    absent: list[str] = []
     lines: list[tuple[int, int, int]]
+
+
+class NarrowForm(_Strict):
+    """An instruction of 16 bits: the fp32 function whose result is cut to a format. families: which have it, but chips
+    named `absent`.
+    """
+
+    function: str
+    format: Literal["f16", "bf16"]
+    families: list[str]
+    absent: list[str] = []
+    source: str
+    evidence: str
 
 
 class NamedChips(_Strict):
@@ -55,6 +69,7 @@ class FunctionFile(_Strict):
     sources: dict[str, str]
     families: NamedChips
     seen: NamedChips
+    narrow_forms: dict[str, NarrowForm]
     functions: dict[str, FunctionTable]
 
 
@@ -83,7 +98,17 @@ def special_functions(device: Device) -> Tables:
             f"device {device.name}: its special functions are not known to the bit; known of families "
             f"{', '.join(_data().families.value)}"
         )
-    return nvidia_tables()
+    tables = nvidia_tables()
+    return {name: tables[name] for name, table in _data().functions.items() if device.name not in table.absent}
+
+
+def narrow_forms(device: Device) -> Mapping[str, NarrowForm]:
+    """The instructions of 16 bits that a device has, by PTX's name."""
+    return {
+        name: form
+        for name, form in _data().narrow_forms.items()
+        if device.family in form.families and device.name not in form.absent
+    }
 
 
 def has_special_functions(device: Device) -> bool:
@@ -99,7 +124,7 @@ def tables_evidence(device: Device, functions: Iterable[str]) -> Level:
     """
     special_functions(device)
     data = _data()
-    levels = [data.functions[name].evidence for name in functions]
+    levels = [data.functions[TABLE_OF[name]].evidence for name in functions]
     if device.name not in data.seen.value:
         levels.append(data.families.evidence)
     return max((Level(level) for level in levels), key=list(Level).index)

@@ -22,7 +22,7 @@ from hwsim.gemm import refusals
 from hwsim.gemm.plan import SLICED
 from hwsim.host.threads import for_elements
 from hwsim.operands.operand import Operand
-from hwsim.operands.powers import as_they_lie, encoded, times_power
+from hwsim.operands.powers import as_they_lie, encoded, power_of_four_beyond, times_power
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -319,8 +319,7 @@ def _magnitudes(x: AnyArray, top: AnyArray, axis: int, units: int) -> AnyArray:
 
 def _bounded(top: AnyArray, total: AnyArray, bound_factor: float, places: int) -> AnyArray:
     """top - places + j for the least j with 4^j > bound_factor total."""
-    share: AnyArray = np.frexp(total.astype(np.float64) * bound_factor)[1].astype(np.int64)
-    bounded: AnyArray = top + ((share + 1 - 2 * places) >> 1)
+    bounded: AnyArray = top - places + power_of_four_beyond(total.astype(np.float64) * bound_factor)
     return bounded
 
 

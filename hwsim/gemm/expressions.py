@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import ChineseRemainder, Depth, Expression, OperandSum, Scaled, Sum, TermValue
 
 
@@ -90,3 +91,23 @@ def _operations(part: Expression) -> int:
         terms = sum(len(congruence.terms) for congruence in part.congruences)
         return 2 * terms + (1 + len(part.product)) * len(part.congruences) + 3 + 2 * len(part.product)
     return 0 if isinstance(part, Depth) else 1
+
+
+def terms_at_places(expression: Expression) -> list[tuple[int, int]]:
+    """(term, exponent) of a sum of terms that count times powers of two, in order.
+
+    Raises UnsupportedError for an expression that has other parts.
+    """
+    places: list[tuple[int, int]] = []
+    left: list[tuple[Expression, int]] = [(expression, 0)]
+    while left:
+        part, exponent = left.pop()
+        if isinstance(part, Sum):
+            left += [(part.right, exponent), (part.left, exponent)]
+        elif isinstance(part, Scaled):
+            left.append((part.value, exponent + part.exponent))
+        elif isinstance(part, TermValue):
+            places.append((part.term, exponent))
+        else:
+            raise UnsupportedError("exact sums are of terms; sums of operands and remainders have other arithmetic")
+    return places

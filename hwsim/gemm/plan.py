@@ -265,6 +265,11 @@ class Plan:
         return residue is not None and residue.part == "bound"
 
     @property
+    def joined_terms(self) -> tuple[Term, ...]:
+        """The terms that join to C: all but one that bounds the others."""
+        return self.terms[:-1] if self.bounds_product else self.terms
+
+    @property
     def is_one_term(self) -> bool:
         """Whether C is the sum of one term as it is, joined with nothing."""
         return len(self.terms) == 1 and isinstance(self.combine, TermValue)

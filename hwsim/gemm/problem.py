@@ -115,13 +115,13 @@ class Image:
     """The matrix in memory that A's elements are gathered from, one per matrix of a batch: an implicit GEMM's input.
 
     rows: pixels of all images. cols: channels. read: how many of its elements belong to any row of A. windows: which
-    element each of A is (None: not said, so that a program stands for time alone).
+    element each of A is.
     """
 
     rows: int
     cols: int
     read: int
-    windows: Windows | None = None
+    windows: Windows
 
 
 @dataclass(frozen=True, slots=True)

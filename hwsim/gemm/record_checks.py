@@ -46,9 +46,7 @@ def check_problem(problem: Problem, where: str) -> None:
     if problem.image is not None:
         for name in ("rows", "cols", "read"):
             _count(getattr(problem.image, name), f"{where}.image.{name}")
-        windows = problem.image.windows
-        if windows is not None:
-            _check_windows(windows, problem, f"{where}.image.windows")
+        _check_windows(problem.image.windows, problem, f"{where}.image.windows")
 
 
 def _check_windows(windows: Windows, problem: Problem, where: str) -> None:

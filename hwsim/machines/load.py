@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hwsim.devices import at_clock, find, limited_clock, sustained_clock
 from hwsim.machines import timing
 from hwsim.machines.l2_state import DEFAULT
+from hwsim.program.identity_cache import IdentityCache
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Program
 
 SERIES = 20  # runs back to back when the time of a GEMM is measured
+PROGRAMS = 32  # whose times are kept
 
 
 def under_load(program: Program, chip: Device, unit: str, *, l2: str = DEFAULT) -> tuple[Device, Timing]:
@@ -28,10 +30,18 @@ def under_load(program: Program, chip: Device, unit: str, *, l2: str = DEFAULT) 
     busy, launch gaps (launch_overhead_us) included. The power limit has acted if SERIES runs last long enough. A chip
     at a clock that was asked for, and one whose file has no clocks under load, keeps its clock.
 
-    l2: the state of L2 before the run, by its name in hwsim.machines.l2_state; the clock does not depend on it.
+    l2: the state of L2 before the run, by its name in hwsim.machines.l2_state; the clock does not depend on it. What
+    was timed lately is not timed again.
     """
-    loaded = _loaded(program, chip, unit)
-    return loaded, timing.run_in(program, loaded, l2)
+    of = (program.kernels, program.arrays, program.inputs, chip)
+    times = _TIMES.get(*of)
+    if times is None:
+        times = {}
+        _TIMES.put(times, 1, *of)
+    if (unit, l2) not in times:
+        loaded = _loaded(program, chip, unit)
+        times[unit, l2] = loaded, timing.run_in(program, loaded, l2)
+    return times[unit, l2]
 
 
 def with_other_arrays(program: Program, chip: Device, unit: str, other: Collection[str]) -> tuple[Device, Timing]:
@@ -57,3 +67,6 @@ def _loaded(program: Program, chip: Device, unit: str) -> Device:
 
 def _between(idle_mhz: float, full_mhz: float, busy: float) -> float:
     return round(idle_mhz - (idle_mhz - full_mhz) * busy, 1)
+
+
+_TIMES: IdentityCache[dict[tuple[str, str], tuple[Device, Timing]]] = IdentityCache(PROGRAMS, PROGRAMS)

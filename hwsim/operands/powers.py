@@ -1,4 +1,5 @@
-"""Powers of two that bring fp32 arrays into the range of a format: which one, the scaled array, its codes.
+"""Powers of two that bring fp32 arrays into the range of a format: which one, the scaled array, its codes; powers of
+four beyond numbers.
 
 The module knows formats, arrays and backends; it knows no operand of a product and no device.
 """
@@ -30,6 +31,12 @@ def power_of_two(largest: float, top: float) -> int:
         return 0
     (significand, place), (most, top_place) = math.frexp(largest), math.frexp(top)
     return top_place - place - (significand > most)
+
+
+def power_of_four_beyond(values: AnyArray) -> AnyArray:
+    """The least integers j with 4^j > values, as int64; values: fp64, not negative; 0 of zero."""
+    exponents: AnyArray = (np.frexp(values)[1].astype(np.int64) + 1) >> 1
+    return exponents
 
 
 def exponent_for(values: AnyArray, fmt: Format, threads: int = 1, *, backend: Backend = CPU) -> int:

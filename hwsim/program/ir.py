@@ -34,6 +34,7 @@ LANE_FORMATS = {
     "add_row": (*_FLOATS, *_INTEGERS),
     "reduce_add": _INTEGERS,
     "reduce_max": _FLOATS,
+    "select": _INTEGERS,
 }
 # Instructions whose tiles have formats of their own: of what they write, then of each that they read.
 _ALL_INTEGERS = (*_INTEGERS, "int16", "int8", "uint8", "int4")
@@ -44,7 +45,7 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
     "remainder": (("int32", "int16", "int8"), (*_FLOATS, *_INTEGERS)),
 }
 # Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
-REPEATING = ("add", "sub", "mul", "ldexp")
+REPEATING = ("add", "sub", "mul", "ldexp", "select")
 REDUCING = ("reduce_add", "reduce_max")
 # Instructions for which no device file gives a time: the instructions that take as long together.
 TIMED_AS = {
@@ -56,6 +57,7 @@ TIMED_AS = {
     "reduce_add": ("add",),
     "reduce_max": ("add",),
     "remainder": ("scale", "scale", "add", "add"),  # quotient, product, and two corrections
+    "select": ("add", "add"),  # a comparison and a choice
 }
 FUSED_AS = ("add",)  # an fma with a multiplier: one instruction of GPUs, at the rate of additions
 
@@ -133,7 +135,7 @@ class GlobalArray:
 
     order changes which bytes lie together, and so only the time of transfers; tiles are named by row and column.
     of: a view: another array, in whose memory these elements lie, many in the same place (an image, and its windows as
-    rows of a matrix); reads: how many elements of that it shows; windows: which they are (None: of time alone).
+    rows of a matrix); reads: how many elements of that it shows; windows: which they are (None: no view).
     element_bits: bits of an element in memory, where they are not its format's: on average, with the metadata of 2:4
     sparsity (0: the format's).
     """
@@ -282,6 +284,7 @@ class Instr:
             infinities and NaNs count as 0
     remainder     D = the residue of the source, truncated to an integer, modulo scale_exponent: of least magnitude,
             of two the positive one. Where it is beyond D's format its low bits stay; of an infinity or a NaN it is 0
+    select  D = left where condition is not 0, else right; int32 or int64, and repeated as of add
     add_row D = left + row, where row is one row, added to each row (a bias); it may lie in global memory, and its load
             takes no time of its own
     fill    D = scalar
@@ -412,7 +415,7 @@ def _collect(body: tuple[StreamItem, ...], instrs: list[Instr]) -> None:
 class Program:
     """A sequence of kernels over global arrays. The caller fills `inputs` and reads `output`.
 
-    gemm: the record that it was made from, if any; hwsim.gemm.time_alone says which records' bits it does not give.
+    gemm: the record that it was made from, if any.
     """
 
     arrays: tuple[GlobalArray, ...]

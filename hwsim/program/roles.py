@@ -33,6 +33,7 @@ Opcode = Literal[
     "reduce_add",
     "reduce_max",
     "remainder",
+    "select",
 ]
 KAxis = Literal["rows", "columns"]
 _Operand = TypeVar("_Operand")
@@ -77,6 +78,7 @@ ROLES: Mapping[Opcode, Roles] = MappingProxyType(
         "reduce_add": Roles(("source", "total")),
         "reduce_max": Roles(("source", "total")),
         "remainder": Roles(("source",), immediates={"modulus": "scale_exponent"}),
+        "select": Roles(("condition", *_BINARY)),
     }
 )
 OPCODES: tuple[Opcode, ...] = tuple(ROLES)

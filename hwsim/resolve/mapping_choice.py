@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows import mixed
+from hwsim.dataflows import mixed, parts_of_k
 from hwsim.dataflows.options import AUTO, LAYOUT_OPTIONS
 from hwsim.dataflows.protocol import CuttingDataflow
 from hwsim.dataflows.registry import dataflow
@@ -21,6 +21,7 @@ from hwsim.gemm.schedule import SLICE_MULTIPLE
 from hwsim.program.check import check
 from hwsim.program.executed import executed
 from hwsim.resolve.mixed_parts import with_parts
+from hwsim.resolve.program_cache import ProgramCache
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
@@ -74,6 +75,8 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
     Raises InputError for options that do not fit, UnsupportedError for a plan that no program of the family supports.
     """
+    if parts_of_k.is_in_parts(gemm):
+        return parts_of_k.with_mapping_of(gemm, mapped(parts_of_k.longest(gemm), device, options))
     values = checked_options(device, options)
     flow = dataflow(device)
     if gemm.single.products > MOST_PRODUCTS:
@@ -90,7 +93,7 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
         if slices not in (None, 1):
             raise InputError(f"scheme {gemm.scheme}: split_k = {slices}; its blocks are not cut along K")
         return replace(
-            mixed.mapped(flow, with_parts(without_stack(gemm, flow), device), device, values), problem=gemm.problem
+            mixed.mapped(flow, with_parts(_of_matrices(gemm, flow), device), device, values), problem=gemm.problem
         )
     if slices is not None:
         gemm = _cut(gemm, device, slices, values)
@@ -98,9 +101,19 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
     return replace(gemm_with_mapping, problem=gemm.problem)
 
 
+def has_stack_programs(gemm: Gemm, flow: Dataflow) -> bool:
+    """Whether one program of such a record computes all matrices of a stack."""
+    return (flow.features.stacks or mixed.has_blocks(gemm)) and not parts_of_k.is_in_parts(gemm)
+
+
+def _of_matrices(gemm: Gemm, flow: Dataflow) -> Gemm:
+    """The record whose parts the dataflow maps: of one matrix where a kernel is of one."""
+    return gemm if flow.features.stacks else replace(gemm, problem=replace(gemm.problem, lead=()))
+
+
 def without_stack(gemm: Gemm, flow: Dataflow) -> Gemm:
     """The record for the dataflow: reduced to one matrix of a batch where its programs support no batches."""
-    if flow.features.stacks or not gemm.problem.lead:
+    if has_stack_programs(gemm, flow) or not gemm.problem.lead:
         return gemm
     return replace(gemm, problem=replace(gemm.problem, lead=()))
 
@@ -142,11 +155,20 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any
 
 
 def program_of(gemm: Gemm, device: Device) -> Program:
-    """The checked program of a mapped record.
+    """The checked program of a mapped record; one that was made lately is not made again.
 
     Raises UnsupportedError for one that would take minutes to time: sizes above MOST_LINES, more instructions than
     MOST_INSTRUCTIONS, or on one core than MOST_ON_A_CORE.
     """
+    digest = gemm.digest
+    program = _PROGRAMS.get(device, digest)
+    if program is None:
+        program = _made(gemm, device)
+        _PROGRAMS.put(device, digest, program)
+    return replace(program, gemm=gemm)
+
+
+def _made(gemm: Gemm, device: Device) -> Program:
     flow = dataflow(device)
     of_one_matrix = without_stack(gemm, flow)
     m, n, k = of_one_matrix.problem.sizes
@@ -159,11 +181,12 @@ def program_of(gemm: Gemm, device: Device) -> Program:
                 else ""
             )
             raise UnsupportedError(f"{name} = {size:,}{stack}: programs have at most {MOST_LINES:,}; {INSTEAD}")
-    program = (
-        mixed.lowered(flow, of_one_matrix, device)
-        if isinstance(gemm.plan, Mixed)
-        else flow.lower(of_one_matrix, device)
-    )
+    if isinstance(gemm.plan, Mixed):
+        program = mixed.lowered(flow, of_one_matrix, device)
+    elif parts_of_k.is_in_parts(gemm):
+        program = parts_of_k.lowered(flow, of_one_matrix, device)
+    else:
+        program = flow.lower(of_one_matrix, device)
     count = executed(program)
     for number, most, where in (
         (count.total, MOST_INSTRUCTIONS, ""),
@@ -175,7 +198,10 @@ def program_of(gemm: Gemm, device: Device) -> Program:
                 f"programs of at most {most:,} are timed; {INSTEAD}"
             )
     check(program, device)
-    return replace(program, gemm=gemm)
+    return program
+
+
+_PROGRAMS = ProgramCache(1024, 1 << 16)  # as many instructions as hwsim.program.flat keeps tables of
 
 
 def facts_of(gemm: Gemm, device: Device) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows import parts_of_k
 from hwsim.dataflows.options import LAYOUT_OPTIONS
 from hwsim.dataflows.protocol import SearchedDataflow
 from hwsim.dataflows.registry import dataflow
@@ -37,6 +38,8 @@ def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
     A device without times has the dataflow's first choice. Raises as `mapped`.
     """
+    if parts_of_k.is_in_parts(gemm):
+        return parts_of_k.with_mapping_of(gemm, searched(parts_of_k.longest(gemm), device, options))
     first = mapped(gemm, device, options)
     flow = dataflow(device)
     if isinstance(first.plan, Mixed) or not isinstance(flow, SearchedDataflow):

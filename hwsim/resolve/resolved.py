@@ -20,7 +20,7 @@ from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.record import Gemm
 from hwsim.program.executed import by_opcode
 from hwsim.program.ir import Program
-from hwsim.resolve.mapping_choice import facts_of
+from hwsim.resolve.mapping_choice import facts_of, has_stack_programs
 
 NOT_ASKED = "not asked for"
 
@@ -57,7 +57,11 @@ class Resolved:
     @property
     def has_stack_program(self) -> bool:
         """Whether one program computes all matrices of a batch."""
-        return bool(self.gemm.problem.lead) and not self.no_program and dataflow(self.device).features.stacks
+        return (
+            bool(self.gemm.problem.lead)
+            and not self.no_program
+            and has_stack_programs(self.gemm, dataflow(self.device))
+        )
 
     @property
     def executed(self) -> dict[str, int]:

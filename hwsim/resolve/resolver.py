@@ -247,21 +247,7 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
     except UnsupportedError as error:
         if not request.exact:
             raise
-        reason = f"{error}: bits only"
-    if not flow.features.k_group or request.scheduled:
-        return gemm, reason
-    # The bits depend on the mapping of the product, also where no program of the family finishes the sum as asked.
-    try:
-        bare = replace(gemm.epilogue, alpha=1.0, beta=0.0, contraction=None, output_format=gemm.single.output_format)
-        problem = replace(gemm.problem, has_c=False, bias=None)
-        schedule = replace(gemm.schedule, epilogue=bare)
-        core = mapped(
-            replace(gemm, problem=problem, schedule=schedule, output=gemm.single.output_format), device, options
-        )
-    except UnsupportedError:
-        return gemm, reason
-    schedule = replace(core.schedule, epilogue=gemm.epilogue)
-    return replace(gemm, mapping=core.mapping, parts=core.parts, schedule=schedule, decisions=core.decisions), reason
+        return gemm, f"{error}: bits only"
 
 
 def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision, ...]:

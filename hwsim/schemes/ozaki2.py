@@ -21,6 +21,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import ChineseRemainder, Congruence, Piece, Plan, Residue, chain
 from hwsim.gemm.problem import Problem
+from hwsim.operands.powers import power_of_four_beyond
 from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 from hwsim.schemes.span_notices import lost_elements, spans
 
@@ -199,7 +200,7 @@ def _widths(x: AnyArray, axis: int, moduli: tuple[int, ...]) -> AnyArray:
     finite = np.where(np.isfinite(x), x, 0.0).astype(np.float64)
     top = np.expand_dims(spans(x, axis)[1], axis)
     squares = (np.ldexp(finite, -top) ** 2).sum(axis=axis)
-    width: AnyArray = -(np.frexp(squares * bound_factor(moduli))[1].astype(np.int64) + 1 >> 1)
+    width: AnyArray = -power_of_four_beyond(squares * bound_factor(moduli))
     return width
 
 

@@ -106,3 +106,6 @@ def test_what_is_no_convolution_is_refused() -> None:
     data["problem"]["image"]["windows"]["height"] = 8
     with pytest.raises(InputError, match=r"image.windows: 96 pixels"):
         Gemm.from_dict(data)
+    del data["problem"]["image"]["windows"]
+    with pytest.raises(InputError, match="windows"):
+        Gemm.from_dict(data)

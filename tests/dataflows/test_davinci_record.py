@@ -171,7 +171,7 @@ CARRIED_BY_NEITHER = [
     (Schedule(k_permutation=(1, 0)), "k_permutation"),
     (Schedule(remainder="first", tile_k=16), "remainder"),
     (Schedule(operand_rounding="RZ"), "operand_rounding"),
-    (Schedule(epilogue=Epilogue(alpha=2.0, contraction="none")), "contraction"),
+    (Schedule(epilogue=Epilogue(alpha=2.0, output_rounding="RZ")), "output_rounding"),
     (Schedule(epilogue=Epilogue(output_format="fp16", output_rounding="RZ")), "output_rounding"),
 ]
 

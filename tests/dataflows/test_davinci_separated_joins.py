@@ -10,7 +10,6 @@ from lowered import lower
 
 import hwsim
 from hwsim.devices import load
-from hwsim.errors import UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.problem import Problem
 from hwsim.machines import functional, reference
@@ -107,11 +106,6 @@ def test_the_vector_cores_read_their_own_memory_alone() -> None:
     of_vector: list[Instr] = [x for kernel in program.kernels for x in kernel.instrs() if x.engine == "V"]
     assert of_vector
     assert not any(getattr(tile, "array", None) in arrays for x in of_vector for tile in (*x.writes, *x.reads))
-
-
-def test_exact_sums_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="no exact sums"):
-        hwsim.run(m=64, n=64, k=64, device="ascend910b3", scheme="ozaki-int8", sum="exact", exact=False)
 
 
 def test_fp64_sums_take_as_long_as_their_instructions() -> None:

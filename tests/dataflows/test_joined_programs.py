@@ -14,6 +14,8 @@ from hwsim.errors import InputError
 from hwsim.machines import functional, reference
 from hwsim.program.check import check
 
+pytestmark = pytest.mark.usefixtures("first_mapping")
+
 SIZES = ((37, 29, 83), (5, 1, 3), (1, 9, 130), (16, 40, 66))
 FULL = {"alpha": 0.75, "beta": -1.25}
 WHOLE = {"alpha": -3.0, "beta": 2.0}
@@ -28,6 +30,8 @@ OPTIONS = [  # scheme, its options, the device that has them (None: each in turn
     ("ozaki-int8", {"slices": 3}, None),
     ("ozaki-fp16", {"truncate": False, "slices": 2}, None),
     ("ozaki-fp16", {"slices": 4}, "v100"),
+    ("ozaki-int8", {"slices": 3, "sum": "exact"}, None),
+    ("ozaki-fp16", {"slices": 2, "truncate": False, "sum": "exact"}, None),
 ]
 CALLS = [  # options; C, bias are given; leading dimensions
     ({}, False, False, ()),
@@ -44,6 +48,7 @@ OUTPUTS = {
     "native": ("int32", "int64", "int8", "fp32", "fp64"),
 }
 FLOAT_OUTPUTS = ("fp64", "fp32", "bf16", "int32")
+EXACT_OUTPUTS = ("fp64", "fp32", "bf16")  # of sums that are rounded once
 
 
 def operand(scheme, shape, rng):
@@ -85,7 +90,8 @@ def sizes_for(more, turn):
 @pytest.mark.parametrize("which", range(len(OPTIONS)), ids=lambda i: f"{OPTIONS[i][0]}{OPTIONS[i][1]}")
 def test_a_program_gives_the_evaluators_bits(which, call):
     scheme, options, only = OPTIONS[which]
-    turn, outputs = which + CALLS.index(call), OUTPUTS.get(scheme, FLOAT_OUTPUTS)
+    turn, of_floats = which + CALLS.index(call), EXACT_OUTPUTS if "sum" in options else FLOAT_OUTPUTS
+    outputs = OUTPUTS.get(scheme, of_floats)
     output, device = outputs[turn % len(outputs)], only or DEVICES[turn % len(DEVICES)]
     a, b, c, more = call_of(scheme, options, call, sizes_for(call[0], turn), output, which)
     plain = hwsim.run(a, b, c, device=device, **more)
@@ -142,6 +148,7 @@ ORDERS = [  # scheme, device, options
     ("quantensor", "mi300x", {}),
     ("ozaki-int8", "b200", {"slices": 3}),
     ("ozaki-fp16", "v100", {"slices": 3}),
+    ("ozaki-fp16", "h200", {"slices": 5, "truncate": False, "sum": "exact"}),
 ]
 
 
@@ -186,6 +193,16 @@ FAULTS = {  # scheme of ORDERS; opcode; another instruction in its place
     "exponents of powers the other way": (2, "ldexp", lambda x: replace(x, scalar=-x.scalar)),
     "slices of one bit less": (3, "ldexp", lambda x: replace(x, scale_exponent=x.scale_exponent + 1)),
     "digits to nearest": (4, "cast", lambda x: replace(x, rounding="RNE") if x.rounding == "RZ" else x),
+    "digits that go where there is no room": (
+        5,
+        "select",
+        lambda x: replace(x, reads=(x.reads[0], x.reads[2], x.reads[1])),
+    ),
+    "digits of another place": (
+        5,
+        "extract",
+        lambda x: replace(x, scale_exponent=x.scale_exponent and x.scale_exponent + 1),
+    ),
     "a largest that forgets": (4, "reduce_max", lambda x: replace(x, opcode="copy", reads=x.reads[1:])),
 }
 
@@ -224,11 +241,3 @@ def test_a_program_calls_no_evaluator(monkeypatch):
             for name in ("evaluate", "evaluate_plan", "pieces_of", "plan_evaluation"):
                 patch.setattr(f"hwsim.evaluate.product.{name}", refused)
             functional.run(program, chip, inputs)
-
-
-def test_exact_sums_are_timed_alone():
-    a = np.ones((5, 3))
-    more = {"device": "h200", "scheme": "ozaki-fp16", "sum": "exact"}
-    assert hwsim.run(a, a.T, **more).cycles > 0
-    with pytest.raises(hwsim.errors.UnsupportedError, match="sums that are rounded once"):
-        hwsim.run(a, a.T, functional=True, **more)

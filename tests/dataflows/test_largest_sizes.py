@@ -44,6 +44,7 @@ def test_bits_are_computed_without_a_program(monkeypatch):
     a, b = np.ones((64, 48), np.float16), np.ones((48, 40), np.float16)
     expected = hwsim.run(a, b, device="a100")
     monkeypatch.setattr(mapping_choice, "MOST_LINES", 60)
+    monkeypatch.setattr(mapping_choice, "_PROGRAMS", type(mapping_choice._PROGRAMS)(8, 0))
     monkeypatch.setattr("hwsim.resolve.resolver._CACHE", type(hwsim.resolve.resolver._CACHE)(8))
     found = hwsim.run(a, b, device="a100")
     assert np.array_equal(found.c, expected.c) and found.cycles is None and "at most 60" in found.timing_note

@@ -75,12 +75,14 @@ def test_epilogues_of_several_plans_on_separated_cores() -> None:
     assert [count > 0 for count in plain.gemm.plan.blocks] == [True, True, False]  # the last plan is not for fp32 units
 
 
-def test_a_stack_has_no_program_of_several_plans_where_each_matrix_has_its_own() -> None:
+def test_each_matrix_of_a_stack_has_its_own_plans_on_separated_cores() -> None:
+    """One program of all matrices, one after another; the first has no block of the second plan."""
     a, b = operands(80, 70, 96)
-    twice, own = np.stack([a, a * np.float32(1e-5)]), {"device": "ascend910b3", "scheme": "ape", "block": 32}
-    assert hwsim.run(twice, b, **own).cycles > 0
-    with pytest.raises(UnsupportedError, match="the blocks of each matrix of a stack"):
-        hwsim.run(twice, b, functional=True, **own)
+    c = np.random.default_rng(3).standard_normal((2, 80, 70)).astype(np.float32)
+    own: dict[str, Any] = {"device": "ascend910b3", "block": 32}
+    plain, _ = both(np.stack([np.ones_like(a), a]), np.stack([np.ones_like(b), b]), **own)
+    assert {phase.name.split(".")[0] for phase in plain.phases} == {"matrix1", "matrix2"}
+    both(np.stack([a, a * np.float32(1e-5)]), b, c, alpha=0.75, beta=-1.25, bias=c[0, 0], **own)
 
 
 def test_an_interleaved_plan_and_kernels_without_staging() -> None:

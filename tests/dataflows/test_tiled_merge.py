@@ -93,13 +93,6 @@ def test_the_left_addend_is_the_plans(order, sources):
     assert ("add", "t1", *sources) in ops
 
 
-@pytest.mark.parametrize(("c", "bias"), [(None, False), (replace(C, name="before"), True)])
-def test_other_arithmetic_has_as_many_additions_as_addends_less_one(c, bias):
-    made, ops = merged(TileEpilogue(TermValue(0), C, placeholder_ops=1, c=c, bias=bias), 4, words=2)
-    assert made.temporaries == ("fp64",)
-    assert ops == [("add", "t0", "t0", "t0")] * (1 + 3 + 2 * bias)
-
-
 def test_slices_of_another_format_are_converted_before_they_are_added():
     end = TileEpilogue(TermValue(0), replace(C, format="fp64"), join_format="fp64", format="fp64")
     made, ops = merged(end, 3)

@@ -158,7 +158,6 @@ PROBLEM = Problem.of("fp16", 70, 40, 300)
             Schedule(regions=(Region(Range(0, 70), Range(0, 40), Chain((Range(0, 300),))),), split_k=2),
             "regions of slices",
         ),
-        (Schedule(split_k=2, epilogue=Epilogue(product_format="fp16")), "product_format of slices"),
     ],
 )
 def test_what_no_program_carries_of_a_schedule_is_refused_by_name(schedule, words):

@@ -134,6 +134,10 @@ PLANTED = {
         lanes("reduce_max", ("fp32", COLUMN), FP32, ("fp32", COLUMN)),
         tile_of("source", cols=1, width=COLS),
     ),
+    "select": (
+        lanes("select", INT32, ("int32", COLUMN), INT32, INT32),
+        lambda x: replace(x, reads=(x.reads[0], x.reads[2], x.reads[1])),
+    ),
     "remainder": (lanes("remainder", ("int8", WHOLE), INT32, scale_exponent=251), attribute(scale_exponent=250)),
 }
 
@@ -146,7 +150,7 @@ def inputs_of(program):
         if array.name not in program.inputs:
             continue
         if form.is_integer:
-            most = 40 if array.name == "in.exponent" else 1 << 30
+            most = {"in.exponent": 40, "in.condition": 2}.get(array.name, 1 << 30)
             found[array.name] = draw.integers(-most, most, shape).astype(np.int32).view(code_dtype(form))
         else:
             found[array.name] = draw.standard_normal(shape).astype(form.dtype_name).view(code_dtype(form))

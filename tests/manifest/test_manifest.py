@@ -29,11 +29,16 @@ def manifest() -> dict[str, record.Row]:
     return record.read(record.MANIFEST)
 
 
+@pytest.fixture(scope="module")
+def expected() -> dict[str, record.Row]:
+    return record.expected()
+
+
 @pytest.mark.filterwarnings("ignore:device .* is taken from")
 @pytest.mark.parametrize("group", GROUPS)
-def test_runs(group: str) -> None:
+def test_runs(group: str, expected: dict[str, record.Row]) -> None:
     rows = record.record(GROUPS[group], quiet=True)
-    assert record.differences(rows, record.expected()) == {}
+    assert record.differences(rows, expected) == {}
 
 
 def test_the_manifest_is_of_these_cases(manifest: dict[str, record.Row]) -> None:

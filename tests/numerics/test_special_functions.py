@@ -11,9 +11,20 @@ from hwsim.devices.special_functions import has_special_functions, special_funct
 from hwsim.numerics.special_functions import FUNCTIONS, NAN
 
 TABLES = special_functions(hwsim.device("h100"))
-EXACT = {"ex2": np.exp2, "rcp": np.reciprocal, "rsqrt": lambda x: 1 / np.sqrt(x), "lg2": np.log2}
-#: Largest relative error, in 2^-23; of lg2 an absolute one, in 2^-22 (PTX ISA 8.7: ex2, rcp, rsqrt, lg2).
-BOUNDS = {"ex2": 2.0, "rcp": 1.0, "rsqrt": 2**0.1, "lg2": 1.0}
+EXACT = {
+    "ex2": np.exp2,
+    "rcp": np.reciprocal,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sqrt": np.sqrt,
+    "lg2": np.log2,
+    "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+}
+#: Largest error (PTX ISA 8.7), relative, in 2^-23; of lg2, sin and cos an absolute one, of sin and cos from -pi to pi.
+BOUNDS = {"ex2": 2.0, "rcp": 1.0, "rsqrt": 2**0.1, "sqrt": 1.0, "lg2": 2.0, "tanh": 2**12, "sin": 2**2.5, "cos": 2**2.5}
+#: Codes of which every 31st is taken.
+RANGES = {"rsqrt": (0x3F800000, 0x40800000), "sqrt": (0x3F800000, 0x40800000), "tanh": (0x3F000000, 0x40400000)}
 
 
 def straight(name: str, fraction: int) -> int:
@@ -27,26 +38,26 @@ def straight(name: str, fraction: int) -> int:
     return (value * 2**first + slope * rest * 2**second + bend * square * 2**third + table.added) // 2**table.dropped
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", TABLES)
 def test_interpolation_is_that_of_integers(name: str) -> None:
-    width = 24 if name == "rsqrt" else 23
+    count = len(TABLES[name].lines)
     draw = np.random.default_rng(5)
-    edges = np.array([step * 2 ** TABLES[name].rest_bits + d for step in range(64) for d in (0, 1, 2**15, 2**16 - 1)])
-    fractions = np.concatenate([edges, draw.integers(0, 2**width, 3000)])
+    edges = np.array([n * 2 ** TABLES[name].rest_bits + d for n in range(count) for d in (0, 1, 2**15, 2**16 - 1)])
+    fractions = np.concatenate([edges, draw.integers(0, count * 2 ** TABLES[name].rest_bits, 3000)])
     got = TABLES[name].at(fractions, doubled=int(name == "rcp"))
     assert got.tolist() == [straight(name, int(x)) for x in fractions]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_errors_are_within_ptx_s_bounds(name: str) -> None:
-    """Every significand of one binade, of two for rsqrt."""
-    codes = np.arange(0x3F800000, 0x3F800000 + (2 if name == "rsqrt" else 1) * 2**23, 3, dtype=np.uint32)
+    """Every 31st significand of a binade or more."""
+    codes = np.arange(*RANGES.get(name, (0x3F800000, 0x40000000)), 31, dtype=np.uint32)
     x = codes.view(np.float32).astype(np.float64)
     if name == "ex2":
         x = x - 1
         codes = x.astype(np.float32).view(np.uint32)
     got, exact = FUNCTIONS[name](codes, TABLES).view(np.float32).astype(np.float64), EXACT[name](x)
-    error = np.abs(got - exact) / (2 if name == "lg2" else exact)
+    error = np.abs(got - exact) / (1 if name in ("lg2", "sin", "cos") else exact)
     assert 0 < error.max() * 2.0**23 <= BOUNDS[name]
 
 
@@ -60,6 +71,11 @@ CASES = [
     *(("rsqrt", x, y) for x, y in ((INF, 0.0), (-INF, np.nan))),
     *(("lg2", x, y) for x, y in ((1.0, 0.0), (8.0, 3.0), (0.125, -2.9999998), (0.0, -INF), (NEGATIVE_ZERO, -INF))),
     *(("lg2", x, y) for x, y in ((-1.0, np.nan), (INF, INF))),
+    *(("sqrt", x, y) for x, y in ((4.0, 2.0), (0.0, 0.0), (NEGATIVE_ZERO, NEGATIVE_ZERO), (-1e-40, NEGATIVE_ZERO))),
+    *(("sqrt", x, y) for x, y in ((-1.0, np.nan), (INF, INF), (-INF, np.nan))),
+    *(("tanh", x, y) for x, y in ((NEGATIVE_ZERO, NEGATIVE_ZERO), (-1e-40, -1e-40), (8.0, 1.0), (-INF, -1.0))),
+    *(("sin", x, y) for x, y in ((NEGATIVE_ZERO, NEGATIVE_ZERO), (1e-40, 0.0), (INF, np.nan), (-INF, np.nan))),
+    *(("cos", x, y) for x, y in ((NEGATIVE_ZERO, 1.0), (1e-40, 1.0), (INF, np.nan))),
 ]
 
 

@@ -17,6 +17,8 @@ from hwsim.report.text.run_text import run_text
 from hwsim.schemes import scheme_of
 from hwsim.schemes.fixedpoint import needed_bits
 
+pytestmark = pytest.mark.usefixtures("first_mapping")
+
 SCHEME = scheme_of("fixedpoint-fp64")
 
 

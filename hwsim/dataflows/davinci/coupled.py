@@ -10,35 +10,33 @@ unit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows import exact_sums
 from hwsim.dataflows import options as declared
 from hwsim.dataflows.davinci import core_grid, cube_kernel, join_ops
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import alternatives, best_split_k, mapped
-from hwsim.dataflows.davinci.coupled_plan import CoupledPlan
+from hwsim.dataflows.davinci.coupled_plan import CoupledPlan, OperandSweep
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format, exact_passes
 from hwsim.dataflows.davinci.open_slices import open_slices
 from hwsim.dataflows.davinci.panels import Panels, pack_kernel
-from hwsim.dataflows.elementwise import (
-    Pass,
-    lower_pass,
-    placeholder_pass,
-    zero_pass,
-)
+from hwsim.dataflows.elementwise import Pass, lower_pass, zero_pass
 from hwsim.dataflows.options import BEFORE, IN_KERNEL, buffering_of
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import carried, mapping_of, plan_of, whole
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.errors import InputError
 from hwsim.gemm import refusals
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, TermValue
-from hwsim.program.ir import GlobalArray, Program
+from hwsim.program.ir import GlobalArray, Kernel, Program
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 
 NAME = "davinci"
 MOST_TILES = 64  # that a search begins with
-PARTS = join_ops.refuses, cube_kernel.refuses, core_grid.refuses
+PARTS = exact_sums.refuses, join_ops.refuses, cube_kernel.refuses, core_grid.refuses
 C_INPUT, BIAS = "C.in", "bias"  # arrays that the epilogue reads
 PACKS = declared.PACK_A, declared.PACK_B
 
@@ -183,8 +181,8 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     if not is_direct:
         count = 1 if core.is_joined else len(plan.terms)
         targets = [GlobalArray(f"T{i + 1}", m * len(lengths), n, core.total_format) for i in range(count)]
-    sums = SumArrays(tuple(targets), len(lengths))
-    joins = [] if is_direct else _placeholders(core, sums, output) or join.passes("combine", sums, output)
+    sums = SumArrays(tuple(targets[:-1] if plan.bounds_product else targets), len(lengths))
+    joins = [] if is_direct else _joins(core, join, sums, output, k)
     promotion_interval = tiling.promotion_interval(gemm.schedule.promotion_k, core.is_joined)
     if converts_a:
         core.check_conversion()
@@ -196,12 +194,20 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
     a = operands[0].source if converts_a else panels[0] or operands[0].pieces
     splits = [work for operand in operands[converts_a:] for work in operand.passes]
     kernels = [lower_pass(work, device, loads_vectors=True) for work in splits]
-    packs = [(f"pack_{side}", list(packed.values())) for side, packed in zip("ab", panels, strict=True) if packed]
-    kernels += [pack_kernel(name, packed, device) for name, packed in packs]
-    kernels.append(lower_pass(zero_pass("zero", targets), device))
-    kernels.append(
-        CoupledKernel(
-            core=core,
+
+    def gemm_kernels(sweeps: Sequence[OperandSweep], prefix: str = "") -> list[Kernel]:
+        """The kernels that pack what these sweeps read and write +0 where they add, and the product."""
+        products = [product for sweep in sweeps for stage in sweep.stages for product in stage]
+        written: list[Kernel] = []
+        for side, packed in enumerate(panels):
+            used = {product[1 + side] for product in products}
+            if packed:
+                read = [each for piece, each in packed.items() if piece in used]
+                written.append(pack_kernel(f"{prefix}pack_{'ab'[side]}", read, device))
+        zeroed = targets if core.is_joined else [targets[term] for sweep in sweeps for term in sweep.terms]
+        written.append(lower_pass(zero_pass(f"{prefix}zero", zeroed), device))
+        product = CoupledKernel(
+            core=replace(core, k_sweeps=tuple(sweeps)),
             tiling=tiling,
             promotion_interval=promotion_interval,
             device=device,
@@ -211,14 +217,30 @@ def _program(gemm: Gemm, core: CoupledPlan, kernel: KernelMapping, device: Devic
             sizes=(m, n, k),
             grid=_grid(kernel, len(lengths), device.cores),
             slice_lengths=lengths,
-        ).kernel()
-    )
+            name=f"{prefix}gemm",
+        )
+        return [*written, product.kernel()]
+
+    sweeps, bound = core.k_sweeps, targets[-1]
+    if plan.bounds_product:  # the last product comes first
+        kernels += gemm_kernels(sweeps[-1:], "bound_")
+        sweeps = sweeps[:-1]
+        between: list[Pass | LineReduction] = []
+        if len(lengths) > 1:
+            bound = replace(output, name="T.bound", format=core.total_format)
+            total = TermJoin(TermValue(0), bound.format, bound.format, OutputEpilogue())
+            between += total.passes("bound_sum", SumArrays(tuple(targets[-1:]), len(lengths)), bound)
+        for operand in operands:
+            between += operand.bounded_passes(plan, bound)
+        kernels += [lower_pass(work, device, loads_vectors=True) for work in between]
+    kernels += gemm_kernels(sweeps)
     kernels += [lower_pass(work, device, loads_vectors=True) for work in joins]
     return Program(
         (
             *([operands[0].source] if converts_a else operands[0].arrays),
             *operands[1].arrays,
-            *(array for _, packed in packs for each in packed for array in each.arrays),
+            *(array for packed in panels for each in packed.values() for array in each.arrays),
+            *([bound] if bound is not targets[-1] else ()),
             *(targets if joins else ()),
             *_between(joins, output),
             *addends.values(),
@@ -236,7 +258,9 @@ def _addends(gemm: Gemm) -> dict[str, GlobalArray]:
     if gemm.problem.has_c:
         arrays.append(GlobalArray(C_INPUT, m, n, gemm.output))
     if gemm.problem.bias is not None:
-        arrays.append(GlobalArray(BIAS, 1, n, end_format(plan_of(gemm).arithmetic, gemm.output)))
+        plan = plan_of(gemm)
+        end = plan.output_format if plan.arithmetic == "exact" else end_format(plan.arithmetic, gemm.output)
+        arrays.append(GlobalArray(BIAS, 1, n, end))
     return {array.name: array for array in arrays}
 
 
@@ -253,16 +277,16 @@ def _term_join(
             extra[part] = float(part.factor * gemm.problem.k)
     a, b = (operand.vectors for operand in operands)
     powers = (a["exponent"], b["exponent"]) if core.plan.split in SLICED else None
-    end = end_format(core.join_format, gemm.output) if not core.placeholder_ops else core.join_format
+    end = core.plan.output_format if core.is_exact else end_format(core.join_format, gemm.output)
     return TermJoin(expression, core.join_format, end, epilogue, powers, extra)
 
 
-def _placeholders(core: CoupledPlan, sums: SumArrays, output: GlobalArray) -> list[Pass]:
-    """The passes that take the time of sums without a rounding; none where instructions compute the sums."""
-    if not core.placeholder_ops:
-        return []
-    count = core.placeholder_ops + len(sums.terms) * (sums.slices - 1)
-    return [placeholder_pass("combine", sums.terms, [output], count, 2)]
+def _joins(core: CoupledPlan, join: TermJoin, sums: SumArrays, output: GlobalArray, k: int) -> list[Pass]:
+    """The passes from the terms' sums to C."""
+    if not core.is_exact or join.powers is None:
+        return join.passes("combine", sums, output)
+    rows = range(0, sums.slices * output.rows, output.rows)
+    return exact_passes(core.plan, k, sums.terms, rows, output, join.powers, join.epilogue)
 
 
 def _between(passes: Sequence[Pass], output: GlobalArray) -> list[GlobalArray]:

@@ -66,7 +66,7 @@ class DepthBlock:
 
 
 class CoupledKernel:
-    """Writes the GEMM kernel for all terms of a plan.
+    """Writes the GEMM kernel for the terms in the core's sweeps.
 
     a: its pieces by number, or the array of A itself, whose blocks this kernel splits. b: its pieces. A piece is an
     array, or panels as wide as a block. targets: of each term, or of C where terms are combined after every step of K;
@@ -86,6 +86,7 @@ class CoupledKernel:
         sizes: tuple[int, int, int],
         grid: CoreGrid,
         slice_lengths: Sequence[int],
+        name: str = "gemm",
     ) -> None:
         self.core, self.plan, self.tiling, self.promotion_interval, self.device = (
             core,
@@ -105,7 +106,7 @@ class CoupledKernel:
         self.vector = link_engine(device, "L0C", memory)
         self.stage_a = link_engine(device, memory, "L1") if isinstance(a, GlobalArray) else ""
         self.cube = device.matrix_instructions[core.unit].engine
-        self.builder = KernelBuilder("gemm")
+        self.builder = KernelBuilder(name)
         self._declare(memory)
 
     def _declare(self, ub: str) -> None:

@@ -13,7 +13,7 @@ from hwsim.dataflows.records import plan_of
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.expressions import operations, parts_of
+from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import Expression, OperandSum, Plan, Stage, TermValue
 from hwsim.numerics.units import IntegerUnit
 
@@ -64,9 +64,8 @@ class CoupledPlan:
     """The requirements of one plan on one coupled core.
 
     operand: format of all pieces. unit: the matrix instruction. sum_format: of its results. depth: K of an instruction.
-    total_format: in which these are added up outside the cube. limits: of the device, for `operand`. placeholder_ops:
-    vector operations per element that stand for sums without a rounding; 0 where instructions compute the sums.
-    k_sweeps: passes over the operands, in order.
+    total_format: in which these are added up outside the cube. limits: of the device, for `operand`. k_sweeps: passes
+    over the operands, in order.
     """
 
     plan: Plan
@@ -76,7 +75,6 @@ class CoupledPlan:
     total_format: str
     depth: int
     limits: Limits
-    placeholder_ops: int
     k_sweeps: tuple[OperandSweep, ...]
 
     @classmethod
@@ -103,7 +101,6 @@ class CoupledPlan:
             total_format=sum_format if is_total_exact else join,
             depth=model.k,
             limits=Limits.of(device, bytes_of(operand), at_once),
-            placeholder_ops=operations(plan.combine) if plan.arithmetic == "exact" else 0,
             k_sweeps=sweeps,
         )
 
@@ -114,8 +111,13 @@ class CoupledPlan:
 
     @property
     def join_format(self) -> str:
-        """The format in which terms join."""
-        return self.plan.arithmetic
+        """The format in which terms join: where their sum is exact, in which the runs of each are added."""
+        return self.sum_format if self.is_exact else self.plan.arithmetic
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the sum of the terms is rounded once."""
+        return self.plan.arithmetic == "exact"
 
     @property
     def hides_groups(self) -> bool:

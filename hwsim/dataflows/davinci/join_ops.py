@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.exact_sums import RoundedSum, addends_of, largest_of
 from hwsim.dataflows.protocol import Features
-from hwsim.dataflows.records import FUSIONS, MERGE
+from hwsim.dataflows.records import MERGE, ROUNDINGS
 from hwsim.formats import format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import OperandSum, Scaled, Sum, TermValue
@@ -20,8 +21,9 @@ from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.dataflows.vector_ops import VectorOps
-    from hwsim.gemm.plan import Expression
+    from hwsim.gemm.plan import Expression, Plan
     from hwsim.gemm.record import Gemm
+    from hwsim.gemm.schedule import Contraction
 
 FEATURES = Features(epilogue=True)
 EpilogueStep = Callable[[LocalTile, LocalTile], None]  # emits target = step(value)
@@ -53,22 +55,22 @@ def end_format(arithmetic: str, output: str) -> str:
 class OutputEpilogue:
     """D = alpha * sum + beta * C + bias.
 
-    c: the array of C; None where it is not read. bias: an array of one row, in the format of the epilogue. is_cut: the
-    sum has several slices of K, which decides the multiplication that rounds together with the addition of C: beta's,
-    else alpha's.
+    c: the array of C; None where it is not read. bias: an array of one row, in the format of the epilogue. contraction:
+    the multiplication that rounds together with the addition of C (see hwsim.gemm.schedule.Epilogue).
     """
 
     alpha: float = 1.0
     beta: float = 0.0
     c: GlobalArray | None = None
     bias: GlobalArray | None = None
-    is_cut: bool = False
+    contraction: Contraction = "alpha"
 
     @classmethod
     def of(cls, gemm: Gemm, c: GlobalArray | None, bias: GlobalArray | None, slices: int) -> OutputEpilogue:
         """The epilogue of a record whose K has this number of slices. With beta = 0, C is not read."""
         beta = gemm.epilogue.beta or 0.0
-        return cls(gemm.epilogue.alpha, beta, c if beta else None, bias, slices > 1)
+        contraction = gemm.epilogue.contraction or ("alpha" if slices == 1 else "beta")
+        return cls(gemm.epilogue.alpha, beta, c if beta else None, bias, contraction)
 
     @property
     def is_plain(self) -> bool:
@@ -106,7 +108,7 @@ class OutputEpilogue:
     ) -> list[EpilogueStep]:
         """The instructions on the sum, in order."""
         steps: list[EpilogueStep] = []
-        if self.alpha != 1 and (c is None or self.is_cut):
+        if self.alpha != 1 and (c is None or self.contraction != "alpha"):
             steps.append(lambda target, value: ops.op("scale", target, value, scalar=self.alpha))
         if c is not None:
             addend = c
@@ -117,17 +119,17 @@ class OutputEpilogue:
         return steps
 
     def _add_c(self, ops: VectorOps, target: LocalTile, value: LocalTile, c: LocalTile, scratch: LocalTile) -> None:
-        """Emit target = alpha * value + beta * C, with one rounding of a product and the sum."""
+        """Emit target = alpha * value + beta * C. Alpha is in the value where it does not round with the sum."""
         if c.format != scratch.format:
             ops.op(conversion(c.format, scratch.format), scratch, c)
             c = scratch
-        if self.is_cut and self.beta != 1:
+        if self.contraction == "beta" and self.beta != 1:
             ops.op("fma", target, c, value, scalar=self.beta)
             return
         if self.beta != 1:
             ops.op("scale", scratch, c, scalar=self.beta)
             c = scratch
-        if self.alpha != 1 and not self.is_cut:
+        if self.alpha != 1 and self.contraction == "alpha":
             ops.op("fma", target, value, c, scalar=self.alpha)
         else:
             ops.op("add", target, value, c)
@@ -290,6 +292,27 @@ class TermJoin:
         return of_rows, of_columns
 
 
+def exact_passes(
+    plan: Plan,
+    k: int,
+    terms: Sequence[GlobalArray],
+    rows: Sequence[int],
+    output: GlobalArray,
+    powers: tuple[GlobalArray, GlobalArray],
+    epilogue: OutputEpilogue,
+) -> list[Pass]:
+    """The passes from the terms' sums to C, where the sum of all is rounded once. rows: of each array, where its slices
+    of K begin.
+    """
+    total = output if epilogue.is_plain else GlobalArray("C.sum", output.rows, output.cols, plan.output_format)
+    rounded = RoundedSum(addends_of(plan, terms, rows), largest_of(plan, k), total, powers)
+    passes = rounded.passes("combine")
+    if epilogue.is_plain:
+        return passes
+    end = TermJoin(TermValue(0), total.format, total.format, epilogue)
+    return [*passes, *end.passes("epilogue", SumArrays((total,), 1), output)]
+
+
 def _leaves(expression: Expression) -> list[Expression]:
     """The operands of the sums on an expression's left edge, in order."""
     rights: list[Expression] = []
@@ -324,17 +347,14 @@ def _renumbered(expression: Expression, numbers: Mapping[int, int]) -> Expressio
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record these instructions do not carry: slices in other orders and formats, other fusions and
-    roundings, scales of sums; an epilogue on exact sums, as no instruction adds up without a rounding.
+    """What of a record these instructions do not carry: slices in other orders and formats, other
+    roundings, scales of sums.
     """
-    is_exact = gemm.single.arithmetic == "exact"
     return refusals.joined(
         refusals.of_schedule(gemm.schedule, MERGE),
-        refusals.of_epilogue(gemm.epilogue, FUSIONS),
-        refusals.epilogue(gemm) if is_exact else "",
-        refusals.named({"product that bounds the others (mode='accurate')": gemm.single.bounds_product}),
+        refusals.of_epilogue(gemm.epilogue, ROUNDINGS),
         refusals.scales(gemm.problem, refusals.SUMS),
     )
 
 
-__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "end_format", "refuses"]
+__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "end_format", "exact_passes", "refuses"]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hwsim.dataflows import exact_sums
 from hwsim.dataflows import options as declared
 from hwsim.dataflows.davinci import block_grid, cube_kernel, vector_epilogue
 from hwsim.dataflows.davinci.area_join import area_join
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 NAME = "davinci_separated"
 SIDES = (32, 64, 96, 128, 192, 256)  # of a tile of C that a search begins with
 DEPTHS = (1, 2, 4, 8)  # of a tile, in the K of an instruction
-PARTS = block_grid.refuses, cube_kernel.refuses, vector_epilogue.refuses
+PARTS = block_grid.refuses, exact_sums.refuses, cube_kernel.refuses, vector_epilogue.refuses
 
 
 class SeparatedDataflow:

@@ -66,8 +66,9 @@ class SeparatedKernels:
         self.unit = instruction(device, gemm.unit)
         self.sum_format = self.unit.d
         self.output = GlobalArray("C", m, n, gemm.output)
-        self.join_format = plan.arithmetic
-        self.end_format = end_format(plan.arithmetic, gemm.output)
+        is_exact = plan.arithmetic == "exact"
+        self.join_format = self.sum_format if is_exact else plan.arithmetic
+        self.end_format = plan.output_format if is_exact else end_format(plan.arithmetic, gemm.output)
         self.c = GlobalArray("C.in", m, n, gemm.output) if problem.has_c else None
         self.bias = None if problem.bias is None else GlobalArray("bias", 1, n, self.end_format)
         self.epilogue = OutputEpilogue.of(gemm, self.c, self.bias, 1)
@@ -173,7 +174,7 @@ class SeparatedKernels:
             plan=self.plan,
             terms=[
                 StoredTermSums(term.target, self._runs(t), self._is_promoted(t))
-                for t, term in enumerate(self.terms[: -1 if self.plan.bounds_product else None])
+                for t, term in enumerate(self.terms[: len(self.plan.joined_terms)])
             ],
             output=self.output,
             sum_format=self.sum_format,
@@ -182,6 +183,7 @@ class SeparatedKernels:
             epilogue=self.epilogue,
             powers=self._powers,
             extra=self._extra,
+            k=self.gemm.problem.k,
         )
 
     @property
@@ -203,11 +205,6 @@ class SeparatedKernels:
 
 def _check(plan: Plan, device: Device) -> None:
     """Refuse a plan whose sums the vector cores do not support, or whose scaling the cube does not."""
-    if plan.arithmetic == "exact":
-        raise UnsupportedError(
-            f"device {device.name}: its vector cores have no exact sums; scheme {plan.scheme} needs them outside the "
-            "cube"
-        )
     if any(stage.scale_exponent for term in plan.terms for stage in term.stages):
         raise UnsupportedError(f"device {device.name}: the cube does not scale its accumulator (scale-input-d)")
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, conversion
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, conversion, exact_passes
 from hwsim.dataflows.elementwise import Pass, depth, evaluate
 from hwsim.dataflows.protocol import Features
-from hwsim.dataflows.records import FUSIONS
+from hwsim.dataflows.records import ROUNDINGS
 from hwsim.dataflows.vector_ops import VectorOps
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import Expression, Plan, TermValue
@@ -43,7 +43,8 @@ class VectorEpilogue:
 
     sum_format: of the cube's sums. join_format: in which runs and terms are added. end_format: in which `epilogue`
     computes what is done with the sum. powers: the exponents of A's rows and of B's columns, where the sum counts times
-    2 to the sum of both. extra: of the plan's sums of operands their arrays, of its multiples of K their values.
+    2 to the sum of both. extra: of the plan's sums of operands their arrays, of its multiples of K their values. k: of
+    the product.
     """
 
     plan: Plan
@@ -55,6 +56,7 @@ class VectorEpilogue:
     epilogue: OutputEpilogue
     powers: tuple[GlobalArray, GlobalArray] | None
     extra: Mapping[Expression, GlobalArray | float]
+    k: int
 
     def passes(self) -> list[Pass]:
         """The passes, in order."""
@@ -74,6 +76,8 @@ class VectorEpilogue:
                 sums.append(total)
             else:
                 sums.append(term.array)
+        if self.plan.arithmetic == "exact" and self.powers is not None:
+            return [*passes, *exact_passes(self.plan, self.k, sums, (0,), self.output, self.powers, self.epilogue)]
         if is_alike and not self.extra:
             return [*passes, self._combine(sums, self.plan.combine)]
         join = TermJoin(self.plan.combine, self.join_format, self.end_format, self.epilogue, self.powers, self.extra)
@@ -160,5 +164,5 @@ class VectorEpilogue:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the vector kernels do not carry: fusions and roundings other than their own, scales of sums."""
-    return refusals.joined(refusals.of_epilogue(gemm.epilogue, FUSIONS), refusals.scales(gemm.problem, refusals.SUMS))
+    """What of a record the vector kernels do not carry: roundings other than their own, scales of sums."""
+    return refusals.joined(refusals.of_epilogue(gemm.epilogue, ROUNDINGS), refusals.scales(gemm.problem, refusals.SUMS))

@@ -7,7 +7,7 @@ computed once per device and kernels, and cached.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -222,11 +222,16 @@ class TileChooser:
     ) -> list[Blocking]:
         """The blockings of these tiles, as a user would ask for them, that fit: the least estimated time first."""
         cores = checked_cta_group(self.family.on(device), request.cta_group)
-        shapes, ranked = _of_cores(_shapes(self.family, device, kernels[0]), cores), []
-        for tile in tiles if shapes else ():
+        shapes = _of_cores(_shapes(self.family, device, kernels[0]), cores)
+        if not shapes:
+            return []
+        candidates, counted, ranked = self._tried(device, tuple(kernels), request.stages, cores), _counted(kernels), []
+        for tile in tiles:
             if cores > 1 and extent.m % (cores * tile.m):
                 continue
-            candidate = self._candidate(device, tuple(kernels), tile, request.stages, shapes)
+            if tile not in candidates:
+                candidates[tile] = self._made_candidate(device, counted, tile, request.stages, shapes)
+            candidate = candidates[tile]
             if candidate is not None:
                 ranked.append((candidate.seconds(extent), candidate.blocking))
         return [blocking for _, blocking in sorted(ranked, key=lambda pair: pair[0])]
@@ -247,34 +252,27 @@ class TileChooser:
                 usual.append(candidate)
         return usual
 
-    def _candidate(
-        self,
-        device: Device,
-        kernels: tuple[GemmKernel, ...],
-        tile: Tile,
-        stages: int | None,
-        shapes: Sequence[Shape],
-    ) -> TileCandidate | None:
-        """A tile as a candidate; None where it does not fit."""
-        candidates, key = self._cache_of(device).tiles, (kernels, stages, shapes[0].cores)
-        of_kernels = candidates.get(key)
-        if of_kernels is None:
-            of_kernels = {}
-            self._keep(candidates, key, of_kernels)
-        if tile not in of_kernels:
-            of_kernels[tile] = self._made_candidate(device, kernels, tile, stages, shapes)
-        return of_kernels[tile]
+    def _tried(
+        self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
+    ) -> dict[Tile, TileCandidate | None]:
+        """The tiles that were tried for kernels, as candidates; None where one does not fit. The caller adds more."""
+        tiles, key = self._cache_of(device).tiles, (kernels, stages, cores)
+        candidates = tiles.get(key)
+        if candidates is None:
+            candidates = {}
+            self._keep(tiles, key, candidates)
+        return candidates
 
     def _made_candidate(
         self,
         device: Device,
-        kernels: tuple[GemmKernel, ...],
+        counted: Mapping[GemmKernel, int],
         tile: Tile,
         stages: int | None,
         shapes: Sequence[Shape],
     ) -> TileCandidate | None:
-        counted, near = _counted(kernels), _nearest(shapes, tile)
-        unique = list(counted)
+        """A tile as a candidate; None where it does not fit. counted: kernels of different kinds, as `_counted`."""
+        near, unique = _nearest(shapes, tile), list(counted)
         for start in _starts(self.family, shapes, tile, near.warp, stages):
             try:
                 fitted, _, designs = _fitted(self.family, device, unique, start, stages is not None)
@@ -494,8 +492,9 @@ def _check_cta_group(
 
 def _counted(kernels: Sequence[GemmKernel]) -> dict[GemmKernel, int]:
     """One kernel of each kind with equal footprint and time, with its number of occurrences."""
-    counts = Counter(_kind(kernel) for kernel in kernels)
-    last = {_kind(kernel): kernel for kernel in kernels}
+    kinds = [_kind(kernel) for kernel in kernels]
+    counts = Counter(kinds)
+    last = dict(zip(kinds, kernels, strict=True))
     return {kernel: counts[kind] for kind, kernel in last.items()}
 
 

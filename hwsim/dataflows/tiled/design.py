@@ -221,7 +221,7 @@ class KernelDesign:
         """
         kernel = self.kernel
         value = kernel.epilogue.value
-        if not kernel.joined or not all(self.promotes_in_block) or value is None or kernel.epilogue.placeholder_ops:
+        if not kernel.joined or not all(self.promotes_in_block) or value is None:
             return ()
         if self.converts:
             return ()
@@ -247,8 +247,6 @@ class KernelDesign:
     def stores_accumulators(self) -> bool:
         """Whether the epilogue is a plain store of accumulators, with nothing elementwise."""
         end = self.kernel.epilogue
-        if end.placeholder_ops:
-            return False
         untouched = end.alpha == 1 and not end.addends and not end.bias and not any(self.promoted)
         untouched = untouched and not end.powers and end.factors is None
         return (
@@ -260,13 +258,12 @@ class KernelDesign:
     @property
     def out_format(self) -> str:
         """The format in which the elementwise lanes write the result."""
-        return "fp32" if self.kernel.epilogue.placeholder_ops else self.kernel.epilogue.target.format
+        return self.kernel.epilogue.target.format
 
     @property
     def sum_format(self) -> str:
         """The format of sums outside the unit."""
-        end = self.kernel.epilogue
-        return self.accumulator if end.placeholder_ops else end.join_format
+        return self.kernel.epilogue.join_format
 
     @property
     def converts(self) -> bool:

@@ -98,17 +98,16 @@ class KernelOperand:
 class TileEpilogue:
     """The epilogue of a tile: target = cast(alpha * (earlier + (value + scale * previous)) + beta * C + bias).
 
-    value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K. placeholder_ops:
-    elementwise operations per element of `words` 32-bit words in place of exact sums (timing only; value, alpha and
-    beta are then not computed). bias: one more addition, of this row, where it has a name. fused: the multiplication
-    that is one instruction with the addition of C, "alpha" or "beta". join_format: in which the lanes join the terms
-    and `previous`. format: in which they compute what follows. previous: the sum that a kernel before this one wrote
-    (None: there is none); scale: a power of two; order: which of value and `previous` is the left operand of their sum.
-    extra: what the value contains besides terms: arrays of sums of operands, and multiples of K. powers: the arrays of
-    exponents of A's rows and B's columns; the sum is multiplied by 2 to the sum of both (None: it is not). factors:
-    of the sum (None: it has none). earlier: the sum that kernels of other plans wrote, for tiles that add it (None: for
-    none). fused_shared: `fused` of tiles whose K several CTAs share. product_format: alpha * value is rounded to it
-    first ("": it is not). rounding: of the conversion to the target's format.
+    value None: each term goes to a matrix of its own (`partial`), one block of rows per slice of K. bias: one more
+    addition, of this row, where it has a name. fused: the multiplication that is one instruction with the addition of
+    C, "alpha" or "beta". join_format: in which the lanes join the terms and `previous`. format: in which they compute
+    what follows. previous: the sum that a kernel before this one wrote (None: there is none); scale: a power of two;
+    order: which of value and `previous` is the left operand of their sum. extra: what the value contains besides terms:
+    arrays of sums of operands, and multiples of K. powers: the arrays of exponents of A's rows and B's columns; the sum
+    is multiplied by 2 to the sum of both (None: it is not). factors: of the sum (None: it has none). earlier: the sum
+    that kernels of other plans wrote, for tiles that add it (None: for none). fused_shared: `fused` of tiles whose K
+    several CTAs share. product_format: alpha * value is rounded to it first ("": it is not). rounding: of the
+    conversion to the target's format.
     """
 
     value: Expression | None
@@ -120,8 +119,6 @@ class TileEpilogue:
     bias_row: str = ""
     fused: Literal["", "alpha", "beta"] = ""
     partial: tuple[MatrixRef, ...] = ()
-    placeholder_ops: int = 0
-    words: int = 1
     join_format: str = "fp32"
     format: str = "fp32"
     previous: MatrixRef | None = None

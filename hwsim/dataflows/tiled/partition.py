@@ -17,7 +17,7 @@ from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, Matrix
 from hwsim.dataflows.tiled.stream_k import has_shared_tiles
 from hwsim.devices import instruction
 from hwsim.formats import format_of
-from hwsim.gemm.expressions import operations, parts_of, scaled, sequential_form
+from hwsim.gemm.expressions import parts_of, scaled, sequential_form
 from hwsim.gemm.layouts import K_MAJOR, StorageOrder
 from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Piece, Plan, Side, TermValue
 from hwsim.numerics.sparsity import stored_bits
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 WHOLE = 1 << 40  # a run of K that no matrix and no tile is as long as: all of a slice, in one
 BIAS = "bias"  # the array of the bias, one row
-WIDE = ("fp64", "int64", "exact")  # arithmetic on elements of two words
 UNIT_SUMS = {"fp64": "fp64", "int32": "int32"}  # in which a unit's own results are added; others: fp32
 
 
@@ -101,17 +100,17 @@ class Partition:
         """The K that the unit accumulates from zero; longest: K of the longest slice."""
         return next((run for run in self.promotion_intervals if run not in (None, WHOLE)), None) or longest
 
-    @cached_property
-    def words(self) -> int:
-        """The number of 32-bit words per element of the sums."""
-        return 2 if self.plan.arithmetic in WIDE or self.model.d == "fp64" else 1
+    @property
+    def is_exact(self) -> bool:
+        """Whether passes of their own add up the terms and round once."""
+        return self.plan.arithmetic == "exact"
 
     @cached_property
     def sums(self) -> str:
         """The format in which the lanes join terms: the plan's arithmetic, or the format of the unit's only product."""
         plan = self.plan
-        if plan.arithmetic == "exact":
-            return plan.output_format
+        if plan.arithmetic == "exact":  # terms are whole, and so their sums over slices of K are exact
+            return UNIT_SUMS.get(self.model.d, "fp32")
         is_bare = self.is_single and plan.split == "round" and (plan.arithmetic, plan.output_format) == ("fp32", "fp32")
         return UNIT_SUMS.get(self.model.d, "fp32") if is_bare else plan.arithmetic
 
@@ -119,6 +118,8 @@ class Partition:
     def end(self) -> str:
         """The format in which the lanes compute alpha, C and the bias."""
         output = format_of(self.output.format)
+        if self.is_exact:
+            return self.plan.output_format
         if not format_of(self.sums).is_integer:
             return self.sums
         if not output.is_integer:
@@ -149,10 +150,11 @@ class Partition:
         """Whether the plan is one term."""
         return self.plan.is_one_term
 
-    @cached_property
-    def placeholder_ops(self) -> int:
-        """Operations per element in place of exact sums, for which the lanes have no instruction; 0: there are none."""
-        return max(1, operations(self.plan.combine)) if self.plan.arithmetic == "exact" else 0
+    @property
+    def is_plain(self) -> bool:
+        """Whether the record's epilogue only rounds the sum to the result's format."""
+        end, problem = self.gemm.epilogue, self.gemm.problem
+        return end.alpha == 1 and not (problem.has_c and end.beta) and problem.bias is None and not end.product_format
 
     # --- operands ----------------------------------------------------------------------------------------------
 
@@ -248,13 +250,13 @@ class Partition:
         calls.
         """
         plan = self.plan
-        if plan.join == "group" or len(plan.terms) == 1 or not plan.calls:
+        if not self.is_exact and (plan.join == "group" or len(plan.terms) == 1 or not plan.calls):
             return [KernelTerms(self.everything, plan.combine)]
         return self.apart()
 
     def apart(self) -> list[KernelTerms]:
         """One part per term: each kernel adds to C where the sum allows it, else writes a matrix of its own."""
-        steps = sequential_form(self.plan.combine)
+        steps = None if self.is_exact else sequential_form(self.plan.combine)
         if steps is None:
             return [KernelTerms((t,), TermValue(0), final=False, target=f"T{t + 1}") for t in self.everything]
         return [
@@ -271,7 +273,7 @@ class Partition:
 
     def of(self, terms: Sequence[Sequence[int]]) -> list[KernelTerms]:
         """The parts that compute these groups of terms, in order."""
-        if len(terms) == 1 and len(terms[0]) == len(self.plan.terms):
+        if not self.is_exact and len(terms) == 1 and len(terms[0]) == len(self.plan.terms):
             return [KernelTerms(self.everything, self.plan.combine)]
         return self.apart()
 
@@ -303,46 +305,34 @@ class Partition:
         target = self.output if part.final else self.sum_between
         if part.target != "C":
             target = MatrixRef(part.target, self._stored(part.terms, is_merged=self.is_sliced))
-        # A kernel does its own part of the sum alone.
-        placeholders = max(1, operations(part.value)) if self.placeholder_ops else 0
-        value = TermValue(0) if self.placeholder_ops else part.value
         c, beta, alpha, bias, row = None, 0.0, 1.0, False, ""
         previous, scale = None, 1.0
-        if part.accumulates and self.placeholder_ops:
-            c, beta = self.output, 2.0**part.exponent
-        elif part.accumulates:
+        if part.accumulates:
             previous, scale = self.sum_between, 2.0**part.exponent
         if part.final:
             alpha, bias = end.alpha, problem.bias is not None
             row = BIAS if bias else ""
             if problem.has_c and end.beta:
-                if c is not None and end.beta != 1:
-                    bias = True  # one more operation in place of the second addend
-                elif c is None:
-                    assert end.beta is not None
-                    c, beta = MatrixRef("C.in", self.output.format), end.beta
-        is_fusible = c is not None and not placeholders
+                c, beta = MatrixRef("C.in", self.output.format), end.beta
         return TileEpilogue(
-            value,
+            part.value,
             target,
             alpha=alpha,
             beta=beta,
             c=c,
             bias=bias,
             bias_row=row,
-            fused=self._fused(alpha, beta, is_merged=self.is_sliced) if is_fusible else "",
-            fused_shared=self._fused(alpha, beta, is_merged=True) if is_fusible else "",
+            fused=self._fused(alpha, beta, is_merged=self.is_sliced) if c is not None else "",
+            fused_shared=self._fused(alpha, beta, is_merged=True) if c is not None else "",
             product_format=self.product_format if part.final else "",
             rounding=end.output_rounding if part.final else "RNE",
-            placeholder_ops=placeholders,
-            words=self.words,
             join_format=self.sums,
             format=self.end if part.final else self.sums,
             previous=previous,
             scale=scale,
             order=part.order,
             earlier=self.output if part.final and self.adds_earlier else None,
-            extra=self._extra(value),
+            extra=self._extra(part.value),
             powers=self._powers if part.final else None,
             factors=self.factors(of_runs=False) if part.final else None,
         )
@@ -350,7 +340,7 @@ class Partition:
     def _stored(self, terms: Sequence[int], *, is_merged: bool) -> str:
         """The format of sums that are stored for another kernel: the unit's own, unless the lanes have added."""
         is_added = is_merged or any(self.promotion_intervals[t] is not None for t in terms)
-        return self.sums if is_added and not self.placeholder_ops else self.model.d
+        return self.sums if is_added else self.model.d
 
     def _extra(self, value: Expression) -> tuple[tuple[Expression, str | float], ...]:
         """The arrays and numbers in a sum besides its terms."""
@@ -364,7 +354,7 @@ class Partition:
 
     @property
     def _powers(self) -> tuple[str, str] | None:
-        if self.plan.split not in SLICED or self.placeholder_ops:
+        if self.plan.split not in SLICED:
             return None
         a, b = self.vectors
         return a["exponent"].name, b["exponent"].name
@@ -372,14 +362,15 @@ class Partition:
     @property
     def sum_between(self) -> MatrixRef:
         """The matrix by which a kernel hands its sum to the next one: C, where it has the sums' format and is free."""
-        is_like = self.output.format == self.sums or bool(self.placeholder_ops)
-        return self.output if is_like and not self.adds_earlier else MatrixRef("C.sum", self.sums)
+        return (
+            self.output if self.output.format == self.sums and not self.adds_earlier else MatrixRef("C.sum", self.sums)
+        )
 
     @property
     def product_format(self) -> str:
         """The format to which alpha times the sum is rounded, where that is narrower than the sums."""
-        wanted = self.gemm.epilogue.product_format
-        return wanted if wanted is not None and format_of(wanted).bits < format_of(self.sums).bits else ""
+        wanted, end = self.gemm.epilogue.product_format, format_of(self.end)
+        return wanted if wanted is not None and not end.is_integer and format_of(wanted).bits < end.bits else ""
 
     def _fused(self, alpha: float, beta: float, *, is_merged: bool) -> Literal["", "alpha", "beta"]:
         """The multiplication that is one instruction with the addition of C (as gemm.schedule.Epilogue says).
@@ -402,13 +393,10 @@ class Partition:
             MatrixRef(f"{name}.partial{i + 1}", self._stored((t,), is_merged=is_joined))
             for i, t in enumerate(part.terms[:count])
         )
-        is_promoted = any(self.promotion_intervals[t] is not None for t in part.terms)
         return TileEpilogue(
-            part.value if is_joined and not self.placeholder_ops else None,
+            part.value if is_joined else None,
             partial[0],
             partial=partial,
-            placeholder_ops=int(is_promoted and bool(self.placeholder_ops)),
-            words=format_of(self.model.d).bits // 32 or 1,
             join_format=self.sums,
             format=self.sums,
         )

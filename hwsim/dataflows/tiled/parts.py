@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwsim.dataflows import exact_sums
 from hwsim.dataflows.tiled import (
     accumulators,
     fragments,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
-REFUSALS = mainloop.refuses, split_k_reduction.refuses, stream_k.refuses, tile_epilogue.refuses
+REFUSALS = exact_sums.refuses, mainloop.refuses, split_k_reduction.refuses, stream_k.refuses, tile_epilogue.refuses
 FEATURES = loads.FEATURES | stream_k.FEATURES | tile_epilogue.FEATURES
 CHECKS = fragments.check, promotion.check, products.check, spill.check, shared_epilogue.check
 STREAM_CHECKS = promotion.check_streams, split.check_streams, products.check_streams, accumulators.check_streams

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hwsim.dataflows import records
 from hwsim.dataflows.elementwise import Pass, bounded_passes, combine_pass, link_engine, lower_pass, operand_passes
+from hwsim.dataflows.exact_sums import RoundedSum, addends_of, largest_of
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
@@ -298,15 +299,17 @@ class ProgramWriter:
                 vectors=self.arrays,
                 matrices=self.matrices,
                 joined=kernel.joined,
-                words=self.partition.words,
             )
         )
 
     def _combine(self) -> None:
         """The pass that combines terms from arrays of their own to C."""
         partition, plan = self.partition, self.partition.plan
-        joined = partition.everything[: -1 if plan.bounds_product else None]
+        joined = tuple(range(len(plan.joined_terms)))
         terms = [self.arrays[f"T{t + 1}"] for t in joined]
+        if partition.is_exact:
+            self._add_exactly(terms)
+            return
         epilogue = partition.epilogue(KernelTerms(joined, plan.combine))
         is_plain = epilogue.alpha == 1 and not epilogue.addends and not epilogue.bias and not epilogue.extra
         is_plain = is_plain and epilogue.powers is None
@@ -318,6 +321,23 @@ class ProgramWriter:
         self._pass(
             reduction_pass("combine", terms, addends, arrays["C"], epilogue, 1, vectors=arrays, matrices=matrices)
         )
+
+    def _add_exactly(self, terms: Sequence[GlobalArray]) -> None:
+        """The passes that add up terms without a rounding, and the one that applies an epilogue to the rounded sum."""
+        partition, plan = self.partition, self.partition.plan
+        sum_of = KernelTerms(partition.everything, TermValue(0))
+        rounded = replace(partition.epilogue(sum_of), powers=None, join_format=plan.output_format)
+        target = self.arrays["C"] if partition.is_plain else self._declare(MatrixRef("C.sum", plan.output_format))
+        powers = tuple(vectors["exponent"] for vectors in partition.vectors)
+        sums = RoundedSum(
+            addends_of(plan, terms), largest_of(plan, self.k), target, (powers[0], powers[1]), self.matrices
+        )
+        for work in sums.passes("combine"):
+            self.arrays.update({array.name: array for array in work.outputs})
+            self._pass(work)
+        if not partition.is_plain:
+            addends = [self._declare(matrix) for matrix in rounded.addends]
+            self._pass(reduction_pass("epilogue", [target], addends, self.arrays["C"], rounded, 1, vectors=self.arrays))
 
 
 def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Sequence[PlanArea] = ()) -> Scheduler:
@@ -404,4 +424,16 @@ def launches(partition: Partition, parts: Sequence[KernelTerms], tiles: int) -> 
             if plan.bounds_product:
                 count += len(bounded_passes(plan, letter, source, pieces, vectors, source))
     each = 1 + counts_tiles(partition.family, partition.device, tiles) + partition.is_sliced
-    return count + each * len(parts) + (parts[0].target != "C")
+    return count + each * len(parts) + _joins(partition, parts)
+
+
+def _joins(partition: Partition, parts: Sequence[KernelTerms]) -> int:
+    """The number of passes that join terms from matrices of their own, and apply the epilogue."""
+    plan, array = partition.plan, GlobalArray("", 1, 1, partition.sums)
+    if not partition.is_exact:
+        return int(parts[0].target != "C")
+    target = GlobalArray("", 1, 1, partition.output.format if partition.is_plain else plan.output_format)
+    sums = RoundedSum(
+        addends_of(plan, [array] * len(plan.terms)), largest_of(plan, partition.gemm.problem.k), target, (array, array)
+    )
+    return len(sums.passes("")) + (not partition.is_plain)

@@ -18,7 +18,6 @@ from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
 from hwsim.dataflows.tiled.factors import Factors, multiply_add
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
@@ -37,7 +36,7 @@ class Promotion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The sums outside the unit: whole tiles in registers. Placeholder operations work on 32-bit words."""
+    """The sums outside the unit: whole tiles in registers."""
 
     context: KernelContext
 
@@ -51,10 +50,7 @@ class Sums:
         return self._tile(t, place).part(start, count)
 
     def _tile(self, t: int, place: WorkTile) -> LocalTile:
-        ring = self.context.buffers.sums[t]
-        if not self.context.design.kernel.epilogue.placeholder_ops:
-            return ring.whole(place.m, place.n)
-        return LocalTile(ring.name, place.m, place.n * (format_of(ring.format).bits // 32), "fp32")
+        return self.context.buffers.sums[t].whole(place.m, place.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class SeparateSums:
                     if kernel.factors is not None:
                         self._add_scaled(ops, kernel.factors, place, (row + start, count), k, total, value)
                         continue
-                    ops.op("add", total, total, total if kernel.epilogue.placeholder_ops else value)
+                    ops.op("add", total, total, value)
                 self.accumulators.read(s, ops, terms)
             self.accumulators.give_back(ops, terms)
             for t in terms:
@@ -156,10 +152,6 @@ class JoinedSum:
 
     def _join(self, ops: VectorOps, values: dict[int, LocalTile], total: LocalTile, rows: int, cols: int) -> None:
         epilogue = self.context.design.kernel.epilogue
-        if epilogue.placeholder_ops:
-            for _ in range(epilogue.placeholder_ops):
-                ops.op("add", total, total, total)
-            return
         assert epilogue.value is not None
         joined, *scratch = (ring.whole(rows, cols) for ring in self.context.buffers.joins)
         evaluate(ops, epilogue.value, values, joined, scratch)

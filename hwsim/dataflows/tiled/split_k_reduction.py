@@ -87,13 +87,12 @@ def reduction_pass(
     vectors: Mapping[str, GlobalArray],
     matrices: int = 1,
     joined: bool = False,
-    words: int = 1,
 ) -> Pass:
     """The pass that adds slices in ascending order and then applies the epilogue that a kernel without split-K has.
 
     Each array of `partial` holds `slices` matrices of C's height, one below another. epilogue: to apply; addends,
     target: its matrices; vectors: its arrays of one number for each row or column, by name. matrices: of a stack.
-    joined: the terms are combined already. words: of an element, for the placeholder operations of the epilogue.
+    joined: the terms are combined already.
     """
     reads = (*(array for array in partial for _ in range(slices)), *addends)
     offsets = (*(i * target.rows for _ in partial for i in range(slices)), *(0 for _ in addends))
@@ -112,11 +111,6 @@ def reduction_pass(
         if isinstance(node, OperandSum) and isinstance(source, str):
             (of_rows if node.side == "a" else of_columns).append(source)
     names = [*of_rows, *of_columns]
-
-    def placeholders(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
-        wide = replace(temps[0], cols=temps[0].cols * words, format="fp32")
-        for _ in range(epilogue.placeholder_ops + count * (slices - 1) + len(addends) + epilogue.bias):
-            ops.op("add", wide, wide, wide)
 
     def added(ops: VectorOps, ins: list[LocalTile], temps: list[LocalTile]) -> dict[int, LocalTile]:
         """The terms' values: sums of their slices in the format in which they join."""
@@ -157,6 +151,10 @@ def reduction_pass(
             multiply(ops, factors.order, pair, value, value, lambda rows, cols: spare.part(0, rows, cols))
         if epilogue.alpha != 1 and epilogue.fused != "alpha":
             ops.op("scale", value, value, scalar=epilogue.alpha)
+        if epilogue.product_format:
+            narrow = replace(spare, format=epilogue.product_format)
+            ops.op("cast", narrow, value)
+            ops.op("cast", value, narrow)
         if epilogue.c is not None:
             add_c(ops, epilogue, value, value, addend[-1], spare)
         if epilogue.bias:
@@ -173,8 +171,8 @@ def reduction_pass(
         name=name,
         inputs=reads,
         outputs=(target,),
-        temporaries=("fp64",) if epilogue.placeholder_ops else temporaries,
-        body=placeholders if epilogue.placeholder_ops else body,
+        temporaries=temporaries,
+        body=body,
         offsets=offsets,
         row=epilogue.bias_row,
         of_rows=tuple([vectors[array] for array in of_rows]),

@@ -159,8 +159,6 @@ class ElementwiseEpilogue:
                 target = _target(self.context, place, matrix, rows)
                 is_last = rows.is_last and index + 1 == len(outputs)
                 result = out.pop(rows.count, place.n)
-                if result.format != matrix.format:  # placeholders are of fp32 words
-                    result = replace(result, format=matrix.format)
                 self.store.write(s, result, target, [out.full], [out.free], is_tile_end=is_last)
                 out.popped(s)
             for ring in rings:
@@ -170,19 +168,13 @@ class ElementwiseEpilogue:
         self, s: StreamBuilder, ops: VectorOps, place: WorkTile, values: dict[int, LocalTile], term: int, rows: RowChunk
     ) -> None:
         """Emit the elementwise operations from the terms' values to some rows of the result."""
-        epilogue, buffers = self.context.design.kernel.epilogue, self.context.buffers
-        present, out = self._addends(place), buffers.out
+        present, out = self._addends(place), self.context.buffers.out
         assert out is not None
         target = out.push(rows.count, place.n)
         rings = [ring for _, _, ring in present]
         addends = {role: ring.pop(rows.count, place.n) for role, _, ring in present}
         ops.wait(*(ring.full for ring in rings))
-        if epilogue.placeholder_ops:
-            wide = replace(target, cols=place.n * epilogue.words)
-            for _ in range(epilogue.placeholder_ops + len(addends) + epilogue.bias):
-                ops.op("add", wide, wide, wide, label="C")
-        else:
-            self._blend(ops, values, target, addends, term, rows, place)
+        self._blend(ops, values, target, addends, term, rows, place)
         if rings:
             ops.signal(*(ring.free for ring in rings))
         for ring in rings:
@@ -345,10 +337,8 @@ def allocate(space: Allocation) -> EpilogueBuffers:
     powers: RingBuffer | None = None
     staging: RingBuffer | None = None
     if not design.stores_accumulators:
-        wide = size * (end.words if end.placeholder_ops else 1)
-        out = space.ring("out", registers, 2, wide, design.out_format, synced=True)
-        formats = () if end.placeholder_ops else design.epilogue_scratch
-        scratch = tuple(space.ring(f"end{i}", registers, 1, size, fmt) for i, fmt in enumerate(formats))
+        out = space.ring("out", registers, 2, size, design.out_format, synced=True)
+        scratch = tuple(space.ring(f"end{i}", registers, 1, size, fmt) for i, fmt in enumerate(design.epilogue_scratch))
         if end.powers is not None:
             powers = space.ring("power", registers, 1, size, "int32")
         addends = tuple(
@@ -362,9 +352,5 @@ def allocate(space: Allocation) -> EpilogueBuffers:
 
 
 def refuses(gemm: Gemm) -> str:
-    """What of a record the epilogue does not carry: scales of whole sums, and a rounding that merges do not know."""
-    is_of_slices = gemm.epilogue.product_format is not None and len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1
-    return refusals.joined(
-        refusals.named({"product_format of slices": is_of_slices}),
-        refusals.one_sided_scales(gemm.problem, refusals.SUMS),
-    )
+    """What of a record the epilogue does not carry: scales of one operand's whole sums."""
+    return refusals.one_sided_scales(gemm.problem, refusals.SUMS)

@@ -135,6 +135,8 @@ def _action(instr: Instr) -> str:
         what = f"bits of {reads[0]} from bit {instr.scale_exponent}"
     elif instr.opcode == "remainder":
         what = f"{reads[0]} modulo {instr.scale_exponent}"
+    elif instr.opcode == "select":
+        what = f"{reads[1]} where {reads[0]} is not 0, else {reads[2]}"
     elif instr.opcode == "cast":
         what = f"{reads[0]} rounded {instr.rounding}"
     else:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.mixed import DECIDE, ProgramSequence, add_block_counting
+from hwsim.dataflows.mixed import DECIDE, add_block_counting
+from hwsim.dataflows.program_sequence import ProgramSequence
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.mixed import count_block_products, types_of_operands, with_equal_stacks, written_types

@@ -31,6 +31,7 @@ from hwsim.evaluate.defaults import first_unit, with_result_formats
 from hwsim.formats import Format, decode, format_of
 from hwsim.gemm.plan import SLICED, ChineseRemainder, Mixed, Piece, Plan, Term
 from hwsim.gemm.schedule import Schedule
+from hwsim.operands.powers import power_of_four_beyond
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -253,8 +254,7 @@ def _residue_units(x: Floats, plan: Plan, axis: int) -> Floats:
     """
     top = np.frexp(np.abs(x).max(axis=axis, keepdims=True, initial=0.0))[1]
     share = (np.ldexp(x, -top) ** 2).sum(axis=axis, keepdims=True) * plan.bound_factor
-    exponent = (np.frexp(share)[1] + 1) >> 1
-    unit: Floats = np.ldexp(1.0, top + exponent)
+    unit: Floats = np.ldexp(1.0, top + power_of_four_beyond(share))
     return unit
 
 

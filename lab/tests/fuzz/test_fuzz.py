@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "tools" / "fuzz"
-COUNTS = {"devices": 1000, "options": 1000, "goldens": 2000, "programs": 150, "records": 1000, "libraries": 1000}
+COUNTS = {"devices": 500, "options": 500, "goldens": 2000, "programs": 100, "records": 500, "libraries": 1000}
 GOOD = {
     "devices": "both",
     "options": "both",

@@ -129,11 +129,11 @@ def test_baselines_that_load_fragments_straight_from_global_memory(small: None) 
 
 
 def test_baselines_with_a_pipeline_turn_the_speed(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: plain products staged in shared memory are ahead of three products of LE-GEMM."""
-    before = verdicts("baselines")
+    """Planted: plain products staged in shared memory are ahead of three products of LE-GEMM. As they are:
+    test_baselines_that_load_fragments_straight_from_global_memory.
+    """
     monkeypatch.setattr(baselines, "SAMPLES", {"staging": "shared", "warp": (32, 32), "tile": (128, 128, 32)})
     baselines._sampled.cache_clear()
     after = verdicts("baselines")
     baselines._sampled.cache_clear()
-    assert (before["fig8-trend"], before["fig8-mean-speedup"]) == ("holds", "order")
     assert after["fig8-trend"] == after["fig8-mean-speedup"] == "fails"

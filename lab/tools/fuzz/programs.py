@@ -31,7 +31,6 @@ from hwsim.errors import HwsimError, ProgramError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction, Region
-from hwsim.gemm.time_alone import time_alone
 from hwsim.machines import functional, reference, timing
 from hwsim.program.check import check
 from hwsim.program.ir import Instr, Loop
@@ -310,8 +309,6 @@ def case(number):
         return "refused"
     steps, macs = work(program)
     assert_fits(program, device)
-    if program.gemm is not None and time_alone(program.gemm):
-        return "of time alone"
     if steps > LARGEST_STEPS or macs > LARGEST_MACS:
         return "large"
     fmt = format_of(program.gemm.single.input_format)
