@@ -26,7 +26,8 @@ def test_every_package_is_listed():
 
 def test_data_files_are_listed():
     data = SETUPTOOLS["package-data"]
-    for package in ("hwsim.golden.record_sources", "hwsim.configs.devices", "hwsim.configs"):
+    sources = ("hwsim.kernel_sources.cuda", "hwsim.kernel_sources.include", "hwsim.kernel_sources.src")
+    for package in ("hwsim.golden.record_sources", "hwsim.configs.devices", "hwsim.configs", *sources):
         assert all(list(folder(package).glob(pattern)) for pattern in data[package])
     assert {"generate.py", "recorder.cuh"} <= {path.name for path in folder("hwsim.golden.record_sources").glob("*")}
     for grafted in ("configs", "docs", "examples", "kernels_ext", "tests", "lab"):
@@ -44,7 +45,7 @@ def test_no_file_of_the_laboratory_is_installed():
         for path in folder(package).glob(pattern)
     }
     assert len(shipped) > 300
-    assert {path.relative_to(ROOT).parts[0] for path in shipped} == {"hwsim", "configs"}
+    assert {path.relative_to(ROOT).parts[0] for path in shipped} == {"hwsim", "configs", "kernels_ext"}
 
 
 def test_data_of_each_library_version_is_installed():

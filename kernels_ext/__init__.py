@@ -1,0 +1,1 @@
+"""Sources of the kernels; those that a GPU's programs are compiled from are installed."""
