@@ -11,6 +11,7 @@ ENGINE_WORDS = {
     "M": "cube units",
     "ARRAY": "systolic arrays",
     "FMA": "CUDA cores",
+    "MUFU": "special-function units",
     "V": "vector units",
     "VALU": "vector units",
     "VECTOR": "vector units",

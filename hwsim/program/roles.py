@@ -33,6 +33,20 @@ Opcode = Literal[
     "reduce_add",
     "reduce_max",
     "remainder",
+    "mask",
+    "reduce_largest",
+    "reduce_lanes",
+    "reduce_meet",
+    "halve_below",
+    "square_below",
+    "or_zero",
+    "or_one",
+    "reciprocal",
+    "log",
+    "ex2",
+    "lg2",
+    "rcp",
+    "exp",
 ]
 KAxis = Literal["rows", "columns"]
 _Operand = TypeVar("_Operand")
@@ -77,6 +91,20 @@ ROLES: Mapping[Opcode, Roles] = MappingProxyType(
         "reduce_add": Roles(("source", "total")),
         "reduce_max": Roles(("source", "total")),
         "remainder": Roles(("source",), immediates={"modulus": "scale_exponent"}),
+        "mask": Roles(("source", "index", "limit"), immediates={"otherwise": "scalar"}),
+        "reduce_largest": Roles(("source", "total")),
+        "reduce_lanes": Roles(("source", "total")),
+        "reduce_meet": Roles(("source",), immediates={"first_partner": "scale_exponent"}),
+        "halve_below": Roles(("source",), immediates={"bound": "scalar"}),
+        "square_below": Roles(("source", "argument"), immediates={"bound": "scalar"}),
+        "or_zero": Roles(("source",)),
+        "or_one": Roles(("source",)),
+        "reciprocal": Roles(("source",)),
+        "log": Roles(("source",)),
+        "ex2": Roles(("source",)),
+        "lg2": Roles(("source",)),
+        "rcp": Roles(("source",)),
+        "exp": Roles(("source",)),
     }
 )
 OPCODES: tuple[Opcode, ...] = tuple(ROLES)
