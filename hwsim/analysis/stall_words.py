@@ -39,6 +39,15 @@ _AWAITED = tuple(
         (r"FILTER", "operand B in FILTER", ""),
         (r"OFMAP", "the result in OFMAP", ""),
         (r"SUMS", "the array's sums", ""),
+        (r"Q\d+", "the queries of a tile", ""),
+        (r"K\d+", "a block of keys", ""),
+        (r"V\d+", "a block of values", ""),
+        (r"S\d+", "the scores of a block", ""),
+        (r"P\d+", "the softmax of a block", ""),
+        (r"O\d+", "the products of a block with values", "room for the sums of a tile"),
+        (r"R\d+", "the result of a tile", ""),
+        (r"argument", "arguments of special functions", ""),
+        (r"power", "results of special functions", ""),
     )
 )
 _FIXED = {

@@ -54,6 +54,12 @@ OWN: dict[str, Verb] = dict(
             "run --device h200 --format bf16 --m 4096 --n 4096 --k 4096 --no-exact --what-if",
         ),
         _own(
+            "attention",
+            RUN,
+            "attention by the kernel that PyTorch runs on a device: bits, cycles, where the time went",
+            "attention --device a100 --heads 16 --queries 4096 --width 128 --causal --no-exact",
+        ),
+        _own(
             "blas",
             RUN,
             "run a program whose BLAS products are computed on a simulated device",

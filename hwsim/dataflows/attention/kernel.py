@@ -154,7 +154,7 @@ class AttentionKernel:
         if record.order.parts == 1:
             softmax.end(s, member)
             target = GlobalTile("O", row, ZERO, member.rows, record.value_width)
-            s.emit(engine, "copy", target, [member.result(record.format)], [member.sync("out.full")], frees, label="O")
+            s.emit(engine, "copy", target, [member.result(record.format)], [member.sync("R.full")], frees, label="O")
             return
         if turn.shape.runs:
             softmax.end_of_part(s, member)
@@ -164,7 +164,7 @@ class AttentionKernel:
         frees.append(member.sync("L.free"))
         rows = self.grid.heads * self.grid.rows_of_head
         target = GlobalTile("O.parts", row + turn.part * rows, ZERO, member.rows, record.value_width)
-        s.emit(engine, "copy", target, [member.result()], [member.sync("out.full")], label="O")
+        s.emit(engine, "copy", target, [member.result()], [member.sync("R.full")], label="O")
         target = GlobalTile("logarithms", row, Affine(turn.part), member.rows, 1)
         s.emit(engine, "copy", target, [member.column("logarithm")], [], frees, label="L")
 

@@ -164,18 +164,24 @@ class Member:
 
     def sync(self, name: str) -> Sync:
         """One of a semaphore of this member."""
-        return one_of(f"{name}{self.number}")
+        return one_of(semaphore(name, self.number))
 
     def frees(self, letter: str) -> list[Sync]:
         """The room of a block of keys (K) or values (V), where this member no longer needs it."""
-        return [one_of(f"{letter}.free{number}") for number in (self.number, *self.absent)]
+        return [one_of(semaphore(f"{letter}.free", number)) for number in (self.number, *self.absent)]
 
 
 #: Semaphores of a member: Q.full queries are there, Q.free their room is; S.full scores, P.full powers, O.full a product
-#: with values, out.full the result, O.free the room of sums, and L.free the room of
+#: with values, R.full the result, O.free the room of sums, and L.free the room of
 #: logarithms.
-OF_MEMBER = {"Q.full": 0, "Q.free": 1, "S.full": 0, "P.full": 0, "O.full": 0, "O.free": 1, "out.full": 0, "L.free": 1}
+OF_MEMBER = {"Q.full": 0, "Q.free": 1, "S.full": 0, "P.full": 0, "O.full": 0, "O.free": 1, "R.full": 0, "L.free": 1}
 ARGUMENT, POWER = "argument.full", "power.full"
+
+
+def semaphore(name: str, member: int) -> str:
+    """The name of a member's semaphore: S.full of member 1 is S1.full."""
+    what, _, state = name.rpartition(".")
+    return f"{what}{member}.{state}"
 
 
 def declare(kernel: KernelBuilder, design: Design) -> None:
@@ -184,10 +190,10 @@ def declare(kernel: KernelBuilder, design: Design) -> None:
         kernel.buffer(name, memory, slots, size)
     for member in range(design.members):
         for name, initial in OF_MEMBER.items():
-            kernel.semaphore(f"{name}{member}", initial)
+            kernel.semaphore(semaphore(name, member), initial)
         for letter in "KV":
-            kernel.semaphore(f"{letter}.full{member}", 0)
-            kernel.semaphore(f"{letter}.free{member}", design.record.order.stages)
+            kernel.semaphore(semaphore(f"{letter}.full", member), 0)
+            kernel.semaphore(semaphore(f"{letter}.free", member), design.record.order.stages)
     kernel.semaphore(ARGUMENT)
     kernel.semaphore(POWER)
     if design.reads_fragments:

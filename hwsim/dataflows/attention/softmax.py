@@ -153,7 +153,7 @@ class Softmax:
         total = self._total(s, member)
         self._divide(s, member, total, [member.sync("O.full")])
         narrow = member.result(self.design.record.format)
-        self._lanes(s, "cast", narrow, [member.result()], signals=[member.sync("out.full")], label="result")
+        self._lanes(s, "cast", narrow, [member.result()], signals=[member.sync("R.full")], label="result")
 
     def _total(self, s: StreamBuilder, member: Member) -> LocalTile:
         """Emit the sum of powers of a row; returns where it is."""
@@ -196,10 +196,10 @@ class Softmax:
         factor, waits = float(np.float32(self.design.record.factor)), [member.sync("L.free")]
         operands = [member.column("largest"), scratch]
         self._lanes(s, "fma", member.column("logarithm"), operands, waits, scalar=factor, label="logarithm")
-        self._divide(s, member, total, [member.sync("O.full")], [member.sync("out.full")])
+        self._divide(s, member, total, [member.sync("O.full")], [member.sync("R.full")])
 
     def empty_part(self, s: StreamBuilder, member: Member) -> None:
         """Emit the end of a tile over a part of which it sees no key."""
         self._lanes(s, "fill", member.result(), waits=[member.sync("O.free")], label="result")
-        waits, signals = [member.sync("L.free")], [member.sync("out.full")]
+        waits, signals = [member.sync("L.free")], [member.sync("R.full")]
         self._lanes(s, "fill", member.column("logarithm"), (), waits, signals, scalar=-INFINITY, label="logarithm")

@@ -5,10 +5,8 @@ It knows sizes, blocks and cores; it knows no buffer and no instruction.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
 from hwsim.gemm.attention import Attention
 from hwsim.program.builder import StreamBuilder
@@ -145,84 +143,58 @@ class Cores:
 
 
 def distributed(record: Attention, grid: Grid, cores: int, beside: int) -> list[Cores]:
-    """All tiles over the cores, in the order of the grid. beside: tiles that a core computes at a time, at most.
+    """All tiles over the cores. beside: tiles that a core computes at a time, at most.
 
-    Tiles that are alike go to the cores in turn. Tiles that are not (a causal mask) go each to the core that is free
-    first, as the chip's scheduler deals out CTAs; two that share a core are of neighbouring heads.
+    Tiles that are alike go to the cores in turn. Under a causal mask those with the most keys come first, and each round
+    goes the other way, so that the core that got least gets the next: what a scheduler does that serves the first core
+    to be free. A core gets a second tile at a time once every core has one.
     """
-    if record.is_causal and grid.tiles > 1:
-        return _dealt(record, grid, cores, beside)
-    return _in_turn(record, grid, cores, beside)
-
-
-def _in_turn(record: Attention, grid: Grid, cores: int, beside: int) -> list[Cores]:
     whole, rest = divmod(grid.rows_of_head, grid.rows)
-    kinds = [(0, whole)] * (whole > 0) + [(whole, 1)] * (rest > 0)  # first tile of a head, tiles of a head
-    plans: list[list[tuple[int, int, Turn]]] = []  # by kind: begin, end (places of cores), turn
-    offset = 0
+    if record.is_causal:
+        kinds = [(tile, 1) for tile in reversed(range(grid.tiles))]  # first tile of a head, and how many are alike
+    else:
+        kinds = [(0, whole)] * (whole > 0) + [(whole, 1)] * (rest > 0)
+    parts = range(record.order.parts)
+    is_even = len(kinds) * len(parts) == 1
+    is_crowded = beside > 1 and grid.heads * grid.tiles * len(parts) > cores
+    plan: list[tuple[int, int, Turn]] = []  # begin and end of its cores, turn
+    place = 0  # of the next turn, in two rounds: there and back
     for start, of in kinds:
-        for part in range(record.order.parts):
-            shape = shape_of(record, grid, start, part)
-            count = grid.heads * of
+        for part in parts:
+            shape, count = shape_of(record, grid, start, part), grid.heads * of
             waves, left = divmod(count, beside * cores)
-            double = max(0, left - cores) if beside > 1 else 0
-            plan = []
+            double = max(0, left - cores) if is_even else left // 2
+            double = double if is_crowded else 0
+            done = waves * beside * cores
             if waves:
                 plan.append((0, cores, Turn(shape, beside, waves, 0, beside, beside * cores, of, start, part)))
-            done = waves * beside * cores
-            if double:
-                plan.append((0, double, Turn(shape, 2, 1, done, 2, 0, of, start, part)))
-            if left - 2 * double:
-                first = done + 2 * double - double  # the core's number counts from 0
-                plan.append((double, left - double, Turn(shape, 1, 1, first, 1, 0, of, start, part)))
-            plans.append(_rotated(plan, offset, cores))
-            offset = (offset + (left - double if left else 0)) % cores
-    cuts = sorted({0, cores, *(edge for plan in plans for begin, end, _ in plan for edge in (begin, end))})
+            for tiles, first, turns in ((2, done, double), (1, done + 2 * double, left - 2 * double)):
+                turn = Turn(shape, tiles, 1, first, tiles, 0, of, start, part)
+                plan += _placed(turn, turns, place, cores)
+                place = (place + turns) % (2 * cores)
+    cuts = sorted({0, cores, *(edge for begin, end, _ in plan for edge in (begin, end))})
     found = []
-    for first, last in zip(cuts, cuts[1:], strict=False):
-        turns = tuple(turn for plan in plans for begin, end, turn in plan if begin <= first < end)
-        if turns:
-            found.append(Cores(first, last - first, turns))
+    for low, high in pairwise(cuts):
+        turns_of_cores = tuple(turn for begin, end, turn in plan if begin <= low < end)
+        if turns_of_cores:
+            found.append(Cores(low, high - low, turns_of_cores))
     return found
 
 
-def _rotated(plan: list[tuple[int, int, Turn]], offset: int, cores: int) -> list[tuple[int, int, Turn]]:
-    """The same with core `offset` in the place of core 0, and so on."""
-    moved = []
-    for begin, end, turn in plan:
-        for shift, low, high in ((offset, 0, cores - offset), (offset - cores, cores - offset, cores)):
-            first, last = max(begin, low), min(end, high)
-            if first < last:
-                start = turn.first - shift * turn.core_step
-                moved.append((first + shift, last + shift, _moved(turn, start)))
-    return moved
-
-
-def _moved(turn: Turn, first: int) -> Turn:
-    return Turn(
-        turn.shape, turn.tiles, turn.count, first, turn.core_step, turn.turn_step, turn.of, turn.start, turn.part
-    )
-
-
-def _dealt(record: Attention, grid: Grid, cores: int, beside: int) -> list[Cores]:
-    free = [(0, core) for core in range(cores)]
-    turns: list[list[Turn]] = [[] for _ in range(cores)]
-    for head, tile, part, count in _items(record, grid, cores, beside):
-        shape = shape_of(record, grid, tile, part)
-        load, core = heapq.heappop(free)
-        heapq.heappush(free, (load + count * shape.blocks, core))
-        turns[core].append(Turn(shape, count, 1, head, 0, 0, 1, tile, part))
-    return [Cores(core, 1, tuple(of_core)) for core, of_core in enumerate(turns) if of_core]
-
-
-def _items(record: Attention, grid: Grid, cores: int, beside: int) -> Iterator[tuple[int, int, int, int]]:
-    """(head, tile of the head, part of the keys, tiles side by side) in the order of the grid."""
-    parts = record.order.parts
-    is_double = beside > 1 and grid.heads * grid.tiles * parts > cores
-    head = 0
-    while head < grid.heads:
-        count = 2 if is_double and head + 1 < grid.heads else 1
-        for part in range(parts):
-            for tile in range(grid.tiles):
-                yield head, tile, part, count
-        head += count
+def _placed(turn: Turn, count: int, place: int, cores: int) -> list[tuple[int, int, Turn]]:
+    """`count` turns, whose first tiles are tiles apart, on cores from a place on. place: below `cores` a core; from there
+    on back from the last core.
+    """
+    found = []
+    while count:
+        if place < cores:
+            taken, begin, step = min(count, cores - place), place, turn.tiles
+            first = turn.first - step * begin
+        else:
+            taken, step = min(count, 2 * cores - place), -turn.tiles
+            last = 2 * cores - 1 - place
+            begin, first = last - taken + 1, turn.first - step * last
+        found.append((begin, begin + taken, replace(turn, first=first, core_step=step)))
+        turn = replace(turn, first=turn.first + taken * turn.tiles)
+        count, place = count - taken, (place + taken) % (2 * cores)
+    return found
