@@ -54,7 +54,8 @@ class SoftmaxLanes:
         if instr.opcode == "reduce_meet":
             return met(source, instr.scale_exponent)
         axes = (1,) if reduced is None and source.shape[1] != others[0].shape[1] else reduced or ()
-        return np.maximum(others[0], source.max(axis=axes, keepdims=True))
+        largest: Single = np.maximum(others[0], source.max(axis=axes, keepdims=True))
+        return largest
 
 
 def added_by_lanes(total: Single, source: Single) -> Single:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_head
-from hwsim.dataflows.attention.program import attention_program, refuses
+from hwsim.dataflows.attention.attention_program import attention_program, refuses
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate.attending import FORMATS
 from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
-from hwsim.gemm.attention import Attention
+from hwsim.gemm.attention_record import Attention
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH

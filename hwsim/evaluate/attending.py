@@ -6,7 +6,7 @@ It knows orders as data, a device's units and special functions; it knows no ker
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.arithmetic.softmax_lanes import added_by_lanes, met, without_infinity, without_zero
+from hwsim.arithmetic.vector import gives_all_ones
 from hwsim.devices.query import dot_spec
 from hwsim.devices.special_functions import special_functions
 from hwsim.formats import format_of
@@ -52,6 +53,7 @@ class Attending:
     ) -> None:
         self.order, self.format, self.backend, self.threads = order, format_of(format), backend, threads
         self.spec = dot_spec(device, order.instruction.format(PTX_NAMES[format]))
+        self.nan: Literal["all-ones", "quiet"] = "all-ones" if gives_all_ones(self.spec) else "quiet"
         self.math = CudaMath(special_functions(device))
         self.factor = np.float32(factor)
         self.in_powers = power_factor(factor)
@@ -72,7 +74,10 @@ class Attending:
                 result = self._divided(parts[0], total)
             else:
                 result = self._joined(parts)
-            return self.backend.encode(result, self.format, "RNE", threads=self.threads)
+            return self._encoded(result)
+
+    def _encoded(self, values: Single) -> Codes:
+        return self.backend.encode(values, self.format, "RNE", nan=self.nan, threads=self.threads)
 
     def _part(self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool) -> _Sums:
         """The sums over some blocks of keys."""
@@ -85,7 +90,9 @@ class Attending:
         )
         for block in reversed(blocks) if self.order.descending else blocks:
             first = block * self.order.keys
-            start = first // self.order.rows * self.order.rows if is_causal else 0  # tiles before see none of these keys
+            start = (
+                first // self.order.rows * self.order.rows if is_causal else 0
+            )  # tiles before see none of these keys
             if start < rows:
                 self._block(sums, query, key, value, first, start, is_causal)
         return sums
@@ -113,7 +120,7 @@ class Attending:
         rescale = np.where(np.isneginf(before), np.float32(0), self.math.exp2f(change))
         added = sums.powers[:, rows] * rescale
         sums.powers[:, rows] = self._added(added, powers)
-        codes = self.backend.encode(powers, self.format, "RNE", threads=self.threads)
+        codes = self._encoded(powers)
         sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
         sums.largest[:, rows] = largest
 

@@ -5,7 +5,7 @@ It knows records and how `Attending` goes through blocks of keys; it knows no va
 
 from __future__ import annotations
 
-from hwsim.gemm.attention import Attention
+from hwsim.gemm.attention_record import Attention
 
 CODE_BYTES = 2  # of fp16 and bf16
 SCORE_BYTES = 160  # of a score of one block of keys: those of its power, whose parts are integers of 8 bytes

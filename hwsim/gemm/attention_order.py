@@ -28,10 +28,10 @@ class AttentionOrder:
     their sums first; the other distance, of 1 and 2, follows. is_division_fast: the row is divided by rcp.approx,
     not by an IEEE division. parts: in how many parts the keys are cut, each with sums of its own; they are joined by
     their logarithms. part_rows: rows of a block that joins parts. rows: queries of a tile, whose warps lie row_warps
-    below one another, and key_warps beside one another; row_groups: parts of its rows that take turns in the matrix unit.
-    stages: blocks of keys, and of values, that wait in shared memory. swaps_heads: with one query, heads that share a head
-    of the key are rows of one tile. evidence: a level of hwsim.datafiles.provenance.
-    source: where the order is from.
+    below one another, and key_warps beside one another; row_groups: parts of its rows that take turns in the matrix
+    unit. stages: blocks of keys, and of values, that wait in shared memory. swaps_heads: with one query, heads that
+    share a head of the key are rows of one tile. evidence: a level of hwsim.datafiles.provenance. source: where the
+    order is from.
     """
 
     kernel: str
@@ -65,8 +65,8 @@ def power_factor(factor: float) -> np.float32:
 
 
 def join_lanes(order: AttentionOrder) -> tuple[int, int]:
-    """How shares of parts are added: (lanes, parts padded to a power of two). A lane adds every so many parts, and lanes
-    meet in halves.
+    """How shares of parts are added: (lanes, parts padded to a power of two). A lane adds every so many parts, and
+    lanes meet in halves.
     """
     padded = 1 << (order.parts - 1).bit_length()
     return min(JOIN_THREADS // order.part_rows, padded), padded

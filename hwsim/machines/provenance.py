@@ -106,9 +106,7 @@ def is_reduction(opcode: Opcode) -> bool:
     return opcode in REDUCING or opcode in LANE_WIDTHS
 
 
-def reduced_cells(
-    opcode: Opcode, source: PlacedTile, target: PlacedTile, row: int, col: int
-) -> list[tuple[int, int]]:
+def reduced_cells(opcode: Opcode, source: PlacedTile, target: PlacedTile, row: int, col: int) -> list[tuple[int, int]]:
     """What a reduction reads of `source` for the element (row, col) of its target: a row or a column, or of a row the
     columns of a lane.
     """

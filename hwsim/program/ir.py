@@ -301,11 +301,11 @@ class Instr:
             infinities and NaNs count as 0
     remainder     D = the residue of the source, truncated to an integer, modulo scale_exponent: of least magnitude,
             of two the positive one. Where it is beyond D's format its low bits stay; of an infinity or a NaN it is 0
-    mask    D = source where index < limit, else scalar, fp32; index (one row) and limit (one column) are int32 and may lie
-            in global memory, as of add
+    mask    D = source where index < limit, else scalar, fp32; index (one row) and limit (one column) are int32 and may
+            lie in global memory, as of add
     reduce_largest  D = the larger of total and the largest of each row of source (one column, fp32); a NaN counts
-    reduce_lanes  D = total + source by lanes, fp32: the four columns of D are lanes; of each eight columns of source lane l
-            adds the columns 2 l and 2 l + 1, one after the other
+    reduce_lanes  D = total + source by lanes, fp32: the four columns of D are lanes; of each eight columns of source
+            lane l adds the columns 2 l and 2 l + 1, one after the other
     reduce_meet   D = the sum of the four lanes of a row: those scale_exponent (1 or 2) apart first, fp32
     halve_below   D = source / 2 where it is below scalar, else source, fp32
     square_below  D = source squared where argument is below scalar, else source, fp32

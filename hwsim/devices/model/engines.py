@@ -79,17 +79,18 @@ class LaneSpecialsModel(StrictRecord):
 class VectorModel(StrictRecord):
     """The vector unit: rates of elementwise opcodes on UB (Ascend) or registers (GPU).
 
-    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`, and `compare` a
-    comparison, minimum or maximum where it takes a different time than `add`. software: by
-    opcode and widest format ("add.fp64"), how many additions of 32-bit words take the time of an operation that the
-    unit has no instruction for.
+    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`, and `compare`
+    a comparison, minimum or maximum where it takes a different time than `add`. software: by opcode and widest format
+    ("add.fp64"), how many additions of 32-bit words take the time of an operation that the unit has no instruction for.
     """
 
     engine: Name
     memory: Name
     repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
     overhead_cycles: Cycles
-    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill", "compare"], IssueInterval]
+    cycles_per_repeat: dict[
+        Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill", "compare"], IssueInterval
+    ]
     software: dict[SoftwareOperation, SmallCount] = {}
     specials: LaneSpecialsModel = LaneSpecialsModel()
 

@@ -17,7 +17,7 @@ from hwsim.report.text.run_text import (
 from hwsim.report.text.words import count, duration, facts, percent, plural
 
 if TYPE_CHECKING:
-    from hwsim.attention_result import AttentionResult
+    from hwsim.attending.attention_result import AttentionResult
 
 
 def attention_text(result: AttentionResult, inputs: str) -> str:

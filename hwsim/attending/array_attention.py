@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from hwsim.attention_result import AttentionResult
+from hwsim.attending.attention_result import AttentionResult
 from hwsim.backend.environment import in_default_environment
 from hwsim.compute.attention_call import call_of
 from hwsim.errors import InputError, UnsupportedError, nearest

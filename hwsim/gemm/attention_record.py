@@ -17,9 +17,9 @@ from hwsim.gemm.attention_order import AttentionOrder
 class Attention:
     """device, device_sha256: its name, and the hash of its file. format: of query, key, value and result.
 
-    heads, key_heads: of all sequences; so many consecutive heads of the query share one of key and value. queries, keys:
-    rows of a head. width, value_width: elements of a row of query and key, and of the value. is_causal: query i sees the
-    keys up to i. factor: of the scores. order: of the kernel.
+    heads, key_heads: of all sequences; so many consecutive heads of the query share one of key and value. queries,
+    keys: rows of a head. width, value_width: elements of a row of query and key, and of the value. is_causal: query i
+    sees the keys up to i. factor: of the scores. order: of the kernel.
     """
 
     device: str

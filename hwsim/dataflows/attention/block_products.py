@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hwsim.dataflows.attention.layout import Design, Member, fragments, keys_tile, values_tile
-from hwsim.dataflows.attention.tiles import Run
+from hwsim.dataflows.attention.attention_buffers import Design, Member, fragments, keys_tile, values_tile
+from hwsim.dataflows.attention.query_tiles import BlockRun
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class BlockProducts:
     """Emits the products. copies: the engine of copies from shared memory to registers."""
 
     design: Design
     copies: str
 
-    def scores(self, s: StreamBuilder, member: Member, run: Run, is_first: bool) -> None:
+    def scores(self, s: StreamBuilder, member: Member, run: BlockRun, is_first: bool) -> None:
         """Emit the product of queries and a block of keys. is_first: of a tile."""
-        queries, keys = member.queries(), keys_tile(self.design, member.tile, f"K.pop{member.number}", run.keys)
+        queries, keys = member.queries(), keys_tile(self.design, member.tile, member.counter("K"), run.keys)
         arrived = [member.sync("Q.full")] if is_first else []
         waits, signals = [member.sync("K.full")], [*member.frees("K"), member.sync("S.full")]
         target = member.scores(run.keys)
@@ -33,29 +33,29 @@ class Products:
             for first, depth, is_last in self._steps(self.design.record.width):
                 a = self._fragment(s, "A", queries.part(0, member.rows, depth), first, [*arrived], order.key_warps)
                 b = self._fragment(s, "B", keys, first, waits, self._row_warps, depth)
-                ends = signals if is_last else []
-                self._mma(s, target, a, b, [], ends, first > 0, ("A", "B"), "scores")
+                last_signals = signals if is_last else []
+                self._mma(s, target, a, b, [], last_signals, first > 0, ("A", "B"), "scores")
                 arrived, waits = [], []
         else:
             self._mma(s, target, queries, keys, [*arrived, *waits], signals, False, (), "scores")
-        s.advance(f"K.pop{member.number}")
+        member.popped(s, "K")
 
-    def result(self, s: StreamBuilder, member: Member, run: Run, is_first: bool) -> None:
+    def result(self, s: StreamBuilder, member: Member, run: BlockRun, is_first: bool) -> None:
         """Emit the product of powers and a block of values, added to what is there. is_first: of a tile."""
         powers = member.scores(run.keys, self.design.record.format)
-        values, target = values_tile(self.design, member.tile, f"V.pop{member.number}", run.keys), member.result()
+        values, target = values_tile(self.design, member.tile, member.counter("V"), run.keys), member.result()
         ready = [member.sync("P.full"), *([member.sync("O.free")] if is_first else [])]
         waits, signals = [member.sync("V.full")], [*member.frees("V"), member.sync("O.full")]
         if self.design.reads_fragments:
             for first, depth, is_last in self._steps(run.keys):
                 a = LocalTile(powers.buffer, member.rows, depth, powers.format, col=first, width=run.keys)
                 b = self._fragment(s, "B", values, first, waits, self._row_warps, depth)
-                ends = signals if is_last else []
-                self._mma(s, target, a, b, ready, ends, not is_first or first > 0, ("B",), "result")
+                last_signals = signals if is_last else []
+                self._mma(s, target, a, b, ready, last_signals, not is_first or first > 0, ("B",), "result")
                 ready, waits = [], []
         else:
             self._mma(s, target, powers, values, [*ready, *waits], signals, not is_first, (), "result")
-        s.advance(f"V.pop{member.number}")
+        member.popped(s, "V")
 
     @property
     def _row_warps(self) -> int:
@@ -79,7 +79,14 @@ class Products:
             rows, cols = whole.rows, whole.cols
         else:
             source = LocalTile(
-                whole.buffer, depth, whole.cols, whole.format, whole.slot, row=first, width=whole.cols, order=whole.order
+                whole.buffer,
+                depth,
+                whole.cols,
+                whole.format,
+                whole.slot,
+                row=first,
+                width=whole.cols,
+                order=whole.order,
             )
             rows, cols = depth, whole.cols
         order = K_MAJOR[0 if letter == "A" else 1]

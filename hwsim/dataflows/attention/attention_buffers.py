@@ -13,9 +13,9 @@ from hwsim.dataflows.tiled.family import Family
 from hwsim.devices import find, instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.attention import Attention
+from hwsim.gemm.attention_record import Attention
 from hwsim.gemm.layouts import K_MAJOR
-from hwsim.program.builder import KernelBuilder, Ring
+from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder
 from hwsim.program.ir import LANES, LocalTile, Sync, one_of, variable
 
 if TYPE_CHECKING:
@@ -82,26 +82,26 @@ class Design:
         size = format_of(record.format).bits // 8
         registers, shared = self.family.registers, self.family.shared
         rows, width = self.member_rows, record.value_width
-        found = []
+        sizes = []
         for tile in range(self.beside):
-            found.append((f"K{tile}", shared, order.stages, order.keys * record.width * size))
-            found.append((f"V{tile}", shared, order.stages, order.keys * width * size))
+            sizes.append((f"K{tile}", shared, order.stages, order.keys * record.width * size))
+            sizes.append((f"V{tile}", shared, order.stages, order.keys * width * size))
         sums = LANES if order.warp_keys is None else 1
         for member in range(self.members):
-            found.append((f"Q{member}", shared, 1, rows * record.width * size))
-            found.append((f"S{member}", registers, 1, rows * order.keys * WORD))
-            found.append((f"O{member}", registers, 1, rows * width * WORD))
-            found += [(f"{name}{member}", registers, 1, rows * WORD) for name in COLUMNS]
-            found.append((f"sums{member}", registers, 1, rows * sums * WORD))
+            sizes.append((f"Q{member}", shared, 1, rows * record.width * size))
+            sizes.append((f"S{member}", registers, 1, rows * order.keys * WORD))
+            sizes.append((f"O{member}", registers, 1, rows * width * WORD))
+            sizes += [(f"{name}{member}", registers, 1, rows * WORD) for name in COLUMNS]
+            sizes.append((f"sums{member}", registers, 1, rows * sums * WORD))
         chunk = min(CHUNK, order.keys)
-        found.append(("arguments", registers, IN_FLIGHT, rows * chunk * WORD))
+        sizes.append(("arguments", registers, IN_FLIGHT, rows * chunk * WORD))
         if order.warp_keys is not None:
-            found.append(("lanes", registers, 1, rows * LANES * WORD))
+            sizes.append(("lanes", registers, 1, rows * LANES * WORD))
         if self.reads_fragments:
-            found.append(("A.op", registers, IN_FLIGHT, rows * self.depth * size))
-            found.append(("B.op", registers, IN_FLIGHT, self.depth * max(order.keys, width) * size))
+            sizes.append(("A.op", registers, IN_FLIGHT, rows * self.depth * size))
+            sizes.append(("B.op", registers, IN_FLIGHT, self.depth * max(order.keys, width) * size))
         aligns = {name: memory.align_bytes for name, memory in self.device.memories.items()}
-        return [(name, memory, slots, _up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in found]
+        return [(name, memory, slots, _up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
 
     @property
     def lacking(self) -> str:
@@ -124,8 +124,8 @@ def designed(record: Attention, family: Family, device: Device) -> Design:
         if not design.lacking:
             return design
     raise UnsupportedError(
-        f"attention: {record.order.kernel} with heads of {record.width} and {record.value_width} elements has no program "
-        f"on {device.name}: {design.lacking}"
+        f"attention: {record.order.kernel} with heads of {record.width} and {record.value_width} elements has no "
+        f"program on {device.name}: {design.lacking}"
     )
 
 
@@ -166,14 +166,22 @@ class Member:
         """One of a semaphore of this member."""
         return one_of(semaphore(name, self.number))
 
+    def counter(self, letter: str, number: int | None = None) -> str:
+        """The counter that says which block of keys (K) or values (V) comes next. number: of another member."""
+        return f"{letter}.pop{self.number if number is None else number}"
+
+    def popped(self, s: StreamBuilder, letter: str) -> None:
+        """Go on to the next block of keys or values; absent members go along."""
+        for number in (self.number, *self.absent):
+            s.advance(self.counter(letter, number))
+
     def frees(self, letter: str) -> list[Sync]:
         """The room of a block of keys (K) or values (V), where this member no longer needs it."""
         return [one_of(semaphore(f"{letter}.free", number)) for number in (self.number, *self.absent)]
 
 
-#: Semaphores of a member: Q.full queries are there, Q.free their room is; S.full scores, P.full powers, O.full a product
-#: with values, R.full the result, O.free the room of sums, and L.free the room of
-#: logarithms.
+#: Semaphores of a member: Q.full queries are there, Q.free their room is; S.full scores, P.full powers, O.full a
+#: product with values, R.full the result, O.free the room of sums, and L.free the room of logarithms.
 OF_MEMBER = {"Q.full": 0, "Q.free": 1, "S.full": 0, "P.full": 0, "O.full": 0, "O.free": 1, "R.full": 0, "L.free": 1}
 ARGUMENT, POWER = "argument.full", "power.full"
 

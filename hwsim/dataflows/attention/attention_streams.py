@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.attention.layout import Design, Member, declare, keys_tile, values_tile
-from hwsim.dataflows.attention.products import Products
-from hwsim.dataflows.attention.softmax import Softmax
-from hwsim.dataflows.attention.tiles import Cores, Grid, Place, Run, Shape, Turn
+from hwsim.dataflows.attention.attention_buffers import Design, Member, declare, keys_tile, values_tile
+from hwsim.dataflows.attention.block_products import BlockProducts
+from hwsim.dataflows.attention.block_softmax import BlockSoftmax
+from hwsim.dataflows.attention.query_tiles import BlockRun, CoreTurns, HeadGrid, TilePlace, TileShape, Turn
 from hwsim.dataflows.vector_ops import link_engine
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import ZERO, Affine, GlobalTile, Kernel
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionKernel:
+class AttentionStreams:
     """Emits the kernel of a design over a grid."""
 
     design: Design
-    grid: Grid
+    grid: HeadGrid
     device: Device
 
-    def kernel(self, plan: list[Cores]) -> Kernel:
+    def kernel(self, plan: list[CoreTurns]) -> Kernel:
         """The kernel, with the turns of all cores."""
         builder = KernelBuilder(self.design.record.order.kernel)
         declare(builder, self.design)
@@ -44,7 +44,7 @@ class AttentionKernel:
         return builder.finish()
 
     def _in_loop(
-        self, s: StreamBuilder, turn: Turn, emit: Callable[[StreamBuilder, Turn, list[Place]], None]
+        self, s: StreamBuilder, turn: Turn, emit: Callable[[StreamBuilder, Turn, list[TilePlace]], None]
     ) -> None:
         if turn.count == 1:
             emit(s, turn, turn.places(s, ZERO))
@@ -52,19 +52,19 @@ class AttentionKernel:
         with s.loop("turn", turn.count) as (_, index):
             emit(s, turn, turn.places(s, index))
 
-    def _members(self, shape: Shape, tiles: int) -> list[Member]:
+    def _members(self, shape: TileShape, tiles: int) -> list[Member]:
         """The members of a turn that have rows: of each tile one, or one for each group of rows."""
         design, groups = self.design, self.design.record.order.row_groups
-        found = []
+        members = []
         there = -(-shape.rows // design.member_rows)
         for tile in range(tiles):
             for group in range(there):
                 rows = min(design.member_rows, shape.rows - group * design.member_rows)
                 absent = range(tile * groups + there, (tile + 1) * groups) if group == 0 else ()
-                found.append(Member(design, tile * groups + group, tile, rows, tuple(absent)))
-        return found
+                members.append(Member(design, tile * groups + group, tile, rows, tuple(absent)))
+        return members
 
-    def _row(self, member: Member, places: list[Place]) -> Affine:
+    def _row(self, member: Member, places: list[TilePlace]) -> Affine:
         """The first row of a member in the stack of heads."""
         place = places[member.tile]
         group = member.number % self.design.record.order.row_groups
@@ -72,7 +72,7 @@ class AttentionKernel:
 
     # --- loads ---------------------------------------------------------------------------------------------------
 
-    def _load(self, s: StreamBuilder, turn: Turn, places: list[Place]) -> None:
+    def _load(self, s: StreamBuilder, turn: Turn, places: list[TilePlace]) -> None:
         if not turn.shape.runs:
             return
         record, family = self.design.record, self.design.family
@@ -99,7 +99,7 @@ class AttentionKernel:
                     s.emit(engine, "copy", target, [source], waits, signals, label=letter)
                     s.advance(f"{letter}.push{tile}")
 
-    def _first_key(self, s: StreamBuilder, place: Place) -> Affine:
+    def _first_key(self, s: StreamBuilder, place: TilePlace) -> Affine:
         """The first row of a place's keys in the stack of their heads."""
         head, groups = place.head, self.grid.groups
         if groups > 1:
@@ -108,14 +108,14 @@ class AttentionKernel:
 
     # --- products ------------------------------------------------------------------------------------------------
 
-    def _multiply(self, s: StreamBuilder, turn: Turn, places: list[Place]) -> None:
+    def _multiply(self, s: StreamBuilder, turn: Turn, places: list[TilePlace]) -> None:
         """Emit the products: the next block's scores come behind this one's result, member by member."""
         shape = turn.shape
         if not shape.runs:
             return
         members = self._members(shape, turn.tiles)
         engine = link_engine(self.device, self.design.family.shared, self.design.family.registers)
-        products = Products(self.design, engine)
+        products = BlockProducts(self.design, engine)
         for member in members:
             products.scores(s, member, shape.runs[0], True)
         for number, run in enumerate(shape.runs):
@@ -131,10 +131,10 @@ class AttentionKernel:
 
     # --- softmax -------------------------------------------------------------------------------------------------
 
-    def _softmax(self, s: StreamBuilder, turn: Turn, places: list[Place]) -> None:
+    def _softmax(self, s: StreamBuilder, turn: Turn, places: list[TilePlace]) -> None:
         vector, special = self.device.vector, self.device.special
         assert vector is not None and special is not None  # else refused before
-        softmax, members = Softmax(self.design, vector, special), self._members(turn.shape, turn.tiles)
+        softmax, members = BlockSoftmax(self.design, vector, special), self._members(turn.shape, turn.tiles)
         rows = {member.number: self._row(member, places) for member in members}
         for member in members:
             softmax.begin(s, member)
@@ -147,7 +147,7 @@ class AttentionKernel:
         for member in members:
             self._store(s, softmax, member, rows[member.number], turn)
 
-    def _store(self, s: StreamBuilder, softmax: Softmax, member: Member, row: Affine, turn: Turn) -> None:
+    def _store(self, s: StreamBuilder, softmax: BlockSoftmax, member: Member, row: Affine, turn: Turn) -> None:
         record = self.design.record
         engine = link_engine(self.device, self.design.family.registers, "GM")
         frees = [member.sync("O.free"), member.sync("Q.free")]
@@ -169,7 +169,7 @@ class AttentionKernel:
         s.emit(engine, "copy", target, [member.column("logarithm")], [], frees, label="L")
 
 
-def _blocks(s: StreamBuilder, shape: Shape) -> Iterator[tuple[Run, Affine]]:
+def _blocks(s: StreamBuilder, shape: TileShape) -> Iterator[tuple[BlockRun, Affine]]:
     """The runs of blocks with the number of a block in its run; the body of the `for` emits once for each run."""
     for run in shape.runs:
         if run.count == 1:
@@ -179,6 +179,5 @@ def _blocks(s: StreamBuilder, shape: Shape) -> Iterator[tuple[Run, Affine]]:
             yield run, index
 
 
-def _number(run: Run, index: Affine) -> Affine:
+def _number(run: BlockRun, index: Affine) -> Affine:
     return index * run.step + run.first
-

@@ -5,25 +5,26 @@ It knows rows, parts and registers; it knows no matrix unit and no softmax of sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.vector_ops import link_engine
-from hwsim.gemm.attention import Attention
 from hwsim.gemm.attention_order import join_lanes
-from hwsim.program.builder import KernelBuilder, StreamBuilder, blocks_of_share, distribute
+from hwsim.gemm.attention_record import Attention
+from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import ZERO, Affine, GlobalTile, Kernel, LocalTile, Sync
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 WORD = 4  # bytes of fp32
+PART = Ring("part")
 NAME = "flash_fwd_splitkv_combine_kernel"
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class PartsJoin:
     """Emits the kernel. rows: of all heads."""
 
     record: Attention
@@ -38,9 +39,10 @@ class Join:
         registers, words = self.family.registers, order.part_rows * WORD
         for name, columns in (("L", padded), ("E", padded), ("W", order.parts), ("top", 1), ("whole", 1)):
             builder.buffer(name, registers, 1, words * columns)
-        for name, slots in (("part", 2), ("sum", 1), ("out", 1)):
-            builder.buffer(name, registers, slots, words * self.record.value_width)
-        for name, initial in (("L.full", 0), ("L.free", 1), ("part.full", 0), ("part.free", 2)):
+        builder.ring(PART.name, registers, 2, words * self.record.value_width)
+        for name in ("sum", "out"):
+            builder.buffer(name, registers, 1, words * self.record.value_width)
+        for name, initial in (("L.full", 0), ("L.free", 1)):
             builder.semaphore(name, initial)
         for name, initial in (("out.full", 0), ("out.free", 1), ("argument", 0), ("power", 0)):
             builder.semaphore(name, initial)
@@ -59,8 +61,9 @@ class Join:
         for part in range(parts):
             width = self.record.value_width
             source = GlobalTile("O.parts", row + part * self.rows, ZERO, rows, width)
-            target = replace(self._tile("part", rows, width), slot=Affine(part % 2))
-            s.emit(engine, "copy", target, [source], [Sync("part.free")], [Sync("part.full")], label="O")
+            target = PART.tile("push", rows, width, "fp32")
+            s.emit(engine, "copy", target, [source], [PART.free], [PART.full], label="O")
+            s.pushed(PART)
 
     def _tile(self, name: str, rows: int, cols: int, col: int = 0, width: int = 0) -> LocalTile:
         return LocalTile(name, rows, cols, "fp32", col=col, width=width)
@@ -103,10 +106,11 @@ class Join:
         result = self._tile("sum", rows, width)
         s.emit(vector.engine, "fill", result, label="join")
         for part in range(parts):
-            one = replace(self._tile("part", rows, width), slot=Affine(part % 2))
-            waits = [Sync("part.full"), *([Sync("power")] if part == 0 else [])]
-            operands = {"left": one, "right": result, "multiplier": self._tile("W", rows, 1, part, parts)}
-            s.emit(vector.engine, "fma", result, operands, waits, [Sync("part.free")], label="join")
+            result_of_part = PART.tile("pop", rows, width, "fp32")
+            waits = [PART.full, *([Sync("power")] if part == 0 else [])]
+            operands = {"left": result_of_part, "right": result, "multiplier": self._tile("W", rows, 1, part, parts)}
+            s.emit(vector.engine, "fma", result, operands, waits, [PART.free], label="join")
+            s.popped(PART)
         out = LocalTile("out", rows, width, self.record.format)
         s.emit(vector.engine, "cast", out, [result], [Sync("out.free")], [Sync("out.full")], label="join")
         engine, target = link_engine(self.device, self.family.registers, "GM"), GlobalTile("O", row, ZERO, rows, width)

@@ -1,20 +1,20 @@
 """The program of an attention record on its device, and what has none.
 
-Nothing is chosen here: tiles, blocks and parts are the record's. What fits beside one another on a core follows from the
-device's memories.
+Nothing is chosen here: tiles, blocks and parts are the record's. How many tiles a core computes side by side follows
+from the device's memories.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.attention.join import Join
-from hwsim.dataflows.attention.kernel import AttentionKernel
-from hwsim.dataflows.attention.layout import designed
-from hwsim.dataflows.attention.tiles import distributed, grid_of
+from hwsim.dataflows.attention.attention_buffers import designed
+from hwsim.dataflows.attention.attention_streams import AttentionStreams
+from hwsim.dataflows.attention.parts_join import PartsJoin
+from hwsim.dataflows.attention.query_tiles import distributed, grid_of
 from hwsim.dataflows.families import find
-from hwsim.gemm.attention import Attention
 from hwsim.gemm.attention_order import power_factor
+from hwsim.gemm.attention_record import Attention
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.ir import GlobalArray, Program
 
@@ -34,9 +34,9 @@ def refuses(record: Attention, device: Device) -> str:
 
 
 def attention_program(record: Attention, device: Device) -> Program:
-    """The program. Its inputs are Q (heads x queries, width), K (width, key heads x keys) stored by columns, V (key heads
-    x keys, width of the value), and where a mask hides keys `limit` (heads x queries, 1), the number of keys that a row
-    sees, and `index` (1, keys). Its output is O (heads x queries, width of the value).
+    """The program. Its inputs are Q (heads x queries, width), K (width, key heads x keys) stored by columns, V (key
+    heads x keys, width of the value), and under a causal mask `limit` (heads x queries, 1), the number of keys that a
+    row sees, and `index` (1, keys), the keys' numbers. Its output is O (heads x queries, width of the value).
 
     Raises UnsupportedError where `refuses` says why, or no tile fits the device's memories.
     """
@@ -44,7 +44,7 @@ def attention_program(record: Attention, device: Device) -> Program:
     assert family is not None  # of the orders that there are
     design = designed(record, family, device)
     grid = grid_of(record)
-    kernel = AttentionKernel(design, grid, device)
+    kernel = AttentionStreams(design, grid, device)
     kernels = [kernel.kernel(distributed(record, grid, device.cores, design.beside))]
     rows, keys = record.heads * record.queries, record.key_heads * record.keys
     arrays = [
@@ -59,5 +59,5 @@ def attention_program(record: Attention, device: Device) -> Program:
     if record.order.parts > 1:
         arrays.append(GlobalArray("O.parts", record.order.parts * rows, record.value_width, "fp32"))
         arrays.append(GlobalArray("logarithms", rows, record.order.parts, "fp32"))
-        kernels.append(Join(record, family, device, rows).kernel())
+        kernels.append(PartsJoin(record, family, device, rows).kernel())
     return Program(tuple(arrays), tuple(kernels), inputs, "O")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwsim.dataflows.attention.layout import ARGUMENT, CHUNK, IN_FLIGHT, POWER, Design, Member
-from hwsim.dataflows.attention.tiles import Run
+from hwsim.dataflows.attention.attention_buffers import ARGUMENT, CHUNK, IN_FLIGHT, POWER, Design, Member
+from hwsim.dataflows.attention.query_tiles import BlockRun
 from hwsim.gemm.attention_order import LN2, LOG2E, power_factor
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LANES, Affine, AnyTile, GlobalTile, LocalTile, Sync, one_of
@@ -26,7 +26,7 @@ INFINITY = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax:
+class BlockSoftmax:
     """Emits the instructions. vector, special: the device's units."""
 
     design: Design
@@ -54,7 +54,9 @@ class Softmax:
         self._lanes(s, "fill", member.column("largest"), scalar=-INFINITY, label="largest")
         self._lanes(s, "fill", member.sums(), label="sums")
 
-    def block(self, s: StreamBuilder, member: Member, run: Run, place: tuple[Affine, Affine], is_first: bool) -> None:
+    def block(
+        self, s: StreamBuilder, member: Member, run: BlockRun, place: tuple[Affine, Affine], is_first: bool
+    ) -> None:
         """Emit the softmax of a block. place: the tile's first row in the stack of heads, and the block's first key in
         its head.
         """
@@ -90,13 +92,9 @@ class Softmax:
         self._lanes(s, "sub", argument, [member.column("largest"), member.column("bound")], label="rescale")
         if factor != 1.0:
             self._lanes(s, "scale", argument, [argument], scalar=factor, label="rescale")
-        self._lanes(
-            s, "halve_below", change, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label="rescale"
-        )
+        self._lanes(s, "halve_below", change, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label="rescale")
         self._ex2(s, change, "rescale")
-        self._lanes(
-            s, "square_below", change, [change, argument], [one_of(POWER)], scalar=SMALL, label="rescale"
-        )
+        self._lanes(s, "square_below", change, [change, argument], [one_of(POWER)], scalar=SMALL, label="rescale")
         self._lanes(s, "mul", member.sums(), [member.sums(), change], label="rescale")
         result = member.result()
         self._lanes(s, "mul", result, [result, change], [member.sync("O.full")], label="rescale")
@@ -174,8 +172,8 @@ class Softmax:
     ) -> None:
         divisor, inverse = member.column("argument"), member.column("change")
         is_fast = self.design.record.order.is_division_fast
-        given = [one_of(ARGUMENT)] if is_fast else []
-        self._lanes(s, "or_one", divisor, [total], signals=given, label="division")
+        argument_signals = [one_of(ARGUMENT)] if is_fast else []
+        self._lanes(s, "or_one", divisor, [total], signals=argument_signals, label="division")
         if is_fast:
             s.emit(
                 self.special.engine, "rcp", inverse, [divisor], [one_of(ARGUMENT)], [one_of(POWER)], label="division"

@@ -19,7 +19,6 @@ from hwsim.analysis.program_times import TimedWork, Times, state_of, times_of
 from hwsim.analysis.run_records import EngineUse, Evidence, Macs, Phase, TimingState
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.compute.attention_call import AttentionCall
-from hwsim.compute.attention_kernel import PTX_NAMES
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import timing_evidence
 from hwsim.errors import InputError
@@ -28,8 +27,8 @@ from hwsim.machines.trace_rows import TraceWindow
 from hwsim.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from hwsim.gemm.attention import Attention
     from hwsim.gemm.attention_order import AttentionOrder
+    from hwsim.gemm.attention_record import Attention
 
 AnyArray = NDArray[Any]
 SCHEMA = "hwsim.attention/1"
@@ -77,11 +76,9 @@ class AttentionResult:
         """See hwsim.analysis.program_times. macs: useful ones are without what the mask hides."""
         if self.call.no_program:
             return Times(self.call.no_program)
-        unit = self.order.instruction.format(PTX_NAMES[self.record.format])
+        unit = self.call.kernel.instruction
         work = TimedWork((self.record.useful_macs, 1, 1), 1, unit)
-        times = times_of(
-            self.call.program, self.call.device, work, launch_overhead=self.launch_overhead, l2=self.l2
-        )
+        times = times_of(self.call.program, self.call.device, work, launch_overhead=self.launch_overhead, l2=self.l2)
         return replace(times, macs=Macs(self.record.useful_macs, times.macs["padded"]))
 
     @property
@@ -163,8 +160,9 @@ class AttentionResult:
         assert counted is not None
         if counted.events > Trace.LIMIT:
             raise InputError(
-                f"trace of {counted.events:,} instructions: allowed: {Trace.LIMIT:,}; take one core (--trace-core, core=) "
-                f"or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and to_cycle=)"
+                f"trace of {counted.events:,} instructions: allowed: {Trace.LIMIT:,}; take one core (--trace-core, "
+                f"core=) or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and "
+                "to_cycle=)"
             )
         timed = timing.run_in(self.times.program, self.times.chip, self.l2, trace=Trace.LIMIT, window=window)
         return Trace.of(timed, self.times.chip)
@@ -199,17 +197,17 @@ class AttentionResult:
         order = self.order
         parts = "" if order.parts == 1 else f", in {order.parts} parts that are joined"
         direction = "last block first" if order.descending else "first block first"
-        made = "cycles alone" if self.out is None else f"{self.out.dtype} {self.out.shape}"
+        out = "cycles alone" if self.out is None else f"{self.out.dtype} {self.out.shape}"
         return (
-            f"attention on {self.device}: {made}\n"
+            f"attention on {self.device}: {out}\n"
             f"{self.backend}: {order.kernel}\n"
             f"blocks of {order.keys} keys, {direction}{parts}\n"
             f"evidence: {self.evidence}; the order is from: {order.source}"
         )
 
     def __repr__(self) -> str:
-        made = "None" if self.out is None else f"{self.out.dtype} {self.out.shape}"
+        out = "None" if self.out is None else f"{self.out.dtype} {self.out.shape}"
         return (
-            f"AttentionResult(out={made}, backend={self.backend!r}, "
+            f"AttentionResult(out={out}, backend={self.backend!r}, "
             f"kernel={self.kernel!r}, device={self.device!r}, evidence={self.evidence!r})"
         )

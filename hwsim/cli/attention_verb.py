@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.array_attention import attention
-from hwsim.attention_result import AttentionResult
+from hwsim.attending.array_attention import attention
+from hwsim.attending.attention_result import AttentionResult
 from hwsim.cli.matrices import read_array
 from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
@@ -46,7 +46,12 @@ SIZES: dict[str, tuple[int | str, str]] = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     add = parser.add_argument
-    add("--device", default="h100", metavar="NAME", help="device name or YAML file, families sm80 and sm90 (default h100)")
+    add(
+        "--device",
+        default="h100",
+        metavar="NAME",
+        help="device name or YAML file, families sm80 and sm90 (default h100)",
+    )
     add("--backend", choices=BACKENDS, help="backend of PyTorch (default: the first that takes the call on the device)")
     for name, (_, text) in SIZES.items():
         add(f"--{name.replace('_', '-')}", type=whole(1), metavar="N", help=text)
@@ -101,7 +106,9 @@ def execute(arguments: argparse.Namespace) -> int:
             raise UnsupportedError(f"{flag}: there are no cycles: {result.timing_note}")
         if progress is not None:
             progress.at("times and the report")
-        text = json.dumps(plain(result.to_dict()), allow_nan=False) if arguments.json else attention_text(result, inputs)
+        text = (
+            json.dumps(plain(result.to_dict()), allow_nan=False) if arguments.json else attention_text(result, inputs)
+        )
     notes = _written(arguments, result)
     if arguments.gantt:
         whole_trace = result.traced(arguments.trace_core)
@@ -145,8 +152,7 @@ def _operands(arguments: argparse.Namespace) -> tuple[list[AnyArray], str]:
         return arrays, f"query from {arguments.query}"
     sizes: dict[str, int] = {}
     for name, (default, _) in SIZES.items():
-        given = getattr(arguments, name)
-        sizes[name] = given or (sizes[default] if isinstance(default, str) else default)
+        sizes[name] = getattr(arguments, name) or (sizes[default] if isinstance(default, str) else default)
     batch, keys = sizes["batch"], (sizes["key_heads"], sizes["keys"])
     shapes = [
         (batch, sizes["heads"], sizes["queries"], sizes["width"]),
