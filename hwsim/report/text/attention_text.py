@@ -19,6 +19,8 @@ from hwsim.report.text.words import count, duration, facts, percent, plural
 if TYPE_CHECKING:
     from hwsim.attending.attention_result import AttentionResult
 
+OVERLAP = "a chip's warps overlap less than the program's tiles: it takes longer, up to twice (docs/numerics.md)"
+
 
 def attention_text(result: AttentionResult, inputs: str) -> str:
     """The report of `result`. inputs: where the operands came from."""
@@ -56,6 +58,8 @@ def _heading(result: AttentionResult, inputs: str) -> list[str]:
         if level:
             caveat = f" ({caveats[level]})" if level in caveats else ""
             pairs.append(("" if number else "evidence", f"{what}: {level}{caveat}"))
+    if result.cycles is not None:
+        pairs.append(("", OVERLAP))
     if result.by_program:
         pairs.append(("bits", "computed by the program"))
     return facts(pairs, least=NAMES)
