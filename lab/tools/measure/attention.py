@@ -3,8 +3,9 @@
     python lab/tools/measure/attention.py record        # with PyTorch on a GPU: rows of attention_times.csv
     python lab/tools/measure/attention.py compare       # the tables, from both files
 
-attention_times.csv: own times, each of a series of calls between two CUDA events, with the SM clock that nvidia-smi reads
-after it. attention_rates.csv: rates that others published. A call is simulated at the clock that was read, where one was.
+attention_times.csv: own times, each of a series of calls between two CUDA events, with the SM clock that nvidia-smi
+reads after it. attention_rates.csv: rates that others published. A call is simulated at the clock that was read, where
+one was.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def simulated(device: str, backend: str, sizes: Sizes, *, causal: bool, clock_mh
 
 def compare() -> None:
     """Print the tables."""
-    print("| backend | heads, queries, keys, width | causal | measured us | simulated us | simulated / measured | MHz |")
+    print(
+        "| backend | heads, queries, keys, width | causal | measured us | simulated us | simulated / measured | MHz |"
+    )
     print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for row in csv.DictReader((FOLDER / "attention_times.csv").open()):
         sizes = tuple(int(row[name]) for name in ("batch", "heads", "key_heads", "queries", "keys", "width"))
@@ -102,7 +105,10 @@ def compare() -> None:
         shared = "" if heads == key_heads else f" ({batch * key_heads})"
         what = f"{batch * heads}{shared}, {queries}, {keys}, {width}"
         mask = "yes" if row["causal"] == "1" else "no"
-        print(f"| {row['backend']} | {what} | {mask} | {measured:.1f} | {us:.1f} | {us / measured:.2f} | {row['sm_mhz']} |")
+        print(
+            f"| {row['backend']} | {what} | {mask} | {measured:.1f} | {us:.1f} | {us / measured:.2f} "
+            f"| {row['sm_mhz']} |"
+        )
     print("\n| kernel | width | causal | queries | published TFLOP/s | simulated, under load | at the file's clock |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
     for row in csv.DictReader((FOLDER / "attention_rates.csv").open()):
