@@ -84,6 +84,18 @@ def test_infinities_and_nans_are_the_evaluator_s_too(backend, is_causal):
     assert np.isnan(second.out).any() and np.array_equal(first.codes, second.codes)
 
 
+def test_powers_below_the_normal_range_count():
+    """Scores 88 below a row's largest have a power of 2^-126.96: CUDA's exp2f gives it, where ex2 alone gives 0."""
+    query, key, value = (np.zeros((1, 64, 16), ml_dtypes.bfloat16) for _ in range(3))
+    query[..., 0], key[0, 5, 0], value[:] = 1, 88, 2.0**100
+    value[0, 5] = 0
+    first, second = (
+        hwsim.attention(query, key, value, backend=FLASH, scale=1.0, functional=functional)
+        for functional in (True, False)
+    )
+    assert np.array_equal(first.codes, second.codes) and (first.out.astype(float) > 2.0**-22).all()
+
+
 @pytest.mark.parametrize("scale", [0.3, 2.5])
 def test_a_scale_of_one_s_own(scale):
     case = CASES["efficient"]
