@@ -23,7 +23,7 @@ from hwsim.host import renderers
 if TYPE_CHECKING:
     from hwsim.api import device, matmul, run
     from hwsim.arithmetic.mufu import mufu
-    from hwsim.compute.array_attention import attention
+    from hwsim.attending.array_attention import attention
     from hwsim.devices.which import which
     from hwsim.errors import ConfigError, HwsimError, InputError, MismatchError, ProgramError, UnsupportedError
     from hwsim.frameworks.numpy.convolution import conv2d
@@ -72,7 +72,7 @@ __all__ = [
 _NAMES = {
     "api": ("device", "matmul", "run"),
     "arithmetic.mufu": ("mufu",),
-    "compute.array_attention": ("attention",),
+    "attending.array_attention": ("attention",),
     "frameworks.numpy.convolution": ("conv2d",),
     "frameworks.numpy.emulation": ("Array", "emulate"),
     "operands.quantization": ("dequantize", "quantize"),

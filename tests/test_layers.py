@@ -57,8 +57,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ),
     ("hwsim.compute",),
     ("hwsim.trace",),
-    ("hwsim.result",),
-    ("hwsim.api",),
+    ("hwsim.result", "hwsim.attending.attention_result"),
+    ("hwsim.api", "hwsim.attending.array_attention"),
     (
         "hwsim.report.explain",
         "hwsim.report.table_file",

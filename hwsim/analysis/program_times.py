@@ -167,7 +167,9 @@ def _parts(program: Program, chip: Device, unit: str, l2: str) -> TimedParts:
             timed=timed,
             phases=tuple(Phase(kernel.name, kernel.cycles, kernel.cycles / hertz) for kernel in timed.kernels),
             engines={
-                name: EngineUse(engine.busy_cycles, dict(engine.stall_cycles)) for name, engine in timed.engines.items()
+                name: EngineUse(engine.busy_cycles, dict(engine.stall_cycles))
+                for name, engine in timed.engines.items()
+                if engine.busy_cycles or chip.special is None or name != chip.special.engine  # most kernels need none
             },
             macs=Macs(timed.macs, timed.padded_macs),
             occupancy=tuple(occupancy(program, loaded)),

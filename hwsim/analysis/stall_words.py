@@ -11,6 +11,7 @@ ENGINE_WORDS = {
     "M": "cube units",
     "ARRAY": "systolic arrays",
     "FMA": "CUDA cores",
+    "MUFU": "special-function units",
     "V": "vector units",
     "VALU": "vector units",
     "VECTOR": "vector units",
@@ -38,6 +39,15 @@ _AWAITED = tuple(
         (r"FILTER", "operand B in FILTER", ""),
         (r"OFMAP", "the result in OFMAP", ""),
         (r"SUMS", "the array's sums", ""),
+        (r"Q\d+", "the queries of a tile", ""),
+        (r"K\d+", "a block of keys", ""),
+        (r"V\d+", "a block of values", ""),
+        (r"S\d+", "the scores of a block", ""),
+        (r"P\d+", "the softmax of a block", ""),
+        (r"O\d+", "the products of a block with values", "room for the sums of a tile"),
+        (r"R\d+", "the result of a tile", ""),
+        (r"argument", "arguments of special functions", ""),
+        (r"power", "results of special functions", ""),
     )
 )
 _FIXED = {

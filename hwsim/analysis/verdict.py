@@ -109,9 +109,11 @@ def verdict_of(
     times: Times,
     on_matrix_unit: Callable[[], OnMatrixUnit | None] = lambda: None,
     in_output: InOutput | None = None,
+    *,
+    advises: bool = True,
 ) -> Verdict:
     """The verdict on the times of a run. on_matrix_unit: the same GEMM there, where the run left that unit out.
-    in_output: its times with C in another format, for the advice.
+    in_output: its times with C in another format, for the advice. advises: whether there is advice.
     """
     if times.timed is None or times.program is None or times.chip is None or not times.timed.cycles:
         return _without_cycles(times)
@@ -135,7 +137,7 @@ def verdict_of(
         parts=shares.parts,
         sentences=tuple(sentences),
         shares=shares,
-        _advise=partial(_advice, times, shares, on_matrix_unit, in_output),
+        _advise=partial(_advice, times, shares, on_matrix_unit, in_output) if advises else tuple,
     )
 
 

@@ -1,6 +1,7 @@
 """Elementwise instructions of programs on arrays of codes, with a device's rules for infinities, NaNs and overflow.
 
-Lanes of fp32 and fp64: add, sub, mul, scale, ldexp, fma, add_row round to nearest even. Those of integers wrap
+Lanes of fp32 and fp64: add, sub, mul, scale, ldexp, fma, add_row round to nearest even. Those of a softmax are in
+hwsim.arithmetic.softmax_lanes. Those of integers wrap
 (hwsim.arithmetic.integer_lanes). A saturating unit (Ascend 910A) reads
 an infinity as the largest finite value and a NaN as zero, and gives neither (hwsim.numerics.units.Specials). Elsewhere
 a NaN gets one code: all ones but for the sign on NVIDIA (PTX, for single and half precision), else the format's default
@@ -9,6 +10,7 @@ one. fp64 lanes give the default NaN everywhere, and conversions from fp64 do to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,6 +20,7 @@ from hwsim.arithmetic import integer_lanes
 from hwsim.arithmetic.integer_lanes import differing_axes, integers
 from hwsim.arithmetic.residues import residues
 from hwsim.arithmetic.rounded_once import multiply_add, raised_whole
+from hwsim.arithmetic.softmax_lanes import OPCODES, SoftmaxLanes
 from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, format_of
 from hwsim.numerics.units import IntegerUnit
@@ -26,6 +29,7 @@ from hwsim.program.ir import Instr
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend, LaneStep
     from hwsim.devices.model import VectorModel
+    from hwsim.numerics.special_functions import Tables
     from hwsim.numerics.units import DotSpec
 
 Codes = NDArray[Any]
@@ -58,11 +62,18 @@ def saturates(model: VectorModel | None) -> bool:
 
 class VectorUnit:
     """Executes elementwise instructions; `model` None: a unit with IEEE special values. backend: computes the bits.
-    all_ones: as `gives_all_ones`.
+    all_ones: as `gives_all_ones`. tables: gives those of the special functions of programs that have some.
     """
 
-    def __init__(self, model: VectorModel | None, backend: Backend, all_ones: bool = False) -> None:
+    def __init__(
+        self,
+        model: VectorModel | None,
+        backend: Backend,
+        all_ones: bool = False,
+        tables: Callable[[], Tables] | None = None,
+    ) -> None:
         self.backend = backend
+        self.softmax = SoftmaxLanes(tables or dict)
         self.all_ones = all_ones
         self.saturates = saturates(model)
         self.overflow = "saturate" if self.saturates else "ieee"
@@ -117,6 +128,10 @@ class VectorUnit:
                 raised = self._raised(self._values(*sources[0], dtype), exponents)
             codes[...] = self._store(raised, fmt, "RNE")
             return
+        if instr.opcode in OPCODES:
+            operands = [integers(*x) if x[1].is_integer else self._values(*x, dtype) for x in sources]
+            codes[...] = self._store(self._one_nan(self.softmax.execute(instr, operands, reduced)), fmt, "RNE")
+            return
         values = [self._values(*source, dtype) for source in sources]
         if instr.opcode == "exponent":
             codes[...] = np.frexp(values[0])[1].astype(np.int32).view(codes.dtype)
@@ -136,6 +151,7 @@ class VectorUnit:
             result = multiply_add(left, np.broadcast_to(multiplier, left.shape), right)
             result = self.settled(self._one_nan(result))
         elif instr.opcode == "fma":
+            values[1] = in_c_order(np.broadcast_to(values[1], values[0].shape))
             steps: tuple[LaneStep, ...] = (LOAD, ("load", 1), ("fused", float(instr.scalar)))
             nan_code = int(np.asarray(self._nan_of(dtype)).view(f"u{dtype.itemsize}"))
             result = self.backend.combine(values, steps, dtype, saturate=self.saturates, nan_code=nan_code)

@@ -53,6 +53,15 @@ OWN: dict[str, Verb] = dict(
             "run a GEMM scheme on a simulated device: bits, error, cycles, where the time went",
             "run --device h200 --format bf16 --m 4096 --n 4096 --k 4096 --no-exact --what-if",
         ),
+        (
+            "attention",
+            Verb(
+                "attention by the kernel that PyTorch runs on a device: bits, cycles, where the time went",
+                "attention --device a100 --heads 16 --queries 4096 --width 128 --causal --no-exact",
+                "hwsim.cli.attention_verb",
+                RUN,
+            ),
+        ),
         _own(
             "blas",
             RUN,

@@ -34,6 +34,11 @@ class AttentionKernel:
     format: str
     is_causal: bool
 
+    @property
+    def instruction(self) -> str:
+        """The matrix instruction, as the order names it."""
+        return self.order.instruction.format(PTX_NAMES[self.format])
+
     def attend(self, query: Codes, key: Codes, value: Codes, *, factor: float, threads: int) -> Codes:
         """Codes of the result (heads, queries, width of the value). Codes: query (heads, queries, width), key and value
         (heads, keys, width). factor: of the scores.
@@ -46,7 +51,7 @@ class AttentionKernel:
         """The weakest level behind the bits: the order's, its instruction's, its special functions'."""
         levels = (
             Level(self.order.evidence),
-            numerics_evidence(self.device, self.order.instruction.format(PTX_NAMES[self.format])),
+            numerics_evidence(self.device, self.instruction),
             tables_evidence(self.device, self.order.special_functions),
         )
         return max(levels, key=list(Level).index)

@@ -78,6 +78,9 @@ def check(tree: Node) -> list[FileProblem]:
     vector = _block(tree, "vector")
     known(vector.get("engine"), "vector.engine", engines, "one of engines")
     known(vector.get("memory"), "vector.memory", memories, "one of memories")
+    special = _block(tree, "special")
+    known(special.get("engine"), "special.engine", engines, "one of engines")
+    known(special.get("memory"), "special.memory", memories, "one of memories")
     for key, target in native.items():
         if _entry(tree, target) is None:
             known(target, f"native.{key}", instructions, "one of instructions")

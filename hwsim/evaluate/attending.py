@@ -6,17 +6,21 @@ It knows orders as data, a device's units and special functions; it knows no ker
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.arithmetic.rounded_once import multiply_add
+from hwsim.arithmetic.softmax_lanes import added_by_lanes, met, without_infinity, without_zero
+from hwsim.arithmetic.vector import gives_all_ones
 from hwsim.devices.query import dot_spec
 from hwsim.devices.special_functions import special_functions
 from hwsim.formats import format_of
+from hwsim.gemm.attention_order import LOG2E, join_lanes, power_factor
 from hwsim.numerics.dot_operands import DotOperands
+from hwsim.program.ir import LANES
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -26,8 +30,6 @@ if TYPE_CHECKING:
 Codes = NDArray[Any]
 Single = NDArray[np.float32]
 
-LOG2E = 1.4426950408889634
-LANES, LANE_COLUMNS, TILE_COLUMNS = 4, 2, 8  # of an accumulator's row: four lanes, two columns of eight each
 PTX_NAMES = {"fp16": "f16", "bf16": "bf16"}
 FORMATS = tuple(PTX_NAMES)
 
@@ -51,9 +53,10 @@ class Attending:
     ) -> None:
         self.order, self.format, self.backend, self.threads = order, format_of(format), backend, threads
         self.spec = dot_spec(device, order.instruction.format(PTX_NAMES[format]))
+        self.nan: Literal["all-ones", "quiet"] = "all-ones" if gives_all_ones(self.spec) else "quiet"
         self.math = CudaMath(special_functions(device))
         self.factor = np.float32(factor)
-        self.in_powers = np.float32(float(self.factor) * LOG2E)
+        self.in_powers = power_factor(factor)
 
     def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool) -> Codes:
         """Codes of the result in the operands' format. query (heads, queries, width), key and value (heads, keys,
@@ -71,7 +74,10 @@ class Attending:
                 result = self._divided(parts[0], total)
             else:
                 result = self._joined(parts)
-            return self.backend.encode(result, self.format, "RNE", threads=self.threads)
+            return self._encoded(result)
+
+    def _encoded(self, values: Single) -> Codes:
+        return self.backend.encode(values, self.format, "RNE", nan=self.nan, threads=self.threads)
 
     def _part(self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool) -> _Sums:
         """The sums over some blocks of keys."""
@@ -84,7 +90,9 @@ class Attending:
         )
         for block in reversed(blocks) if self.order.descending else blocks:
             first = block * self.order.keys
-            start = first if is_causal else 0  # rows before it see none of these keys
+            start = (
+                first // self.order.rows * self.order.rows if is_causal else 0
+            )  # tiles before see none of these keys
             if start < rows:
                 self._block(sums, query, key, value, first, start, is_causal)
         return sums
@@ -105,14 +113,14 @@ class Attending:
         scores = np.where(hidden, np.float32(-np.inf), scores)
         before = sums.largest[:, rows]
         largest = np.maximum(before, scores.max(-1, keepdims=True))
-        bound = np.where(np.isneginf(largest), np.float32(0), largest)
+        bound = without_infinity(largest)
         powers = self.math.exp2f(self._arguments(scores, bound))
         powers = np.where(hidden, np.float32(0), powers)
         change = before - bound if order.scaling == "scaled" else (before - bound) * self.in_powers
         rescale = np.where(np.isneginf(before), np.float32(0), self.math.exp2f(change))
         added = sums.powers[:, rows] * rescale
         sums.powers[:, rows] = self._added(added, powers)
-        codes = self.backend.encode(powers, self.format, "RNE", threads=self.threads)
+        codes = self._encoded(powers)
         sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
         sums.largest[:, rows] = largest
 
@@ -136,37 +144,24 @@ class Attending:
         """The sums with a block's powers (heads, rows, keys)."""
         heads, rows, keys = powers.shape
         if self.order.warp_keys is None:
-            for element in _of_lanes(powers):
-                total = total + element
-            return total
+            return added_by_lanes(total, powers)
         count = keys // self.order.warp_keys
         of_warps = powers.reshape(heads, rows, count, self.order.warp_keys)
-        sums = np.zeros((heads, rows, count, LANES), np.float32)
-        for element in _of_lanes(of_warps):
-            sums = sums + element
-        met = self._met(sums)
+        sums = added_by_lanes(np.zeros((heads, rows, count, LANES), np.float32), of_warps)
+        of_each = met(sums, self.order.first_partner)
         for warp in range(count):
-            total = total + met[:, :, warp]
+            total = total + of_each[:, :, warp]
         return total
-
-    def _met(self, lanes: Single) -> Single:
-        """The sum of four lanes, pairs first; (..., 1)."""
-        if self.order.first_partner == 1:
-            pairs = lanes[..., 0::2] + lanes[..., 1::2]
-        else:
-            pairs = lanes[..., :2] + lanes[..., 2:]
-        result: Single = pairs[..., :1] + pairs[..., 1:]
-        return result
 
     def _total(self, sums: _Sums) -> Single:
         """The sum of a row's powers; (heads, rows, 1)."""
-        return sums.powers if self.order.warp_keys is not None else self._met(sums.powers)
+        return sums.powers if self.order.warp_keys is not None else met(sums.powers, self.order.first_partner)
 
     def _divided(self, sums: _Sums, total: Single) -> Single:
         """The result over the sum of powers; rows without a key are as they are."""
-        inverse = self.math.reciprocal(total) if self.order.is_division_fast else np.float32(1) / total
-        is_empty = (total == 0) | np.isnan(total)
-        result: Single = sums.result * np.where(is_empty, np.float32(1), inverse)
+        divisor = without_zero(total)
+        inverse = self.math.reciprocal(divisor) if self.order.is_division_fast else np.float32(1) / divisor
+        result: Single = sums.result * inverse
         return result
 
     def _joined(self, parts: list[_Sums]) -> Single:
@@ -194,8 +189,7 @@ class Attending:
 
     def _sum_of_parts(self, shares: list[Single]) -> Single:
         """The sum over parts: lanes add every so many parts, then meet in halves."""
-        padded = 1 << (self.order.parts - 1).bit_length()
-        lanes = min(THREADS // self.order.part_rows, padded)
+        lanes, padded = join_lanes(self.order)
         zeros = [np.zeros_like(shares[0])] * (padded - len(shares))
         every = [*shares, *zeros]
         sums = every[:lanes]
@@ -207,18 +201,8 @@ class Attending:
         return sums[0]
 
 
-THREADS = 128  # of a block that joins parts
-
-
 def _padded(x: Codes, first: int, count: int) -> Codes:
     """Rows first .. first + count - 1 of each matrix; zeros beyond the last."""
     rows = x[:, first : first + count]
     missing = count - rows.shape[1]
     return np.pad(rows, ((0, 0), (0, missing), (0, 0))) if missing else rows
-
-
-def _of_lanes(powers: Single) -> Single:
-    """The powers of a row by their turn in a lane: (turns, ..., lanes)."""
-    *lead, keys = powers.shape
-    lanes = powers.reshape(*lead, keys // TILE_COLUMNS, LANES, LANE_COLUMNS)
-    return np.moveaxis(lanes, (-3, -1), (0, 1)).reshape(-1, *lead, LANES)

@@ -8,10 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 #: How a score s becomes an argument of 2^x, with f = factor * log2(e) and m the largest score of the row so far:
 #: "rounded": s f - m f; "fused": the same with s f - (m f) rounded once; "scaled": s * factor, then times log2(e), both
 #: rounded, of which the largest is taken and subtracted.
 ScoreScaling = Literal["rounded", "fused", "scaled"]
+LOG2E, LN2 = 1.4426950408889634, 0.693147182464599609375
+JOIN_THREADS = 128  # of a block that joins parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,11 @@ class AttentionOrder:
     all blocks, each of two columns of eight, and meet at the end. first_partner: the distance of the lanes that add
     their sums first; the other distance, of 1 and 2, follows. is_division_fast: the row is divided by rcp.approx,
     not by an IEEE division. parts: in how many parts the keys are cut, each with sums of its own; they are joined by
-    their logarithms. part_rows: rows of a block that joins parts. evidence: a level of hwsim.datafiles.provenance.
-    source: where the order is from.
+    their logarithms. part_rows: rows of a block that joins parts. rows: queries of a tile, whose warps lie row_warps
+    below one another, and key_warps beside one another; row_groups: parts of its rows that take turns in the matrix
+    unit. stages: blocks of keys, and of values, that wait in shared memory. swaps_heads: with one query, heads that
+    share a head of the key are rows of one tile. evidence: a level of hwsim.datafiles.provenance. source: where the
+    order is from.
     """
 
     kernel: str
@@ -39,8 +46,27 @@ class AttentionOrder:
     source: str
     parts: int = 1
     part_rows: int = 1
+    rows: int = 128
+    row_warps: int = 4
+    key_warps: int = 1
+    row_groups: int = 1
+    stages: int = 1
+    swaps_heads: bool = False
 
     @property
     def special_functions(self) -> tuple[str, ...]:
         """The special functions of the chip that the kernel takes, by name."""
         return ("ex2", *(("rcp",) if self.is_division_fast else ()), *(("lg2",) if self.parts > 1 else ()))
+
+
+def power_factor(factor: float) -> np.float32:
+    """The factor of a score in an argument of 2^x: the factor in fp32 times log2(e), rounded once."""
+    return np.float32(float(np.float32(factor)) * LOG2E)
+
+
+def join_lanes(order: AttentionOrder) -> tuple[int, int]:
+    """How shares of parts are added: (lanes, parts padded to a power of two). A lane adds every so many parts, and
+    lanes meet in halves.
+    """
+    padded = 1 << (order.parts - 1).bit_length()
+    return min(JOIN_THREADS // order.part_rows, padded), padded

@@ -24,7 +24,7 @@ from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, packed
 from hwsim.program.forms import FormCache
-from hwsim.program.ir import GlobalTile, Instr, LocalTile, timed_as
+from hwsim.program.ir import SPECIAL, GlobalTile, Instr, LocalTile, timed_as
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
 if TYPE_CHECKING:
@@ -196,6 +196,8 @@ def _cost(
         return _mma(scope, index, instr)
     if link is not None:
         return _copy(scope, index, instr, link[1], limits.get(link[0], -1))
+    if instr.opcode in SPECIAL:
+        return _special(scope, index, instr)
     if scope.is_vector(instr):
         return _vector(scope, index, instr)
     raise ProgramError(
@@ -300,21 +302,28 @@ def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
 def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     vector = scope.device.vector
     opcodes = timed_as(instr)
-    known: Mapping[Any, float] = {} if vector is None else vector.cycles_per_repeat
     in_software: Mapping[Any, int] = {} if vector is None else vector.software
-    if vector is None or not set(opcodes) <= set(known):
+    if vector is None or not vector.does(opcodes):
         raise ProgramError(f"{scope.place(index, instr)}: the vector unit of {scope.device.name} has no {instr.opcode}")
     target, tiles = instr.writes[0], (*instr.writes, *instr.reads)
     widest, elements = max(scope.bits(tile) for tile in tiles), max(tile.rows * tile.cols for tile in tiles)
     software = [in_software.get(f"{instr.opcode}.{scope.format(tile)}", 0) for tile in tiles]
     if any(software):
-        repeats, each = -(-elements * WORD_BYTES // vector.repeat_bytes), exact(known["add"])
+        repeats, each = -(-elements * WORD_BYTES // vector.repeat_bytes), exact(vector.time_of("add") or 0)
         addition = ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
         return Cost(instr.repeat * max(software) * addition)
     repeats = -(-elements * widest // (8 * vector.repeat_bytes))
     widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.operand("source"))
     occupancy = 0
     for opcode in opcodes:
-        each = exact(known.get("widen" if widens else opcode, known[opcode]))
+        each = exact((vector.time_of("widen") if widens else None) or vector.time_of(opcode) or 0)
         occupancy += ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
     return Cost(instr.repeat * occupancy)
+
+
+def _special(scope: Scope, index: int, instr: Instr) -> Cost:
+    unit = scope.device.special
+    if unit is None:
+        raise ProgramError(f"{scope.place(index, instr)}: {scope.device.name} has no special-function unit")
+    elements = instr.writes[0].rows * instr.writes[0].cols
+    return Cost(instr.repeat * _covering(elements, unit.results_per_cycle))

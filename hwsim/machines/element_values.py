@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.devices import dot_spec, instruction
+from hwsim.devices.special_functions import special_functions
 from hwsim.errors import MismatchError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.element_steps import CodedValue, ElementStep, ExecutedInstr
 from hwsim.machines.mma_product import SCALES, check_products, product, whole_steps
-from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, provenance, reduced_cells
+from hwsim.machines.provenance import CorePart, ElementNumbers, NeededInstr, is_reduction, provenance, reduced_cells
 from hwsim.machines.storage import bytes_per_slot_byte
-from hwsim.program.ir import REDUCING
 from hwsim.program.roles import K_AXES, ROLES
 from hwsim.program.sequence import PlacedInstr, PlacedTile
 
@@ -46,7 +46,8 @@ class ElementValues:
         self.parts = provenance(program, elements)
         self.steps: list[list[ElementStep]] = [[] for _ in elements]
         specs = [dot_spec(device, unit) for unit in program.units]
-        self.vector = VectorUnit(device.vector, backend, any(map(gives_all_ones, specs)))
+        all_ones = any(map(gives_all_ones, specs))
+        self.vector = VectorUnit(device.vector, backend, all_ones, partial(special_functions, device))
         #: Of each element, what its instructions last left in each place.
         self._left: list[dict[_Where, CodedValue]] = [{} for _ in elements]
 
@@ -185,8 +186,8 @@ class _CoreRun:
         opcode = placed.instr.opcode
         values: dict[str, CodedValue | tuple[CodedValue, ...]] = {}
         for role, (codes, place) in zip(placed.instr.roles, sources, strict=True):
-            if opcode in REDUCING and role == "source":
-                cells = reduced_cells(place, placed.target, row, col)
+            if is_reduction(opcode) and role == "source":
+                cells = reduced_cells(opcode, place, placed.target, row, col)
                 values[role] = self._coded(place.format, [codes[cell] for cell in cells])
             else:
                 values[role] = self._coded(place.format, codes[place.nearest(row, col)])[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
+from hwsim.devices.special_functions import special_functions
 from hwsim.formats import Format, code_dtype, format_of
 from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
@@ -63,7 +65,7 @@ def run(
             codes = backend.zeros((array.rows, array.cols), code_dtype(format_of(array.format)))
         arrays[array.name] = codes
     all_ones = any(gives_all_ones(dot_spec(device, unit)) for unit in program.units)
-    vector = VectorUnit(device.vector, backend, all_ones)
+    vector = VectorUnit(device.vector, backend, all_ones, partial(special_functions, device))
     for number, kernel in enumerate(program.kernels):
         fill_views(program, kernel, arrays, backend)
         if before_kernel is not None:

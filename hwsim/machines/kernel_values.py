@@ -18,7 +18,7 @@ from hwsim._kernels.coalesce import Coalescer
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.program.flat import flatten
-from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel
+from hwsim.program.ir import LANE_WIDTHS, AnyTile, GlobalArray, GlobalTile, Instr, Kernel
 from hwsim.program.peers import turns
 from hwsim.program.roles import K_AXES
 
@@ -131,5 +131,7 @@ def _fixed_axes(instr: Instr, read: int) -> int:
         return 0
     if instr.opcode == "mma":
         return ROWS_FIXED if K_AXES[instr.roles[read]] == "rows" else COLS_FIXED
+    if instr.opcode in LANE_WIDTHS and instr.roles[read] == "source":
+        return COLS_FIXED  # also where it is as wide as there are lanes
     target, source = instr.writes[0], instr.reads[read]
     return ROWS_FIXED * (source.rows != target.rows) + COLS_FIXED * (source.cols != target.cols)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hwsim.program.ir import REDUCING, CoreGroup, Program
+from hwsim.program.ir import LANE_COLUMNS, LANE_WIDTHS, LANES, REDUCING, CoreGroup, Program
 from hwsim.program.peers import turns, written_arrays
-from hwsim.program.roles import K_AXES
+from hwsim.program.roles import K_AXES, Opcode
 from hwsim.program.sequence import ARRAY, CoreText, PlacedInstr, PlacedTile, has_store, whole_array
 
 ElementNumbers = frozenset[int]  # numbers of the elements of the output that a value is a part of
@@ -89,9 +89,9 @@ def _of_core(sequence: Sequence[PlacedInstr], needs: Needs) -> tuple[NeededInstr
                     _add(needs, target, row, col, elements)
             else:
                 sources = list(placed.sources)
-                if placed.instr.opcode in REDUCING:
+                if is_reduction(placed.instr.opcode):
                     reduced, *sources = sources
-                    for place in reduced_cells(reduced, target, row, col):
+                    for place in reduced_cells(placed.instr.opcode, reduced, target, row, col):
                         _add(needs, reduced, *place, OPERAND)
                 for source in sources:
                     _add(needs, source, *source.nearest(row, col), elements)
@@ -101,8 +101,17 @@ def _of_core(sequence: Sequence[PlacedInstr], needs: Needs) -> tuple[NeededInstr
     return tuple(needed[::-1])
 
 
-def reduced_cells(source: PlacedTile, target: PlacedTile, row: int, col: int) -> list[tuple[int, int]]:
-    """What a reduction reads of `source` for the element (row, col) of its target: a row or a column."""
+def is_reduction(opcode: Opcode) -> bool:
+    """Whether an element of what an instruction writes is made of several of its source."""
+    return opcode in REDUCING or opcode in LANE_WIDTHS
+
+
+def reduced_cells(opcode: Opcode, source: PlacedTile, target: PlacedTile, row: int, col: int) -> list[tuple[int, int]]:
+    """What a reduction reads of `source` for the element (row, col) of its target: a row or a column, or of a row the
+    columns of a lane.
+    """
+    if opcode == "reduce_lanes":
+        return [(row, at) for at in range(source.cols) if at // LANE_COLUMNS % LANES == col]
     if (target.rows, target.cols) == (source.rows, 1):
         return [(row, at) for at in range(source.cols)]
     return [(at, col) for at in range(source.rows)]

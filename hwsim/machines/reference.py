@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hwsim.arithmetic.scaled import scaled_reference
 from hwsim.arithmetic.vector import VectorUnit, gives_all_ones
 from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
+from hwsim.devices.special_functions import special_functions
 from hwsim.errors import ProgramError
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines.mma_product import check_products, whole_steps
@@ -75,7 +77,8 @@ def run(
     }
     formats = {a.name: a.format for a in program.arrays}
     choose = random.Random(order)
-    vector = VectorUnit(device.vector, backend, any(gives_all_ones(dot_spec(device, unit)) for unit in program.units))
+    all_ones = any(gives_all_ones(dot_spec(device, unit)) for unit in program.units)
+    vector = VectorUnit(device.vector, backend, all_ones, partial(special_functions, device))
     for kernel in program.kernels:
         fill_views(program, kernel, arrays, backend)
         peers: list[dict[str, int]] = [

@@ -21,6 +21,7 @@ counts, confirm it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import lcm
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,7 @@ class _Checker:
                     Rules(self.scope, self.semaphores, number, instr, bounds).check()
                     number += 1
 
+    @cached_property
     def _numbers(self) -> dict[int, int]:
         """The position of each instruction in the kernel, by id() of the object."""
         numbers: dict[int, int] = {}
@@ -198,7 +200,7 @@ class _Checker:
         uneven = bool(self._own_leaks(balance_of_few))
         if walker.is_orderly(number, 0 if uneven else few.period, INSTRS):
             return
-        numbers = self._numbers()
+        numbers = self._numbers
         if uneven:
             walk(self.scope, group, numbers, _whole, INSTRS)
             return
@@ -216,7 +218,7 @@ class _Checker:
     def _together(self, balances: list[Balance]) -> None:
         """Check what semaphores of peers order. Slots of rings are not looked at, so that loops may be short."""
         check_peers(self.kernel, balances)
-        numbers, written, few = self._numbers(), written_arrays(self.kernel), _Shortened(1)
+        numbers, written, few = self._numbers, written_arrays(self.kernel), _Shortened(1)
         last = max(group.count for group in self.kernel.groups) - 1
 
         def look(counts: Callable[[int], int], instrs: int) -> None:

@@ -35,7 +35,9 @@ LANE_FORMATS = {
     "reduce_add": _INTEGERS,
     "reduce_max": _FLOATS,
     "select": _INTEGERS,
-}
+} | dict.fromkeys(
+    ("reduce_largest", "reduce_lanes", "reduce_meet", "halve_below", "square_below", "or_zero", "or_one"), ("fp32",)
+)
 # Instructions whose tiles have formats of their own: of what they write, then of each that they read.
 _ALL_INTEGERS = (*_INTEGERS, "int16", "int8", "uint8", "int4")
 MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -43,10 +45,17 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
     "extract": (_ALL_INTEGERS, _ALL_INTEGERS),
     "exponent": (("int32",), _FLOATS),
     "remainder": (("int32", "int16", "int8"), (*_FLOATS, *_INTEGERS)),
+    "mask": (("fp32",), ("fp32",), ("int32",), ("int32",)),
 }
 # Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
 REPEATING = ("add", "sub", "mul", "ldexp", "select")
-REDUCING = ("reduce_add", "reduce_max")
+REPEATED = {"mask": ("index", "limit"), "fma": ("right", "multiplier")}  # the same of single roles
+REDUCING = ("reduce_add", "reduce_max", "reduce_largest")
+#: Reductions in the order of an accumulator's four lanes: elements of a row in what is read, and in what is written.
+LANES, LANE_COLUMNS = 4, 2  # lanes of a row; columns beside each other that a lane has of each eight
+LANE_WIDTHS: dict[str, tuple[int | None, int]] = {"reduce_lanes": (None, LANES), "reduce_meet": (LANES, 1)}
+#: Instructions of the special-function unit; `log` is CUDA's logf, which takes none.
+SPECIAL = ("ex2", "lg2", "rcp", "exp")
 # Instructions for which no device file gives a time: the instructions that take as long together.
 TIMED_AS = {
     "fma": ("scale", "add"),
@@ -58,6 +67,16 @@ TIMED_AS = {
     "reduce_max": ("add",),
     "remainder": ("scale", "scale", "add", "add"),  # quotient, product, and two corrections
     "select": ("add", "add"),  # a comparison and a choice
+    "mask": ("compare", "copy"),
+    "reduce_largest": ("compare",),
+    "reduce_lanes": ("add",),
+    "reduce_meet": ("add",),
+    "halve_below": ("compare", "scale"),
+    "square_below": ("mul",),  # its condition is that of halve_below
+    "or_zero": ("compare", "copy"),
+    "or_one": ("compare", "copy"),
+    "reciprocal": ("scale", "scale", "add", "add"),  # an estimate and its corrections
+    "log": ("compare", *("add",) * 12),  # a polynomial of nine coefficients, and what stands around it
 }
 FUSED_AS = ("add",)  # an fma with a multiplier: one instruction of GPUs, at the rate of additions
 
@@ -69,7 +88,7 @@ def timed_as(instr: Instr) -> tuple[str, ...]:
 
 def repeats(instr: Instr, role: str) -> bool:
     """Whether the tile that it reads as this role may be one row, one column or one element."""
-    return instr.opcode in REPEATING or role == "multiplier"
+    return instr.opcode in REPEATING or role in REPEATED.get(instr.opcode, ())
 
 
 @quick
@@ -285,6 +304,19 @@ class Instr:
     remainder     D = the residue of the source, truncated to an integer, modulo scale_exponent: of least magnitude,
             of two the positive one. Where it is beyond D's format its low bits stay; of an infinity or a NaN it is 0
     select  D = left where condition is not 0, else right; int32 or int64, and repeated as of add
+    mask    D = source where index < limit, else scalar, fp32; index (one row) and limit (one column) are int32 and may
+            lie in global memory, as of add
+    reduce_largest  D = the larger of total and the largest of each row of source (one column, fp32); a NaN counts
+    reduce_lanes  D = total + source by lanes, fp32: the four columns of D are lanes; of each eight columns of source
+            lane l adds the columns 2 l and 2 l + 1, one after the other
+    reduce_meet   D = the sum of the four lanes of a row: those scale_exponent (1 or 2) apart first, fp32
+    halve_below   D = source / 2 where it is below scalar, else source, fp32
+    square_below  D = source squared where argument is below scalar, else source, fp32
+    or_zero, or_one   D = source, fp32; 0 where it is -infinity, and 1 where it is 0 or a NaN
+    reciprocal    D = 1 / source, fp32, rounded to nearest even
+    log           D = CUDA's logf of source, fp32
+    ex2 lg2 rcp   D = 2^source, log2(source), 1 / source of the special-function unit (.approx.ftz), fp32
+    exp           D = CUDA's expf of source, on the same unit, fp32
     add_row D = left + row, where row is one row, added to each row (a bias); it may lie in global memory, and its load
             takes no time of its own
     fill    D = scalar

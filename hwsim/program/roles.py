@@ -34,6 +34,20 @@ Opcode = Literal[
     "reduce_max",
     "remainder",
     "select",
+    "mask",
+    "reduce_largest",
+    "reduce_lanes",
+    "reduce_meet",
+    "halve_below",
+    "square_below",
+    "or_zero",
+    "or_one",
+    "reciprocal",
+    "log",
+    "ex2",
+    "lg2",
+    "rcp",
+    "exp",
 ]
 KAxis = Literal["rows", "columns"]
 _Operand = TypeVar("_Operand")
@@ -79,6 +93,20 @@ ROLES: Mapping[Opcode, Roles] = MappingProxyType(
         "reduce_max": Roles(("source", "total")),
         "remainder": Roles(("source",), immediates={"modulus": "scale_exponent"}),
         "select": Roles(("condition", *_BINARY)),
+        "mask": Roles(("source", "index", "limit"), immediates={"otherwise": "scalar"}),
+        "reduce_largest": Roles(("source", "total")),
+        "reduce_lanes": Roles(("source", "total")),
+        "reduce_meet": Roles(("source",), immediates={"first_partner": "scale_exponent"}),
+        "halve_below": Roles(("source",), immediates={"bound": "scalar"}),
+        "square_below": Roles(("source", "argument"), immediates={"bound": "scalar"}),
+        "or_zero": Roles(("source",)),
+        "or_one": Roles(("source",)),
+        "reciprocal": Roles(("source",)),
+        "log": Roles(("source",)),
+        "ex2": Roles(("source",)),
+        "lg2": Roles(("source",)),
+        "rcp": Roles(("source",)),
+        "exp": Roles(("source",)),
     }
 )
 OPCODES: tuple[Opcode, ...] = tuple(ROLES)

@@ -15,8 +15,10 @@ from hwsim.formats import format_of
 from hwsim.program.bounds import Bounds, Interval
 from hwsim.program.ir import (
     LANE_FORMATS,
+    LANE_WIDTHS,
     MIXED_FORMATS,
     REDUCING,
+    SPECIAL,
     Affine,
     AnyTile,
     GlobalTile,
@@ -257,9 +259,11 @@ class Rules:
             if (target.rows, target.cols) != (source.rows, source.cols):
                 raise self._fail(f"moves {source.rows} x {source.cols} to {target.rows} x {target.cols} elements")
             return
+        if self.instr.opcode in SPECIAL:
+            self._special()
+            return
         instr, vector = self.instr, self.scope.device.vector
-        timed = timed_as(instr)
-        if vector is None or not set(timed) <= set(vector.cycles_per_repeat) or instr.engine != vector.engine:
+        if vector is None or not vector.does(timed_as(instr)) or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
         for role, tile in zip((_TARGET, *instr.roles), (*instr.writes, *instr.reads), strict=True):
             self._size(role, tile)
@@ -272,6 +276,19 @@ class Rules:
                 )
         self._formats()
 
+    def _special(self) -> None:
+        """Check an instruction of the special-function unit."""
+        instr, unit = self.instr, self.scope.device.special
+        if unit is None or instr.engine != unit.engine:
+            raise self._fail(f"no special-function unit of {self.scope.device.name} does {instr.opcode} on this engine")
+        for role, tile in zip((_TARGET, *instr.roles), (*instr.writes, *instr.reads), strict=True):
+            self._size(role, tile)
+            if self.scope.memory(tile) != unit.memory or self.scope.format(tile) != "fp32":
+                raise self._fail(
+                    f"a tile is {self.scope.format(tile)} in {self.scope.memory(tile)}; {instr.opcode} takes fp32 in "
+                    f"{unit.memory}"
+                )
+
     def _size(self, role: str, tile: AnyTile) -> None:
         """The size of what an elementwise instruction writes or reads."""
         opcode, target = self.instr.opcode, self.instr.writes[0]
@@ -282,6 +299,11 @@ class Rules:
                     f"writes a tile of {whole[0]} x {whole[1]} elements from one of {size[0]} x {size[1]}; "
                     f"{opcode} writes {size[0]} x 1 or 1 x {size[1]}"
                 )
+        elif opcode in LANE_WIDTHS and role in (_TARGET, "source"):
+            read, written = LANE_WIDTHS[opcode]
+            wanted = (whole[0], (read or size[1]) if role == "source" else written)
+            if size != wanted:
+                raise self._fail(f"a tile of {size[0]} x {size[1]} elements; {opcode} takes {wanted[0]} x {wanted[1]}")
         elif role != _TARGET and repeats(self.instr, role):
             is_fitting = all(extent in (1, every) for extent, every in zip(size, whole, strict=True))
             if not is_fitting:
@@ -300,6 +322,8 @@ class Rules:
             raise self._fail(
                 f"the modulus is {instr.scale_exponent}; remainder takes {LEAST_MODULUS} to {MOST_MODULUS}"
             )
+        if instr.opcode == "reduce_meet" and instr.scale_exponent not in (1, 2):
+            raise self._fail(f"lanes that are {instr.scale_exponent} apart meet first; allowed: 1 and 2")
         if instr.has("multiplier") and forms[0] != "fp32":
             raise self._fail(f"a tile is {forms[0]}; {instr.opcode} with a multiplier takes fp32")
         if instr.opcode in MIXED_FORMATS:

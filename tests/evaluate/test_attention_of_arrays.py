@@ -12,7 +12,7 @@ from modern import kernels, operand, picked
 
 import hwsim
 from hwsim.backend.cpu import CPU
-from hwsim.compute.array_attention import BACKENDS
+from hwsim.compute.attention_call import BACKENDS
 from hwsim.evaluate.attending import Attending
 
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}

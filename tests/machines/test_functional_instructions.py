@@ -158,3 +158,15 @@ def test_reductions_of_rows_to_totals_in_several_columns_go_along_the_rows():
             executed("copy", part("Y", 0, col, 8, 1), [local(8, 1, slot=2)]),
         ]
     assert_as_one_by_one(program(*body))
+
+
+def test_sums_of_four_lanes_beside_one_another_do_not_mix():
+    body = []
+    for col in range(0, SIDE, 4):
+        body += [
+            executed("copy", local(4, 4), [part("X", 0, col, 4, 4)]),
+            executed("copy", local(4, 4, slot=1), [part("X", 4, col, 4, 4)]),
+            executed("reduce_lanes", local(4, 4, slot=2), [local(4, 4), local(4, 4, slot=1)]),
+            executed("copy", part("Y", 0, col, 4, 4), [local(4, 4, slot=2)]),
+        ]
+    assert_as_one_by_one(program(*body))

@@ -20,11 +20,11 @@ from hwsim.program.roles import OPCODES, ROLES
 DEVICE = load("b200")
 MMA = "tcgen05.mma.m128n16k16.f16.f32.f16.f16"
 ROWS, COLS = 16, 8
-WHOLE, COLUMN, ROW = (ROWS, COLS), (ROWS, 1), (1, COLS)
+WHOLE, COLUMN, ROW, QUAD = (ROWS, COLS), (ROWS, 1), (1, COLS), (ROWS, 4)
 FP32, INT32 = ("fp32", WHOLE), ("int32", WHOLE)
 
 
-def lanes(opcode, target, *sources, optional=(), **attributes):
+def lanes(opcode, target, *sources, optional=(), engine="FMA", **attributes):
     """A program of one instruction of the fp32 lanes between loads and a store. optional: roles of further operands."""
     kernel, s = KernelBuilder("k"), StreamBuilder("main")
     loaded, done = kernel.semaphore("loaded"), kernel.semaphore("done")
@@ -37,7 +37,7 @@ def lanes(opcode, target, *sources, optional=(), **attributes):
     kernel.buffer("result", "RF", 1, 1024)
     result = LocalTile("result", *target[1], target[0])
     waits = [replace(loaded, count=len(tiles))] if tiles else []
-    s.emit("FMA", opcode, result, tiles, waits, [done], label="planted", **attributes)
+    s.emit(engine, opcode, result, tiles, waits, [done], label="planted", **attributes)
     s.emit("STG", "copy", GlobalTile("out", ZERO, ZERO, *target[1]), [result], [done])
     kernel.group(0, 1, s)
     inputs = tuple(array.name for array in arrays)
@@ -138,6 +138,32 @@ PLANTED = {
         lanes("select", INT32, ("int32", COLUMN), INT32, INT32),
         lambda x: replace(x, reads=(x.reads[0], x.reads[2], x.reads[1])),
     ),
+    "mask": (
+        lanes("mask", FP32, FP32, ("int32", ROW), ("int32", COLUMN), scalar=-float("inf")),
+        attribute(scalar=0.0),
+    ),
+    "reduce_largest": (
+        lanes("reduce_largest", ("fp32", COLUMN), FP32, ("fp32", COLUMN)),
+        attribute(opcode="reduce_max"),
+    ),
+    "reduce_lanes": (
+        lanes("reduce_lanes", ("fp32", QUAD), FP32, ("fp32", QUAD)),
+        tile_of("source", cols=COLS - 1, width=COLS),
+    ),
+    "reduce_meet": (
+        lanes("reduce_meet", ("fp32", COLUMN), ("fp32", QUAD), scale_exponent=2),
+        attribute(scale_exponent=1),
+    ),
+    "halve_below": (lanes("halve_below", FP32, FP32, scalar=0.25), attribute(scalar=0.5)),
+    "square_below": (lanes("square_below", FP32, FP32, FP32, scalar=0.25), lambda x: replace(x, reads=x.reads[::-1])),
+    "or_zero": (lanes("or_zero", FP32, FP32), attribute(opcode="or_one")),
+    "or_one": (lanes("or_one", FP32, FP32), attribute(opcode="or_zero")),
+    "reciprocal": (lanes("reciprocal", FP32, FP32), attribute(opcode="rcp")),
+    "log": (lanes("log", FP32, FP32), attribute(opcode="lg2")),
+    "ex2": (lanes("ex2", FP32, FP32, engine="MUFU"), attribute(opcode="exp")),
+    "lg2": (lanes("lg2", FP32, FP32, engine="MUFU"), attribute(opcode="log")),
+    "rcp": (lanes("rcp", FP32, FP32, engine="MUFU"), attribute(opcode="reciprocal")),
+    "exp": (lanes("exp", FP32, FP32, engine="MUFU"), attribute(opcode="ex2")),
     "remainder": (lanes("remainder", ("int8", WHOLE), INT32, scale_exponent=251), attribute(scale_exponent=250)),
 }
 
@@ -154,6 +180,8 @@ def inputs_of(program):
             found[array.name] = draw.integers(-most, most, shape).astype(np.int32).view(code_dtype(form))
         else:
             found[array.name] = draw.standard_normal(shape).astype(form.dtype_name).view(code_dtype(form))
+            if array.name == "in.source" and form.name == "fp32":
+                found[array.name][0, :2] = 0, 0xFF800000  # +0 and -infinity
     return found
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, SerializerFunctionWrapHandler, model_se
 from hwsim.datafiles.base import Name, SourcedFile, StrictRecord
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.model.costs import AreaModel, EnergyModel
-from hwsim.devices.model.engines import EngineModel, FlagsModel, VectorModel
+from hwsim.devices.model.engines import EngineModel, FlagsModel, SpecialModel, VectorModel
 from hwsim.devices.model.instruction import InstructionModel
 from hwsim.devices.model.memories import LinkModel, MemoryModel, SharedModel
 from hwsim.devices.ranges import Cores, Mhz, Microseconds, Milliseconds, SmallBytes, Watts
@@ -20,7 +20,7 @@ from hwsim.numerics.units import DotSpec, Unit
 
 Title = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=400)]  # one line
 DotUnit = Annotated[Unit, Field(discriminator="model")]
-COSTS = ("energy", "area")
+LEFT_OUT = ("energy", "area", "special")  # parts that a file without them does not name
 OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit", "board_power")
 
 
@@ -83,6 +83,7 @@ class DeviceModel(SourcedFile):
     native: dict[Name, Name] = {}  # format= of the native scheme -> instruction
     library: LibraryModel | None = None
     vector: VectorModel | None = None
+    special: SpecialModel | None = None
     memories: dict[Name, MemoryModel] = {}
     l2: SharedModel | None = None
     hbm: SharedModel | None = None
@@ -97,9 +98,9 @@ class DeviceModel(SourcedFile):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As data, by which devices are told apart: a file without costs is what it was before there were any."""
+        """As data, by which devices are told apart: a file without a part is what it was before there was any."""
         data: dict[str, Any] = write(self)
-        return {name: value for name, value in data.items() if value is not None or name not in COSTS}
+        return {name: value for name, value in data.items() if value is not None or name not in LEFT_OUT}
 
     @property
     def asked_mhz(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -78,21 +79,42 @@ class LaneSpecialsModel(StrictRecord):
 class VectorModel(StrictRecord):
     """The vector unit: rates of elementwise opcodes on UB (Ascend) or registers (GPU).
 
-    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`. software: by
-    opcode and widest format ("add.fp64"), how many additions of 32-bit words take the time of an operation that the
-    unit has no instruction for.
+    In cycles_per_repeat, `widen` is a cast to a wider format where it takes a different time than `cast`, and `compare`
+    a comparison, minimum or maximum where it takes a different time than `add`. software: by opcode and widest format
+    ("add.fp64"), how many additions of 32-bit words take the time of an operation that the unit has no instruction for.
     """
 
     engine: Name
     memory: Name
     repeat_bytes: SmallBytes  # bytes of the widest operand that one repeat handles
     overhead_cycles: Cycles
-    cycles_per_repeat: dict[Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill"], IssueInterval]
+    cycles_per_repeat: dict[
+        Literal["copy", "cast", "widen", "add", "sub", "mul", "scale", "fill", "compare"], IssueInterval
+    ]
     software: dict[SoftwareOperation, SmallCount] = {}
     specials: LaneSpecialsModel = LaneSpecialsModel()
+
+    def does(self, opcodes: Iterable[str]) -> bool:
+        """Whether the unit has a time for all of these operations."""
+        return all(self.time_of(opcode) is not None for opcode in opcodes)
+
+    def time_of(self, opcode: str) -> float | None:
+        """Cycles of a repeat of an operation; None where the file gives none."""
+        times: Mapping[Any, float] = self.cycles_per_repeat
+        return times.get(opcode, times.get("add") if opcode == "compare" else None)
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """As data, by which devices are told apart: a file without `software` is what it was before there was any."""
         data: dict[str, Any] = write(self)
         return data if self.software else {name: value for name, value in data.items() if name != "software"}
+
+
+class SpecialModel(StrictRecord):
+    """The unit of special functions (NVIDIA's MUFU): its engine, the memory of its operands, and results per cycle and
+    core. Which functions it has to the bit, configs/special_functions says.
+    """
+
+    engine: Name
+    memory: Name
+    results_per_cycle: SmallCount

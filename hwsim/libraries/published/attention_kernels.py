@@ -22,6 +22,7 @@ FAMILIES = ("sm80", "sm90")
 SEEN = "microbenchmark"
 READ, ASSUMED = "datasheet", "assumption"  # of widths without captures: the published source; of cuDNN there is none
 PART_QUERIES, MOST_PARTS = 64, 128  # FlashAttention-2: rows of a tile, where the keys are cut
+WARP_KEYS = 32  # of the memory-efficient kernel: a warp has 32 x 32 scores
 FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
 
 
@@ -57,10 +58,11 @@ def _order(
     if family not in FAMILIES:
         return None
     if backend == FLASH:
-        return _flash(sizes, cores, is_causal=is_causal, is_minor=is_minor)
+        return _flash(sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
     if backend == EFFICIENT and sizes.width <= EFFICIENT_WIDTHS[-1]:
         keys = 64 if sizes.width <= EFFICIENT_WIDTHS[0] else 128
-        return replace(_EFFICIENT, kernel=f"fmha_cutlassF_aligned_64x{keys}_rf_sm80", keys=keys)
+        name, warps = f"fmha_cutlassF_aligned_64x{keys}_rf_sm80", keys // WARP_KEYS
+        return replace(_EFFICIENT, kernel=name, keys=keys, key_warps=warps)
     if backend == CUDNN and family == "sm90":
         return _CUDNN
     return None
@@ -84,6 +86,7 @@ _FLASH = AttentionOrder(
     warp_keys=None,
     first_partner=2,
     is_division_fast=False,
+    swaps_heads=True,
     evidence=SEEN,
     source="FlashAttention-2, as PyTorch builds it; 49,152 results of an H100",
 )
@@ -93,9 +96,11 @@ _EFFICIENT = AttentionOrder(
     keys=64,
     descending=False,
     scaling="scaled",
-    warp_keys=32,
+    warp_keys=WARP_KEYS,
     first_partner=1,
     is_division_fast=False,
+    rows=64,
+    row_warps=2,
     evidence=SEEN,
     source="PyTorch's memory-efficient attention; 49,152 results of an H100",
 )
@@ -108,12 +113,14 @@ _CUDNN = AttentionOrder(
     warp_keys=None,
     first_partner=1,
     is_division_fast=True,
+    row_groups=2,
+    stages=2,
     evidence=SEEN,
     source="49,152 results of an H100 with heads of 64",
 )
 
 
-def _flash(sizes: AttentionSizes, cores: int, *, is_causal: bool, is_minor: bool) -> AttentionOrder:
+def _flash(sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool) -> AttentionOrder:
     """FlashAttention-2: run_mha_fwd of PyTorch, with its number of parts of the keys."""
     block = 256 if sizes.width <= 64 else 128 if sizes.width <= 128 else 64
     is_swapped = sizes.queries == 1 and sizes.heads > sizes.key_heads  # groups of heads are rows then
@@ -122,8 +129,18 @@ def _flash(sizes: AttentionSizes, cores: int, *, is_causal: bool, is_minor: bool
     if parts > 1:
         padded = next(width for width in (32, 64, 96, 128, 192, 256) if sizes.width <= width)
         joined = 4 if padded % 128 == 0 else 8 if padded % 64 == 0 else 16
-        return replace(_FLASH, kernel="flash_fwd_splitkv_kernel", keys=block, parts=parts, part_rows=joined)
-    return replace(_FLASH, keys=_flash_keys(sizes.width, is_causal=is_causal, is_minor=is_minor))
+        return replace(_FLASH, kernel="flash_fwd_splitkv_kernel", keys=block, parts=parts, part_rows=joined, rows=64)
+    tall = _flash_rows(sizes.width, family, is_causal=is_causal, is_minor=is_minor)
+    keys = _flash_keys(sizes.width, is_causal=is_causal, is_minor=is_minor)
+    groups = 2 if sizes.width > 128 and tall == 128 else 1  # eight warps
+    return replace(_FLASH, keys=keys, rows=tall, row_groups=groups, row_warps=4 * groups)
+
+
+def _flash_rows(width: int, family: str, *, is_causal: bool, is_minor: bool) -> int:
+    """Queries of a tile. Above 192 elements of a head two tiles of 64 share an SM that has shared memory for them."""
+    if width > 192:
+        return 128 if family == "sm80" and not is_minor else 64
+    return 64 if is_minor and is_causal and 64 < width <= 128 else 128
 
 
 def _flash_keys(width: int, *, is_causal: bool, is_minor: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hwsim.analysis.stall_words import stall_words
 from hwsim.machines.l2_state import STATES
@@ -10,7 +10,8 @@ from hwsim.report.text.cost_text import cost_facts
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
-    from hwsim.analysis.run_records import TimingState
+    from hwsim.analysis.run_records import EngineUse, Phase, TimingState
+    from hwsim.analysis.verdict import Verdict
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
     from hwsim.result import Result
@@ -41,6 +42,21 @@ ADVISED = 2  # changes; --json has all
 NAMES = len("evidence")  # columns of the names of facts above the tables
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
+
+
+class Timed(Protocol):
+    """What the lines on times need of a result."""
+
+    @property
+    def cycles(self) -> int | None: ...
+    @property
+    def phases(self) -> list[Phase]: ...
+    @property
+    def engines(self) -> dict[str, EngineUse]: ...
+    @property
+    def traffic_bytes(self) -> dict[str, int]: ...
+    @property
+    def verdict(self) -> Verdict: ...
 
 
 def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str, gemm: Gemm) -> str:
@@ -77,10 +93,10 @@ def run_text(result: Result) -> str:
         _heading(result),
         _choice(result),
         _time(result),
-        _phases(result),
+        phase_lines(result),
         _errors(result),
-        _engines(result),
-        _traffic(result),
+        engine_lines(result),
+        traffic_lines(result),
         _decisions(result),
         _warnings(result),
         _hashes(result),
@@ -88,7 +104,7 @@ def run_text(result: Result) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def verdict_lines(result: Result) -> list[str]:
+def verdict_lines(result: Timed) -> list[str]:
     """The verdict on the run, and what would save most."""
     verdict = result.verdict
     pairs = [("verdict" if i == 0 else "", sentence) for i, sentence in enumerate(verdict.sentences)]
@@ -216,7 +232,8 @@ def _without(result: Result) -> str:
     return "launches included, without the host" if "launch_overhead" in result.options else "without launches and host"
 
 
-def _phases(result: Result) -> list[str]:
+def phase_lines(result: Timed) -> list[str]:
+    """The device kernels with their times."""
     if result.cycles is None:
         return []
     total = result.cycles or 1
@@ -253,7 +270,8 @@ def _error(number: float) -> str:
     return f"{number:.3e}" if number - number == 0 else "undefined"
 
 
-def _engines(result: Result) -> list[str]:
+def engine_lines(result: Timed) -> list[str]:
+    """What each engine did with the time."""
     rows: list[tuple[str, ...]] = []
     for name, entry in sorted(result.engines.items(), key=lambda item: -item[1]["busy_cycles"]):
         stalls: dict[str, Any] = entry["stall_cycles"]
@@ -273,7 +291,8 @@ def _engines(result: Result) -> list[str]:
     return ["where the time went (engines of all cores, all phases)", *table(rows, right=(1,))] if rows else []
 
 
-def _traffic(result: Result) -> list[str]:
+def traffic_lines(result: Timed) -> list[str]:
+    """The bytes that crossed links and memories."""
     rows = [(name, data(size), f"{count(size)} bytes") for name, size in result.traffic_bytes.items()]
     return ["traffic", *table(rows, right=(1, 2))] if rows else []
 

@@ -42,6 +42,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "kernels": ("name", "block", "shared_bytes", "registers"),
     "microbenchmarks": (*WHEN, "case", "quantity", "value"),
+    "attention_times": (
+        *("device", "backend", "format", "batch", "heads", "key_heads", "queries", "keys", "width", "causal", "us"),
+        *("repeats", "sm_mhz"),
+    ),
+    "attention_rates": ("source", "device", "kernel", "format", "width", "causal", "queries", "tflops"),
     "h100_power": (
         "half", "what", "format", "m", "n", "k", "operands", "us", "sm_mhz", "power_w", "power_w_least", "power_w_most",
         "temperature_c", "samples",

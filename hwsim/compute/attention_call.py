@@ -1,6 +1,6 @@
-"""`hwsim.attention`: attention of arrays by the kernel that PyTorch runs on a chip, and what it returns.
+"""A call of attention on arrays: checked, resolved into the record of its kernel, and its bits by evaluator or program.
 
-It knows shapes, dtypes and backends by name; no order of summation.
+It knows shapes, dtypes and backends by name; no order of summation and no cycle.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,105 +16,112 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.backend.environment import in_default_environment
+from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_head
-from hwsim.devices import load
+from hwsim.dataflows.attention.attention_program import attention_program, refuses
+from hwsim.devices import at_clock, load
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate.attending import FORMATS
+from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
+from hwsim.gemm.attention_record import Attention
 from hwsim.host.arrays import given_array
-from hwsim.host.threads import worker_count
+from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.libraries.published.attention_kernels import CUDNN, EFFICIENT, FAMILIES, FLASH
 from hwsim.libraries.pytorch.attention import DENSE, AttentionKind, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
+from hwsim.machines import functional
+from hwsim.machines.need import bytes_needed as program_need
+from hwsim.machines.need import bytes_of_arrays
+from hwsim.machines.timing import missing
+from hwsim.program.check import check
+from hwsim.program.ir import Program
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.attention_order import AttentionOrder
 
 AnyArray = NDArray[Any]
 BACKENDS = (FLASH, EFFICIENT, CUDNN)
 STACK = 3  # dimensions: heads, rows, width
 IN_TORCH = 'hwsim.torch.emulate(device=..., library="pytorch") computes it by the device\'s unit'
+SCORE_BYTES = 4  # of all scores, which the functional machine keeps
+LESS = "attend to fewer heads or rows at a time; cycles alone (exact=False) need none of it"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AttentionResult:
-    """out: of the shape (..., heads, queries, width of the value), in the operands' dtype. backend: of PyTorch, whose
-    kernel computed it. device: its name. order: of the kernel. evidence: the weakest level behind the bits.
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """A checked call. operands: query, key and value, of the shapes that the user gave. backend: of PyTorch. record: of
+    the kernel that it runs.
     """
 
-    out: AnyArray
+    device: Device
+    operands: tuple[AnyArray, AnyArray, AnyArray]
     backend: str
-    device: str
-    order: AttentionOrder
-    evidence: str
+    kernel: AttentionKernel
+    record: Attention
 
-    @property
-    def kernel(self) -> str:
-        """The kernel's name."""
-        return self.order.kernel
+    @cached_property
+    def no_program(self) -> str:
+        """Why there is no program; empty where there is one."""
+        reason = refuses(self.record, self.device)
+        if reason:
+            return reason
+        try:
+            return missing(self.device, self.program) or ""
+        except UnsupportedError as error:
+            return str(error)
 
-    def __str__(self) -> str:
-        order = self.order
-        parts = "" if order.parts == 1 else f", in {order.parts} parts that are joined"
-        direction = "last block first" if order.descending else "first block first"
-        return (
-            f"attention on {self.device}: {self.out.dtype} {self.out.shape}\n"
-            f"{self.backend}: {order.kernel}\n"
-            f"blocks of {order.keys} keys, {direction}{parts}\n"
-            f"evidence: {self.evidence}; the order is from: {order.source}"
-        )
+    @cached_property
+    def program(self) -> Program:
+        """The kernel's program. Raises UnsupportedError where there is none."""
+        reason = refuses(self.record, self.device)
+        if reason:
+            raise UnsupportedError(f"attention: {self.record.order.kernel} has no program: {reason}")
+        program = attention_program(self.record, self.device)
+        check(program, self.device)
+        return program
 
-    def __repr__(self) -> str:
-        return (
-            f"AttentionResult(out={self.out.dtype} {self.out.shape}, backend={self.backend!r}, "
-            f"kernel={self.kernel!r}, device={self.device!r}, evidence={self.evidence!r})"
-        )
+    def computed(self, *, by_program: bool, threads: int) -> AnyArray:
+        """The result, of the operands' dtype. by_program: by the functional machine, else by the evaluator.
+
+        Raises InputError where there is too little memory, before any is taken; UnsupportedError as `program`.
+        """
+        record = self.record
+        what = f"the bits of attention with {record.heads} heads, {record.queries} queries and {record.keys} keys"
+        if by_program:
+            scores = SCORE_BYTES * record.heads * record.queries * record.keys
+            check_memory(scores + bytes_of_arrays(self.program, self.device), f"{what}, by its program,", LESS)
+            check_memory(program_need(self.program, self.device, threads), f"{what}, by its program,", LESS)
+        else:
+            check_memory(bytes_needed(record), what, LESS)
+        fmt = format_of(record.format)
+        stacks = [codes_of(np.ascontiguousarray(x), fmt).reshape(-1, *x.shape[-2:]) for x in self.operands]
+        if by_program:
+            inputs = _inputs(record, stacks)
+            codes = functional.run(self.program, self.device, inputs, threads=threads, backend=CPU)
+        else:
+            stacks[1:] = [np.repeat(x, record.groups, 0) for x in stacks[1:]]
+            codes = self.kernel.attend(*stacks, factor=record.factor, threads=threads)
+        query, _, value = self.operands
+        return array_of(codes, fmt).reshape(*query.shape[:-1], value.shape[-1])
 
 
-@in_default_environment
-def attention(
+def call_of(
     query: AnyArray,
     key: AnyArray,
     value: AnyArray,
     *,
-    device: str | Path | Mapping[str, Any] | Device = "h100",
-    library: str = PYTORCH,
-    backend: str | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> AttentionResult:
-    """Scaled dot-product attention, softmax(scale query key^T) value, with the bits of the kernel that PyTorch runs.
-
-    Products by the chip's matrix instruction, powers by its special functions, sums in the kernel's order.
-
-    Args:
-        query: (..., heads, queries, width), float16 or ml_dtypes.bfloat16. The leading dimensions are the batch.
-        key: (..., key heads, keys, width), of the same dtype and leading dimensions. Its heads divide the query's
-            (GQA): so many consecutive heads of the query share a head of the key.
-        value: (..., key heads, keys, width of the value), likewise.
-        device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90.
-        library: "pytorch", whose choice of a backend counts.
-        backend: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION"; None: the first that takes the call, in
-            PyTorch's order on the device.
-        is_causal: query i sees the keys 0 to i.
-        scale: of the scores, without a unit; None: 1 / sqrt(width).
-
-    Returns:
-        An AttentionResult: `out`, an array (..., heads, queries, width of the value) of the operands' dtype; `backend`,
-        `kernel`, `order`, `evidence`.
-
-    Raises:
-        InputError: shapes or dtypes that do not fit, an unknown library or backend, a scale that is not finite.
-        UnsupportedError: a call that the backend does not take, or whose order is not known: other families, wider
-            heads, the math form. `hwsim.torch.emulate` computes these in the order of the device's unit.
-
-    Source: FlashAttention-2 and the memory-efficient kernel by PyTorch's source, cuDNN's kernel by captures of an H100
-    (hwsim/libraries/published/attention_kernels.py).
-    """
+    device: str | Path | Mapping[str, Any] | Device,
+    library: str,
+    backend: str | None,
+    is_causal: bool,
+    scale: float | None,
+    clock_mhz: float | None = None,
+) -> AttentionCall:
+    """The call of these operands. The arguments and errors are of `hwsim.attention`."""
     chip = load(device)
+    chip = chip if clock_mhz is None else at_clock(chip, clock_mhz)
     if library != PYTORCH:
         raise InputError(f"attention: library = {library!r}; allowed: {PYTORCH!r}")
     if backend is not None and backend not in BACKENDS:
@@ -123,14 +131,35 @@ def attention(
     q, k, v = operands.values()
     taken = _backend(chip, format, [x.shape for x in (q, k, v)], groups, backend, is_causal)
     factor = _factor(scale, q.shape[-1])
-    stacks = [codes_of(np.ascontiguousarray(x), format_of(format)).reshape(-1, *x.shape[-2:]) for x in (q, k, v)]
-    stacks[1:] = [np.repeat(x, groups, 0) for x in stacks[1:]]
-    kernel: AttentionKernel = kernel_of(
-        chip, taken, format, [x.shape for x in stacks], groups=groups, is_causal=bool(is_causal)
+    heads, key_heads = math.prod(q.shape[:-2]), math.prod(k.shape[:-2])
+    shapes = [(heads, *q.shape[-2:]), (heads, *k.shape[-2:]), (heads, *v.shape[-2:])]
+    kernel = kernel_of(chip, taken, format, shapes, groups=groups, is_causal=bool(is_causal))
+    record = Attention(
+        device=chip.name,
+        device_sha256=chip.sha256,
+        format=format,
+        heads=heads,
+        key_heads=key_heads,
+        queries=q.shape[-2],
+        keys=k.shape[-2],
+        width=q.shape[-1],
+        value_width=v.shape[-1],
+        is_causal=bool(is_causal),
+        factor=factor,
+        order=kernel.order,
     )
-    codes = kernel.attend(*stacks, factor=factor, threads=worker_count())
-    out = array_of(codes, format_of(format)).reshape(*q.shape[:-1], v.shape[-1])
-    return AttentionResult(out, taken, chip.name, kernel.order, kernel.evidence.value)
+    return AttentionCall(chip, (q, k, v), taken, kernel, record)
+
+
+def _inputs(record: Attention, stacks: list[AnyArray]) -> dict[str, AnyArray]:
+    """The inputs of the record's program."""
+    query, key, value = (x.reshape(-1, x.shape[-1]) for x in stacks)
+    inputs = {"Q": query, "K": np.ascontiguousarray(key.T), "V": value}
+    if record.is_causal:
+        seen = np.minimum(np.arange(1, record.queries + 1), record.keys)
+        inputs["limit"] = np.tile(seen, record.heads).astype(np.uint32)[:, None]
+        inputs["index"] = np.arange(record.keys, dtype=np.uint32)[None]
+    return inputs
 
 
 def _unknown(backend: str) -> InputError | UnsupportedError:

@@ -1,0 +1,1 @@
+"""`hwsim.attention` and what it returns."""

@@ -1,0 +1,111 @@
+"""`hwsim.attention`: attention of arrays by the kernel that PyTorch runs on a chip: bits, and cycles when asked for.
+
+It knows the arguments and what they mean; which kernel there is and how it computes, the layers below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from hwsim.attending.attention_result import AttentionResult
+from hwsim.backend.environment import in_default_environment
+from hwsim.compute.attention_call import call_of
+from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.host.threads import worker_count
+from hwsim.libraries.gemm_call import PYTORCH
+from hwsim.machines.l2_state import DEFAULT, STATES
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+
+
+@in_default_environment
+def attention(
+    query: NDArray[Any],
+    key: NDArray[Any],
+    value: NDArray[Any],
+    *,
+    device: str | Path | Mapping[str, Any] | Device = "h100",
+    library: str = PYTORCH,
+    backend: str | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    exact: bool = True,
+    functional: bool = False,
+    l2: str = DEFAULT,
+    clock_mhz: float | None = None,
+    launch_overhead: bool = False,
+) -> AttentionResult:
+    """Scaled dot-product attention, softmax(scale query key^T) value, with the bits of the kernel that PyTorch runs.
+
+    Products by the chip's matrix instruction, powers by its special functions, sums in the kernel's order. Cycles are
+    those of the kernel's program, simulated when they are asked for.
+
+    Args:
+        query: (..., heads, queries, width), float16 or ml_dtypes.bfloat16. The leading dimensions are the batch.
+        key: (..., key heads, keys, width), of the same dtype and leading dimensions. Its heads divide the query's
+            (GQA): so many consecutive heads of the query share a head of the key.
+        value: (..., key heads, keys, width of the value), likewise.
+        device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90.
+        library: "pytorch", whose choice of a backend counts.
+        backend: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION"; None: the first that takes the call, in
+            PyTorch's order on the device.
+        is_causal: query i sees the keys 0 to i.
+        scale: of the scores, without a unit; None: 1 / sqrt(width).
+        exact: compute the bits. False: cycles alone, for any sizes; the operands' values are not read, so
+            numpy.broadcast_to(numpy.float16(0), shape) is enough.
+        functional: compute the same bits by the kernel's program, slower.
+        l2: the state of L2 before the run: "series", "warm" or "cold". It changes cycles alone.
+        clock_mhz: core clock in MHz; None: what the chip keeps under this load. It changes seconds, and cycles of
+            memory.
+        launch_overhead: `seconds` takes in the device's time to launch each kernel.
+
+    Returns:
+        An AttentionResult: `out`, an array (..., heads, queries, width of the value) of the operands' dtype; `backend`,
+        `kernel`, `order`, `evidence`; `cycles`, `seconds`, `tflops`, `verdict`, `engines`, `trace`.
+
+    Raises:
+        InputError: shapes or dtypes that do not fit, an unknown library, backend or state of L2, a scale that is not
+            finite; too little memory for the bits, before any is taken.
+        UnsupportedError: a call that the backend does not take, or whose order is not known: other families, wider
+            heads, the math form. `hwsim.torch.emulate` computes these in the order of the device's unit. With
+            functional=True also a kernel without a program; the message says why.
+
+    Source: FlashAttention-2 and the memory-efficient kernel by PyTorch's source, cuDNN's kernel by captures of an H100
+    (hwsim/libraries/published/attention_kernels.py).
+    """
+    if l2 not in STATES:
+        raise InputError(f"attention: l2 = {l2!r}; allowed: {', '.join(STATES)}{nearest(str(l2), list(STATES))}")
+    if functional and not exact:
+        raise InputError("attention: functional=True computes bits, and exact=False leaves them out; take one of them")
+    call = call_of(
+        query,
+        key,
+        value,
+        device=device,
+        library=library,
+        backend=backend,
+        is_causal=is_causal,
+        scale=scale,
+        clock_mhz=clock_mhz,
+    )
+    if launch_overhead and call.device.launch_overhead_us is None:
+        raise UnsupportedError(
+            f"device {call.device.name}: its file has no launch_overhead_us; leave launch_overhead out"
+        )
+    out = call.computed(by_program=functional, threads=worker_count()) if exact else None
+    return AttentionResult(
+        out=out,
+        backend=call.backend,
+        device=call.device.name,
+        order=call.record.order,
+        evidence=call.kernel.evidence.value,
+        by_program=functional,
+        call=call,
+        l2=l2,
+        launch_overhead=launch_overhead,
+    )

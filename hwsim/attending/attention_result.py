@@ -1,0 +1,213 @@
+"""The result of `hwsim.attention`: the array, the kernel, and the times of its program, taken when they are asked for.
+
+It knows calls of attention and programs; it knows no order of summation and no text of a report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim._version import __version__
+from hwsim.analysis.program_times import TimedWork, Times, state_of, times_of
+from hwsim.analysis.run_records import EngineUse, Evidence, Macs, Phase, TimingState
+from hwsim.analysis.verdict import Verdict, verdict_of
+from hwsim.compute.attention_call import AttentionCall
+from hwsim.datafiles.provenance import Level
+from hwsim.devices import timing_evidence
+from hwsim.errors import InputError
+from hwsim.machines import timing
+from hwsim.machines.trace_rows import TraceWindow
+from hwsim.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from hwsim.gemm.attention_order import AttentionOrder
+    from hwsim.gemm.attention_record import Attention
+
+AnyArray = NDArray[Any]
+SCHEMA = "hwsim.attention/1"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionResult:
+    """out: of the shape (..., heads, queries, width of the value), in the operands' dtype; None with exact=False.
+    backend: of PyTorch, whose kernel computed it. device: its name. order: of the kernel. evidence: the weakest level
+    behind the bits. record: of the attention, which fixes bits and cycles. by_program: whether the program computed
+    the bits.
+
+    Cycles and what follows from them are of the kernel's program, which is written and timed when the first of them is
+    asked for: at the clock that the chip keeps under this load, with L2 in the state l2. Where the kernel has no
+    program they are None, and `timing_note` says why.
+    """
+
+    out: AnyArray | None
+    backend: str
+    device: str
+    order: AttentionOrder
+    evidence: str
+    by_program: bool
+    call: AttentionCall = field(repr=False)
+    l2: str = field(repr=False)
+    launch_overhead: bool = field(repr=False)
+
+    @property
+    def record(self) -> Attention:
+        """The attention as data."""
+        return self.call.record
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self.order.kernel
+
+    @property
+    def codes(self) -> AnyArray | None:
+        """The bit patterns of `out`, uint16."""
+        return None if self.out is None else self.out.view(np.uint16)
+
+    @cached_property
+    def times(self) -> Times:
+        """See hwsim.analysis.program_times. macs: useful ones are without what the mask hides."""
+        if self.call.no_program:
+            return Times(self.call.no_program)
+        unit = self.call.kernel.instruction
+        work = TimedWork((self.record.useful_macs, 1, 1), 1, unit)
+        times = times_of(self.call.program, self.call.device, work, launch_overhead=self.launch_overhead, l2=self.l2)
+        return replace(times, macs=Macs(self.record.useful_macs, times.macs["padded"]))
+
+    @property
+    def cycles(self) -> int | None:
+        """Core clock cycles over all kernels."""
+        return self.times.cycles
+
+    @property
+    def seconds(self) -> float | None:
+        """Cycles divided by the core clock, with launches where they were asked for."""
+        return self.times.seconds
+
+    @property
+    def tflops(self) -> float | None:
+        """2 times the multiply-accumulates of both products without what the mask hides, / seconds / 1e12."""
+        return self.times.tflops
+
+    @property
+    def peak_fraction(self) -> float | None:
+        """`tflops` over the peak rate of the kernel's matrix instruction."""
+        return self.times.peak_fraction
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Name, cycles and seconds of each device kernel."""
+        return self.times.phases
+
+    @property
+    def engines(self) -> dict[str, EngineUse]:
+        """Busy and stalled cycles of each engine."""
+        return self.times.engines
+
+    @property
+    def traffic_bytes(self) -> dict[str, int]:
+        """Bytes moved over each link and shared memory."""
+        return self.times.traffic_bytes
+
+    @property
+    def state(self) -> TimingState | None:
+        """What the time is of: state of L2, clock, power limit, kernels, launches."""
+        return state_of(self.times)
+
+    @property
+    def timing_note(self) -> str:
+        """Why there are no cycles; empty where there are."""
+        return self.times.note
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What bounds the kernel and where its time went, in words."""
+        return verdict_of(self.times, advises=False)
+
+    @property
+    def levels(self) -> Evidence:
+        """The weakest evidence behind the bits and the times. The kernel's schedule in time is at best a model."""
+        levels = Evidence(numerics=self.evidence)
+        if self.cycles is not None:
+            of_chip = timing_evidence(self.call.device, self.times.unit)
+            levels["timing"] = max(of_chip, Level.MODEL, key=list(Level).index).value
+        return levels
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """One row per instruction of one core of each kind; None without cycles. Raises InputError as `traced`."""
+        return self.traced()
+
+    def traced(self, core: int | None = None, from_cycle: float = 0.0, to_cycle: float | None = None) -> Trace | None:
+        """The trace of a part of the run, as of `hwsim.Result.traced`; None without cycles.
+
+        Raises InputError for an empty interval, and where there are more than Trace.LIMIT instructions.
+        """
+        if self.times.program is None or self.times.chip is None:
+            return None
+        last = math.inf if to_cycle is None else to_cycle
+        if not 0 <= from_cycle < last:
+            raise InputError(f"trace from cycle {from_cycle} to {to_cycle}: allowed: 0 <= from < to")
+        window = TraceWindow(core, from_cycle, last)
+        counted = timing.run_in(self.times.program, self.times.chip, self.l2, trace=1, window=window).trace
+        assert counted is not None
+        if counted.events > Trace.LIMIT:
+            raise InputError(
+                f"trace of {counted.events:,} instructions: allowed: {Trace.LIMIT:,}; take one core (--trace-core, "
+                f"core=) or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and "
+                "to_cycle=)"
+            )
+        timed = timing.run_in(self.times.program, self.times.chip, self.l2, trace=Trace.LIMIT, window=window)
+        return Trace.of(timed, self.times.chip)
+
+    @cached_property
+    def result_sha256(self) -> str | None:
+        """SHA-256 of out's elements, little-endian, row-major."""
+        if self.codes is None:
+            return None
+        return hashlib.sha256(np.ascontiguousarray(self.codes).astype("<u2", copy=False).tobytes()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result without the arrays, as plain data ready for JSON."""
+        names = ("cycles", "seconds", "tflops", "peak_fraction", "phases", "engines", "traffic_bytes", "state")
+        return {
+            "schema": SCHEMA,
+            "device": self.device,
+            "backend": self.backend,
+            "kernel": self.kernel,
+            "attention": self.record.to_dict(),
+            "by_program": self.by_program,
+            **{name: getattr(self, name) for name in names},
+            "macs": self.times.macs,
+            "evidence": self.levels,
+            "timing_note": self.timing_note,
+            "verdict": self.verdict.to_dict(),
+            "result_sha256": self.result_sha256,
+            "hwsim_version": __version__,
+        }
+
+    def __str__(self) -> str:
+        order = self.order
+        parts = "" if order.parts == 1 else f", in {order.parts} parts that are joined"
+        direction = "last block first" if order.descending else "first block first"
+        out = "cycles alone" if self.out is None else f"{self.out.dtype} {self.out.shape}"
+        return (
+            f"attention on {self.device}: {out}\n"
+            f"{self.backend}: {order.kernel}\n"
+            f"blocks of {order.keys} keys, {direction}{parts}\n"
+            f"evidence: {self.evidence}; the order is from: {order.source}"
+        )
+
+    def __repr__(self) -> str:
+        out = "None" if self.out is None else f"{self.out.dtype} {self.out.shape}"
+        return (
+            f"AttentionResult(out={out}, backend={self.backend!r}, "
+            f"kernel={self.kernel!r}, device={self.device!r}, evidence={self.evidence!r})"
+        )

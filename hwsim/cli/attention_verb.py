@@ -1,0 +1,183 @@
+"""`hwsim attention`: scaled dot-product attention by the kernel that PyTorch runs on a device: bits and cycles."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwsim.attending.array_attention import attention
+from hwsim.attending.attention_result import AttentionResult
+from hwsim.cli.matrices import read_array
+from hwsim.cli.option_flags import positive, whole
+from hwsim.cli.progress import progress_bar
+from hwsim.compute.attention_call import BACKENDS
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.evaluate.attending import FORMATS
+from hwsim.formats import array_dtype, format_of
+from hwsim.host.files import check_outputs, write_whole
+from hwsim.machines.l2_state import DEFAULT, STATES
+from hwsim.report.text.attention_text import attention_text
+from hwsim.report.text.gantt import gantt_text
+from hwsim.result import plain
+from hwsim.trace.trace import FORMATS as TRACES
+from hwsim.trace.trace import Trace, check_suffix
+
+AnyArray = NDArray[Any]
+OPERANDS = ("query", "key", "value")
+#: Sizes of random operands, and what they are where nothing is said (None: as the size named here).
+SIZES: dict[str, tuple[int | str, str]] = {
+    "batch": (1, "sequences (default 1)"),
+    "heads": (16, "heads of the query (default 16)"),
+    "key_heads": ("heads", "heads of key and value; they divide --heads (default: as many)"),
+    "queries": (1024, "queries (default 1024)"),
+    "keys": ("queries", "keys (default: as many as queries)"),
+    "width": (64, "elements of a row of query and key (default 64)"),
+    "value_width": ("width", "elements of a row of the value (default: as --width)"),
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    add = parser.add_argument
+    add(
+        "--device",
+        default="h100",
+        metavar="NAME",
+        help="device name or YAML file, families sm80 and sm90 (default h100)",
+    )
+    add("--backend", choices=BACKENDS, help="backend of PyTorch (default: the first that takes the call on the device)")
+    for name, (_, text) in SIZES.items():
+        add(f"--{name.replace('_', '-')}", type=whole(1), metavar="N", help=text)
+    add("--causal", action="store_true", help="query i sees the keys 0 to i")
+    add("--scale", type=float, metavar="X", help="factor of the scores (default 1 / sqrt(width))")
+    add("--format", choices=FORMATS, help="format of the operands (default fp16); .npy files of uint16 are its codes")
+    for name in OPERANDS:
+        add(
+            f"--{name}",
+            type=Path,
+            metavar=f"{name.upper()}.npy",
+            help=f"{name} (..., heads, rows, width), all three or none (default: random N(0, 1))",
+        )
+    add("--seed", type=whole(0), default=0, metavar="N", help="seed of random operands (default 0)")
+    add("--functional", action="store_true", help="compute the bits by the kernel's program, slower")
+    add("--no-exact", action="store_true", help="no bits: cycles alone, sizes of any magnitude")
+    add("--l2", choices=tuple(STATES), default=DEFAULT, help=f"state of L2 before the run (default {DEFAULT})")
+    add("--clock-mhz", type=positive, metavar="MHZ", help="core clock (default: what the chip keeps under this load)")
+    add("--launch-overhead", action="store_true", help="seconds take in the launches of kernels")
+    add("--out", type=Path, metavar="OUT.npy", help="write the result; bf16 as uint16 codes")
+    traces = ", ".join(f"{suffix} ({what})" for suffix, what in TRACES.items())
+    add("--trace", type=Path, metavar="FILE", help=f"write a trace; the suffix says how: {traces}")
+    add("--trace-core", type=whole(0), metavar="CORE", help="trace this core alone (default: one core of each kind)")
+    add("--trace-from", type=whole(0), metavar="CYCLES", help="trace from this cycle on (default 0)")
+    add("--trace-to", type=whole(1), metavar="CYCLES", help="trace up to this cycle (default: the end)")
+    add("--gantt", action="store_true", help="also what the engines of one core do over time, as text")
+    add("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    add("-q", "--quiet", action="store_true", help="no progress and no notes on standard error")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Compute, write the files, print the report."""
+    _check(arguments)
+    operands, inputs = _operands(arguments)
+    with progress_bar(quiet=arguments.quiet) as progress:
+        if progress is not None:
+            progress.at("times" if arguments.no_exact else "computing the bits")
+        result = attention(
+            *operands,
+            device=arguments.device,
+            backend=arguments.backend,
+            is_causal=arguments.causal,
+            scale=arguments.scale,
+            exact=not arguments.no_exact,
+            functional=arguments.functional,
+            l2=arguments.l2,
+            clock_mhz=arguments.clock_mhz,
+            launch_overhead=arguments.launch_overhead,
+        )
+        if (arguments.trace is not None or arguments.gantt) and result.call.no_program:
+            flag = "--trace" if arguments.trace is not None else "--gantt"
+            raise UnsupportedError(f"{flag}: there are no cycles: {result.timing_note}")
+        if progress is not None:
+            progress.at("times and the report")
+        text = (
+            json.dumps(plain(result.to_dict()), allow_nan=False) if arguments.json else attention_text(result, inputs)
+        )
+    notes = _written(arguments, result)
+    if arguments.gantt:
+        whole_trace = result.traced(arguments.trace_core)
+        assert whole_trace is not None
+        text += f"\n\n{gantt_text(whole_trace, shutil.get_terminal_size().columns)}"
+    print(text)
+    if not arguments.quiet:
+        for note in notes:
+            print(f"hwsim: {note}", file=sys.stderr)
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse options that do not go together, and files that could not be written, before the work."""
+    files = [name for name in OPERANDS if getattr(arguments, name) is not None]
+    if files and len(files) < len(OPERANDS):
+        raise InputError(f"--{files[0]}: give --query, --key and --value, or none of them")
+    sizes = [name for name in SIZES if getattr(arguments, name) is not None]
+    if files and sizes:
+        raise InputError(f"--{sizes[0].replace('_', '-')}: the files say the sizes; leave it out beside --query")
+    if arguments.no_exact and arguments.out is not None:
+        raise InputError("--out needs the bits: leave out --no-exact")
+    if arguments.gantt and arguments.json:
+        raise InputError("--gantt is text: leave out --json")
+    if arguments.trace is not None:
+        check_suffix(arguments.trace)
+    elif not arguments.gantt:
+        for option in ("trace-core", "trace-from", "trace-to"):
+            if getattr(arguments, option.replace("-", "_")) is not None:
+                raise InputError(f"--{option}: there is no trace; give --trace FILE or --gantt")
+    check_outputs({"--out": arguments.out, "--trace": arguments.trace})
+
+
+def _operands(arguments: argparse.Namespace) -> tuple[list[AnyArray], str]:
+    """Query, key and value, and in words where they are from."""
+    dtype = array_dtype(format_of(arguments.format or FORMATS[0]))
+    if arguments.query is not None:
+        arrays = [read_array(name, getattr(arguments, name)) for name in OPERANDS]
+        if arguments.format is not None:
+            arrays = [x.view(dtype) if x.dtype == np.uint16 else x for x in arrays]
+        return arrays, f"query from {arguments.query}"
+    sizes: dict[str, int] = {}
+    for name, (default, _) in SIZES.items():
+        sizes[name] = getattr(arguments, name) or (sizes[default] if isinstance(default, str) else default)
+    batch, keys = sizes["batch"], (sizes["key_heads"], sizes["keys"])
+    shapes = [
+        (batch, sizes["heads"], sizes["queries"], sizes["width"]),
+        (batch, *keys, sizes["width"]),
+        (batch, *keys, sizes["value_width"]),
+    ]
+    if arguments.no_exact:
+        zero = np.zeros((), dtype)
+        return [np.broadcast_to(zero, shape) for shape in shapes], "no operands"
+    draw = np.random.default_rng(arguments.seed)
+    arrays = [draw.standard_normal(shape, np.float32).astype(dtype) for shape in shapes]
+    return arrays, f"random N(0, 1), seed {arguments.seed}"
+
+
+def _written(arguments: argparse.Namespace, result: AttentionResult) -> list[str]:
+    """Write the files that were asked for; returns a note for each."""
+    notes = []
+    if arguments.trace is not None:
+        trace = result.traced(arguments.trace_core, arguments.trace_from or 0, arguments.trace_to)
+        assert isinstance(trace, Trace)  # else refused before
+        trace.write(arguments.trace)
+        notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
+    if arguments.out is not None:
+        assert result.out is not None and result.codes is not None
+        array = result.out if result.out.dtype == np.float16 else result.codes
+        write_whole(arguments.out, lambda file: np.save(file, array, allow_pickle=False))
+        notes.append(f"wrote {arguments.out}: result {result.out.shape}, {result.record.format}")
+    return notes

@@ -1,0 +1,203 @@
+"""The softmax of a block of keys: maxima, powers, sums, and the rescaling of what came before; and the end of a tile.
+
+It knows the order of a kernel and the buffers of a member; it knows no matrix instruction and no core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hwsim.dataflows.attention.attention_buffers import ARGUMENT, CHUNK, IN_FLIGHT, POWER, Design, Member
+from hwsim.dataflows.attention.query_tiles import BlockRun
+from hwsim.gemm.attention_order import LN2, LOG2E, power_factor
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.ir import LANES, Affine, AnyTile, GlobalTile, LocalTile, Sync, one_of
+from hwsim.program.roles import Opcode
+
+if TYPE_CHECKING:
+    from hwsim.devices.model.engines import SpecialModel, VectorModel
+
+SMALL = -126.0  # CUDA's exp2f halves arguments below it and squares the result
+INFINITY = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSoftmax:
+    """Emits the instructions. vector, special: the device's units."""
+
+    design: Design
+    vector: VectorModel
+    special: SpecialModel
+
+    def _lanes(
+        self,
+        s: StreamBuilder,
+        opcode: Opcode,
+        target: LocalTile,
+        reads: Sequence[AnyTile] = (),
+        waits: Sequence[Sync] = (),
+        signals: Sequence[Sync] = (),
+        scalar: float = 0.0,
+        label: str = "",
+        shift: int = 0,
+    ) -> None:
+        s.emit(
+            self.vector.engine, opcode, target, reads, waits, signals, scalar=scalar, label=label, scale_exponent=shift
+        )
+
+    def begin(self, s: StreamBuilder, member: Member) -> None:
+        """Emit the begin of a tile."""
+        self._lanes(s, "fill", member.column("largest"), scalar=-INFINITY, label="largest")
+        self._lanes(s, "fill", member.sums(), label="sums")
+
+    def block(
+        self, s: StreamBuilder, member: Member, run: BlockRun, place: tuple[Affine, Affine], is_first: bool
+    ) -> None:
+        """Emit the softmax of a block. place: the tile's first row in the stack of heads, and the block's first key in
+        its head.
+        """
+        order, scores = self.design.record.order, member.scores(run.keys)
+        waits = [member.sync("S.full")]
+        factor = float(power_factor(self.design.record.factor))
+        if order.scaling == "scaled":
+            self._lanes(s, "scale", scores, [scores], waits, scalar=self.design.record.factor, label="scores")
+            self._lanes(s, "scale", scores, [scores], scalar=LOG2E, label="scores")
+            waits, factor = [], 1.0
+        if run.is_masked:
+            index = GlobalTile("index", Affine(), place[1], 1, run.keys)
+            limit = GlobalTile("limit", place[0], Affine(), member.rows, 1)
+            self._lanes(s, "mask", scores, [scores, index, limit], waits, scalar=-INFINITY, label="mask")
+            waits = []
+        largest, top, bound = (member.column(name) for name in ("largest", "top", "bound"))
+        self._lanes(s, "reduce_largest", top, [scores, largest], waits, label="largest")
+        self._lanes(s, "or_zero", bound, [top], label="largest")
+        if not is_first:
+            self._rescale(s, member, factor)
+        self._lanes(s, "copy", largest, [top], label="largest")
+        if order.scaling == "rounded":
+            self._lanes(s, "scale", member.column("scaled"), [bound], scalar=factor, label="largest")
+        elif order.scaling == "fused":
+            self._lanes(s, "scale", member.column("scaled"), [bound], scalar=-factor, label="largest")
+        self._powers(s, member, scores, factor)
+        narrow = member.scores(run.keys, self.design.record.format)
+        self._lanes(s, "cast", narrow, [scores], signals=[member.sync("P.full")], label="powers")
+
+    def _rescale(self, s: StreamBuilder, member: Member, factor: float) -> None:
+        """Emit the rescaling of sums and result by the change of the largest score."""
+        change, argument = member.column("change"), member.column("argument")
+        self._lanes(s, "sub", argument, [member.column("largest"), member.column("bound")], label="rescale")
+        if factor != 1.0:
+            self._lanes(s, "scale", argument, [argument], scalar=factor, label="rescale")
+        self._lanes(s, "halve_below", change, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label="rescale")
+        self._ex2(s, change, "rescale")
+        self._lanes(s, "square_below", change, [change, argument], [one_of(POWER)], scalar=SMALL, label="rescale")
+        self._lanes(s, "mul", member.sums(), [member.sums(), change], label="rescale")
+        result = member.result()
+        self._lanes(s, "mul", result, [result, change], [member.sync("O.full")], label="rescale")
+
+    def _ex2(self, s: StreamBuilder, tile: LocalTile, label: str) -> None:
+        s.emit(self.special.engine, "ex2", tile, [tile], [one_of(ARGUMENT)], [one_of(POWER)], label=label)
+
+    def _powers(self, s: StreamBuilder, member: Member, scores: LocalTile, factor: float) -> None:
+        """Emit the powers of all scores and their sums, chunk by chunk: a chunk's arguments come before the sums of the
+        one before.
+        """
+        warp = self.design.record.order.warp_keys
+        chunks = [
+            (number, replace(scores, col=start, cols=min(CHUNK, scores.cols - start), width=scores.cols))
+            for number, start in enumerate(range(0, scores.cols, CHUNK))
+        ]
+        for number, chunk in chunks:
+            self._arguments(s, member, chunk, self._argument_tile(member, number, chunk), factor)
+            if number:
+                self._sums(s, member, *chunks[number - 1], warp)
+        self._sums(s, member, *chunks[-1], warp)
+
+    def _argument_tile(self, member: Member, number: int, chunk: LocalTile) -> LocalTile:
+        return LocalTile("arguments", member.rows, chunk.cols, "fp32", Affine(number % IN_FLIGHT))
+
+    def _arguments(
+        self, s: StreamBuilder, member: Member, chunk: LocalTile, argument: LocalTile, factor: float
+    ) -> None:
+        scaling, bound = self.design.record.order.scaling, member.column("bound")
+        if scaling == "scaled":
+            self._lanes(s, "sub", argument, [chunk, bound], label="powers")
+        elif scaling == "rounded":
+            self._lanes(s, "scale", argument, [chunk], scalar=factor, label="powers")
+            self._lanes(s, "sub", argument, [argument, member.column("scaled")], label="powers")
+        else:
+            self._lanes(s, "fma", argument, [chunk, member.column("scaled")], scalar=factor, label="powers")
+        self._lanes(s, "halve_below", chunk, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label="powers")
+        self._ex2(s, chunk, "powers")
+
+    def _sums(self, s: StreamBuilder, member: Member, number: int, chunk: LocalTile, warp: int | None) -> None:
+        argument = self._argument_tile(member, number, chunk)
+        self._lanes(s, "square_below", chunk, [chunk, argument], [one_of(POWER)], scalar=SMALL, label="powers")
+        if warp is None:
+            self._lanes(s, "reduce_lanes", member.sums(), [chunk, member.sums()], label="sums")
+            return
+        lanes, total = LocalTile("lanes", member.rows, LANES, "fp32"), member.column("total")
+        self._lanes(s, "fill", lanes, label="sums")
+        self._lanes(s, "reduce_lanes", lanes, [chunk, lanes], label="sums")
+        self._lanes(s, "reduce_meet", total, [lanes], shift=self.design.record.order.first_partner, label="sums")
+        self._lanes(s, "add", member.sums(), [member.sums(), total], label="sums")
+
+    def end(self, s: StreamBuilder, member: Member) -> None:
+        """Emit the division of a tile by its sums of powers, and the rounding of the result."""
+        total = self._total(s, member)
+        self._divide(s, member, total, [member.sync("O.full")])
+        narrow = member.result(self.design.record.format)
+        self._lanes(s, "cast", narrow, [member.result()], signals=[member.sync("R.full")], label="result")
+
+    def _total(self, s: StreamBuilder, member: Member) -> LocalTile:
+        """Emit the sum of powers of a row; returns where it is."""
+        if self.design.record.order.warp_keys is not None:
+            return member.sums()
+        total = member.column("total")
+        partner = self.design.record.order.first_partner
+        self._lanes(s, "reduce_meet", total, [member.sums()], shift=partner, label="sums")
+        return total
+
+    def _divide(
+        self,
+        s: StreamBuilder,
+        member: Member,
+        total: LocalTile,
+        waits: Sequence[Sync],
+        signals: Sequence[Sync] = (),
+    ) -> None:
+        divisor, inverse = member.column("argument"), member.column("change")
+        is_fast = self.design.record.order.is_division_fast
+        argument_signals = [one_of(ARGUMENT)] if is_fast else []
+        self._lanes(s, "or_one", divisor, [total], signals=argument_signals, label="division")
+        if is_fast:
+            s.emit(
+                self.special.engine, "rcp", inverse, [divisor], [one_of(ARGUMENT)], [one_of(POWER)], label="division"
+            )
+            waits = [*waits, one_of(POWER)]
+        else:
+            self._lanes(s, "reciprocal", inverse, [divisor], label="division")
+        self._lanes(s, "mul", member.result(), [member.result(), inverse], waits, signals, label="division")
+
+    def end_of_part(self, s: StreamBuilder, member: Member) -> None:
+        """Emit the end of a tile over a part of the keys: the result over its sum, and the logarithm of the sum of
+        e^score.
+        """
+        total, scratch = self._total(s, member), member.column("scaled")
+        self._lanes(s, "or_one", scratch, [total], signals=[one_of(ARGUMENT)], label="logarithm")
+        s.emit(self.special.engine, "lg2", scratch, [scratch], [one_of(ARGUMENT)], [one_of(POWER)], label="logarithm")
+        self._lanes(s, "scale", scratch, [scratch], [one_of(POWER)], scalar=LN2, label="logarithm")
+        factor, waits = float(np.float32(self.design.record.factor)), [member.sync("L.free")]
+        operands = [member.column("largest"), scratch]
+        self._lanes(s, "fma", member.column("logarithm"), operands, waits, scalar=factor, label="logarithm")
+        self._divide(s, member, total, [member.sync("O.full")], [member.sync("R.full")])
+
+    def empty_part(self, s: StreamBuilder, member: Member) -> None:
+        """Emit the end of a tile over a part of which it sees no key."""
+        self._lanes(s, "fill", member.result(), waits=[member.sync("O.free")], label="result")
+        waits, signals = [member.sync("L.free")], [member.sync("R.full")]
+        self._lanes(s, "fill", member.column("logarithm"), (), waits, signals, scalar=-INFINITY, label="logarithm")

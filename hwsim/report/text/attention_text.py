@@ -1,0 +1,77 @@
+"""The result of an attention as text: sizes, kernel, evidence, cycles, and where the time went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwsim.report.text.run_text import (
+    NAMES,
+    NUMERICS_CAVEAT,
+    TIMING_CAVEAT,
+    engine_lines,
+    phase_lines,
+    state_text,
+    traffic_lines,
+    verdict_lines,
+)
+from hwsim.report.text.words import count, duration, facts, percent, plural
+
+if TYPE_CHECKING:
+    from hwsim.attending.attention_result import AttentionResult
+
+OVERLAP = "a chip's warps overlap less than the program's tiles: it takes longer, up to twice (docs/numerics.md)"
+
+
+def attention_text(result: AttentionResult, inputs: str) -> str:
+    """The report of `result`. inputs: where the operands came from."""
+    parts = [
+        _heading(result, inputs),
+        verdict_lines(result),
+        _time(result),
+        phase_lines(result),
+        engine_lines(result),
+        traffic_lines(result),
+    ]
+    if result.result_sha256 is not None:
+        parts.append(facts([("result", f"SHA-256 {result.result_sha256}")]))
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _heading(result: AttentionResult, inputs: str) -> list[str]:
+    record, order, chip = result.record, result.order, result.call.device
+    heads = plural(record.heads, "head")
+    shared = f", {count(record.key_heads)} of keys" if record.groups > 1 else ""
+    mask = ", causal" if record.is_causal else ""
+    width = f"{record.width}" if record.width == record.value_width else f"{record.width} and {record.value_width}"
+    sizes = f"{heads}{shared} of {width} elements, {count(record.queries)} queries, {count(record.keys)} keys{mask}"
+    blocks = f"tiles of {order.rows} queries, blocks of {order.keys} keys"
+    parts = f", keys in {order.parts} parts that are joined" if order.parts > 1 else ""
+    pairs = [
+        ("problem", f"{sizes}; {record.format}; {inputs}"),
+        ("work", f"{plural(record.useful_macs, 'MAC')} in both products"),
+        ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
+        ("kernel", f"{result.backend}: {result.kernel}, {blocks}{parts}"),
+        ("", f"the order of the sums is from: {order.source}"),
+    ]
+    for number, (what, caveats) in enumerate((("numerics", NUMERICS_CAVEAT), ("timing", TIMING_CAVEAT))):
+        level = str(result.levels.get(what, ""))
+        if level:
+            caveat = f" ({caveats[level]})" if level in caveats else ""
+            pairs.append(("" if number else "evidence", f"{what}: {level}{caveat}"))
+    if result.cycles is not None:
+        pairs.append(("", OVERLAP))
+    if result.by_program:
+        pairs.append(("bits", "computed by the program"))
+    return facts(pairs, least=NAMES)
+
+
+def _time(result: AttentionResult) -> list[str]:
+    if result.cycles is None or result.seconds is None or result.state is None:
+        return facts([("cycles", f"none: {result.timing_note}")], least=NAMES)
+    launches = "launches included, without the host" if result.launch_overhead else "without launches and host"
+    pairs = [("cycles", f"{count(result.cycles)} cycles = {duration(result.seconds)}, {launches}")]
+    if result.tflops is not None and result.peak_fraction is not None:
+        share = f"{percent(result.peak_fraction)} of the instruction's peak"
+        pairs.append(("rate", f"{result.tflops:,.2f} TFLOP/s (2 x MACs / time), {share}"))
+    pairs.append(("state", state_text(result.state)))
+    return facts(pairs, least=NAMES)

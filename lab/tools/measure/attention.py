@@ -1,0 +1,133 @@
+"""Times of PyTorch's attention on a GPU, and beside hwsim's: the tables of lab/docs/attention.md.
+
+    python lab/tools/measure/attention.py record        # with PyTorch on a GPU: rows of attention_times.csv
+    python lab/tools/measure/attention.py compare       # the tables, from both files
+
+attention_times.csv: own times, each of a series of calls between two CUDA events, with the SM clock that nvidia-smi
+reads after it. attention_rates.csv: rates that others published. A call is simulated at the clock that was read, where
+one was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hwsim
+
+FOLDER = Path(__file__).parents[2] / "hwsim_lab" / "configs" / "measured"
+TOKENS, MODEL_WIDTH = 16384, 2048  # of all sequences; heads times their width
+WIDTHS, LENGTHS = (64, 128, 256), (512, 2048, 4096, 16384)
+BACKENDS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
+SERIES_MS = 60  # of the calls that are timed together
+OF_RATES = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+Sizes = tuple[int, int, int, int, int, int]  # batch, heads, heads of the key, queries, keys, width
+
+
+def cases() -> Iterator[tuple[Sizes, bool, tuple[str, ...]]]:
+    """Sizes, causal, backends: the papers' sizes, then decoding and a short call."""
+    for width in WIDTHS:
+        for causal in (False, True):
+            for length in LENGTHS:
+                heads = MODEL_WIDTH // width
+                sizes = TOKENS // length, heads, heads, length, length, width
+                yield sizes, causal, BACKENDS if width < WIDTHS[-1] else BACKENDS[:1]
+    for key_heads, keys in ((8, 1024), (8, 8192), (32, 8192)):
+        yield (1, 32, key_heads, 1, keys, 128), False, BACKENDS[:1]
+    yield (1, 4, 4, 100, 1000, 64), False, BACKENDS
+
+
+def record() -> None:
+    """Print a row for each case."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def timed(call: Callable[[], Any], count: int) -> float:
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        for _ in range(count):
+            call()
+        last.record()
+        torch.cuda.synchronize()
+        return first.elapsed_time(last) / count
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    for (batch, heads, key_heads, queries, keys, width), causal, backends in cases():
+        shapes = ((heads, queries), (key_heads, keys), (key_heads, keys))
+        operands = [
+            torch.randn(batch, *shape, width, device="cuda", dtype=torch.float16, generator=generator)
+            for shape in shapes
+        ]
+        for backend in backends:
+
+            def call(operands: Any = operands, causal: bool = causal, shared: bool = heads != key_heads) -> Any:
+                return torch.nn.functional.scaled_dot_product_attention(*operands, is_causal=causal, enable_gqa=shared)
+
+            with sdpa_kernel(getattr(SDPBackend, backend)):
+                timed(call, 3)
+                count = max(5, min(200, int(SERIES_MS / timed(call, 10))))
+                us = 1000 * timed(call, count)
+            query = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+            clock = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+            sizes = (batch, heads, key_heads, queries, keys, width)
+            print("h200", backend, "fp16", *sizes, int(causal), round(us, 2), count, clock, sep=",", flush=True)
+
+
+def simulated(device: str, backend: str, sizes: Sizes, *, causal: bool, clock_mhz: float | None = None) -> Any:
+    """The result of a call, cycles alone."""
+    batch, heads, key_heads, queries, keys, width = sizes
+    shapes = (batch, heads, queries, width), (batch, key_heads, keys, width), (batch, key_heads, keys, width)
+    operands = [np.broadcast_to(np.float16(0), shape) for shape in shapes]
+    return hwsim.attention(
+        *operands, device=device, backend=backend, is_causal=causal, exact=False, clock_mhz=clock_mhz
+    )
+
+
+def compare() -> None:
+    """Print the tables."""
+    print(
+        "| backend | heads, queries, keys, width | causal | measured us | simulated us | simulated / measured | MHz |"
+    )
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
+    for row in csv.DictReader((FOLDER / "attention_times.csv").open()):
+        sizes = tuple(int(row[name]) for name in ("batch", "heads", "key_heads", "queries", "keys", "width"))
+        result = simulated(
+            row["device"], row["backend"], sizes, causal=row["causal"] == "1", clock_mhz=float(row["sm_mhz"])
+        )
+        us, measured = result.seconds * 1e6, float(row["us"])
+        batch, heads, key_heads, queries, keys, width = sizes
+        shared = "" if heads == key_heads else f" ({batch * key_heads})"
+        what = f"{batch * heads}{shared}, {queries}, {keys}, {width}"
+        mask = "yes" if row["causal"] == "1" else "no"
+        print(
+            f"| {row['backend']} | {what} | {mask} | {measured:.1f} | {us:.1f} | {us / measured:.2f} "
+            f"| {row['sm_mhz']} |"
+        )
+    print("\n| kernel | width | causal | queries | published TFLOP/s | simulated, under load | at the file's clock |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
+    for row in csv.DictReader((FOLDER / "attention_rates.csv").open()):
+        width, length = int(row["width"]), int(row["queries"])
+        if row["kernel"] not in OF_RATES or (row["kernel"] == "cudnn" and width > 128) or length in (1024, 8192):
+            continue
+        heads = MODEL_WIDTH // width
+        causal, work = row["causal"] == "1", 4 * length * TOKENS * MODEL_WIDTH / (2 if row["causal"] == "1" else 1)
+        sizes = TOKENS // length, heads, heads, length, length, width
+        results = [
+            simulated(row["device"], OF_RATES[row["kernel"]], sizes, causal=causal, clock_mhz=clock)
+            for clock in (None, hwsim.device(row["device"]).clock_mhz)
+        ]
+        rates = " | ".join(f"{work / result.seconds / 1e12:.0f}" for result in results)
+        mask = "yes" if causal else "no"
+        print(f"| {row['kernel']} | {width} | {mask} | {length} | {row['tflops']} | {rates} |")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("record", "compare"))
+    {"record": record, "compare": compare}[parser.parse_args().what]()

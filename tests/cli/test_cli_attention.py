@@ -1,0 +1,70 @@
+"""`hwsim attention`: report, JSON, files, and errors."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hwsim
+
+
+def test_the_report_says_kernel_cycles_and_verdict(cli):
+    done = cli("attention", "--device", "a100", "--heads", "16", "--queries", "512", "--width", "128", "--no-exact")
+    assert done.code == 0 and done.err == ""
+    for words in (
+        "problem   16 heads of 128 elements, 512 queries, 512 keys; fp16; no operands",
+        "kernel    FLASH_ATTENTION: flash_fwd_",
+        "verdict   ",
+        "cycles    ",
+        "where the time went",
+        "MUFU",
+    ):
+        assert words in done.out
+    assert "--what-if" not in done.out  # an option that the verb has not
+
+
+def test_json_is_the_result_of_python(cli):
+    words = ("--heads", "2", "--queries", "100", "--format", "bf16", "--causal", "--seed", "4")
+    done = cli("attention", *words, "--functional", "--json")
+    assert done.code == 0 and done.json["by_program"] and done.json["verdict"]["text"]
+    draw = np.random.default_rng(4)
+    operands = [draw.standard_normal((1, 2, 100, 64), np.float32).astype(ml_dtypes.bfloat16) for _ in range(3)]
+    result = hwsim.attention(*operands, is_causal=True)
+    assert done.json["result_sha256"] == result.result_sha256
+    assert (done.json["cycles"], done.json["kernel"]) == (result.cycles, result.kernel)
+    assert done.json["attention"]["queries"] == 100 and done.json["evidence"]["timing"] == "assumption"
+
+
+def test_files_in_and_out(cli, tmp_path):
+    operands = np.random.default_rng(1).standard_normal((3, 2, 70, 64)).astype(np.float16)
+    names = ("query", "key", "value")
+    for name, array in zip(names, operands, strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+    words = [word for name in names for word in (f"--{name}", f"{name}.npy")]
+    done = cli("attention", *words, "--out", "out.npy", "--trace", "t.json", "--gantt")
+    assert done.code == 0 and "wrote t.json: trace of" in done.err and "whole: cycles" in done.out
+    out = np.load(tmp_path / "out.npy")
+    assert np.array_equal(out.view(np.uint16), hwsim.attention(*operands).codes)
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--device", "v100"), "family sm70"),
+        (("--query", "q.npy"), "give --query, --key and --value, or none"),
+        (("--no-exact", "--out", "o.npy"), "--out needs the bits"),
+        (("--no-exact", "--functional"), "functional=True computes bits"),
+        (("--trace-core", "1"), "there is no trace"),
+        (("--scale", "-1", "--trace", "t.json", "--queries", "64"), "there are no cycles: programs take a factor"),
+        (("--gantt", "--json"), "--gantt is text"),
+        (("--heads", "3", "--key-heads", "2"), "the heads of key and value divide the query's"),
+        (("--width", "1000"), "hwsim.torch.emulate"),
+    ],
+)
+def test_wrong_calls_are_one_error(cli, words, said):
+    done = cli("attention", *words)
+    assert done.code == 2 and said in done.err and done.err.count("\n") == 1 and done.out == ""

@@ -1,0 +1,300 @@
+"""Programs of attention: the evaluator's bits for every kernel, any legal order, every tile once, cycles by hand."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import cache
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hwsim
+from hwsim.attending.attention_result import AttentionResult
+from hwsim.backend.cpu import CPU
+from hwsim.compute.attention_call import BACKENDS, _inputs, call_of
+from hwsim.dataflows.attention.query_tiles import distributed, grid_of
+from hwsim.devices.numbers import with_numbers
+from hwsim.errors import InputError, ProgramError, UnsupportedError
+from hwsim.formats import codes_of, format_of
+from hwsim.machines import reference, timing
+from hwsim.program.builder import StreamBuilder
+from hwsim.program.check import check
+from hwsim.program.ir import CORE, Affine, Instr, Loop, evaluate
+
+FLASH, EFFICIENT, CUDNN = BACKENDS
+TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
+#: Device, its cores (few, so that each has several tiles), backend, format, heads, heads of the key, queries, keys,
+#: widths of key and value, causal.
+CASES = {
+    "flash, whole tiles": ("a100", 2, FLASH, "fp16", 7, 7, 128, 128, 16, 16, False),
+    "flash, rests of tiles, shared heads": ("a100", 2, FLASH, "bf16", 6, 2, 140, 133, 24, 24, False),
+    "flash, causal, rests": ("a100", 3, FLASH, "fp16", 3, 3, 270, 270, 32, 32, True),
+    "flash, eight warps": ("a100", 2, FLASH, "bf16", 3, 3, 129, 70, 200, 200, False),
+    "flash, small tiles": ("l40s", 2, FLASH, "fp16", 2, 2, 150, 150, 96, 96, True),
+    "flash, one key": ("h100", 3, FLASH, "fp16", 5, 5, 200, 1, 64, 64, False),
+    "flash, four keys in a chunk": ("h100", 2, FLASH, "bf16", 3, 3, 200, 100, 64, 64, False),
+    "flash, parts": ("h100", 132, FLASH, "fp16", 2, 2, 100, 1000, 64, 64, False),
+    "flash, parts, causal": ("h100", 20, FLASH, "bf16", 4, 2, 300, 300, 128, 128, True),
+    "flash, parts, one query for each group of heads": ("a100", 108, FLASH, "fp16", 24, 8, 1, 777, 128, 128, False),
+    "efficient": ("a100", 2, EFFICIENT, "fp16", 3, 3, 100, 150, 64, 64, False),
+    "efficient, causal, other width of the value": ("a100", 3, EFFICIENT, "bf16", 2, 2, 100, 300, 40, 72, True),
+    "cuDNN": ("h100", 3, CUDNN, "fp16", 4, 2, 200, 300, 64, 64, False),
+    "cuDNN, causal, fewer rows than half a tile": ("h100", 2, CUDNN, "bf16", 2, 2, 310, 310, 128, 128, True),
+}
+
+
+def drawn(case, seed=0):
+    _, _, _, fmt, heads, key_heads, queries, keys, width, value_width, _ = case
+    draw = np.random.default_rng(seed)
+    shapes = (heads, queries, width), (key_heads, keys, width), (key_heads, keys, value_width)
+    return [draw.standard_normal(shape).astype(TYPES[fmt]) for shape in shapes]
+
+
+@cache
+def chip_of(name, cores):
+    return with_numbers(hwsim.device(name), {"cores": cores})
+
+
+def attended(case, operands, **options) -> AttentionResult:
+    device, cores, backend, *_, is_causal = case
+    return hwsim.attention(*operands, device=chip_of(device, cores), backend=backend, is_causal=is_causal, **options)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_program_has_the_evaluator_s_bits(name):
+    case = CASES[name]
+    operands = drawn(case)
+    by_program = attended(case, operands, functional=True)
+    assert by_program.by_program and ("parts" in name) == (by_program.order.parts > 1)
+    assert np.array_equal(by_program.codes, attended(case, operands).codes)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_infinities_and_nans_are_the_evaluator_s_too(backend, is_causal):
+    query, key, value = drawn(("h100", 132, backend, "fp16", 3, 3, 200, 200, 64, 64, is_causal), 3)
+    value[0, 150, 3], value[1, 199, 5], query[0, 5, 3], key[1, 170, 2] = np.inf, np.nan, np.nan, np.inf
+    query[2, 7] *= 200
+    first, second = (
+        hwsim.attention(query, key, value, backend=backend, is_causal=is_causal, functional=functional)
+        for functional in (True, False)
+    )
+    assert np.isnan(second.out).any() and np.array_equal(first.codes, second.codes)
+
+
+def test_powers_below_the_normal_range_count():
+    """Scores 88 below a row's largest have a power of 2^-126.96: CUDA's exp2f gives it, where ex2 alone gives 0."""
+    query, key, value = (np.zeros((1, 64, 16), ml_dtypes.bfloat16) for _ in range(3))
+    query[..., 0], key[0, 5, 0], value[:] = 1, 88, 2.0**100
+    value[0, 5] = 0
+    first, second = (
+        hwsim.attention(query, key, value, backend=FLASH, scale=1.0, functional=functional)
+        for functional in (True, False)
+    )
+    assert np.array_equal(first.codes, second.codes) and (first.out.astype(float) > 2.0**-22).all()
+
+
+@pytest.mark.parametrize("scale", [0.3, 2.5])
+def test_a_scale_of_one_s_own(scale):
+    case = CASES["efficient"]
+    operands = drawn(case)
+    first, second = (attended(case, operands, scale=scale, functional=functional) for functional in (True, False))
+    assert np.array_equal(first.codes, second.codes)
+    assert not np.array_equal(first.codes, attended(case, operands).codes)
+
+
+@pytest.mark.parametrize("name", ["flash, parts, causal", "cuDNN, causal, fewer rows than half a tile", "efficient"])
+def test_any_legal_order_gives_the_same_bits(name):
+    case = CASES[name]
+    keys = 130 if case[2] == CUDNN else 260
+    case = (*case[:4], 2, 1, keys, keys, 24, 24, case[-1]) if case[2] != EFFICIENT else case
+    operands = drawn(case)
+    arguments = {"library": "pytorch", "backend": case[2], "is_causal": case[-1], "scale": None}
+    call = call_of(*operands, device=chip_of(*case[:2]), **arguments)
+    assert ("parts" in name) == (call.record.order.parts > 1)
+    stacks = [codes_of(x, format_of(case[3])) for x in operands]
+    want = attended(case, operands).codes
+    for order in range(2):
+        codes = reference.run(call.program, call.device, _inputs(call.record, stacks), order=order, dots=CPU.gemm)
+        assert np.array_equal(codes.reshape(want.shape), want)
+
+
+def record_of(heads, queries, keys, *, is_causal, backend=FLASH, groups=1, device="a100"):
+    zero = np.float16(0)
+    shapes = (heads, queries, 64), (heads // groups, keys, 64), (heads // groups, keys, 64)
+    operands = [np.broadcast_to(zero, shape) for shape in shapes]
+    call = call_of(*operands, device=device, library="pytorch", backend=backend, is_causal=is_causal, scale=None)
+    return call.record
+
+
+def tiles_of(record, cores, beside):
+    """(head, tile of the head, part) of every tile that some core computes, in any order, and the load of each core."""
+    grid, tiles, loads = grid_of(record), [], {}
+    for share in distributed(record, grid, cores, beside):
+        for core in range(share.first, share.first + share.count):
+            assert core not in loads
+            loads[core] = 0
+            for turn in share.turns:
+                loads[core] += turn.shape.blocks * turn.tiles * turn.count
+                for index in range(turn.count):
+                    s = StreamBuilder("s")
+                    for place in turn.places(s, Affine(index)):
+                        values = {CORE: core}
+                        for one in s.finish().derived:
+                            quotient, remainder = divmod(evaluate(one.of, values), one.divisor)
+                            values[one.name] = quotient if one.part == "quotient" else remainder
+                        tiles.append((evaluate(place.head, values), evaluate(place.tile, values), turn.part))
+    return tiles, loads
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("cores", [1, 5, 108])
+def test_every_tile_is_computed_once(cores, is_causal):
+    for heads, queries, parts, beside in itertools.product((1, 2, 7, 300), (1, 128, 300, 1000), (1, 3), (1, 2)):
+        record = record_of(heads, queries, queries, is_causal=is_causal)
+        record = replace(record, order=replace(record.order, parts=parts, rows=128, keys=64))
+        grid = grid_of(record)
+        tiles, _ = tiles_of(record, cores, beside)
+        assert sorted(tiles) == sorted(itertools.product(range(heads), range(grid.tiles), range(parts)))
+
+
+def test_a_causal_mask_s_tiles_are_dealt_evenly():
+    _, loads = tiles_of(record_of(32, 4096, 4096, is_causal=True), 108, 2)
+    mean = sum(loads.values()) / 108
+    assert len(loads) == 108 and max(loads.values()) < 1.15 * mean
+
+
+def test_cycles_of_one_tile_by_hand():
+    """128 queries, 128 keys, heads of 64 on an A100, one tile: what each engine is busy, from the device's rates."""
+    record = record_of(1, 128, 128, is_causal=False)
+    assert (record.order.rows, record.order.keys, record.order.parts) == (128, 128, 1)
+    zero = np.broadcast_to(np.float16(0), (1, 128, 64))
+    result = hwsim.attention(zero, zero, zero, device="a100", backend=FLASH, exact=False, clock_mhz=1410)
+    busy = {name: engine["busy_cycles"] for name, engine in result.engines.items()}
+    scores, columns = 128 * 128 // 64, 128 // 64  # instructions of 64 lanes for all scores, for a column of rows
+    largest = scores + 2 * columns + columns + columns  # maxima; without an infinity; the copy; times the factor
+    powers = (2 + 2 + 1 + 1) * scores  # times the factor less the maximum; halved; squared; added
+    casts = 2 * scores
+    begin, sums = columns + 4 * columns, 4 * columns
+    division = 2 * columns + 4 * columns + 128 * 64 // 64 + 2 * 128 * 64 // 64  # and the result's cast
+    assert busy["FMA"] == begin + largest + powers + casts + sums + division
+    assert busy["MUFU"] == 128 * 128 / 16
+    assert busy["TC"] == 2 * 128 * 128 * 64 / 1024
+    fragments = 2 * 128 * (64 + 4 * 64 + 4 * 64)  # Q once; K and V by each of four warps
+    assert busy["LDS"] == fragments / 128
+    assert result.traffic_bytes["L2 read"] == 3 * 128 * 64 * 2 and result.traffic_bytes["RF_GM"] == 128 * 64 * 2
+
+
+@pytest.mark.parametrize(("device", "backend"), [("a100", FLASH), ("h100", FLASH), ("h100", CUDNN)])
+def test_no_engine_takes_less_than_its_work(device, backend):
+    shape = (64, 512, 128)
+    zero = np.broadcast_to(np.float16(0), shape)
+    result = hwsim.attention(zero, zero, zero, device=device, backend=backend, exact=False, clock_mhz=1400)
+    scores, chip = 64 * 512 * 512, hwsim.device(device)
+    assert result.engines["MUFU"]["busy_cycles"] >= scores / 16
+    assert result.times.timed.macs == 2 * scores * 128
+    assert result.cycles * chip.cores > max(engine["busy_cycles"] for engine in result.engines.values())
+
+
+def test_a_causal_mask_saves_what_it_hides():
+    zero = np.broadcast_to(np.float16(0), (64, 4096, 64))
+    dense, causal = (
+        hwsim.attention(zero, zero, zero, device="a100", exact=False, is_causal=mask) for mask in (False, True)
+    )
+    assert 0.5 < causal.cycles / dense.cycles < 0.6
+    assert causal.times.timed.macs < 0.53 * dense.times.timed.macs
+
+
+def test_two_tiles_take_turns():
+    """On a core with two tiles one's softmax runs beside the other's products: it is faster than one after another."""
+    zero = np.broadcast_to(np.float16(0), (216, 128, 1024))[..., :64]
+    keys = np.broadcast_to(np.float16(0), (216, 2048, 64))
+    both = hwsim.attention(zero, keys, keys, device="a100", backend=FLASH, exact=False, clock_mhz=1410)
+    half = hwsim.attention(
+        zero[:108], keys[:108], keys[:108], device="a100", backend=FLASH, exact=False, clock_mhz=1410
+    )
+    assert both.order.parts == half.order.parts == 1
+    assert both.cycles < 1.6 * half.cycles
+
+
+def test_what_has_no_program_says_why():
+    zero = np.broadcast_to(np.float16(0), (1, 64, 64))
+    for scale, said in ((0.0, "above 0"), (-1.0, "above 0")):
+        result = hwsim.attention(zero, zero, zero, scale=scale)
+        assert result.cycles is None and said in result.timing_note and result.trace is None
+        with pytest.raises(UnsupportedError, match=said):
+            hwsim.attention(zero, zero, zero, scale=scale, functional=True)
+    small = with_numbers(hwsim.device("a100"), {"memories.SMEM.capacity_bytes": 4096})
+    result = hwsim.attention(zero, zero, zero, device=small)
+    assert result.cycles is None and "bytes of SMEM, which has 4,096" in result.timing_note
+    bare = hwsim.device("a100").model_copy(update={"special": None})
+    assert "special-function unit" in hwsim.attention(zero, zero, zero, device=bare).timing_note
+
+
+def test_too_little_memory_is_one_error():
+    zero = np.broadcast_to(np.float16(0), (1 << 16, 4096, 128))
+    for functional in (False, True):
+        with pytest.raises(InputError, match="GB of memory"):
+            hwsim.attention(zero, zero, zero, functional=functional)
+
+
+def broken(body, wanted, change):
+    return tuple(
+        replace(node, body=broken(node.body, wanted, change))
+        if isinstance(node, Loop)
+        else change(node)
+        if isinstance(node, Instr) and wanted(node)
+        else node
+        for node in body
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "change", "said"),
+    [
+        (
+            lambda x: x.opcode == "reduce_largest",
+            lambda x: replace(x, waits=()),
+            "no semaphore orders the two|leaks",
+        ),
+        (lambda x: x.opcode == "ex2", lambda x: replace(x, engine="FMA"), "special-function unit"),
+        (lambda x: x.opcode == "reduce_meet", lambda x: replace(x, scale_exponent=3), "allowed: 1 and 2"),
+        (
+            lambda x: x.opcode == "reduce_lanes",
+            lambda x: replace(x, writes=(replace(x.writes[0], cols=2),)),
+            "reduce_lanes takes",
+        ),
+    ],
+)
+def test_the_checker_refuses_a_wrong_softmax(wanted, change, said):
+    zero = np.broadcast_to(np.float16(0), (1, 128, 64))
+    arguments = {"library": "pytorch", "backend": FLASH, "is_causal": False, "scale": None}
+    call = call_of(zero, zero, zero, device="a100", **arguments)
+    (kernel,) = call.program.kernels
+    groups = tuple(
+        replace(group, streams=tuple(replace(s, body=broken(s.body, wanted, change)) for s in group.streams))
+        for group in kernel.groups
+    )
+    with pytest.raises(ProgramError, match=said):
+        check(replace(call.program, kernels=(replace(kernel, groups=groups),)), call.device)
+
+
+def test_the_trace_names_the_engines():
+    zero = np.broadcast_to(np.float16(0), (2, 256, 64))
+    result = hwsim.attention(zero, zero, zero, exact=False)
+    trace = result.trace
+    assert {"TC", "FMA", "MUFU", "TMA", "STG"} == {trace.names["engine"][i] for i in set(trace.rows["engine"].tolist())}
+    assert trace.rows["end"].max() <= result.cycles
+    part = result.traced(core=0, from_cycle=0, to_cycle=1000)
+    assert 0 < len(part) < len(trace)
+    with pytest.raises(InputError, match="from < to"):
+        result.traced(from_cycle=5, to_cycle=5)
+
+
+def test_comparisons_have_a_time_of_their_own():
+    chip = hwsim.device("h100")
+    assert (chip.vector.time_of("compare"), chip.vector.time_of("add")) == (2, 1)
+    assert hwsim.device("a100").vector.time_of("compare") == 1  # as additions
+    assert timing.missing(chip) is None
