@@ -154,9 +154,10 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any
     return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
 
 
-def program_of(gemm: Gemm, device: Device) -> Program:
-    """The checked program of a mapped record; one that was made lately is not made again.
+def program_of(gemm: Gemm, device: Device, *, is_checked: bool = True) -> Program:
+    """The program of a mapped record; one that was made lately is not made again.
 
+    is_checked: by all rules of the device; a search leaves that to the mapping that it chooses.
     Raises UnsupportedError for one that would take minutes to time: sizes above MOST_LINES, more instructions than
     MOST_INSTRUCTIONS, or on one core than MOST_ON_A_CORE.
     """
@@ -165,6 +166,9 @@ def program_of(gemm: Gemm, device: Device) -> Program:
     if program is None:
         program = _made(gemm, device)
         _PROGRAMS.put(device, digest, program)
+    if is_checked and not _PROGRAMS.is_checked(device, digest):
+        check(program, device)
+        _PROGRAMS.note_checked(device, digest)
     return replace(program, gemm=gemm)
 
 
@@ -197,7 +201,6 @@ def _made(gemm: Gemm, device: Device) -> Program:
                 f"m, n, k = {m:,}, {n:,}, {k:,}: the program executes {number:,} instructions{where}; "
                 f"programs of at most {most:,} are timed; {INSTEAD}"
             )
-    check(program, device)
     return program
 
 

@@ -101,7 +101,7 @@ class _Predictor:
 
     def __init__(self, first: Gemm, device: Device) -> None:
         self.device, self.timed = device, 0
-        k, instructions = first.problem.k, executed(program_of(first, device)).longest
+        k, instructions = first.problem.k, executed(program_of(first, device, is_checked=False)).longest
         short = max(STEP_K, k * SHORT_INSTRUCTIONS // max(1, 3 * instructions) // STEP_K * STEP_K)
         self.lengths: tuple[int, ...] = (k,) if instructions <= SHORT_INSTRUCTIONS else (short, 2 * short)
         if self.lengths[-1] > k // 2 or len(first.schedule.slice_lengths(k)) > 1:

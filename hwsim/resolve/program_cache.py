@@ -20,6 +20,18 @@ class ProgramCache:
     def __init__(self, most: int, instructions: int) -> None:
         self.most, self.limit, self.lock = most, instructions, Lock()
         self.entries: OrderedDict[tuple[int, str], tuple[Device, Program, int]] = OrderedDict()
+        self.checked: set[tuple[int, str]] = set()
+
+    def is_checked(self, device: Device, digest: str) -> bool:
+        """Whether the program that is there obeys the rules of its device, as far as anybody asked."""
+        with self.lock:
+            return (id(device), digest) in self.checked
+
+    def note_checked(self, device: Device, digest: str) -> None:
+        """The program obeys them."""
+        with self.lock:
+            if (id(device), digest) in self.entries:
+                self.checked.add((id(device), digest))
 
     def get(self, device: Device, digest: str) -> Program | None:
         """The program of the record with this digest, or None. Devices are identified by object identity."""
@@ -34,7 +46,10 @@ class ProgramCache:
         """Add a program, which also keeps the device alive, and drop the oldest ones beyond the limits."""
         length = sum(1 for kernel in program.kernels if kernel.original is None for _ in kernel.instrs())
         with self.lock:
+            self.checked.discard((id(device), digest))
             self.entries[id(device), digest] = device, program, length
             held = sum(entry[2] for entry in self.entries.values())
             while len(self.entries) > 1 and (len(self.entries) > self.most or held > self.limit):
-                held -= self.entries.popitem(last=False)[1][2]
+                key, dropped = self.entries.popitem(last=False)
+                self.checked.discard(key)
+                held -= dropped[2]

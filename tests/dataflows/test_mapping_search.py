@@ -8,12 +8,14 @@ from operands import bits
 
 import hwsim
 from hwsim.devices import load
+from hwsim.errors import ProgramError
 from hwsim.gemm.problem import Problem
-from hwsim.resolve import mapping_search
+from hwsim.resolve import mapping_choice, mapping_search
 from hwsim.resolve.choice.cost import plan_input, plan_record
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import mapped
 from hwsim.resolve.planning import plan_for
+from hwsim.resolve.program_cache import ProgramCache
 from hwsim.resolve.record_cost import cost_of
 from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune
@@ -119,3 +121,22 @@ def test_cycles_of_long_programs_are_extrapolated(device, scheme, monkeypatch):
     search = mapping_search._Predictor(gemm, chip)
     assert len(search.lengths) == 2 and search.lengths[1] <= 4096
     assert search.cycles(gemm) == pytest.approx(cost_of(gemm, chip).cycles, rel=0.05)
+
+
+def test_a_search_leaves_the_rules_to_the_program_that_it_chooses(monkeypatch):
+    """Candidates are timed alone. What runs is checked: once, and what breaks a rule is refused."""
+    checked, timed = [], []
+    monkeypatch.setattr(mapping_choice, "_PROGRAMS", ProgramCache(64, 1 << 20))
+    monkeypatch.setattr(mapping_search, "_CACHE", type(mapping_search._CACHE)(8))
+    monkeypatch.setattr(mapping_search, "cost_of", lambda *given: timed.append(given) or cost_of(*given))
+    monkeypatch.setattr(mapping_choice, "check", lambda program, device: checked.append(program))
+    sizes = {"m": 208, "n": 160, "k": 305}
+    hwsim.run(device="ascend910a", scheme="markidis", exact=False, **sizes)
+    assert len(timed) > 1 and len(checked) == 1
+
+    def refused(program, device):
+        raise ProgramError("a rule")
+
+    monkeypatch.setattr(mapping_choice, "check", refused)
+    with pytest.raises(ProgramError, match="a rule"):
+        hwsim.run(device="ascend910a", scheme="markidis", exact=False, **(sizes | {"k": 306}))

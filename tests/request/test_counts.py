@@ -3,7 +3,7 @@
 One plan, one record and one program are made for a product call: also with a library, whose kernel's program it is, and
 for a scheme through a library, whose products are kernels of one program. A search of a mapping lowers its candidates,
 of one record and of some K; it is done once, and its programs are not counted. The program that it chose is not made
-again, but where the record then names a library.
+again, but where the record then names a library, and it is checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hwsim.resolve.choice import cost
 
 SIZE = 256
 MADE_ONCE = {"record_of": 1, "lower": 1, "check": 1, "search": 1}
-MADE_BY_SEARCH = {"record_of": 1, "search": 1}
+MADE_BY_SEARCH = {"record_of": 1, "check": 1, "search": 1}
 #: What is counted: where a name is looked up when it is called.
 COUNTED = {
     "resolve": (compute_call,),
