@@ -143,7 +143,7 @@ class RoundedSum:
     def _rounding_pass(self, name: str, digits: Sequence[int], goes_on: bool, is_continued: bool) -> Pass:
         state = tuple(self._array(part, LONG) for part in ("head", "rest", "place"))
         inputs = tuple(self._array(f"digit{digit}", DIGIT_FORMAT) for digit in digits)
-        # From 2^full on a number has two digits more than the result. One less than 2^full is a tie: it rounds up, rightly.
+        # From 2^full on, numbers have two digits more than the result. The tie 2^full - 1 becomes 2^full, as it must.
         full = format_of("fp64" if self.target.format == "fp64" else "fp32").precision + 1
 
         def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
