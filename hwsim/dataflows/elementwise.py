@@ -275,23 +275,6 @@ def combine_pass(name: str, expression: Expression, terms: Sequence[GlobalArray]
     return Pass(name, tuple(terms), (target,), (target.format,) * depth(expression), body)
 
 
-def placeholder_pass(
-    name: str, inputs: Sequence[GlobalArray], outputs: Sequence[GlobalArray], operations: int, words: int
-) -> Pass:
-    """A pass that only takes time: it moves its arrays and does `operations` on every element of `words` 32-bit words.
-
-    For work whose values fp32 lanes cannot compute: fp64 and integer arithmetic, slices, bytes, row and column sums.
-    """
-
-    def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
-        tile = replace(temps[0], cols=temps[0].cols * words, format="fp32")
-        for _ in range(operations):
-            ops.op("add", tile, tile, tile)
-
-    shape = (inputs[0].rows, inputs[0].cols) if inputs else None
-    return Pass(name, tuple(inputs), tuple(outputs), ("fp64" if words > 1 else "fp32",), body, shape)
-
-
 def operand_vectors(plan: Plan, side: Side, source: GlobalArray, matrices: int = 1) -> dict[str, GlobalArray]:
     """The arrays of one number for each row of A or column of B that a plan needs: of the `exponent` of its slices, of
     its `sum` over K. matrices: of a stack, below one another in the source.
@@ -606,7 +589,6 @@ __all__ = [
     "operand_passes",
     "operand_vectors",
     "power_of_two",
-    "placeholder_pass",
     "residual_format",
     "split_ops",
     "split_pass",

@@ -1,9 +1,10 @@
 """Elementwise passes that add up whole numbers at places of their own and round the sum once.
 
 The sum is whole in units of its lowest place. Digits of 8 bits that have either sign leave it, the lowest first. Then
-digits are appended to a number of 64 bits, the highest first, while it has room. The first digit that is left out and
-not 0 makes it odd, so that one rounding of it is the rounding of the sum (Boldo, Melquiond: Emulation of FMA and
-correctly rounded sums, 2008). The module knows arrays and formats; it knows no device, no kernel and no matrix unit.
+digits are appended to a number of 64 bits, the highest first, until it has two digits more than the result. If some of
+the others are not 0, it is rounded to odd, so that one more rounding gives the rounding of the sum (Boldo, Melquiond:
+Emulation of FMA and correctly rounded sums, 2008). The module knows arrays and formats; it knows no device, no kernel
+and no matrix unit.
 """
 
 from __future__ import annotations
@@ -28,11 +29,6 @@ DIGIT_FORMAT = f"int{DIGIT}"
 LARGEST_DIGIT = (1 << DIGIT - 1) - 1
 MOST_ARRAYS = 16  # that one pass reads or writes
 SIGN = 63  # the place of an int64's sign
-WIDE, NARROW = (
-    53,
-    27,
-)  # bits of the number to which no digit is appended: of fp64 results, of those of 24 digits or less
-NARROW_DIGITS = 24
 #: Bits that a unit's sums hold exactly: those of whole numbers in fp32, and in int32.
 EXACT_FLOAT, EXACT_INTEGER = 24, 31
 
@@ -147,7 +143,8 @@ class RoundedSum:
     def _rounding_pass(self, name: str, digits: Sequence[int], goes_on: bool, is_continued: bool) -> Pass:
         state = tuple(self._array(part, LONG) for part in ("head", "rest", "place"))
         inputs = tuple(self._array(f"digit{digit}", DIGIT_FORMAT) for digit in digits)
-        full = WIDE if format_of(self.target.format).precision > NARROW_DIGITS else NARROW
+        # From 2^full on, numbers have two digits more than the result. The tie 2^full - 1 becomes 2^full, as it must.
+        full = format_of("fp64" if self.target.format == "fp64" else "fp32").precision + 1
 
         def body(ops: VectorOps, ins: list[Any], outs: list[LocalTile], temps: list[LocalTile]) -> None:
             head, rest, place, number, spare, is_full = temps[:6]
@@ -181,8 +178,7 @@ class RoundedSum:
             self._finish(ops, (head, rest, place, number), (step, ins[-2], ins[-1]), temps[8:], outs[0])
 
         end_formats = () if is_continued else self._end_formats
-        vectors = ((), ()) if is_continued else self.powers
-        of_rows, of_columns = (tuple([vector] if isinstance(vector, GlobalArray) else []) for vector in vectors)
+        of_rows, of_columns = ((), ()) if is_continued else ((array,) for array in self.powers)
         return Pass(
             name=name,
             inputs=(*inputs, *(state if goes_on else ())),
@@ -214,18 +210,21 @@ class RoundedSum:
         head, rest, place, sign = state
         unit, of_rows, of_columns = others
         exponents, word = temps[:2]
+        ops.op("extract", word, place)
         ops.op("fill", unit, scalar=1.0)
         ops.op("extract", sign, rest, scale_exponent=SIGN)  # -1 or 0
         ops.op("scale", sign, sign, scalar=2.0)
         ops.op("add", sign, sign, unit)
         ops.op("select", sign, rest, sign, rest)
-        ops.op("scale", head, head, scalar=2.0)
-        ops.op("add", head, head, sign)
-        ops.op("extract", word, place)
+        ops.op("extract", rest, head, scale_exponent=1)
+        ops.op("scale", rest, rest, scalar=2.0)
+        ops.op("sub", rest, head, rest)  # 1 where it is odd
+        ops.op("add", sign, head, sign)
+        ops.op("select", head, rest, head, sign)
         ops.op("add", exponents, of_rows, of_columns)
         ops.op("add", exponents, exponents, word)
         value = target if target.format == "fp64" else temps[2]
-        ops.op("ldexp", value, head, exponents, scalar=1.0, scale_exponent=1 - self.least_place)
+        ops.op("ldexp", value, head, exponents, scalar=1.0, scale_exponent=-self.least_place)
         if value is not target:
             ops.op("cast", target, value)
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.elementwise import lower_pass, placeholder_pass
+from hwsim.dataflows.elementwise import Pass, VectorOps, lower_pass
 from hwsim.dataflows.plan_areas import AreaDataflow, areas_of, even_shares
 from hwsim.dataflows.program_sequence import ProgramSequence, StackSequence
 from hwsim.devices import instruction
@@ -19,7 +19,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mixed_plan import one_for_all, short_name
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Epilogue
-from hwsim.program.ir import GlobalArray, Program
+from hwsim.program.ir import GlobalArray, LocalTile, Program
 
 if TYPE_CHECKING:
     from hwsim.dataflows.protocol import Dataflow
@@ -126,11 +126,19 @@ def _add_areas(
 def add_block_counting(sequence: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
     """Append the kernels that classify both operands, and the small GEMMs that count (mapped records)."""
     for array in (sequence.a, sequence.b):
-        sequence.kernels.append(
-            lower_pass(placeholder_pass(f"mask_{array.name.lower()}", [array], [], SCAN_OPERATIONS, 1), device)
-        )
+        sequence.kernels.append(lower_pass(_scan(array), device))
     for number, part in enumerate(counting):
         sequence.add_apart(f"count{number + 1}", flow.lower(part, device))
+
+
+def _scan(array: GlobalArray) -> Pass:
+    """A pass that takes the time of a look at every element; what it would find is in the record."""
+
+    def body(ops: VectorOps, ins: list[LocalTile], outs: list[LocalTile], temps: list[LocalTile]) -> None:
+        for _ in range(SCAN_OPERATIONS):
+            ops.op("add", temps[0], temps[0], temps[0])
+
+    return Pass(f"mask_{array.name.lower()}", (array,), (), (SUM_FORMAT,), body, (array.rows, array.cols))
 
 
 def facts(flow: Dataflow, gemm: Gemm, device: Device) -> dict[str, Any]:

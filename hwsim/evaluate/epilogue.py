@@ -43,13 +43,17 @@ class EpilogueEvaluator:
         self.output, self.from_c = output, from_c
         narrow = epilogue.product_format
         self.narrows = narrow is not None and format_of(narrow).bits < join.format.bits
+        self.is_nearest = epilogue.output_rounding == "RNE" or format_of(output).bits >= join.format.bits
         self.beta = epilogue.beta if epilogue.beta is not None else float(has_c)
         if self.beta and not has_c:
             raise InputError(f"beta = {self.beta:g} needs a C; give c, or beta = 0")
 
     def is_plain(self, bias: AnyArray | None) -> bool:
-        """Whether the epilogue only rounds to the output format: alpha = 1, no C, no bias, no format before that."""
-        return self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None and not self.narrows
+        """Whether the epilogue only rounds to the output format, to nearest even: alpha = 1, no C, no bias, no format
+        before that.
+        """
+        is_bare = self.epilogue.alpha == 1 and (self.beta == 0 or self.from_c) and bias is None
+        return is_bare and not self.narrows and self.is_nearest
 
     def apply(self, acc: Any, c: Codes | None, bias: AnyArray | None, slices: int, threads: int) -> Codes:
         """Codes of D. acc: a value of the join's type; an exact sum is rounded once where the epilogue is plain."""

@@ -16,29 +16,65 @@ from hwsim.gemm.plan import Depth, Scaled, Sum, TermValue
 from hwsim.schemes import scheme_of
 from hwsim.schemes.scheme import Scheme
 
-DEVICES = ("h200", "mi300x", "ascend910a", "ascend910b3")
+OUTPUTS = [("ascend910a", 8, form) for form in ("fp64", "bf16", "fp32")] + [
+    (device, 3, "fp64") for device in ("h200", "mi300x", "ascend910b3")
+]
+POWERS = (0, -1060, 1005, -152)  # of rows: with subnormal results in fp64, results beyond it, subnormal ones in fp32
 
 
-def operands(seed, m=9, n=7, k=67, power=0):
+def operands(seed, m=12, n=7, k=67, powers=POWERS):
     """Elements of many magnitudes; products that cancel but for their last digits, and some that all cancel."""
     rng = np.random.default_rng(seed)
-    a = rng.standard_normal((m, k)) * 2.0 ** rng.integers(-25, 5, (m, k)) * 2.0**power
-    b = rng.standard_normal((k, n)) * 2.0 ** rng.integers(-25, 5, (k, n)) * 2.0**power
+    a = rng.standard_normal((m, k)) * 2.0 ** rng.integers(-25, 5, (m, k))
+    b = rng.standard_normal((k, n)) * 2.0 ** rng.integers(-25, 5, (k, n))
     half = k // 2
     a[: m // 2, half : 2 * half] = a[: m // 2, :half]
     b[half : 2 * half] = -b[:half]
     a[: m // 4, 2 * half :] = 0.0
-    return a, b
+    return a * 2.0 ** np.resize(powers, (m, 1)), b * 2.0**20
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("output", "power"), [("fp64", 0), ("fp64", -520), ("fp64", 505), ("bf16", 0), ("fp32", -68)])
-def test_a_program_rounds_the_sum_once(device, output, power):
-    """Subnormal results and those beyond the format are among them."""
-    a, b = operands(3, power=power)
-    more = {"device": device, "scheme": "ozaki-fp16", "slices": 8, "sum": "exact", "output": output}
+@pytest.mark.parametrize(("device", "slices", "output"), OUTPUTS)
+def test_a_program_rounds_the_sum_once(device, slices, output):
+    a, b = operands(3)
+    more = {"device": device, "scheme": "ozaki-fp16", "slices": slices, "sum": "exact", "output": output}
     plain, program = hwsim.run(a, b, **more), hwsim.run(a, b, functional=True, **more)
     assert plain.c.tobytes() == program.c.tobytes() and plain.cycles == program.cycles > 0
+    c = np.abs(plain.c.astype(float))
+    range_of = np.finfo(np.float64 if output == "fp64" else np.float32)  # of bf16, too
+    assert (c > 0.99 * range_of.max).any() and np.isinf(c).any() == (device != "ascend910a")
+    assert ((c > 0) & (c < range_of.tiny)).any()
+
+
+@pytest.mark.parametrize("output", ["fp64", "fp32"])
+def test_a_sum_just_below_a_power_of_two_is_rounded_to_its_nearest_number(output):
+    """Below a power of two numbers are twice as dense: the digits so far are the power, and the rest is negative."""
+    last = 54 if output == "fp64" else 25
+    lines = [
+        [2.0**power, -(1 + 2.0**-nearer) * 2.0 ** (power - last), 2.0**20, -(2.0**20)]
+        for power in range(8)
+        for nearer in (3, 8, 20)
+    ]
+    a = np.array([*lines, *(-np.array(lines))])
+    more = {"device": "ascend910a", "scheme": "ozaki-int8", "slices": 14, "truncate": False, "sum": "exact"}
+    c = hwsim.run(a, np.ones((4, 1)), output=output, functional=True, **more).c[:24, 0]
+    below = [np.nextafter(c.dtype.type(2.0**power), c.dtype.type(0)) for power in range(8) for _ in range(3)]
+    assert c.tolist() == below
+
+
+def test_formats_between_the_sum_and_the_result():
+    """A rounding that is not to nearest even is of the sum rounded to fp64; a format that is not narrower is none."""
+    a, b = np.array([[1 + 2.0**-8, 2.0**-30], [1 + 2.0**-6, -(2.0**-8)]]), np.array([[1.0], [2.0**-30]])
+    more = {"device": "h200", "scheme": "ozaki-fp16", "slices": 3, "truncate": False, "sum": "exact", "output": "bf16"}
+    expected = {
+        ("output_rounding", "RZ"): [1.0, 1 + 2.0**-7],
+        ("product_format", "fp64"): [1 + 2.0**-7, 1 + 2.0**-6],
+        ("product_format", "fp32"): [1.0, 1 + 2.0**-6],
+    }
+    for (name, value), wanted in expected.items():
+        for functional in (False, True):
+            c = hwsim.run(a, b, functional=functional, schedule={"epilogue": {name: value}}, **more).c
+            assert c[:, 0].astype(float).tolist() == wanted
 
 
 @pytest.mark.parametrize("output", ["fp64", "fp32"])
@@ -64,7 +100,7 @@ def rounded_fp32(number):
 def test_many_digits_pass_through_memory(monkeypatch):
     """Sums, and what was appended so far, go from pass to pass."""
     monkeypatch.setattr(exact_sums, "MOST_ARRAYS", 4)
-    a, b = operands(5, 5, 4, 9)
+    a, b = operands(5, 5, 4, 9, (0,))
     more = {"device": "ascend910a", "scheme": "ozaki-int8", "slices": 5, "truncate": False, "sum": "exact"}
     program = hwsim.run(a, b, functional=True, **more)
     assert {"combine.add3", "combine.round2"} <= {phase.name for phase in program.phases}

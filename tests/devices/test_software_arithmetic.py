@@ -67,6 +67,13 @@ def test_int64() -> None:
     lanes = WordLanes()
     assert np.array_equal(joined(lanes.wide_left(pair(a), 8)), (a << 8).view(np.uint64))
     assert lanes.count == CHIP.vector.software["scale.int64"]
+    lanes = WordLanes()
+    assert np.array_equal(joined(lanes.wide_right_signed(pair(a), 8)), (a >> 8).view(np.uint64))
+    assert lanes.count == CHIP.vector.software["extract.int64"]
+    lanes, condition = WordLanes(), a * np.random.default_rng(6).integers(0, 2, COUNT) << np.arange(COUNT) % 64
+    chosen = joined(lanes.wide_selected(pair(condition), pair(a), pair(b)))
+    assert np.array_equal(chosen, np.where(condition != 0, a, b).view(np.uint64))
+    assert lanes.count == CHIP.vector.software["select.int64"]
 
 
 def program_of(fmt: str) -> Program:

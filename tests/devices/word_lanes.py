@@ -95,6 +95,14 @@ class WordLanes:
     def wide_right(self, x: Pair, by: int) -> Pair:
         return Pair(self.right(x.high, by), self.either(self.right(x.low, by), self.left(x.high, 32 - by)))
 
+    def wide_right_signed(self, x: Pair, by: int) -> Pair:
+        return Pair(self.right_signed(x.high, by), self.either(self.right(x.low, by), self.left(x.high, 32 - by)))
+
+    def wide_selected(self, condition: Pair, x: Pair, y: Pair) -> Pair:
+        """x where the condition is not 0, y elsewhere."""
+        word = self.either(condition.high, condition.low)
+        return self.wide_chosen(self.right_signed(self.either(word, self.sub(word ^ word, word)), 31), x, y)
+
     def wide_chosen(self, mask: Words, x: Pair, y: Pair) -> Pair:
         no = self.inverse(mask)
         return Pair(self.chosen(mask, no, x.high, y.high), self.chosen(mask, no, x.low, y.low))

@@ -152,9 +152,11 @@ class Partition:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the record's epilogue only rounds the sum to the result's format."""
+        """Whether the record's epilogue only rounds the sum to the result's format, to nearest even."""
         end, problem = self.gemm.epilogue, self.gemm.problem
-        return end.alpha == 1 and not (problem.has_c and end.beta) and problem.bias is None and not end.product_format
+        is_nearest = end.output_rounding == "RNE" or format_of(self.output.format).bits >= format_of(self.end).bits
+        is_bare = end.alpha == 1 and not (problem.has_c and end.beta) and problem.bias is None
+        return is_bare and is_nearest and not self.product_format
 
     # --- operands ----------------------------------------------------------------------------------------------
 

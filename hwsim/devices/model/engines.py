@@ -17,6 +17,8 @@ SoftwareOperation = Literal[
     "sub.int64",
     "scale.int64",
     "fma.int64",
+    "extract.int64",
+    "select.int64",
     "add_row.int64",
     "reduce_add.int64",
     "add.fp64",
