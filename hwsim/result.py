@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,13 +31,11 @@ from hwsim.analysis.run_records import (
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
-from hwsim.errors import InputError
 from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
-from hwsim.machines import timing
 from hwsim.machines.element_steps import ElementStep
-from hwsim.machines.trace_rows import TraceWindow
 from hwsim.program.ir import Program
+from hwsim.trace.part_of_run import traced
 from hwsim.trace.trace import Trace
 
 SCHEMA = "hwsim.run/1"
@@ -228,29 +225,8 @@ class Result:
         below 0 or an empty interval, and where there are more than Trace.LIMIT instructions. From cycle 0 on
         the trace's `elements` has the rows that made each element of `values`.
         """
-        if self.times.program is None or self.times.chip is None or self.times.timed is None:
-            return None
-        last = math.inf if to_cycle is None else to_cycle
-        if not 0 <= from_cycle < last:
-            raise InputError(f"trace from cycle {from_cycle} to {to_cycle}: allowed: 0 <= from < to")
-        window = TraceWindow(core, from_cycle, last)
-        if self.times.timed.instructions > Trace.LIMIT:
-            counted = self._timed(1, window).trace
-            assert counted is not None
-            if counted.events > Trace.LIMIT:
-                raise InputError(
-                    f"trace of {counted.events:,} instructions: allowed: {Trace.LIMIT:,}; take one core (--trace-core, "
-                    f"core=) or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and "
-                    f"to_cycle=)"
-                )
         is_executed = self.execution is not None and self.execution.program is self.times.program
-        values = self.values if is_executed and not from_cycle else None
-        return Trace.of(self._timed(Trace.LIMIT, window), self.times.chip, values or {})
-
-    def _timed(self, trace: int, window: TraceWindow) -> timing.Timing:
-        """The timing again, as `cycles` has it, with a trace."""
-        assert self.times.program is not None and self.times.chip is not None
-        return timing.run_in(self.times.program, self.times.chip, self.times.l2, trace=trace, window=window)
+        return traced(self.times, core, from_cycle, to_cycle, lambda: self.values if is_executed else None)
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -56,7 +56,7 @@ def attention(
             PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.
         scale: of the scores, without a unit; None: 1 / sqrt(width).
-        exact: compute the bits. False: cycles alone, for any sizes; the operands' values are not read, so
+        exact: compute the bits. False: cycles alone; the operands' values are not read, so
             numpy.broadcast_to(numpy.float16(0), shape) is enough.
         functional: compute the same bits by the kernel's program, slower.
         l2: the state of L2 before the run: "series", "warm" or "cold". It changes cycles alone.
@@ -69,8 +69,8 @@ def attention(
         `kernel`, `order`, `evidence`; `cycles`, `seconds`, `tflops`, `verdict`, `engines`, `trace`.
 
     Raises:
-        InputError: shapes or dtypes that do not fit, an unknown library, backend or state of L2, a scale that is not
-            finite; too little memory for the bits, before any is taken.
+        InputError: shapes or dtypes that do not fit, an unknown library, backend or state of L2, a scale that is no
+            number of fp32; too little memory for the bits, before any is taken.
         UnsupportedError: a call that the backend does not take, or whose order is not known: other families, wider
             heads, the math form. `hwsim.torch.emulate` computes these in the order of the device's unit. With
             functional=True also a kernel without a program; the message says why.

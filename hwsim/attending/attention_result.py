@@ -6,7 +6,6 @@ It knows calls of attention and programs; it knows no order of summation and no 
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,8 @@ from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.compute.attention_call import AttentionCall
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import timing_evidence
-from hwsim.errors import InputError
-from hwsim.machines import timing
-from hwsim.machines.trace_rows import TraceWindow
+from hwsim.libraries.published.attention_kernels import MEASURED, measured_calls
+from hwsim.trace.part_of_run import traced
 from hwsim.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -128,8 +126,28 @@ class AttentionResult:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What bounds the kernel and where its time went, in words."""
-        return verdict_of(self.times, advises=False)
+        """What bounds the kernel, where its time went, and how far a chip's time is from it, in words."""
+        verdict = verdict_of(self.times, advises=False)
+        if self.cycles is None:
+            return verdict
+        first, *others = verdict.sentences
+        return replace(verdict, sentences=(first, self._beside_a_chip, *others))
+
+    @property
+    def _beside_a_chip(self) -> str:
+        calls = measured_calls(self.backend, self.record.width, self.order.parts)
+        if calls is None:
+            most = max(calls.most for every in MEASURED.values() for calls in every)
+            return (
+                "no chip's time was compared with this kernel's; "
+                f"other kernels of attention took up to {most:.2g} times as long as simulated on an H200"
+            )
+        near = "" if calls.least >= 1 else "near "
+        widths = " and ".join(map(str, calls.widths))
+        return (
+            f"the time is {near}a lower bound: the program's tiles overlap more than a chip's warps do; an H200 took "
+            f"{calls.least:.2g} to {calls.most:.2g} times as long ({calls.calls} calls, heads of {widths})"
+        )
 
     @property
     def levels(self) -> Evidence:
@@ -150,22 +168,7 @@ class AttentionResult:
 
         Raises InputError for an empty interval, and where there are more than Trace.LIMIT instructions.
         """
-        if self.times.program is None or self.times.chip is None:
-            return None
-        last = math.inf if to_cycle is None else to_cycle
-        if not 0 <= from_cycle < last:
-            raise InputError(f"trace from cycle {from_cycle} to {to_cycle}: allowed: 0 <= from < to")
-        window = TraceWindow(core, from_cycle, last)
-        counted = timing.run_in(self.times.program, self.times.chip, self.l2, trace=1, window=window).trace
-        assert counted is not None
-        if counted.events > Trace.LIMIT:
-            raise InputError(
-                f"trace of {counted.events:,} instructions: allowed: {Trace.LIMIT:,}; take one core (--trace-core, "
-                f"core=) or a part of the {self.cycles:,} cycles (--trace-from and --trace-to, from_cycle= and "
-                "to_cycle=)"
-            )
-        timed = timing.run_in(self.times.program, self.times.chip, self.l2, trace=Trace.LIMIT, window=window)
-        return Trace.of(timed, self.times.chip)
+        return traced(self.times, core, from_cycle, to_cycle)
 
     @cached_property
     def result_sha256(self) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from hwsim.attending.attention_result import AttentionResult
 from hwsim.cli.matrices import read_array
 from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
+from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
 from hwsim.compute.attention_call import BACKENDS
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.attending import FORMATS
@@ -24,10 +24,8 @@ from hwsim.formats import array_dtype, format_of
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.machines.l2_state import DEFAULT, STATES
 from hwsim.report.text.attention_text import attention_text
-from hwsim.report.text.gantt import gantt_text
 from hwsim.result import plain
 from hwsim.trace.trace import FORMATS as TRACES
-from hwsim.trace.trace import Trace, check_suffix
 
 AnyArray = NDArray[Any]
 OPERANDS = ("query", "key", "value")
@@ -67,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         )
     add("--seed", type=whole(0), default=0, metavar="N", help="seed of random operands (default 0)")
     add("--functional", action="store_true", help="compute the bits by the kernel's program, slower")
-    add("--no-exact", action="store_true", help="no bits: cycles alone, sizes of any magnitude")
+    add("--no-exact", action="store_true", help="no bits: cycles alone, which need no memory for operands")
     add("--l2", choices=tuple(STATES), default=DEFAULT, help=f"state of L2 before the run (default {DEFAULT})")
     add("--clock-mhz", type=positive, metavar="MHZ", help="core clock (default: what the chip keeps under this load)")
     add("--launch-overhead", action="store_true", help="seconds take in the launches of kernels")
@@ -111,9 +109,7 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     notes = _written(arguments, result)
     if arguments.gantt:
-        whole_trace = result.traced(arguments.trace_core)
-        assert whole_trace is not None
-        text += f"\n\n{gantt_text(whole_trace, shutil.get_terminal_size().columns)}"
+        text += f"\n\n{gantt_asked_for(arguments, result.traced)}"
     print(text)
     if not arguments.quiet:
         for note in notes:
@@ -131,14 +127,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(f"--{sizes[0].replace('_', '-')}: the files say the sizes; leave it out beside --query")
     if arguments.no_exact and arguments.out is not None:
         raise InputError("--out needs the bits: leave out --no-exact")
-    if arguments.gantt and arguments.json:
-        raise InputError("--gantt is text: leave out --json")
-    if arguments.trace is not None:
-        check_suffix(arguments.trace)
-    elif not arguments.gantt:
-        for option in ("trace-core", "trace-from", "trace-to"):
-            if getattr(arguments, option.replace("-", "_")) is not None:
-                raise InputError(f"--{option}: there is no trace; give --trace FILE or --gantt")
+    check_trace(arguments)
     check_outputs({"--out": arguments.out, "--trace": arguments.trace})
 
 
@@ -146,10 +135,8 @@ def _operands(arguments: argparse.Namespace) -> tuple[list[AnyArray], str]:
     """Query, key and value, and in words where they are from."""
     dtype = array_dtype(format_of(arguments.format or FORMATS[0]))
     if arguments.query is not None:
-        arrays = [read_array(name, getattr(arguments, name)) for name in OPERANDS]
-        if arguments.format is not None:
-            arrays = [x.view(dtype) if x.dtype == np.uint16 else x for x in arrays]
-        return arrays, f"query from {arguments.query}"
+        read = {name: read_array(name, getattr(arguments, name)) for name in OPERANDS}
+        return [_in_format(name, x, arguments.format) for name, x in read.items()], f"query from {arguments.query}"
     sizes: dict[str, int] = {}
     for name, (default, _) in SIZES.items():
         sizes[name] = getattr(arguments, name) or (sizes[default] if isinstance(default, str) else default)
@@ -167,12 +154,26 @@ def _operands(arguments: argparse.Namespace) -> tuple[list[AnyArray], str]:
     return arrays, f"random N(0, 1), seed {arguments.seed}"
 
 
+def _in_format(name: str, array: AnyArray, format: str | None) -> AnyArray:
+    """An operand of a file, in the format of --format where the file has codes. Raises InputError where it has not."""
+    if array.dtype == np.uint16:
+        if format is None:
+            raise InputError(
+                f"--{name}: the file has codes (uint16); say their format: --format {' or '.join(FORMATS)}"
+            )
+        return array.view(array_dtype(format_of(format)))
+    if format is not None and array.dtype != array_dtype(format_of(format)):
+        raise InputError(
+            f"--format {format}: the file of --{name} has {array.dtype}; convert it, or leave --format out"
+        )
+    return array
+
+
 def _written(arguments: argparse.Namespace, result: AttentionResult) -> list[str]:
     """Write the files that were asked for; returns a note for each."""
     notes = []
     if arguments.trace is not None:
-        trace = result.traced(arguments.trace_core, arguments.trace_from or 0, arguments.trace_to)
-        assert isinstance(trace, Trace)  # else refused before
+        trace = trace_asked_for(arguments, result.traced)
         trace.write(arguments.trace)
         notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
     if arguments.out is not None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
 from hwsim.cli.progress import ProgressBar, progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
 from hwsim.cli.verb_parser import add_flag
 from hwsim.compute.call import ProductCall
 from hwsim.compute.times import why_no_cycles
@@ -25,13 +24,12 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.report.page.run_page import run_page
-from hwsim.report.text.gantt import gantt_text
 from hwsim.report.text.run_text import problem_text, run_text
 from hwsim.report.text.values_text import values_text
 from hwsim.report.text.whatif_text import changed_text, roofline_text, what_if_text
 from hwsim.request.declarations import AUTO, CLOCK_BRIEF, DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.result import Result, plain
-from hwsim.trace.trace import FORMATS, Trace, check_suffix
+from hwsim.trace.trace import FORMATS
 
 #: Options whose output is of cycles.
 NEED_CYCLES = ("what_if", "trace", "gantt")
@@ -212,9 +210,9 @@ def execute(arguments: argparse.Namespace) -> int:
                 text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
     notes = []
     if arguments.gantt:
-        text += f"\n\n{_gantt(arguments, result)}"
+        text += f"\n\n{gantt_asked_for(arguments, result.traced)}"
     if arguments.trace is not None:
-        trace = _trace(arguments, result)
+        trace = trace_asked_for(arguments, result.traced)
         with progress_bar(quiet=arguments.quiet) as progress:
             trace.write(arguments.trace, progress)
         notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
@@ -276,14 +274,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
     for option in ("trace", "gantt"):
         if getattr(arguments, option) and arguments.no_timing:
             raise InputError(f"--{option} needs cycles: leave out --no-timing")
-    if arguments.trace is not None:
-        check_suffix(arguments.trace)
-    elif not arguments.gantt:
-        for option in ("trace-core", "trace-from", "trace-to"):
-            if getattr(arguments, option.replace("-", "_")) is not None:
-                raise InputError(f"--{option}: there is no trace; give --trace FILE or --gantt")
-    if arguments.gantt and arguments.json:
-        raise InputError("--gantt is text: leave out --json")
+    check_trace(arguments)
     check_report(arguments.report)
     options = ("out", "trace", "report", "save_gemm")
     check_outputs({f"--{name.replace('_', '-')}": getattr(arguments, name) for name in options})
@@ -321,26 +312,6 @@ def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
     if arguments.no_exact:
         return f"no operands, {call.resolved.gemm.single.input_format} in memory assumed"
     return f"A and B random N(0, 1), seed {call.options.problem.seed}"
-
-
-def _trace(arguments: argparse.Namespace, result: Result) -> Trace:
-    trace = result.traced(arguments.trace_core, arguments.trace_from or 0, arguments.trace_to)
-    assert trace is not None  # else the run would have been refused
-    return trace
-
-
-def _gantt(arguments: argparse.Namespace, result: Result) -> str:
-    """The Gantt of the whole run; of the trace's part of it where the whole has more rows than a trace may have."""
-    width, window = shutil.get_terminal_size().columns, (arguments.trace_from, arguments.trace_to)
-    try:
-        whole = result.traced(arguments.trace_core)
-    except InputError:
-        if window == (None, None):
-            raise
-        begin, end = (0.0 if window[0] is None else window[0], math.inf if window[1] is None else window[1])
-        return gantt_text(_trace(arguments, result), width, (begin, end))
-    assert whole is not None  # else the run would have been refused
-    return gantt_text(whole, width)
 
 
 def read_record(path: Path) -> Any:

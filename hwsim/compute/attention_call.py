@@ -45,6 +45,7 @@ AnyArray = NDArray[Any]
 BACKENDS = (FLASH, EFFICIENT, CUDNN)
 STACK = 3  # dimensions: heads, rows, width
 IN_TORCH = 'hwsim.torch.emulate(device=..., library="pytorch") computes it by the device\'s unit'
+MOST_SCALE = float(np.finfo(np.float32).max) / 2  # log2(e) times it is finite, too
 SCORE_BYTES = 4  # of all scores, which the functional machine keeps
 LESS = "attend to fewer heads or rows at a time; cycles alone (exact=False) need none of it"
 
@@ -232,6 +233,9 @@ def _backend(
 def _factor(scale: float | None, width: int) -> float:
     if scale is None:
         return 1 / math.sqrt(width)
-    if isinstance(scale, bool) or not isinstance(scale, Real) or not math.isfinite(scale):
-        raise InputError(f"attention: scale = {scale!r}; allowed: a finite number, or None for 1 / sqrt(width)")
+    if isinstance(scale, bool) or not isinstance(scale, Real) or not abs(scale) <= MOST_SCALE:
+        raise InputError(
+            f"attention: scale = {scale!r}; allowed: a number from {-MOST_SCALE:.2g} to {MOST_SCALE:.2g}, "
+            "or None for 1 / sqrt(width)"
+        )
     return float(scale)

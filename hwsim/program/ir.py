@@ -67,14 +67,14 @@ TIMED_AS = {
     "reduce_max": ("add",),
     "remainder": ("scale", "scale", "add", "add"),  # quotient, product, and two corrections
     "select": ("add", "add"),  # a comparison and a choice
-    "mask": ("compare", "copy"),
+    "mask": ("compare", "compare"),  # a comparison and a selection, which take as long as each other
     "reduce_largest": ("compare",),
     "reduce_lanes": ("add",),
     "reduce_meet": ("add",),
     "halve_below": ("compare", "scale"),
     "square_below": ("mul",),  # its condition is that of halve_below
-    "or_zero": ("compare", "copy"),
-    "or_one": ("compare", "copy"),
+    "or_zero": ("compare", "compare"),
+    "or_one": ("compare", "compare"),
     "reciprocal": ("scale", "scale", "add", "add"),  # an estimate and its corrections
     "log": ("compare", *("add",) * 12),  # a polynomial of nine coefficients, and what stands around it
 }

@@ -62,9 +62,31 @@ def test_files_in_and_out(cli, tmp_path):
         (("--scale", "-1", "--trace", "t.json", "--queries", "64"), "there are no cycles: programs take a factor"),
         (("--gantt", "--json"), "--gantt is text"),
         (("--heads", "3", "--key-heads", "2"), "the heads of key and value divide the query's"),
-        (("--width", "1000"), "hwsim.torch.emulate"),
+        (("--width", "1000", "--heads", "1", "--queries", "8"), "hwsim.torch.emulate"),
+        (("--scale", "3e38", "--queries", "8"), "allowed: a number from -1.7e+38 to 1.7e+38"),
+        (("--scale", "nan", "--queries", "8"), "allowed: a number from"),
     ],
 )
 def test_wrong_calls_are_one_error(cli, words, said):
     done = cli("attention", *words)
     assert done.code == 2 and said in done.err and done.err.count("\n") == 1 and done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "words", "said"),
+    [
+        (np.uint16, (), "--query: the file has codes (uint16); say their format: --format fp16 or bf16"),
+        (np.float16, ("--format", "bf16"), "--format bf16: the file of --query has float16"),
+        (np.float32, ("--format", "fp16"), "--format fp16: the file of --query has float32"),
+    ],
+)
+def test_files_of_another_format_are_refused(cli, tmp_path, dtype, words, said):
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 64), dtype))
+    files = [word for name in ("query", "key", "value") for word in (f"--{name}", "x.npy")]
+    done = cli("attention", *files, *words)
+    assert done.code == 2 and said in done.err and done.err.count("\n") == 1
+
+
+def test_one_row_is_one_row(cli):
+    done = cli("attention", "--queries", "1", "--keys", "1", "--width", "1", "--heads", "1", "--no-exact")
+    assert "problem   1 head of 1 element, 1 query, 1 key; fp16" in done.out

@@ -29,7 +29,7 @@ def refuses(record: Attention, device: Device) -> str:
     if device.vector is None or not device.links or not device.engines:
         return f"device {device.name} has no timing data"
     if not power_factor(record.factor) > 0:
-        return f"programs take a factor of the scores above 0; got {record.factor}"
+        return f"programs take a factor of the scores above 0 in fp32; got {record.factor}"
     return ""
 
 

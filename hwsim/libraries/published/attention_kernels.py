@@ -12,6 +12,7 @@ FlashAttention-2 with UNFUSE_FMA: 16,384 results of an H100 decide it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hwsim.gemm.attention_order import AttentionOrder
@@ -24,6 +25,35 @@ READ, ASSUMED = "datasheet", "assumption"  # of widths without captures: the pub
 PART_QUERIES, MOST_PARTS = 64, 128  # FlashAttention-2: rows of a tile, where the keys are cut
 WARP_KEYS = 32  # of the memory-efficient kernel: a warp has 32 x 32 scores
 FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCalls:
+    """How many times as long as its simulated program a kernel took on an H200, at the same clock: the least and the
+    most of so many calls, with heads of these widths.
+    """
+
+    calls: int
+    widths: tuple[int, ...]
+    least: float
+    most: float
+
+
+#: By backend, from the table of own times in lab/docs/attention.md; calls below 50 us are left out.
+MEASURED: Mapping[str, tuple[MeasuredCalls, ...]] = {
+    FLASH: (MeasuredCalls(16, (64, 128), 1.41, 2.06), MeasuredCalls(8, (256,), 1.03, 1.44)),
+    EFFICIENT: (MeasuredCalls(16, (64, 128), 1.69, 2.99),),
+    CUDNN: (MeasuredCalls(16, (64, 128), 0.95, 1.47),),
+}
+
+
+def measured_calls(backend: str, width: int, parts: int) -> MeasuredCalls | None:
+    """The measured calls that come nearest to one with heads of this width; None of a kernel whose keys are cut into
+    parts, of which no call of 50 us or more was measured.
+    """
+    if parts > 1:
+        return None
+    return next((calls for calls in MEASURED[backend] if width <= calls.widths[-1]), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from hwsim.report.text.run_text import (
     NAMES,
     NUMERICS_CAVEAT,
-    TIMING_CAVEAT,
     engine_lines,
     phase_lines,
     state_text,
@@ -19,7 +18,7 @@ from hwsim.report.text.words import count, duration, facts, percent, plural
 if TYPE_CHECKING:
     from hwsim.attending.attention_result import AttentionResult
 
-OVERLAP = "a chip's warps overlap less than the program's tiles: it takes longer, up to twice (docs/numerics.md)"
+TIMING_CAVEAT = "some rates and latencies are assumed; the verdict compares with a chip's times"
 
 
 def attention_text(result: AttentionResult, inputs: str) -> str:
@@ -42,8 +41,11 @@ def _heading(result: AttentionResult, inputs: str) -> list[str]:
     heads = plural(record.heads, "head")
     shared = f", {count(record.key_heads)} of keys" if record.groups > 1 else ""
     mask = ", causal" if record.is_causal else ""
-    width = f"{record.width}" if record.width == record.value_width else f"{record.width} and {record.value_width}"
-    sizes = f"{heads}{shared} of {width} elements, {count(record.queries)} queries, {count(record.keys)} keys{mask}"
+    width = plural(record.width, "element")
+    if record.width != record.value_width:
+        width = f"{record.width} and {plural(record.value_width, 'element')}"
+    queries = "1 query" if record.queries == 1 else f"{count(record.queries)} queries"
+    sizes = f"{heads}{shared} of {width}, {queries}, {plural(record.keys, 'key')}{mask}"
     blocks = f"tiles of {order.rows} queries, blocks of {order.keys} keys"
     parts = f", keys in {order.parts} parts that are joined" if order.parts > 1 else ""
     pairs = [
@@ -53,13 +55,11 @@ def _heading(result: AttentionResult, inputs: str) -> list[str]:
         ("kernel", f"{result.backend}: {result.kernel}, {blocks}{parts}"),
         ("", f"the order of the sums is from: {order.source}"),
     ]
-    for number, (what, caveats) in enumerate((("numerics", NUMERICS_CAVEAT), ("timing", TIMING_CAVEAT))):
-        level = str(result.levels.get(what, ""))
-        if level:
-            caveat = f" ({caveats[level]})" if level in caveats else ""
-            pairs.append(("" if number else "evidence", f"{what}: {level}{caveat}"))
-    if result.cycles is not None:
-        pairs.append(("", OVERLAP))
+    level = result.levels["numerics"]
+    caveat = f" ({NUMERICS_CAVEAT[level]})" if level in NUMERICS_CAVEAT else ""
+    pairs.append(("evidence", f"numerics: {level}{caveat}"))
+    if "timing" in result.levels:
+        pairs.append(("", f"timing: {result.levels['timing']} ({TIMING_CAVEAT})"))
     if result.by_program:
         pairs.append(("bits", "computed by the program"))
     return facts(pairs, least=NAMES)
