@@ -24,11 +24,16 @@ def backend(name: str | None = None) -> Backend:
 
     Raises InputError for an unknown name, UnsupportedError where this machine lacks what the backend needs.
     """
+    return CPU if chosen(name) == CPU.name else _cuda()
+
+
+def chosen(name: str | None = None) -> str:
+    """The name of the backend that `backend` gives. Raises InputError for an unknown name."""
     named = name or os.environ.get(VARIABLE) or CPU.name
     if named not in NAMES:
         where = "engine" if name else VARIABLE
         raise InputError(f"{where} = {named!r}; allowed: {', '.join(NAMES)}{nearest(named, NAMES)}")
-    return CPU if named == CPU.name else _cuda()
+    return named
 
 
 @cache

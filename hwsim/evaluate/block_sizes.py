@@ -25,9 +25,7 @@ def takes_stacks(schedule: Schedule) -> bool:
     return schedule.sum is None and not schedule.regions
 
 
-def block_at_once(
-    products: int, n: int, k: int, sums: int = 1, *, threads: int = 1, calls: int = 1
-) -> tuple[int, int]:
+def block_at_once(products: int, n: int, k: int, sums: int = 1, *, threads: int = 1, calls: int = 1) -> tuple[int, int]:
     """The rows of A and the columns of B that one call takes: an interrupt waits for a call.
 
     products: of pieces. sums: how many values of each element of C a call keeps. threads: of the host, each with rows.

@@ -23,6 +23,7 @@ from hwsim.devices import load
 from hwsim.devices.query import dot_spec
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
+from hwsim.frameworks.numpy.emulation import Array
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import (
     DotSpec,
@@ -286,6 +287,9 @@ def test_without_cupy_the_engine_says_what_to_install(monkeypatch):
     try:
         with pytest.raises(UnsupportedError, match=r"CuPy is not installed .*pip install 'hwsim\[cuda\]'"):
             hwsim.run(m=4, n=4, k=4, engine="cuda")
+        ones = Array(np.ones((4, 4), np.float32), engine="cuda")
+        with pytest.raises(UnsupportedError, match="CuPy is not installed"):
+            ones @ ones
     finally:
         device.cupy.cache_clear()
         by_name._cuda.cache_clear()

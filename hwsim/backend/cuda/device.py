@@ -32,14 +32,14 @@ def cupy() -> Any:
         import cupy  # optional
     except ImportError as error:
         raise UnsupportedError(
-            f"engine cuda: CuPy is not installed ({error}); pip install 'hwsim[cuda]', or take engine='cpu'"
+            f"engine cuda: CuPy is not installed ({error}); pip install 'hwsim[cuda]', or take the engine cpu"
         ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise UnsupportedError(f"engine cuda: no GPU answers ({error}); take engine='cpu'") from None
+        raise UnsupportedError(f"engine cuda: no GPU answers ({error}); take the engine cpu") from None
     if not count:
-        raise UnsupportedError("engine cuda: this machine has no NVIDIA GPU; take engine='cpu'")
+        raise UnsupportedError("engine cuda: this machine has no NVIDIA GPU; take the engine cpu")
     return cupy
 
 

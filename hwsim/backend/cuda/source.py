@@ -117,8 +117,8 @@ def _takes_pairwise(spec: DotSpec, fields: dict[str, Any], unit: PairwiseUnit) -
 
 def _takes_chain(spec: DotSpec, fields: dict[str, Any]) -> bool:
     """Whether chain.cuh takes a unit: its operands are numbers of the result format."""
-    own = format_of(spec.d)
-    is_own = spec.c == spec.d and spec.d in ("fp32", "fp64") and all(own.holds(format_of(x)) for x in (spec.a, spec.b))
+    d = format_of(spec.d)
+    is_own = spec.c == spec.d and spec.d in ("fp32", "fp64") and all(d.holds(format_of(x)) for x in (spec.a, spec.b))
     return is_own and not any(fields[name] for name in EDGES) and _is_nan(fields)
 
 
