@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from hwsim._version import __version__
-from hwsim.backend.by_name import NAMES, VARIABLE, chosen
+from hwsim.backend.by_name import NAMES, chosen
 from hwsim.backend.cpu import CPU
 from hwsim.devices.registry import search_path
 from hwsim.host.cache import cache_folder
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
                         "kernel",
                         f"{info['kernel']}; this machine runs {', '.join(info['kernels'])} (HWSIM_KERNEL chooses)",
                     ),
-                    ("engine", f"{info['engine']}, of {', '.join(NAMES)} ({VARIABLE} chooses)"),
+                    ("engine", f"{info['engine']}, of {', '.join(NAMES)} (HWSIM_ENGINE chooses)"),
                     ("threads", str(info["threads"])),
                     *path,
                     ("cache", f"{info['cache']} (HWSIM_CACHE chooses)"),

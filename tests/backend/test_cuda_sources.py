@@ -164,7 +164,7 @@ def test_exact_sums_see_places_beyond_a_double(tmp_path):
     library, near = compiled(spec, tmp_path), (1 + 2.0**-12) * 2.0**-25
     for c, left, right, want in (
         (1, (2.0**-12, 2.0**-30), (2.0**-12, 2.0**-30), 1 + 2.0**-23),  # a tie, and 2^-60
-        (0, (1, 1, near, 2.0**-62), (1, -1, near, 2.0**-63), 2.0**-50 * (1 + 2.0**-11 + 2.0**-23)),  # and 2^-125
+        (0, (1, 1, near, 2.0**-50), (1, -1, near, 2.0**-53), 2.0**-50 * (1 + 2.0**-11 + 2.0**-23)),  # and 2^-103
     ):
         shapes = (1, 1, len(left)), (1, len(right), 1), (1, 1, 1)
         codes = (
