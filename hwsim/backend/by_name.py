@@ -13,7 +13,6 @@ from hwsim.errors import InputError, nearest
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
 
-VARIABLE = "HWSIM_ENGINE"  # of the environment
 CUDA = "cuda"
 NAMES = (CPU.name, CUDA)
 GPU = "hwsim.backend.cuda.backend:cuda_backend"  # imported where it is asked for: it needs the extra `cuda`
@@ -24,11 +23,16 @@ def backend(name: str | None = None) -> Backend:
 
     Raises InputError for an unknown name, UnsupportedError where this machine lacks what the backend needs.
     """
-    named = name or os.environ.get(VARIABLE) or CPU.name
+    return CPU if chosen(name) == CPU.name else _cuda()
+
+
+def chosen(name: str | None = None) -> str:
+    """The name of the backend that `backend` gives. Raises InputError for an unknown name."""
+    named = name or os.environ.get("HWSIM_ENGINE") or CPU.name
     if named not in NAMES:
-        where = "engine" if name else VARIABLE
+        where = "engine" if name else "HWSIM_ENGINE"
         raise InputError(f"{where} = {named!r}; allowed: {', '.join(NAMES)}{nearest(named, NAMES)}")
-    return CPU if named == CPU.name else _cuda()
+    return named
 
 
 @cache

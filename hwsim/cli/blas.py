@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hwsim.backend.by_name import NAMES as ENGINES
 from hwsim.errors import InputError
 from hwsim.frameworks.blas.launcher import run_program
 from hwsim.host.files import check_outputs, write_text
@@ -22,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", metavar="FORMAT", help="operand format of schemes that take native formats")
     parser.add_argument("--library", metavar="NAME", help="GEMM library whose kernels are taken")
     parser.add_argument("--threads", type=int, metavar="N", help="host threads; no influence on the result")
+    parser.add_argument("--engine", choices=ENGINES, help="what computes the bits; no influence on the result")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="no report on standard error")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments, after --")
@@ -35,7 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
     check_outputs({"--json": arguments.json})
     options: dict[str, Any] = {
         name: getattr(arguments, name)
-        for name in ("device", "scheme", "format", "library", "threads")
+        for name in ("device", "scheme", "format", "library", "threads", "engine")
         if getattr(arguments, name) is not None
     }
     code, record = run_program(command, options)

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from hwsim._version import __version__
+from hwsim.backend.by_name import NAMES, chosen
 from hwsim.backend.cpu import CPU
 from hwsim.devices.registry import search_path
 from hwsim.host.cache import cache_folder
@@ -42,6 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
                         "kernel",
                         f"{info['kernel']}; this machine runs {', '.join(info['kernels'])} (HWSIM_KERNEL chooses)",
                     ),
+                    ("engine", f"{info['engine']}, of {', '.join(NAMES)} (HWSIM_ENGINE chooses)"),
                     ("threads", str(info["threads"])),
                     *path,
                     ("cache", f"{info['cache']} (HWSIM_CACHE chooses)"),
@@ -68,6 +70,7 @@ def _gather() -> dict[str, Any]:
         "packages": {name: _installed(name) for name in PACKAGES},
         "kernel": CPU.variant,
         "kernels": list(CPU.variants),
+        "engine": chosen(),
         "threads": os.cpu_count() or 1,
         "device_search_path": search_path(),
         "cache": str(cache_folder("")),

@@ -117,13 +117,18 @@ def has_special_functions(device: Device) -> bool:
 
 
 def tables_evidence(device: Device, functions: Iterable[str]) -> Level:
-    """The weakest evidence level of a device's tables of some functions: a table's own on a chip whose results were
-    compared, else the level of the claim that the family has it.
+    """The weakest evidence level of a device's tables of some functions (as "ex2"): a table's own on a chip whose
+    results were compared, else the level of the claim that the family has it.
 
-    Raises UnsupportedError for a chip whose functions nobody has published.
+    Raises InputError for another name, UnsupportedError for a chip that lacks a function, or whose functions nobody has
+    published.
     """
-    special_functions(device)
-    data = _data()
+    tables, data, functions = special_functions(device), _data(), list(functions)
+    for name in functions:
+        if name not in TABLE_OF:
+            raise InputError(f"special functions: {name!r} has no table; {', '.join(TABLE_OF)} have")
+        if TABLE_OF[name] not in tables:
+            raise UnsupportedError(f"device {device.name}: it has no instruction {name}")
     levels = [data.functions[TABLE_OF[name]].evidence for name in functions]
     if device.name not in data.seen.value:
         levels.append(data.families.evidence)

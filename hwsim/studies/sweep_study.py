@@ -23,7 +23,7 @@ KEYS = ("title", "devices", "schemes", "shapes", "workload", "m", "n", "k", "opt
 SIZES = ("m", "n", "k")
 WORKLOAD_KEYS = ("scalesim", "onnx", "dimensions", "partial")
 #: Options of a run that the study says in its own way, or that change no row.
-APART = (*SIZES, "seed", "exact", "threads")
+APART = (*SIZES, "seed", "exact", "threads", "engine")
 DEFAULT_SIZES = (1024,)
 
 

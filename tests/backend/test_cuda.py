@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ import hwsim
 from hwsim.backend import by_name
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda import backend as cuda_backend
-from hwsim.backend.cuda import device
+from hwsim.backend.cuda import device, unit_programs
 from hwsim.backend.cuda.backend import LEAST_MACS, CudaBackend
 from hwsim.backend.cuda.records import ProductArguments
 from hwsim.backend.cuda.source import MODEL_STEPS, loop_of, program_text, sources
@@ -20,7 +23,18 @@ from hwsim.devices import load
 from hwsim.devices.query import dot_spec
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
+from hwsim.frameworks.numpy.emulation import Array
 from hwsim.numerics.dot_operands import DotOperands
+from hwsim.numerics.units import (
+    DotSpec,
+    ExactUnit,
+    FmaChainUnit,
+    FusedUnit,
+    IntegerUnit,
+    PairwiseUnit,
+    Specials,
+    TwoLevelUnit,
+)
 
 SIZE = round(LEAST_MACS ** (1 / 3))
 #: A unit of each main loop, and two that scalar steps compute.
@@ -34,6 +48,56 @@ UNITS = {
     "composite": ("h100", "mma.m16n8k32.f32.A.B.f32"),
     "block_scaled": ("b200", "tcgen05.mma.m128nNk64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"),
 }
+
+
+IEEE, FLUSHES = Specials(zero="ieee"), Specials(zero="ieee", flush_operands=True, flush_results=True)
+#: A unit that a loop takes, and what it must not be: each line differs from the first in one thing.
+TAKEN = {
+    "fused.cuh": (
+        DotSpec(FusedUnit(terms=16, fraction_bits=25, floor_exponent=-133), "fp16", "bf16", "fp32", "fp32"),
+        ({"terms": 3}, {"terms": 128}, {"fraction_bits": 44}, {"floor_exponent": -1023}, {"floor_exponent": 972}),
+        ({"rounding": "RU"}, {"rounding": "RNE", "result_format": "e8m13"}, {"specials": IEEE}),
+        ({"specials": Specials(operands="saturate")}, {"specials": Specials(overflow="saturate")}),
+        ({"specials": Specials(flush_operands=True)}, {"specials": Specials(flush_results=True)}),
+        ({"a": "fp64"}, {"a": "ue8m0"}, {"c": "fp64"}, {"c": "ue8m0"}, {"d": "ue8m0"}, {"d": "e4m3fnuz"}),
+        ({"d": "e5m2fnuz"}, {"scale_format": "ue4m3", "scale_block": 16}),
+    ),
+    "exact.cuh": (
+        DotSpec(ExactUnit(terms=16, specials=IEEE), "fp32", "bf16", "fp32", "fp32"),
+        ({"terms": 12}, {"rounding": "RZ"}, {"specials": Specials()}, {"specials": FLUSHES}, {"a": "ue8m0"}),
+        ({"a": "fp64"}, {"c": "bf16", "d": "bf16"}, {"d": "fp64", "c": "fp64"}),
+    ),
+    "two_level.cuh": (
+        DotSpec(TwoLevelUnit(terms=8, specials=IEEE), "fp16", "tf32", "fp32", "fp32"),
+        ({"terms": 32}, {"product_fraction_bits": 45}, {"sum_fraction_bits": 45}, {"accumulator_fraction_bits": 45}),
+        ({"final_fraction_bits": 51}, {"interleaved": True}, {"accumulator_drop_bits": 25}, {"rounding": "RZ"}),
+        ({"specials": Specials()}, {"specials": FLUSHES}, {"specials": replace(IEEE, overflow="saturate")}),
+        ({"c": "fp16", "d": "fp16"}, {"a": "fp64"}, {"b": "ue8m0"}),
+    ),
+    "pairwise.cuh": (
+        DotSpec(PairwiseUnit(terms=4, specials=FLUSHES), "bf16", "hf32", "fp32", "fp32"),
+        ({"terms": 8}, {"rounding": "RZ"}, {"specials": replace(FLUSHES, flush_results=False)}, {"a": "ue8m0"}),
+        ({"specials": replace(FLUSHES, zero="positive")}, {"specials": replace(FLUSHES, operands="saturate")}),
+        ({"specials": replace(FLUSHES, nan_code=0)}, {"c": "fp16", "d": "fp16"}, {"a": "fp32"}, {"a": "e8m13"}),
+    ),
+    "chain.cuh": (
+        DotSpec(FmaChainUnit(nan_order="bca"), "e4m3", "fp32", "fp32", "fp32"),
+        ({"rounding": "RZ"}, {"specials": Specials()}, {"specials": FLUSHES}, {"a": "fp64"}, {"a": "ue8m0"}),
+        ({"specials": replace(IEEE, overflow="saturate")}, {"specials": replace(IEEE, nan_code=0x7F800000)}),
+        ({"c": "fp64"}, {"c": "fp16", "d": "fp16"}),
+    ),
+    "integer.cuh": (
+        DotSpec(IntegerUnit(terms=64, overflow="saturate"), "int8", "uint8", "int32", "int32"),
+        ({"terms": 128}, {"a": "int32"}, {"a": "int16", "b": "int16"}, {"d": "int16"}, {"c": "int16"}),
+    ),
+}
+
+
+def changed(spec, change):
+    """A unit that differs: formats of the DotSpec, the rest of its unit."""
+    of_spec = {name: value for name, value in change.items() if name in ("a", "b", "c", "d") or "scale" in name}
+    of_unit = {name: value for name, value in change.items() if name not in of_spec}
+    return replace(spec, unit=replace(spec.unit, **of_unit), **of_spec)
 
 
 def spec_of(unit):
@@ -115,11 +179,21 @@ def test_what_does_not_fit_is_refused_before_the_gpu_sees_it(monkeypatch):
         given._replace(c=np.zeros((2, 2), np.uint32)),
         given._replace(scale_a=np.zeros((1, 1), np.uint8)),
         given._replace(scale_d=np.zeros(3, np.uint8)),
+        given._replace(a=given.a.ravel()),
     ):
         with pytest.raises(InputError, match="gemm"):
             backend.gemm(spec, wrong)
     with pytest.raises(InputError, match="length"):
         backend.promote(spec, given, np.zeros((SIZE, SIZE), np.float32), length=7)
+    for total in (np.zeros((SIZE + 1, SIZE), np.float32), np.zeros((SIZE, SIZE), np.float32).T):
+        with pytest.raises(InputError, match=r"promote: .*total"):
+            backend.promote(spec, given, total, length=16)
+    scaled = spec_of("block_scaled")
+    given = operands(scaled)
+    blocks = -(-SIZE // scaled.scale_block)
+    few = given._replace(scale_a=np.zeros((SIZE - 1, blocks), np.uint8), scale_b=np.zeros((blocks, SIZE), np.uint8))
+    with pytest.raises(InputError, match="scale_a"):
+        backend.gemm(scaled, few)
     assert not backend.calls
 
 
@@ -137,6 +211,62 @@ def test_a_program_has_the_unit_and_its_main_loop(unit):
             included += re.findall(r'#include [<"]([^">]+)[">]', sources()[name])
     models = re.search(r"enum hw_model \{(.*?)HW_MODELS", sources()["hw_dot.h"], re.S)
     assert len(MODEL_STEPS) == models[1].count(",")
+
+
+@pytest.mark.parametrize("loop", TAKEN)
+def test_a_loop_takes_the_units_for_which_it_was_proved_alone(loop):
+    spec, *lines = TAKEN[loop]
+    assert loop_of(spec) == loop and CPU.takes(spec)
+    for change in (change for line in lines for change in line):
+        assert loop_of(changed(spec, change)) is None, change
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3)])
+def test_stacks_and_rows_beyond_a_grid_are_computed_in_parts(monkeypatch, lead):
+    spec, starts = spec_of("fused.cuh"), []
+
+    class Array(np.ndarray):
+        data = property(lambda self: SimpleNamespace(ptr=self.ctypes.data))
+
+    def at(address, shape, strides, dtype):
+        size = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + np.dtype(dtype).itemsize
+        held = np.frombuffer((ctypes.c_char * size).from_address(address), dtype)
+        return np.lib.stride_tricks.as_strided(held, shape, strides)
+
+    def run(g, matrices):
+        starts.append((matrices, g.m))
+        for i in range(matrices):
+            a = at(g.a + i * g.a_matrix, (g.m, g.k), (g.a_row, g.a_column), np.uint16)
+            b = at(g.b + i * g.b_matrix, (g.k, g.n), (g.b_row, g.b_column), np.uint16)
+            c = at(g.c + i * g.c_matrix, (g.m, g.n), (g.c_row, g.c_column), np.uint32)
+            at(g.out + i * g.out_matrix, (g.m, g.n), (4 * g.n, 4), np.uint32)[...] = CPU.gemm(
+                spec, DotOperands(a, b, c)
+            )
+
+    made = {"empty": np.empty, "zeros": np.zeros}
+    arrays = {name: lambda *given, make=make: make(*given).view(Array) for name, make in made.items()}
+    program = SimpleNamespace(has_loop=True, most_rows=3, most_matrices=4, run=run)
+    monkeypatch.setattr(unit_programs, "cupy", lambda: SimpleNamespace(**arrays))
+    monkeypatch.setattr(unit_programs, "unit_program", lambda spec, divided: program)
+    rng = np.random.default_rng(1)
+    shapes = ((*lead, 9, 7), np.uint16), ((*lead, 9, 5), np.uint16), ((*lead, 5, 7), np.uint32)
+    b, a, c = (rng.integers(0, 1 << 14, shape).astype(dtype).view(Array) for shape, dtype in shapes)
+    given = DotOperands(np.swapaxes(a, -1, -2), b, c)
+    assert np.array_equal(unit_programs.product(spec, given), CPU.gemm(spec, DotOperands(*map(np.array, given[:3]))))
+    of_stack = {(): [1], (5,): [4, 1], (2, 3): [4, 2]}[lead]
+    assert starts == [(matrices, rows) for matrices in of_stack for rows in (3, 2)]
+
+
+def test_a_program_that_the_gpu_has_no_shared_memory_for_is_scalar(monkeypatch):
+    sizes = SimpleNamespace(get=lambda: (2048, 512, 128))
+    program = SimpleNamespace(start=lambda *given, **more: None, allow_shared_bytes=lambda *given: None)
+    monkeypatch.setattr(unit_programs, "CompiledProgram", lambda text: program)
+    monkeypatch.setattr(unit_programs, "cupy", lambda: SimpleNamespace(zeros=lambda *given: sizes))
+    for most in (2047, 2048):
+        monkeypatch.setattr(unit_programs, "most_shared_bytes", lambda most=most: most)
+        made = unit_programs.UnitProgram(spec_of("fused.cuh"), divided=False)
+        assert made.has_loop == (most == 2048)
+        assert (made.most_rows, made.most_matrices) == ((65535 * 128, 65535) if made.has_loop else (sys.maxsize,) * 2)
 
 
 def test_an_accumulator_that_is_divided_is_for_the_fused_loop_alone():
@@ -157,6 +287,9 @@ def test_without_cupy_the_engine_says_what_to_install(monkeypatch):
     try:
         with pytest.raises(UnsupportedError, match=r"CuPy is not installed .*pip install 'hwsim\[cuda\]'"):
             hwsim.run(m=4, n=4, k=4, engine="cuda")
+        ones = Array(np.ones((4, 4), np.float32), engine="cuda")
+        with pytest.raises(UnsupportedError, match="CuPy is not installed"):
+            ones @ ones
     finally:
         device.cupy.cache_clear()
         by_name._cuda.cache_clear()

@@ -29,7 +29,9 @@ def test_info(cli, monkeypatch, tmp_path):
     found = cli("info", "--json").json
     assert found["kernel"] == _kernels.variant and found["kernels"] == list(_kernels.variants)
     assert found["device_search_path"][0] == str(tmp_path / "mine")
-    assert found["threads"] >= 1
+    assert found["threads"] >= 1 and found["engine"] == "cpu"
+    monkeypatch.setenv("HWSIM_ENGINE", "cuda")
+    assert cli("info", "--json").json["engine"] == "cuda"
 
 
 def test_devices_list(cli):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda.device import architecture, cupy, failures, is_out_of_memory, to_gpu
-from hwsim.backend.cuda.unit_programs import add_chains, product
+from hwsim.backend.cuda.unit_programs import MATRIX_AXES, add_chains, product
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
 
 LEAST_MACS = 1 << 24  # of a product that pays for the way to the GPU and back: some milliseconds of one host thread
+MOST_LINES = 1 << 30  # rows, columns and K of a matrix: the kernels count them in 32 bits
 
 
 class CudaBackend:
@@ -86,8 +87,9 @@ def cuda_backend() -> Backend:
 
 
 def _pays(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    """Whether a product is worth the way to the GPU."""
-    return int(math.prod(a.shape) * b.shape[-1]) >= LEAST_MACS
+    """Whether a product is worth the way to the GPU, and fits its kernels."""
+    is_matrix = a.ndim >= MATRIX_AXES and b.ndim >= MATRIX_AXES
+    return is_matrix and math.prod(a.shape) * b.shape[-1] >= LEAST_MACS and max(*a.shape, *b.shape) <= MOST_LINES
 
 
 def _on_gpu(operands: DotOperands) -> DotOperands:
@@ -128,11 +130,14 @@ def _check(spec: DotSpec, operands: DotOperands, out: npt.NDArray[Any] | None) -
     CPU.gemm(spec, few)
     if c is not None and c.shape != (*a.shape[:-1], b.shape[-1]):
         CPU.gemm(spec, operands)  # raises
+    if scale_a is not None and scale_a.shape[:-1] != a.shape[:-1]:
+        CPU.gemm(spec, operands)  # raises
     if out is not None and out.dtype != code_dtype(format_of(spec.d)):
         CPU.gemm(spec, operands, out=out)  # raises
 
 
 def _check_promotion(spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], arguments: dict[str, Any]) -> None:
     """The same for `promote`."""
-    few = operands._replace(a=operands.a[:0])
-    CPU.promote(spec, few, total[:0], **arguments)
+    is_whole = total.shape[:1] == operands.a.shape[:1] and total.flags.c_contiguous
+    rows = slice(0, 0) if is_whole else slice(None)  # all rows: raises
+    CPU.promote(spec, operands._replace(a=operands.a[rows]), total[rows], **arguments)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from hwsim.errors import UnsupportedError
 THREADS = 128  # of a block, where a kernel says nothing else
 BLOCKS_PER_PROCESSOR = 16
 SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+MOST_SHARED_BYTES = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
 OPTIONS = (
     *("--std=c++20", "--fmad=false", "--device-int128", "--device-as-default-execution-space"),
     "--diag-suppress=20044,2361,39,62,68",  # of C sources: extern tables, narrowing, constants of other units
@@ -30,14 +32,14 @@ def cupy() -> Any:
         import cupy  # optional
     except ImportError as error:
         raise UnsupportedError(
-            f"engine cuda: CuPy is not installed ({error}); pip install 'hwsim[cuda]', or take engine='cpu'"
+            f"engine cuda: CuPy is not installed ({error}); pip install 'hwsim[cuda]', or take the engine cpu"
         ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise UnsupportedError(f"engine cuda: no GPU answers ({error}); take engine='cpu'") from None
+        raise UnsupportedError(f"engine cuda: no GPU answers ({error}); take the engine cpu") from None
     if not count:
-        raise UnsupportedError("engine cuda: this machine has no NVIDIA GPU; take engine='cpu'")
+        raise UnsupportedError("engine cuda: this machine has no NVIDIA GPU; take the engine cpu")
     return cupy
 
 
@@ -67,12 +69,14 @@ def to_gpu(x: npt.NDArray[Any]) -> Any:
     return gpu.asarray(x)
 
 
-LOADED: list[CompiledProgram] = []  # by whose modules the driver must not be asked when the interpreter has gone
+LOADED: WeakSet[CompiledProgram] = (
+    WeakSet()
+)  # by whose modules the driver must not be asked when the interpreter has gone
 
 
 @atexit.register
 def _unload() -> None:
-    for program in LOADED:
+    for program in list(LOADED):
         program.functions.clear()
         program.module = None
 
@@ -97,7 +101,7 @@ class CompiledProgram:
         self.module = cupy().cuda.function.Module()
         self.module.load(code)
         self.functions: dict[str, Any] = {}
-        LOADED.append(self)
+        LOADED.add(self)
 
     def kernel(self, name: str) -> Any:
         """A kernel by name."""
@@ -120,6 +124,11 @@ class CompiledProgram:
     ) -> None:
         """Start a kernel. arguments: arrays of the GPU and NumPy's scalars."""
         self.kernel(name)(grid, (threads,), tuple(arguments), shared_mem=shared_bytes)
+
+
+def most_shared_bytes() -> int:
+    """Shared memory that a block may have on the current GPU."""
+    return int(cupy().cuda.runtime.deviceGetAttribute(MOST_SHARED_BYTES, cupy().cuda.Device().id))
 
 
 def record_on_gpu(record: Any) -> Any:

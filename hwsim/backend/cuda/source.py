@@ -5,10 +5,12 @@ It knows units and the names of the C++ sources; it knows no GPU and no array.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hwsim._kernels import dot
+from hwsim.formats import format_of
 from hwsim.host.places import kernel_sources
 from hwsim.numerics.units import (
     ExactUnit,
@@ -46,6 +48,9 @@ MOST_TERMS = 64  # of a main loop: its stage of shared memory
 TWO_LEVEL_TERMS = 16
 MOST_EXPONENT_BITS = 8  # products of such operands are doubles
 EDGES = ("saturate_operands", "saturate_overflow", "flush_operands", "flush_results")
+LEAST_FLOOR, MOST_FLOOR = -1022, 1023 - 52  # of fused.cuh: 1.5 * 2^(floor + 52 - F) is a normal double
+FP32_BITS = 24  # of a significand
+INT32_LIMIT = 1 << 31
 POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
 #: Rows of a thread and warps of a block, the fastest of seven pairs for a Hopper unit on an H200 (lab/docs/engine.md).
 FUSED_ROWS, FUSED_WARPS = 8, 16
@@ -58,41 +63,81 @@ def loop_of(spec: DotSpec, divided: bool = False) -> str | None:
     steps.
     """
     fields, unit = dot.spec_fields(spec), spec.unit
-    is_scaled = spec.scale_format is not None
     if unit.terms > MOST_TERMS or MOST_TERMS % unit.terms:
+        return None
+    if any(not fields[side]["fraction_bits"] for side in "abcd"):  # numbers.cuh: code 0 of the others is zero
         return None
     if isinstance(unit, FusedUnit) and spec.scale_format in (None, POWERS):
         return "fused.cuh" if _takes_fused(spec, fields, unit) else None
-    if divided or is_scaled or fields["rounding"]:  # the others round to nearest even
+    if divided or spec.scale_format is not None or fields["rounding"]:  # the others round to nearest even
         return None
-    has_zeros, is_fp32 = bool(fields["ieee_zero"]), spec.c == spec.d == "fp32"
-    saturates = fields["saturate_operands"] or fields["saturate_overflow"]
-    flushes = fields["flush_operands"], fields["flush_results"]
-    is_narrow = _exponent_bits(fields) <= MOST_EXPONENT_BITS
-    if isinstance(unit, ExactUnit):
-        return "exact.cuh" if is_fp32 and is_narrow and has_zeros and not any(flushes) else None
-    if isinstance(unit, TwoLevelUnit):
-        is_simple = not unit.interleaved and unit.accumulator_drop_bits is None and unit.terms <= TWO_LEVEL_TERMS
-        return (
-            "two_level.cuh"
-            if is_simple and is_fp32 and is_narrow and has_zeros and not (saturates or any(flushes))
-            else None
-        )
-    if isinstance(unit, PairwiseUnit):
-        is_tree = unit.terms in TREE_TERMS and flushes[0] == flushes[1]
-        return "pairwise.cuh" if is_tree and is_fp32 and is_narrow and has_zeros and not saturates else None
+    if isinstance(unit, IntegerUnit):
+        return "integer.cuh" if spec.c == spec.d == "int32" and _fits_int32(spec) else None
+    if not fields["ieee_zero"]:
+        return None
     if isinstance(unit, FmaChainUnit):
-        is_own = spec.c == spec.d and spec.d in ("fp32", "fp64")
-        return "chain.cuh" if is_own and has_zeros and not (saturates or any(flushes)) else None
-    return "integer.cuh" if isinstance(unit, IntegerUnit) and spec.c == spec.d == "int32" else None
+        return "chain.cuh" if _takes_chain(spec, fields) else None
+    if not spec.c == spec.d == "fp32" or _exponent_bits(fields) > MOST_EXPONENT_BITS:
+        return None
+    if isinstance(unit, ExactUnit):
+        return None if fields["flush_operands"] or fields["flush_results"] else "exact.cuh"
+    if isinstance(unit, TwoLevelUnit):
+        return "two_level.cuh" if _takes_two_level(fields, unit) else None
+    return "pairwise.cuh" if isinstance(unit, PairwiseUnit) and _takes_pairwise(spec, fields, unit) else None
 
 
 def _takes_fused(spec: DotSpec, fields: dict[str, Any], unit: FusedUnit) -> bool:
-    """Whether fused.cuh takes a unit."""
+    """Whether fused.cuh takes a unit. It says too large from the exponent bias + 1 on: FNUZ formats end before."""
     has_edges = any(fields[name] for name in EDGES) or fields["ieee_zero"]
     is_held = unit.rounding == "RZ" or (unit.rounding == "RNE" and fields["result"] == fields["d"])
-    bits = unit.fraction_bits + 2 + unit.terms.bit_length()
-    return is_held and not has_edges and bits < WORD_BITS and _exponent_bits(fields) <= MOST_EXPONENT_BITS
+    d = format_of(spec.d)
+    is_reached = LEAST_FLOOR <= unit.floor_exponent <= MOST_FLOOR and d.max_exponent >= d.bias
+    fits = _fits_double(unit.fraction_bits, unit.terms) and _exponent_bits(fields) <= MOST_EXPONENT_BITS
+    return is_held and is_reached and fits and not has_edges
+
+
+def _takes_two_level(fields: dict[str, Any], unit: TwoLevelUnit) -> bool:
+    """Whether two_level.cuh takes a unit of fp32 results."""
+    is_simple = not unit.interleaved and unit.accumulator_drop_bits is None and unit.terms <= TWO_LEVEL_TERMS
+    bits = max(unit.product_fraction_bits, unit.sum_fraction_bits, unit.accumulator_fraction_bits)
+    fits = _fits_double(bits, unit.terms) and unit.final_fraction_bits < WORD_BITS
+    return is_simple and fits and not any(fields[name] for name in EDGES)
+
+
+def _takes_pairwise(spec: DotSpec, fields: dict[str, Any], unit: PairwiseUnit) -> bool:
+    """Whether pairwise.cuh takes a unit of fp32 results. Products that are flushed must be exact: whether a GPU flushes
+    what rounding makes normal is not known.
+    """
+    flushes = fields["flush_operands"], fields["flush_results"]
+    bits = sum(format_of(name).precision for name in (spec.a, spec.b))
+    is_simple = unit.terms in TREE_TERMS and flushes[0] == flushes[1] and (not flushes[0] or bits <= FP32_BITS)
+    saturates = fields["saturate_operands"] or fields["saturate_overflow"]
+    return is_simple and not saturates and _is_nan(fields)
+
+
+def _takes_chain(spec: DotSpec, fields: dict[str, Any]) -> bool:
+    """Whether chain.cuh takes a unit: its operands are numbers of the result format."""
+    d = format_of(spec.d)
+    is_own = spec.c == spec.d and spec.d in ("fp32", "fp64") and all(d.holds(format_of(x)) for x in (spec.a, spec.b))
+    return is_own and not any(fields[name] for name in EDGES) and _is_nan(fields)
+
+
+def _fits_double(fraction_bits: int, terms: int) -> bool:
+    """Whether a sum of so many products above such a last place stays in the binade of 1.5 * 2^52 last places."""
+    return fraction_bits + 2 + terms.bit_length() < WORD_BITS
+
+
+def _fits_int32(spec: DotSpec) -> bool:
+    """Whether the products of a step add up within an int32."""
+    product = math.prod(1 << format_of(name).bits - format_of(name).signed for name in (spec.a, spec.b))
+    return product * spec.unit.terms < INT32_LIMIT
+
+
+def _is_nan(fields: dict[str, Any]) -> bool:
+    """Whether the code of NaN results is a NaN of an IEEE result format: the loops' own NaNs stay until the end."""
+    bits, exponent_bits = int(fields["d"]["fraction_bits"]), int(fields["d"]["exponent_bits"])
+    magnitude: int = fields["nan_code"] & (1 << bits + exponent_bits) - 1
+    return magnitude > (1 << exponent_bits) - 1 << bits
 
 
 def _exponent_bits(fields: dict[str, Any]) -> int:

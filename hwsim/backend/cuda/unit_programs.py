@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
-from hwsim.backend.cuda.device import CompiledProgram, cupy, grid_for, record_on_gpu
+from hwsim.backend.cuda.device import CompiledProgram, cupy, grid_for, most_shared_bytes, record_on_gpu
 from hwsim.backend.cuda.records import ProductArguments
 from hwsim.backend.cuda.source import SUMS, loop_of, program_text
 from hwsim.formats import code_dtype, format_of
@@ -16,6 +18,7 @@ from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
 
 COLUMN_TILE = 128  # of tile.cuh
+MOST_BLOCKS = (1 << 16) - 1  # of a grid, along its second and third axis
 MARK_BITS = 32
 MOST_UNITS = 256  # whose programs are kept
 MATRIX_AXES = 2
@@ -28,12 +31,16 @@ class UnitProgram:
     def __init__(self, spec: DotSpec, divided: bool) -> None:
         self.program = CompiledProgram(program_text(spec, divided))
         self.has_loop = loop_of(spec, divided) is not None
+        self.most_rows = self.most_matrices = sys.maxsize  # of one start
         if not self.has_loop:
             return
         sizes = cupy().zeros(3, np.int32)
         self.program.start("sizes", (sizes,), grid=(1,), threads=1)
         self.shared_bytes, self.threads, self.rows = (int(x) for x in sizes.get())
-        self.program.allow_shared_bytes("tiles", self.shared_bytes)
+        self.has_loop = self.shared_bytes <= most_shared_bytes()  # else the scalar steps compute all
+        if self.has_loop:
+            self.program.allow_shared_bytes("tiles", self.shared_bytes)
+            self.most_rows, self.most_matrices = MOST_BLOCKS * self.rows, MOST_BLOCKS
 
     def run(self, arguments: ProductArguments, matrices: int) -> None:
         """Compute all elements of a stack. arguments.marks: zeros, a word, and a bit for each element."""
@@ -71,23 +78,50 @@ def product(spec: DotSpec, operands: DotOperands) -> Any:
         return out
     divide = None if isinstance(scale_d, int) else gpu.asarray(scale_d)
     program = unit_program(spec, divide is not None)
-    (m, n), matrices = shape[-MATRIX_AXES:], math.prod(shape[:-MATRIX_AXES])
-    marks = gpu.zeros(1 + math.ceil(matrices * m * n / MARK_BITS) if program.has_loop else 1, np.uint32)
-    arguments = ProductArguments(out=out.data.ptr, out_matrix=m * n * out.itemsize, marks=marks.data.ptr)
+    left, right, start, left_scale, right_scale, whole = map(_stack, (a, b, c, scale_a, scale_b, out))
+    for matrices, rows in parts(whole.shape, program.most_matrices, program.most_rows):
+        few = DotOperands(
+            left[matrices, rows],
+            right[matrices],
+            None if start is None else start[matrices, rows],
+            None if left_scale is None else left_scale[matrices, rows],
+            None if right_scale is None else right_scale[matrices],
+            divide,
+        )
+        _start(program, few, whole[matrices, rows])
+    return out
+
+
+def parts(shape: tuple[int, int, int], most_matrices: int, most_rows: int) -> Iterator[tuple[slice, slice]]:
+    """Matrices and rows of a stack, so many at a time."""
+    for first in range(0, shape[0], most_matrices):
+        for row in range(0, shape[1], most_rows):
+            yield slice(first, first + most_matrices), slice(row, row + most_rows)
+
+
+def _stack(array: Any) -> Any:
+    """A matrix, or a stack with any axes, as a stack with one; None: None."""
+    if array is None:
+        return None
+    if array.ndim == MATRIX_AXES:
+        return array[None]
+    return array if array.ndim == MATRIX_AXES + 1 else array.reshape(-1, *array.shape[-MATRIX_AXES:])
+
+
+def _start(program: UnitProgram, operands: DotOperands, out: Any) -> None:
+    """Start the kernels for stacks with one axis. scale_d: None, or on the GPU."""
+    a, b, c, scale_a, scale_b, divide = operands
+    matrices, m, n = out.shape
+    marks = cupy().zeros(1 + math.ceil(matrices * m * n / MARK_BITS) if program.has_loop else 1, np.uint32)
+    arguments = ProductArguments(out=out.data.ptr, out_matrix=out.strides[0], marks=marks.data.ptr)
     arguments.m, arguments.n, arguments.k = m, n, a.shape[-1]
     arguments.divide = 0 if divide is None else divide.data.ptr
-    stacks = []  # views, which live until the kernels have started
     for name, array in (("a", a), ("b", b), ("c", c), ("a_scale", scale_a), ("b_scale", scale_b)):
-        if array is None:
-            continue
-        stack = array if array.ndim <= MATRIX_AXES + 1 else array.reshape(-1, *array.shape[-MATRIX_AXES:])
-        stacks.append(stack)
-        setattr(arguments, name, stack.data.ptr)
-        setattr(arguments, f"{name}_row", stack.strides[-2])
-        setattr(arguments, f"{name}_column", stack.strides[-1])
-        setattr(arguments, f"{name}_matrix", stack.strides[0] if stack.ndim > MATRIX_AXES else 0)
+        if array is not None:
+            setattr(arguments, name, array.data.ptr)
+            for axis, stride in zip(("matrix", "row", "column"), array.strides, strict=True):
+                setattr(arguments, f"{name}_{axis}", stride)
     program.run(arguments, matrices)
-    return out
 
 
 def add_chains(

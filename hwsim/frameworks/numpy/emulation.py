@@ -262,18 +262,21 @@ class Array(np.ndarray[Any, Any]):
     """A NumPy array whose products (`@`, `.dot`, np.matmul, np.dot, np.tensordot, np.einsum) run on a simulated device.
 
     Array(x, device=..., scheme=..., ...): a view of x where it is an array of floating point. Results of its products
-    are Arrays with the same `engine`; everything else is NumPy's.
+    are Arrays with the same `engine`; everything else is NumPy's. engine: one that counts several arrays' products
+    together, or, as of `hwsim.run`, the name of what computes the bits.
     """
 
     engine: Engine | None
     _FUNCTIONS: ClassVar[dict[Any, str]] = {np.dot: "dot", np.tensordot: "tensordot", np.einsum: "einsum"}
 
     def __new__(
-        cls, x: Any, *, engine: Engine | None = None, measure: bool = True, timing: bool = False, **arguments: Any
+        cls, x: Any, *, engine: Engine | str | None = None, measure: bool = True, timing: bool = False, **arguments: Any
     ) -> Array:
         """A view of `x` with the given engine, or with a new one made from `arguments`."""
         array: Array = given_array("x", x).view(cls)
-        array.engine = engine if engine is not None else new_engine(arguments, measure, timing)
+        if not isinstance(engine, Engine):
+            engine = new_engine(arguments | ({"engine": engine} if engine else {}), measure, timing)
+        array.engine = engine
         return array
 
     def __array_finalize__(self, source: Any) -> None:

@@ -1,0 +1,188 @@
+"""The sources of the GPU's kernels, compiled for this machine: every main loop's bits without a GPU.
+
+Not seen here: what a GPU's compiler and its instructions do, races of threads, and whether `.ftz` flushes what rounding
+makes normal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hwsim.backend.cpu import CPU
+from hwsim.backend.cuda.records import ProductArguments
+from hwsim.backend.cuda.source import loop_of, program_text, sources
+from hwsim.devices import load
+from hwsim.devices.query import dot_spec
+from hwsim.formats import code_dtype, format_of
+from hwsim.numerics.dot_operands import DotOperands
+
+HERE = Path(__file__).parent
+OPTIONS = ("-std=c++20", "-O1", "-w", "-ffp-contract=off", "-frounding-math", "-fno-strict-aliasing", "-fpermissive")
+#: A unit of each main loop, with what its edges are: signs of zeros, scales, lines of wide range, subnormal results.
+UNITS = (
+    *(("h100", "mma.m16n8k16.f16.f16.f16.f16"), ("b200", "tcgen05.mma.m128nNk32.mxf8f6f4.f32.A.B")),
+    *(("ascend910b1", "mmad.m16n16k8.f32.f32.f32"), ("mi300x", "v_mfma_f32_32x32x8_bf16")),
+    *(("mi210", "v_mfma_f32_32x32x4bf16"), ("a100", "mma.m8n8k4.f64.f64.f64.f64")),
+    ("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"),
+)
+KINDS = ("normal", "specials", "least", "largest", "few")
+RUN = """
+static const Arguments *given;
+extern "C" void run(const Arguments *g, int matrices)
+{
+    given = g;
+    blockDim.x = Tile<Unit>::THREADS;
+    for (blockIdx.z = 0; blockIdx.z < matrices; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y * Tile<Unit>::ROWS < g->m; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x * COLUMN_TILE < g->n; blockIdx.x++)
+                run_block(Tile<Unit>::THREADS, [] { run_tiles<Unit>(*given); });
+    blockIdx = {0, 0, 0}, threadIdx = {0, 0, 0}, blockDim = {1, 1, 1};
+    run_scalar(*g, (long long)matrices * g->m * g->n, false);
+}
+"""
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("g++") is None, reason="the sources are compiled by g++ on Linux"
+)
+
+
+def for_host(name, text):
+    """A source without what the host's compiler has of its own, and without a GPU's instructions."""
+    if name == "machine.cuh":
+        text = re.sub(r"(?m)^(typedef|#define (INT32_|__builtin)).*$", "", text)
+    return re.sub(
+        r'asm\("(\w+)\.rn\.ftz\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\(x\), "f"\(y\)\);',
+        r"\2 = \1_rn_ftz(x, y);",
+        text,
+    )
+
+
+def compiled(spec, folder, divided=False):
+    """The program of a unit as a library of this machine."""
+    for name, text in sources().items():
+        if text:
+            (folder / name).write_text(for_host(name, text))
+    text = re.sub(r'(?m)^extern "C" __global__.*(\n\{(\n.*)*?\n\})?$', "", program_text(spec, divided))
+    (folder / "program.cpp").write_text(f'#include "gpu_on_host.h"\n{text}{RUN}')
+    library = folder / "program.so"
+    files = ("-I", folder, "-I", HERE, folder / "program.cpp", "-o", library)
+    subprocess.run(["g++", *OPTIONS, "-shared", "-fPIC", *files], check=True, capture_output=True, text=True)
+    return ctypes.CDLL(str(library))
+
+
+def by_host(library, spec, given):
+    """What the kernels of a unit write; of stacks with one axis."""
+    m, n = given.a.shape[-2], given.b.shape[-1]
+    out = np.empty((len(given.a), m, n), code_dtype(format_of(spec.d)))
+    marks = np.zeros(1 + math.ceil(out.size / 32), np.uint32)
+    g = ProductArguments(out=out.ctypes.data, out_matrix=out.strides[0], marks=marks.ctypes.data)
+    g.m, g.n, g.k = m, n, given.a.shape[-1]
+    g.divide = 0 if isinstance(given.scale_d, int) else given.scale_d.ctypes.data
+    for name, array in zip(("a", "b", "c", "a_scale", "b_scale"), given[:5], strict=True):
+        if array is not None:
+            setattr(g, name, array.ctypes.data)
+            for axis, stride in zip(("matrix", "row", "column"), array.strides, strict=True):
+                setattr(g, f"{name}_{axis}", stride)
+    library.run(ctypes.byref(g), len(given.a))
+    return out
+
+
+def drawn(rng, name, shape, kind):
+    """Random codes of a format: numbers, bit fields with infinities and NaNs, ends of its range, and few values whose
+    sums cancel, are halves of a last place, or meet the ends.
+    """
+    fmt = format_of(name)
+    if fmt.is_integer:
+        ends = [0, 1, (1 << fmt.bits) - 1, (1 << fmt.bits - 1) - 1, 1 << fmt.bits - 1]
+        return (rng.choice(ends, shape) if kind == "few" else rng.integers(0, 1 << fmt.bits, shape)).astype(
+            code_dtype(fmt)
+        )
+    if kind == "normal":
+        return CPU.encode(rng.standard_normal(shape), fmt, "RNE", "saturate")
+    if kind == "specials":
+        return rng.integers(0, 1 << fmt.bits, shape, np.uint64).astype(code_dtype(fmt))
+    top, bits = fmt.largest_magnitude >> fmt.fraction_bits, fmt.fraction_bits
+    middle = [max(1, fmt.bias - places) for places in (25, 24, 13, 12, 1, 0)]
+    exponents = {"least": [0, 1, 2], "largest": [top - 1, top], "few": [*(0,) * 8, 1, *middle, top]}[kind]
+    fractions = rng.integers(0, 1 << bits, shape, np.int64)
+    if kind == "few":
+        fractions = rng.choice([0, 0, 0, 1, (1 << bits) - 1], shape)
+    magnitude = np.minimum(rng.choice(exponents, shape) << bits | fractions, fmt.largest_magnitude)
+    code = (magnitude | rng.integers(0, 2, shape) << fmt.magnitude_bits) << fmt.ignored_bits
+    return code.astype(code_dtype(fmt))
+
+
+def operands(rng, spec, kind, k):
+    """A stack of two products with an accumulator, operands with strides of their own, and scales where there are."""
+    a = np.swapaxes(drawn(rng, spec.a, (2, k, 19), kind), 1, 2)
+    b = drawn(rng, spec.b, (1, k, 23), kind)[:, ::-1]
+    c = drawn(rng, spec.c, (2, 19, 46), "few" if kind in ("least", "largest") else kind)[..., ::2]
+    scales = [None, None]
+    if spec.scale_format is not None:
+        blocks = -(-k // spec.scale_block)
+        most = 256 if kind == "specials" else 255
+        scales = [rng.integers(0, most, shape).astype(np.uint8) for shape in ((2, 19, blocks), (2, blocks, 23))]
+    return DotOperands(a, np.broadcast_to(b, (2, k, 23)), c, *scales)
+
+
+def zeros(rng, spec, k):
+    """Operands and accumulators that are zeros; of a row all have one sign."""
+    m, n = 19, 23
+    a, c = (rng.integers(0, 2, (1, m, 1)) << (format_of(name).bits - 1) for name in (spec.a, spec.c))
+    a, b, c = np.broadcast_to(a, (1, m, k)), np.zeros((1, k, n)), np.broadcast_to(c, (1, m, n))
+    codes = (side.astype(code_dtype(format_of(name))) for side, name in ((a, spec.a), (b, spec.b), (c, spec.c)))
+    scale = None if spec.scale_format is None else np.full((1, m, k // spec.scale_block), 127, np.uint8)
+    return DotOperands(*codes, scale, None if scale is None else np.full((1, k // spec.scale_block, n), 127, np.uint8))
+
+
+@pytest.mark.parametrize(("device", "instruction"), UNITS)
+def test_bits_of_the_sources(device, instruction, tmp_path):
+    spec, rng = dot_spec(load(device), instruction), np.random.default_rng(1)
+    assert loop_of(spec) is not None
+    library = compiled(spec, tmp_path)
+    for kind in KINDS:
+        for k in (1, 5, 67):
+            given = operands(rng, spec, kind, k)
+            assert np.array_equal(by_host(library, spec, given), CPU.gemm(spec, given)), (kind, k)
+        given = given._replace(c=None)
+        assert np.array_equal(by_host(library, spec, given), CPU.gemm(spec, given)), kind
+    if not format_of(spec.a).is_integer:
+        given = zeros(rng, spec, 64)
+        assert np.array_equal(by_host(library, spec, given), CPU.gemm(spec, given))
+
+
+def test_exact_sums_see_places_beyond_a_double(tmp_path):
+    spec = dot_spec(load("ascend910b1"), "mmad.m16n16k8.f32.f32.f32")
+    library, near = compiled(spec, tmp_path), (1 + 2.0**-12) * 2.0**-25
+    for c, left, right, want in (
+        (1, (2.0**-12, 2.0**-30), (2.0**-12, 2.0**-30), 1 + 2.0**-23),  # a tie, and 2^-60
+        (0, (1, 1, near, 2.0**-50), (1, -1, near, 2.0**-53), 2.0**-50 * (1 + 2.0**-11 + 2.0**-23)),  # and 2^-103
+    ):
+        shapes = (1, 1, len(left)), (1, len(right), 1), (1, 1, 1)
+        codes = (
+            np.array(x, np.float32).reshape(y).view(np.uint32) for x, y in zip((left, right, c), shapes, strict=True)
+        )
+        given = DotOperands(*codes)
+        assert by_host(library, spec, given).view(np.float32) == want == CPU.gemm(spec, given).view(np.float32)
+
+
+def test_bits_of_a_divided_accumulator(tmp_path):
+    spec, rng = dot_spec(load("b200"), "tcgen05.mma.m64nNk32.f8f6f4.f16.A.B"), np.random.default_rng(1)
+    library = compiled(spec, tmp_path, divided=True)
+    for kind in KINDS:
+        given = operands(rng, spec, kind, 67)
+        given = given._replace(scale_d=rng.integers(0, 16, -(-67 // spec.unit.terms)).astype(np.uint8))
+        assert np.array_equal(by_host(library, spec, given), CPU.gemm(spec, given)), kind
+
+
+def test_every_loop_is_asked():
+    loops = {loop_of(dot_spec(load(device), instruction)) for device, instruction in UNITS}
+    assert loops == {"fused.cuh", "exact.cuh", "two_level.cuh", "pairwise.cuh", "chain.cuh", "integer.cuh"}
