@@ -249,7 +249,7 @@ ERRORS = {
     "library": ((X, X, X), {"library": "cublas"}, INPUT, "library = 'cublas'; allowed: 'pytorch'"),
     "backend": ((X, X, X), {"backend": "FLASH"}, INPUT, "backend = 'FLASH'; allowed: FLASH_ATTENTION"),
     "math": ((X, X, X), {"backend": "MATH"}, UNSUPPORTED, "MATH is no kernel.*hwsim.torch"),
-    "scale": ((X, X, X), {"scale": math.inf}, INPUT, "scale = inf; allowed: a finite number"),
+    "scale": ((X, X, X), {"scale": math.inf}, INPUT, "scale = inf; allowed: a number from"),
     "family": ((X, X, X), {"device": "v100"}, UNSUPPORTED, "v100 is of the family sm70.*sm80, sm90.*hwsim.torch"),
     "amd": ((X, X, X), {"device": "mi300x"}, UNSUPPORTED, "family cdna"),
     "square": (
