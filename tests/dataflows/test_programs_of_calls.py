@@ -197,7 +197,7 @@ def test_the_checker_knows_a_row():
     def elsewhere(instr):
         row = instr.reads[1]
         assert isinstance(row, GlobalTile)
-        return replace(instr, opcode="fma")
+        return replace(instr, opcode="fma", reads=instr.reads[::-1])  # a row to be multiplied
 
     with pytest.raises(ProgramError, match="rows 0 to 1 of array 'bias', which has 1"):
         check(changed(program, "add_row", two_rows), chip)

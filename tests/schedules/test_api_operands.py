@@ -276,18 +276,17 @@ def test_bits_by_the_program_or_directly() -> None:
     c = np.ones((70, 33), np.float32)
     assert np.array_equal(hwsim.run(a, b, c, functional=True, **given).codes, hwsim.run(a, b, c, **given).codes)
     assert np.array_equal(hwsim.run(a, b, c, functional=True, **npu).codes, hwsim.run(a, b, c, **npu).codes)
-    exact = {"device": "ascend910a", "scheme": "ozaki-fp16", "sum": "exact", "slices": 2}
-    with pytest.raises(UnsupportedError, match=r"functional=True.*programs of family davinci carry no beta, c"):
-        hwsim.run(a, b, c.astype(np.float64), functional=True, **exact)
+    wide = {"device": "ascend910a", "schedule": {"epilogue": {"product_format": "fp64"}}}
+    with pytest.raises(UnsupportedError, match=r"functional=True.*programs of family davinci carry no product_format"):
+        hwsim.run(a, b, functional=True, **wide)
     with pytest.raises(InputError, match="split_k = 2: programs of family davinci_separated have tile, buffering"):
         hwsim.run(a, b, split_k=2, **npu | {"device": "ascend910b3"})
 
 
 def test_an_epilogue_that_the_dataflow_does_not_carry_gives_bits_alone() -> None:
     a, b = pair((8, 9), (9, 8))
-    exact = {"device": "ascend910a", "scheme": "ozaki-fp16", "sum": "exact", "slices": 2}
-    without = hwsim.run(a, b, a[:8, :8], alpha=2.0, **exact)
-    assert without.cycles is None and "carry no alpha, beta, c" in without.timing_note
+    without = hwsim.run(a, b, device="ascend910a", schedule={"epilogue": {"product_format": "fp64"}})
+    assert without.cycles is None and "carry no product_format" in without.timing_note
     taken = hwsim.run(a, b, a[:8, :8], device="a100", format="fp16", alpha=2.0, bias=np.ones(8))
     assert taken.cycles is not None and taken.timing_note == ""
     epilogue = taken.gemm.epilogue

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import InputError
 from hwsim.evaluate.split import pieces_of
 from hwsim.gemm.problem import Problem
 from hwsim.machines import reference
@@ -124,12 +124,6 @@ def test_random_orders_of_a_program_give_the_same_bits() -> None:
     inputs = dict(zip(program.inputs, (a.view(np.uint64), b.view(np.uint64)), strict=True))
     for order in range(3):
         assert np.array_equal(reference.run(program, chip, inputs, order=order).view(np.float64), direct.c)
-
-
-def test_parts_of_k_that_are_split_alone_have_no_program() -> None:
-    pair = np.ones((8, 2048)), np.ones((2048, 8))
-    with pytest.raises(UnsupportedError, match="parts of K that are split alone"):
-        hwsim.run(*pair, device="h100", scheme="fixedpoint-fp64", bits=55, functional=True)
 
 
 def test_blocks_without_a_common_element_need_no_bits() -> None:
