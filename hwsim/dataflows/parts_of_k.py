@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import Pass, VectorOps
-from hwsim.dataflows.program_sequence import ProgramSequence
+from hwsim.dataflows.program_sequence import C_INPUT, ProgramSequence
 from hwsim.gemm.plan import Plan
 from hwsim.program.ir import GlobalArray, LocalTile, Program
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
-SUM, C_INPUT, WIDE_C = "sum", "C.in", "C.wide"
+SUM, WIDE_C = "sum", "C.wide"
 
 
 def is_in_parts(gemm: Gemm) -> bool:

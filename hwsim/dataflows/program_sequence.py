@@ -61,7 +61,7 @@ class ProgramSequence:
         self.kernels.append(lower_pass(work, device))
 
     def _append(self, name: str, part: Program, places: Mapping[str, _Place]) -> None:
-        """names: by the program's names; its other arrays are its own."""
+        """places: of arrays by the program's names; its other arrays are its own."""
         names = {x.name: places.get(x.name, _Place(f"{name}.{x.name}")) for x in part.arrays}
         for array in part.arrays:
             place = names[array.name]

@@ -62,13 +62,23 @@ class NamedChips(_Strict):
     evidence: str
 
 
+class ComparedChips(NamedChips):
+    """Chips whose results were compared. functions: tables for which they were; None: all."""
+
+    functions: list[str] | None = None
+
+    def covers(self, chip: str, table: str) -> bool:
+        """Whether the results of this chip's table were compared."""
+        return chip in self.value and (self.functions is None or table in self.functions)
+
+
 class FunctionFile(_Strict):
     """A file of configs/special_functions."""
 
     schema_version: Literal[1]
     sources: dict[str, str]
     families: NamedChips
-    seen: NamedChips
+    seen: list[ComparedChips]
     narrow_forms: dict[str, NarrowForm]
     functions: dict[str, FunctionTable]
 
@@ -117,8 +127,8 @@ def has_special_functions(device: Device) -> bool:
 
 
 def tables_evidence(device: Device, functions: Iterable[str]) -> Level:
-    """The weakest evidence level of a device's tables of some functions (as "ex2"): a table's own on a chip whose
-    results were compared, else the level of the claim that the family has it.
+    """The weakest evidence level of a device's tables of some functions (as "ex2"): of the table, and of the claim
+    that the chip has it, which rests on compared results or else on its family.
 
     Raises InputError for another name, UnsupportedError for a chip that lacks a function, or whose functions nobody has
     published.
@@ -129,7 +139,8 @@ def tables_evidence(device: Device, functions: Iterable[str]) -> Level:
             raise InputError(f"special functions: {name!r} has no table; {', '.join(TABLE_OF)} have")
         if TABLE_OF[name] not in tables:
             raise UnsupportedError(f"device {device.name}: it has no instruction {name}")
-    levels = [data.functions[TABLE_OF[name]].evidence for name in functions]
-    if device.name not in data.seen.value:
-        levels.append(data.families.evidence)
+    levels = []
+    for table in (TABLE_OF[name] for name in functions):
+        compared = (claim.evidence for claim in data.seen if claim.covers(device.name, table))
+        levels += [data.functions[table].evidence, next(compared, data.families.evidence)]
     return max((Level(level) for level in levels), key=list(Level).index)

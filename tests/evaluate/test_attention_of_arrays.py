@@ -205,7 +205,7 @@ def test_shared_heads_are_repeated_ones_and_leading_dimensions_batches(backend: 
 def test_a_part_for_each_block_where_cores_would_be_idle() -> None:
     query, key, value = drawn(1, 1, 1, 64), drawn(2, 1, 1000, 64), drawn(3, 1, 1000, 64)
     result = hwsim.attention(query, key, value, backend=FLASH)
-    assert result.order.parts == 4 and result.evidence == "microbenchmark"
+    assert result.order.parts == 4 and result.evidence == "assumption"  # lg2 of an H100: nobody compared it
     scores = key[0].astype(float) @ query[0, 0].astype(float) / 8
     exact = np.exp(scores) / np.exp(scores).sum() @ value[0].astype(float)
     assert np.abs(result.out[0, 0].astype(float) - exact).max() < 2e-4

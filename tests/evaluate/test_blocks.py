@@ -71,6 +71,17 @@ def test_a_call_keeps_few_values(n, k, sums):
         assert 2 * rows * cols >= min(block_sizes.VALUES_PER_CALL // sums, block_sizes.LINES_PER_CALL * n)
 
 
+def test_a_backend_that_does_many_threads_work_has_whole_blocks():
+    """A's pieces go to a GPU once, not once for each block of columns; host threads have rows beside that."""
+    plan = hwsim.run(m=1, n=1, k=1, device="h200", scheme="bf16x9").gemm.plan
+    size = 4096
+    assert block_sizes.block_at_once(plan.products, size, size)[1] < size
+    rows, cols = block_sizes.block_at_once(plan.products, size, size, calls=64, threads=2)
+    assert cols == size and rows * cols * size * plan.products <= 64 * block_sizes.PRODUCTS_PER_CALL
+    few, twice = (block_sizes.block_at_once(1, size, size, threads=threads)[0] for threads in (1, 2))
+    assert twice == 2 * few
+
+
 @pytest.mark.parametrize(("n", "k"), [(16384, 16384), (1 << 20, 64), (256, 1 << 20), (65536, 65536), (64, 64)])
 def test_a_call_takes_about_a_second_at_most(n, k):
     """At 2 x 10^9 products a second and thread."""

@@ -94,7 +94,9 @@ def test_other_names_dtypes_and_chips_are_refused() -> None:
 
 
 def test_evidence_is_the_weakest() -> None:
-    assert tables_evidence(H100, ["ex2", "cos"]) == tables_evidence(hwsim.device("h200"), ["lg2"]) == "silicon"
+    assert tables_evidence(hwsim.device("h200"), ["ex2", "lg2", "cos"]) == "silicon"
+    assert tables_evidence(H100, ["ex2", "rcp"]) == "microbenchmark"  # by captures of attention
+    assert tables_evidence(H100, ["ex2", "cos"]) == "assumption"  # nobody compared its cosines
     assert tables_evidence(hwsim.device("a100"), ["ex2"]) == "assumption"
     with pytest.raises(hwsim.InputError, match="'expf' has no table; ex2, rcp"):
         tables_evidence(H100, ["expf"])

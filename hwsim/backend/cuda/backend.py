@@ -23,7 +23,8 @@ from hwsim.numerics.units import DotSpec
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
 
-LEAST_MACS = 1 << 24  # of a product that pays for the way to the GPU and back: some milliseconds of one host thread
+#: Of a product that pays for the way to the GPU and back: an estimate, some milliseconds of one host thread.
+LEAST_MACS = 1 << 24
 MOST_LINES = 1 << 30  # rows, columns and K of a matrix: the kernels count them in 32 bits
 
 
@@ -34,7 +35,7 @@ class CudaBackend:
     """
 
     name = "cuda"
-    calls_at_once = 64
+    calls_at_once = 64  # an estimate: the 256 rows of one thread have fewer tiles than an H200 has processors
 
     encode, decode, split = staticmethod(CPU.encode), staticmethod(CPU.decode), staticmethod(CPU.split)
     scale, largest = staticmethod(CPU.scale), staticmethod(CPU.largest)

@@ -22,7 +22,6 @@ MOST_BLOCKS = (1 << 16) - 1  # of a grid, along its second and third axis
 MARK_BITS = 32
 MOST_UNITS = 256  # whose programs are kept
 MATRIX_AXES = 2
-DEFAULT_NANS = {4: 0x7FC00000, 8: 0x7FF8000000000000}
 
 
 class UnitProgram:
@@ -128,9 +127,9 @@ def add_chains(
     spec: DotSpec, operands: DotOperands, total: Any, *, length: int, saturate: bool, nan_code: int | None
 ) -> None:
     """Add the chains of a b over each `length` of K to total, in place, as Backend.promote says; arrays of the GPU."""
-    a, b, width = operands.a, operands.b, total.itemsize
-    nan = DEFAULT_NANS[width] if nan_code is None else nan_code
-    edges = (np.int64(total.size), np.int32(width == max(DEFAULT_NANS)), np.int32(saturate), np.uint64(nan))
+    a, b, fmt = operands.a, operands.b, format_of(spec.d)
+    nan = fmt.nan_code if nan_code is None else nan_code
+    edges = (np.int64(total.size), np.int32(fmt.name == "fp64"), np.int32(saturate), np.uint64(nan))
     for start in range(0, a.shape[1], length):
         k = slice(start, start + length)
         chain = product(spec, DotOperands(a[:, k], b[k], scale_d=operands.scale_d))
