@@ -69,7 +69,7 @@ def test_numbers_of_the_file_move_the_cycles() -> None:
         * (small.options["tile"]["m"] + small.options["tile"]["n"])
         <= 65536
     )
-    with pytest.raises(hwsim.InputError, match="no tile of the tiled dataflow fits"):
+    with pytest.raises(hwsim.UnsupportedError, match="no tile of the tiled dataflow fits"):
         cycles(changed(memories__ACC__capacity_bytes=512), *size)
 
 
@@ -120,3 +120,12 @@ def test_a_new_file_is_a_device_of_its_name(tmp_path: Path, capsys: pytest.Captu
         assert main(["devices", "new", *words]) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "x.yaml").exists()
+
+
+def test_bits_remain_where_no_tile_fits() -> None:
+    small = changed(memories__ACC__capacity_bytes=512)
+    result = hwsim.run(m=64, n=64, k=64, device=small, format="bf16")
+    assert result.c is not None and result.cycles is None
+    assert "no tile of the tiled dataflow fits" in result.timing_note
+    with pytest.raises(hwsim.InputError, match="tile 64,64,64"):
+        hwsim.run(m=64, n=64, k=64, device=small, format="bf16", tile=(64, 64, 64))

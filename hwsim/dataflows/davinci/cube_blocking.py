@@ -166,7 +166,8 @@ class CubeMemory:
     def choose(self, tile: Tile | None, buffers: int, steps: tuple[int | None, int | None]) -> CubeBlocking:
         """The blocking with this tile, or the fastest by estimate. steps: blocks of K per packet of A and B, if given.
 
-        Raises InputError where it does not fit, or packets of A and B are not whole multiples of one another.
+        Raises InputError for a tile that does not fit, or packets of A and B that are not whole multiples of one
+        another; UnsupportedError where no tile fits.
         """
         if tile is not None:
             blocking = self.with_packets(tile.m, tile.n, tile.k, buffers, steps)
@@ -174,7 +175,7 @@ class CubeMemory:
             return blocking
         fitting = [b for b in self._candidates(buffers, steps) if not self.excess(b)]
         if not fitting:
-            raise InputError(
+            raise UnsupportedError(
                 f"no tile fits: {self.pieces[0]} pieces of A and {self.pieces[1]} of B of {self.bits} bits together "
                 "are too many for L0A and L0B"
             )

@@ -31,7 +31,7 @@ from hwsim.dataflows.tiled.program import (
 )
 from hwsim.dataflows.tiled.storage import recorded_orders, storage_for
 from hwsim.devices import instruction, instruction_for
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm import refusals
 from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
@@ -118,7 +118,7 @@ class TiledDataflow:
         partition = self._stored(gemm, device, options)
         chosen = self._decide(partition, lengths, request)
         if isinstance(chosen, TileChoice):
-            raise InputError(chosen.reason)
+            raise _no_tile(chosen, request)
         return self._mapped(gemm, chosen, options)
 
     def _mapped(self, gemm: Gemm, chosen: _KernelChoice, options: Mapping[str, Any]) -> Gemm:
@@ -332,7 +332,7 @@ class TiledDataflow:
         """
         chosen = self._decide(partition, lengths, request)
         if isinstance(chosen, TileChoice):
-            raise InputError(chosen.reason)
+            raise _no_tile(chosen, request)
         total = 0.0
         extent = _extent(partition, lengths)
         for kernel in chosen.kernels:
@@ -405,6 +405,14 @@ def is_plain(kernels: Sequence[GemmKernel]) -> bool:
     kernel = kernels[0]
     whole = all(interval is None for interval in kernel.promotion_intervals)
     return len(kernels) == 1 == kernel.products and whole and all(operand.raw is None for operand in kernel.operands)
+
+
+def _no_tile(choice: TileChoice, request: TileRequest) -> HwsimError:
+    """The error of a choice without a blocking: InputError for tiles or stages of the user, else
+    UnsupportedError.
+    """
+    is_asked = request.tile is not None or request.stages is not None
+    return InputError(choice.reason) if is_asked else UnsupportedError(choice.reason)
 
 
 def _extent(partition: Partition, lengths: Sequence[int]) -> GemmSizes:
