@@ -120,12 +120,13 @@ def instruction_for(device: DeviceModel, a: str, b: str, wanted: str | None = No
 
 
 def sparse_instruction(device: DeviceModel, a: str, b: str, sparsity: str) -> str:
-    """The name of the device's largest instruction for a sparse A and a B of these formats.
+    """The name of the device's instruction for a sparse A and a B of these formats: of the largest blocks those with
+    the widest result, of these the longest.
 
     Raises UnsupportedError where it has none.
     """
     fitting = [
-        (model.m * (model.n_last or model.n), key)
+        (model.m * (model.n_last or model.n), format_of(model.d).bits, model.k, key)
         for key, model in device.matrix_instructions.items()
         if model.sparsity == sparsity and ((a, b) == (model.a, model.b) or {a, b} <= set(model.formats))
     ]
@@ -135,7 +136,7 @@ def sparse_instruction(device: DeviceModel, a: str, b: str, sparsity: str) -> st
             f"device {device.name} has no instruction for {sparsity} sparsity of {a} x {b}; it has "
             f"{', '.join(sorted(formats)) or 'no such instruction'}"
         )
-    key = max(fitting)[1]
+    key = max(fitting)[-1]
     return example(device, key, n=device.matrix_instructions[key].n_last, a=a, b=b)
 
 

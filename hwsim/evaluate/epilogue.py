@@ -17,6 +17,7 @@ from hwsim.arithmetic.lanes import Lanes
 from hwsim.errors import InputError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm import refusals
+from hwsim.gemm.schedule import epilogue_format
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -63,11 +64,11 @@ class EpilogueEvaluator:
                 return acc.rounded(fmt, saturate=lanes.saturates)
             acc = lanes.load(acc.rounded(self.join.format, saturate=lanes.saturates))
         if acc.dtype.kind == "i":
-            if fmt.is_integer:
+            end = epilogue_format(acc.dtype.name, self.output)
+            if format_of(end).is_integer:
                 return self._whole(acc, c, bias)
-            acc = acc.astype(np.float64 if fmt.bits > 32 else np.float32)
-            wide = dataclasses.replace(self.spec, d="fp64" if fmt.bits > 32 else "fp32")
-            lanes = Lanes(self.device, wide, lanes.backend)
+            acc = acc.astype(format_of(end).dtype_name)
+            lanes = Lanes(self.device, dataclasses.replace(self.spec, d=end), lanes.backend)
         return self.biased_codes(self.scaled_sum(acc, c, slices, lanes), lanes, bias, threads)
 
     def scaled_sum(self, acc: AnyArray, c: Codes | None, slices: int, lanes: Lanes | None = None) -> AnyArray:

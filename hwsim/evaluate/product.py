@@ -27,7 +27,7 @@ from hwsim.evaluate.split import Pieces, is_piece, joint_exponents, pieces_of, s
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm import refusals
 from hwsim.gemm.plan import Mixed
-from hwsim.gemm.schedule import Epilogue
+from hwsim.gemm.schedule import Epilogue, has_integer_epilogue
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
@@ -193,7 +193,7 @@ class Evaluator:
     def has_whole_epilogue(self, has_c: bool) -> bool:
         """Whether alpha, C and the bias are applied to integers."""
         job = self._evaluation(has_c)
-        return format_of(job.output).is_integer and job.plan.arithmetic in ("int32", "int64")
+        return has_integer_epilogue(job.plan.arithmetic, job.output)
 
     @property
     def are_words_rounded(self) -> bool:

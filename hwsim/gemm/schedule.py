@@ -26,6 +26,8 @@ KRange = tuple[int, int]
 Run = tuple[KRange, ...]
 
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
+WORD_BITS = 32
+INTEGERS = ("int32", "int64")  # arithmetics of sums
 MERGE_ORDERS: tuple[str, ...] = get_args(MergeOrder)
 #: Fields whose tuples may be given as lists.
 LISTS = ("slice_k", "merge_order", "k_permutation", "shape")
@@ -35,6 +37,25 @@ SLICE_MULTIPLE = 64
 SUMS = (Chain, Range, Reduction, Region)
 
 
+def epilogue_format(sums: str, output: str) -> str:
+    """The format in which alpha, C and the bias are computed, of sums and an output in these formats.
+
+    It is the sums' format. But integers become fp32, or fp64 for wider floats, if the output is a float; and fp32, from
+    which the output saturates, if it is an integer of fewer bits than 32 (cuBLASLt, cuSPARSELt, CUTLASS).
+    """
+    result = format_of(output)
+    if not format_of(sums).is_integer:
+        return sums
+    if not result.is_integer:
+        return "fp64" if result.bits > WORD_BITS else "fp32"
+    return "fp32" if result.bits < WORD_BITS else "int64" if "int64" in (sums, output) else "int32"
+
+
+def has_integer_epilogue(arithmetic: str, output: str) -> bool:
+    """Whether alpha, C and the bias are applied to integers. arithmetic: of a plan's sums."""
+    return arithmetic in INTEGERS and epilogue_format(arithmetic, output) in INTEGERS
+
+
 @dataclass(frozen=True, slots=True)
 class Epilogue:
     """The epilogue, applied to the finished sum `acc`: D = round(alpha * acc + beta * C + bias), in this order.
@@ -42,7 +63,7 @@ class Epilogue:
     Each operation is one of the accumulator's type (fp32; fp64 and int32 where the unit gives those), nearest even:
     alpha * acc, then beta * C, then their sum, then + bias (one value per column). As in BLAS, alpha and beta may be
     infinite or NaN, and the operations named give what follows. int32 sums take whole numbers below 2^31 and wrap; into
-    another output format they become fp32 first.
+    a float format or a narrower integer they become fp32 first (`epilogue_format`), and a narrower integer saturates.
 
     Fields:
         alpha: 1 changes nothing.

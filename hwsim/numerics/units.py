@@ -155,8 +155,8 @@ def of_sparse(unit: Unit) -> Unit:
     products change no sum of a unit whose zero results are positive, or whose sums are exact. Raises UnsupportedError
     for a unit whose steps select places of K: they would select places among the stored elements.
     """
-    if isinstance(unit, CompositeUnit):
-        raise UnsupportedError("a composite unit selects places of K, which a sparse A moves; no instruction has both")
+    if isinstance(unit, CompositeUnit) or (isinstance(unit, TwoLevelUnit) and unit.interleaved):
+        raise UnsupportedError("this unit selects places of K, which a sparse A moves; no instruction has both")
     if isinstance(unit, FmaChainUnit):  # an addition is a step
         return unit
     return replace(unit, terms=2 * unit.terms)

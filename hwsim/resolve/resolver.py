@@ -18,12 +18,11 @@ from hwsim.devices.device import Device
 from hwsim.devices.query import instruction, sparse_instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.epilogue import check_whole
-from hwsim.formats import format_of
 from hwsim.gemm.mapping import Setting
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.planned import Planned
 from hwsim.gemm.record import By, Decision, Gemm
-from hwsim.gemm.schedule import Schedule
+from hwsim.gemm.schedule import Schedule, has_integer_epilogue
 from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.providers import known_libraries
 from hwsim.operands.operand import Operand
@@ -36,8 +35,6 @@ from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
 from hwsim.schemes import Scheme
-
-INTEGERS = ("int32", "int64")  # arithmetics of sums
 
 
 def resolve(request: Request, operands: tuple[Operand, Operand] | None = None) -> Resolved:
@@ -156,7 +153,7 @@ def _unmapped(request: Request, planned: Planned) -> Gemm:
     settings = tuple([Setting(option.name, planned.options.get(option.name)) for option in request.scheme.options])
     plan = planned.plan if request.library is None else as_calls(planned.plan)
     gemm = record_of(plan, request.device, request.problem, _with_instruction(request, plan), settings)
-    if gemm.single.arithmetic in INTEGERS and format_of(gemm.output).is_integer:
+    if has_integer_epilogue(gemm.single.arithmetic, gemm.output):
         check_whole(gemm.epilogue.alpha, gemm.epilogue.beta or 0.0, None)
     return gemm
 

@@ -70,7 +70,7 @@ def test_the_name_says_shape_and_formats(device, key):
         assert (model.m, model.n, model.k) == (1, 1, 1)
         assert {SPELLINGS[fmt] for fmt in (model.a, model.b, model.c, model.d)} == {key.split(".")[-1]}
     else:
-        pre, shape, tail = re.fullmatch(r"v_mfma_(f32|f64|i32)_(\d+x\d+x\d+)_?(?:\d+b_)?(.*)", key).groups()
+        pre, shape, tail = re.fullmatch(r"v_(?:mfma|smfmac)_(f32|f64|i32)_(\d+x\d+x\d+)_?(?:\d+b_)?(.*)", key).groups()
         assert tuple(map(int, shape.split("x"))) == (model.m, model.n, model.k)
         assert FORMAT_OF.get(pre, pre) == model.c == model.d
         parts = [tail] if tail == "bf16_1k" else tail.split("_")

@@ -9,11 +9,22 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.devices.query import entry as entry_of
+from hwsim.devices.query import example, instruction
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.numerics.sparsity import stored_bits
-from hwsim.operands.sparse import compress, decompress
+from hwsim.numerics.sparsity import group_of, stored_bits
+from hwsim.operands.operand import operand
+from hwsim.operands.sparse import compress, decompress, positions
 
 FORMATS = ("fp16", "bf16", "e4m3", "int8", "tf32")
+
+
+#: Chips whose rule is an assumption: an H100's.
+ASSUMED = (
+    ("a100", "fp16"), ("a100", "tf32"), ("a100", "int8"), ("rtx3090", "bf16"), ("l40s", "e4m3"), ("l40s", "fp16"),
+    ("rtx5090", "e4m3"), ("b200", "fp16"), ("b200", "tf32"), ("b200", "e4m3"), ("b200", "int8"), ("mi300x", "bf16"),
+    ("mi300x", "int8"),
+)  # fmt: skip
 
 
 def pair(fmt: str, m: int = 70, n: int = 40, k: int = 96) -> tuple[np.ndarray, np.ndarray]:
@@ -62,6 +73,46 @@ def test_program_and_evaluator_have_the_same_bits(fmt: str) -> None:
     assert direct.gemm == program.gemm and direct.result_sha256 == program.result_sha256
     again = hwsim.run(a, b, gemm=json.loads(direct.gemm.to_json()))
     assert again.result_sha256 == direct.result_sha256 and ".sp." in direct.gemm.unit
+
+
+@pytest.mark.parametrize(("device", "fmt"), ASSUMED)
+def test_other_chips_add_stored_elements_as_an_h100_does(device: str, fmt: str) -> None:
+    """The bits are the dense instruction's of the stored elements, each row of A with its own rows of B."""
+    a, b = pair(fmt, m=5, n=9, k=128)
+    direct, program = (
+        hwsim.run(a, b, device=device, format=fmt, sparsity="2:4", functional=functional)
+        for functional in (False, True)
+    )
+    assert direct.result_sha256 == program.result_sha256
+    chip = hwsim.device(device)
+    entry = chip.matrix_instructions[entry_of(chip, direct.gemm.unit)]
+    assert direct.evidence["numerics"] == ("assumption" if entry.d != "int32" or device == "mi300x" else "datasheet")
+    dense = [
+        name for name, model in chip.matrix_instructions.items()
+        if model.sparsity is None and (model.k * 2, model.m, model.unit, model.a, model.d, model.scale_format)
+        == (entry.k, entry.m, entry.unit, entry.a, entry.d, None)
+    ]  # fmt: skip
+    elements = group_of(fmt)[1]
+    for row, values in enumerate(a):
+        places = positions(operand("A", values[None]).converted(fmt)) + elements * np.arange(128 // elements)[:, None]
+        places = places.reshape(-1)
+        packed = values[places][None], b[places]
+        key = dense[0]
+        schedule = {"instruction": example(chip, key, n=chip.matrix_instructions[key].n_last, a=fmt, b=fmt)}
+        alone = hwsim.matmul(*packed, device=device, format=fmt, schedule=schedule)
+        assert np.array_equal(alone[0], direct.c[row]), row
+
+
+def test_half_the_rate_s_cycles_on_ampere_and_cdna() -> None:
+    """Twice the dense rate: as many stored elements in the same time."""
+    for device, dense, sparse in (
+        ("a100", "mma.m16n8k16.f32.f16.f16.f32", "mma.sp.m16n8k32.f32.f16.f16.f32"),
+        ("rtx4090", "mma.m16n8k32.f32.e4m3.e4m3.f32", "mma.sp.m16n8k64.f32.e4m3.e4m3.f32"),
+        ("b300", "mma.m16n8k32.s32.s8.s8.s32", "mma.sp.m16n8k64.s32.s8.s8.s32"),
+        ("mi300x", "v_mfma_i32_32x32x16_i8", "v_smfmac_i32_32x32x32_i8"),
+    ):
+        chip = hwsim.device(device)
+        assert instruction(chip, sparse).interval_cycles() == instruction(chip, dense).interval_cycles(), device
 
 
 def test_exact_sums_are_those_of_the_dense_product() -> None:

@@ -21,6 +21,7 @@ from hwsim.schemes.fixedpoint import needed_bits, parts_of_k
 HERE = Path(__file__).parent
 SPARSE = np.load(HERE / "h100_sparse" / "instructions.npz")
 CUSPARSELT = np.load(HERE / "h100_sparse" / "cusparselt.npz")
+KERNELS = np.load(HERE / "h100_modern" / "kernels.npz")
 DGEMM = np.load(HERE / "h100_emulated" / "dgemm.npz")
 BITS = json.loads((HERE / "h100_emulated" / "bits.json").read_text())
 MOST_ELEMENTS = 300_000  # of an operand, so that a test stays short
@@ -101,13 +102,30 @@ def test_pytorchs_product_of_a_sparse_tensor(key: str) -> None:
         assert np.array_equal(np.asarray(result.c).view(np.int16), CUSPARSELT[key])
 
 
+@pytest.mark.parametrize("key", [key for key in KERNELS.files if key.startswith("sparse ")])
+def test_pytorchs_whole_product_of_a_sparse_tensor(key: str) -> None:
+    """The public captures; int8 saturates."""
+    *_, fmt, sizes = key.split()
+    m, n, k = map(int, sizes.split("x"))
+    a, b = pruned(21, m, k, fmt), drawn(22, n, k, fmt).T
+    asked = {"library": "pytorch", "sparsity": "2:4", "format": fmt, "output": fmt, "b_layout": "columns"}
+    result = hwsim.matmul(a, b, device="h100", **asked)
+    block = np.ascontiguousarray(result[np.ix_(picked(m, 64, 1), picked(n, 64, 2))])
+    assert np.array_equal(block.view(KERNELS[key].dtype), KERNELS[key])
+    if fmt == "int8":
+        whole = hwsim.matmul(a, b, device="h100", **{**asked, "output": "int32"})
+        assert np.array_equal(whole, a.astype(np.int32) @ b.astype(np.int32))
+        assert (np.abs(whole) > 127).any()
+
+
 def test_int8_of_pytorch_is_the_exact_sum_at_the_ends_of_its_range() -> None:
     for key in (key for key in CUSPARSELT.files if key.startswith("int8")):
         m, n, k = map(int, key.split()[1].split("x"))
         rows, cols = picked(m, 64, 1)[:16], picked(n, 64, 2)[:16]
         a, b = pruned(21, m, k, "int8")[rows], drawn(22, n, k, "int8")[cols].T
-        result = hwsim.matmul(a, b, device="h100", sparsity="2:4")
-        assert np.array_equal(np.clip(result, -128, 127).astype(np.int8).view(np.uint8), CUSPARSELT[key])
+        asked = {"library": "pytorch", "sparsity": "2:4", "output": "int8", "b_layout": "columns"}
+        result = hwsim.run(a, b, device="h100", shape=(m, n), at=(rows, cols), timing=False, **asked)
+        assert np.array_equal(np.asarray(result.c).view(np.uint8), CUSPARSELT[key])
 
 
 def wide(a: np.ndarray, m: int, k: int, spread: str) -> np.ndarray:

@@ -14,11 +14,11 @@ block_scaled = pytest.importorskip("block_scaled")
 
 @pytest.mark.parametrize("kind", range(len(block_scaled.KINDS)), ids=[name for name, _, _ in block_scaled.KINDS])
 def test_every_kind_equals_the_reading(kind: int) -> None:
-    """24,576 results of each kind; scales 0 and NaN, and C beside them, are among them."""
+    """8,192 results of each kind; scales 0 and NaN, and C beside them, are among them."""
     seen = {"finite": 0, "nan": 0}
-    for number in range(kind, kind + 24 * len(block_scaled.KINDS), len(block_scaled.KINDS)):
+    for number in range(kind, kind + 8 * len(block_scaled.KINDS), len(block_scaled.KINDS)):
         block_scaled.case(number)
         values = block_scaled.reading(*block_scaled.drawn(number)).view(np.float32)
         seen["finite"] += int((np.isfinite(values) & (values != 0)).sum())
         seen["nan"] += int(np.isnan(values).sum())
-    assert min(seen.values()) > 100
+    assert seen["finite"] > 1000 and seen["nan"]

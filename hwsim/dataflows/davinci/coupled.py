@@ -21,7 +21,7 @@ from hwsim.dataflows.davinci.coupled_kernel import CoupledKernel
 from hwsim.dataflows.davinci.coupled_mapping import alternatives, best_split_k, mapped
 from hwsim.dataflows.davinci.coupled_plan import CoupledPlan, OperandSweep
 from hwsim.dataflows.davinci.coupled_tiling import Tiling, best_of_each_side
-from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, end_format, exact_passes
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, exact_passes
 from hwsim.dataflows.davinci.open_slices import open_slices
 from hwsim.dataflows.davinci.panels import Panels, pack_kernel
 from hwsim.dataflows.elementwise import Pass, lower_pass, zero_pass
@@ -36,6 +36,7 @@ from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.mapping import KernelMapping, Tile
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, TermValue
+from hwsim.gemm.schedule import epilogue_format
 from hwsim.program.ir import GlobalArray, Kernel, Program
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ def _addends(gemm: Gemm) -> dict[str, GlobalArray]:
         arrays.append(GlobalArray(C_INPUT, m, n, gemm.output))
     if gemm.problem.bias is not None:
         plan = plan_of(gemm)
-        end = plan.output_format if plan.arithmetic == "exact" else end_format(plan.arithmetic, gemm.output)
+        end = plan.output_format if plan.arithmetic == "exact" else epilogue_format(plan.arithmetic, gemm.output)
         arrays.append(GlobalArray(BIAS, 1, n, end))
     return {array.name: array for array in arrays}
 
@@ -277,7 +278,7 @@ def _term_join(
             extra[part] = float(part.factor * gemm.problem.k)
     a, b = (operand.vectors for operand in operands)
     powers = (a["exponent"], b["exponent"]) if core.plan.split in SLICED else None
-    end = core.plan.output_format if core.is_exact else end_format(core.join_format, gemm.output)
+    end = core.plan.output_format if core.is_exact else epilogue_format(core.join_format, gemm.output)
     return TermJoin(expression, core.join_format, end, epilogue, powers, extra)
 
 

@@ -29,7 +29,6 @@ FEATURES = Features(epilogue=True)
 EpilogueStep = Callable[[LocalTile, LocalTile], None]  # emits target = step(value)
 EPILOGUE_TILES = 2  # scratch tiles of `OutputEpilogue.emit`
 MOST_TERMS = 16  # that one pass joins
-WORD_BITS = 32
 
 
 def conversion(present: str, wanted: str) -> Opcode:
@@ -39,16 +38,6 @@ def conversion(present: str, wanted: str) -> Opcode:
     source, target = format_of(present), format_of(wanted)
     is_cut = source.is_integer and target.is_integer and target.bits < source.bits
     return "extract" if is_cut else "cast"
-
-
-def end_format(arithmetic: str, output: str) -> str:
-    """The format in which alpha, C and the bias are computed: the sums' format, unless integers become floats."""
-    result = format_of(output)
-    if not format_of(arithmetic).is_integer:
-        return arithmetic
-    if not result.is_integer:
-        return "fp64" if result.bits > WORD_BITS else "fp32"
-    return "int64" if "int64" in (arithmetic, output) else "int32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,4 +346,4 @@ def refuses(gemm: Gemm) -> str:
     )
 
 
-__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "end_format", "exact_passes", "refuses"]
+__all__ = ["OutputEpilogue", "SumArrays", "TermJoin", "conversion", "exact_passes", "refuses"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
-from hwsim.dataflows.davinci.join_ops import OutputEpilogue, end_format
+from hwsim.dataflows.davinci.join_ops import OutputEpilogue
 from hwsim.dataflows.davinci.vector_epilogue import StoredTermSums, VectorEpilogue
 from hwsim.dataflows.elementwise import Pass, bounded_passes, operand_passes, operand_vectors
 from hwsim.dataflows.reductions import LineReduction
@@ -20,6 +20,7 @@ from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Plan
+from hwsim.gemm.schedule import epilogue_format
 from hwsim.program.ir import GlobalArray
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class SeparatedKernels:
         self.output = GlobalArray("C", m, n, gemm.output)
         is_exact = plan.arithmetic == "exact"
         self.join_format = self.sum_format if is_exact else plan.arithmetic
-        self.end_format = plan.output_format if is_exact else end_format(plan.arithmetic, gemm.output)
+        self.end_format = plan.output_format if is_exact else epilogue_format(plan.arithmetic, gemm.output)
         self.c = GlobalArray("C.in", m, n, gemm.output) if problem.has_c else None
         self.bias = None if problem.bias is None else GlobalArray("bias", 1, n, self.end_format)
         self.epilogue = OutputEpilogue.of(gemm, self.c, self.bias, 1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from hwsim.dataflows.elementwise import WORD_BITS, operand_vectors
+from hwsim.dataflows.elementwise import operand_vectors
 from hwsim.dataflows.tiled.factors import Factors
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
@@ -20,6 +20,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of, scaled, sequential_form
 from hwsim.gemm.layouts import K_MAJOR, StorageOrder
 from hwsim.gemm.plan import SLICED, Depth, Expression, OperandSum, Piece, Plan, Side, TermValue
+from hwsim.gemm.schedule import epilogue_format
 from hwsim.numerics.sparsity import stored_bits
 from hwsim.program.ir import GlobalArray
 
@@ -117,14 +118,7 @@ class Partition:
     @cached_property
     def end(self) -> str:
         """The format in which the lanes compute alpha, C and the bias."""
-        output = format_of(self.output.format)
-        if self.is_exact:
-            return self.plan.output_format
-        if not format_of(self.sums).is_integer:
-            return self.sums
-        if not output.is_integer:
-            return "fp64" if output.bits > WORD_BITS else "fp32"
-        return "int64" if "int64" in (self.sums, output.name) else "int32"
+        return self.plan.output_format if self.is_exact else epilogue_format(self.sums, self.output.format)
 
     @cached_property
     def vectors(self) -> tuple[dict[str, GlobalArray], dict[str, GlobalArray]]:
