@@ -1,4 +1,4 @@
-"""`hwsim attention`: scaled dot-product attention by the kernel that PyTorch runs on a device: bits and cycles."""
+"""`hwsim attention`: scaled dot-product attention by the kernel that a library runs on a device: bits and cycles."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from hwsim.cli.matrices import read_array
 from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
-from hwsim.compute.attention_call import BACKENDS
+from hwsim.compute.attention_call import BACKENDS, LIBRARIES
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.attending import FORMATS
 from hwsim.formats import array_dtype, format_of
 from hwsim.host.files import check_outputs, write_whole
+from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.machines.l2_state import DEFAULT, STATES
 from hwsim.report.text.attention_text import attention_text
 from hwsim.result import plain
@@ -51,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="device name or YAML file, families sm80 and sm90 (default h100)",
     )
     add("--backend", choices=BACKENDS, help="backend of PyTorch (default: the first that takes the call on the device)")
+    add("--library", choices=LIBRARIES, default=PYTORCH, help=f"whose kernel computes it (default {PYTORCH})")
     for name, (_, text) in SIZES.items():
         add(f"--{name.replace('_', '-')}", type=whole(1), metavar="N", help=text)
     add("--causal", action="store_true", help="query i sees the keys 0 to i")
@@ -90,6 +92,7 @@ def execute(arguments: argparse.Namespace) -> int:
         result = attention(
             *operands,
             device=arguments.device,
+            library=arguments.library,
             backend=arguments.backend,
             is_causal=arguments.causal,
             scale=arguments.scale,

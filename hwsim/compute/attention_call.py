@@ -28,7 +28,8 @@ from hwsim.gemm.attention_record import Attention
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.published.attention_kernels import CUDNN, EFFICIENT, FAMILIES, FLASH
+from hwsim.libraries.published.attention_kernels import AUTHORS, CUDNN, EFFICIENT, FAMILIES, FLASH
+from hwsim.libraries.published.flash_attention import VERSION_2
 from hwsim.libraries.pytorch.attention import DENSE, AttentionKind, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
 from hwsim.machines import functional
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 AnyArray = NDArray[Any]
 BACKENDS = (FLASH, EFFICIENT, CUDNN)
+LIBRARIES = (PYTORCH, *AUTHORS)
+STEP = 8  # of the widths that the authors' libraries take
 STACK = 3  # dimensions: heads, rows, width
 IN_TORCH = 'hwsim.torch.emulate(device=..., library="pytorch") computes it by the device\'s unit'
 MOST_SCALE = float(np.finfo(np.float32).max) / 2  # log2(e) times it is finite, too
@@ -52,8 +55,8 @@ LESS = "attend to fewer heads or rows at a time; cycles alone (exact=False) need
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """A checked call. operands: query, key and value, of the shapes that the user gave. backend: of PyTorch. record: of
-    the kernel that it runs.
+    """A checked call. operands: query, key and value, of the shapes that the user gave. backend: of PyTorch, or the
+    library where that is another. record: of the kernel that it runs.
     """
 
     device: Device
@@ -123,14 +126,21 @@ def call_of(
     """The call of these operands. The arguments and errors are of `hwsim.attention`."""
     chip = load(device)
     chip = chip if clock_mhz is None else at_clock(chip, clock_mhz)
-    if library != PYTORCH:
-        raise InputError(f"attention: library = {library!r}; allowed: {PYTORCH!r}")
+    if library not in LIBRARIES:
+        allowed = f"allowed: {', '.join(LIBRARIES)}{nearest(str(library), LIBRARIES)}"
+        raise InputError(f"attention: library = {library!r}; {allowed}")
+    if backend is not None and library != PYTORCH:
+        raise InputError(f"attention: library {library} has one kernel; leave backend = {backend!r} out")
     if backend is not None and backend not in BACKENDS:
         raise _unknown(str(backend))
     operands = {name: given_array(name, x) for name, x in (("query", query), ("key", key), ("value", value))}
     format, groups = _format(operands), _groups(operands)
     q, k, v = operands.values()
-    taken = _backend(chip, format, [x.shape for x in (q, k, v)], groups, backend, is_causal)
+    sizes = [x.shape for x in (q, k, v)]
+    if library == PYTORCH:
+        taken = _backend(chip, format, sizes, groups, backend, is_causal)
+    else:
+        taken = _authors_kernel(chip, library, format, sizes, is_causal=is_causal)
     factor = _factor(scale, q.shape[-1])
     heads, key_heads = math.prod(q.shape[:-2]), math.prod(k.shape[:-2])
     shapes = [(heads, *q.shape[-2:]), (heads, *k.shape[-2:]), (heads, *v.shape[-2:])]
@@ -228,6 +238,26 @@ def _backend(
         known = f"known of heads up to {widest} elements; got {call}" if widest else "not known"
         raise UnsupportedError(f"attention: the order of {taken} on {chip.name} is {known}. {IN_TORCH}")
     return taken
+
+
+def _authors_kernel(chip: Device, library: str, format: str, shapes: list[tuple[int, ...]], *, is_causal: bool) -> str:
+    """The library, where it takes the call. Raises UnsupportedError where it does not, or its bits are not known."""
+    (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
+    widest = widest_head(chip, library, format)
+    if not widest:
+        raise UnsupportedError(f"attention: the order of {library} on {chip.name} is not known. {IN_TORCH}")
+    call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
+    if max(width, value_width) > widest or width % STEP or value_width % STEP:
+        raise UnsupportedError(
+            f"attention: {library} takes heads of up to {widest} elements, in steps of {STEP}; got {call}"
+        )
+    if library == VERSION_2 and width != value_width:
+        raise UnsupportedError(f"attention: {library} takes a value as wide as the key; got {call}")
+    if is_causal and queries != keys:  # its mask is aligned with the last key
+        raise UnsupportedError(
+            f"attention: {library} is known with a causal mask of as many queries as keys; got {call}"
+        )
+    return library
 
 
 def _factor(scale: float | None, width: int) -> float:

@@ -114,15 +114,18 @@ class Attending:
         before = sums.largest[:, rows]
         largest = np.maximum(before, scores.max(-1, keepdims=True))
         bound = without_infinity(largest)
-        powers = self.math.exp2f(self._arguments(scores, bound))
+        powers = self._power(self._arguments(scores, bound))
         powers = np.where(hidden, np.float32(0), powers)
         change = before - bound if order.scaling == "scaled" else (before - bound) * self.in_powers
-        rescale = np.where(np.isneginf(before), np.float32(0), self.math.exp2f(change))
+        rescale = np.where(np.isneginf(before), np.float32(0), self._power(change))
         added = sums.powers[:, rows] * rescale
         sums.powers[:, rows] = self._added(added, powers)
         codes = self._encoded(powers)
         sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
         sums.largest[:, rows] = largest
+
+    def _power(self, x: Single) -> Single:
+        return self.math.exp2f(x) if self.order.is_guarded else self.math.ex2(x)
 
     def _product(self, a: Codes, b: Codes, c: Single | None = None) -> Single:
         operands = DotOperands(a, b, None if c is None else np.ascontiguousarray(c).view(np.uint32))
@@ -178,12 +181,15 @@ class Attending:
             results.append(self._divided(sums, total))
         highest = np.max(logarithms, axis=0)
         highest = np.where(np.isneginf(highest), np.float32(0), highest)
-        shares = self._sum_of_parts([self.math.expf(x - highest) for x in logarithms])
+        exponential, natural = self.math.expf, self.math.logf
+        if not self.order.is_guarded:  # compiled for fast math
+            exponential, natural = self.math.fast_expf, self.math.fast_logf
+        shares = self._sum_of_parts([exponential(x - highest) for x in logarithms])
         is_empty = (shares == 0) | np.isnan(shares)  # no part has a key: all shares are 0 then
-        whole = np.where(is_empty, np.float32(np.inf), self.math.logf(shares) + highest)
+        whole = np.where(is_empty, np.float32(np.inf), natural(shares) + highest)
         joined = np.zeros_like(results[0])
         for logarithm, result in zip(logarithms, results, strict=True):
-            share = np.broadcast_to(self.math.expf(logarithm - whole), result.shape)
+            share = np.broadcast_to(exponential(logarithm - whole), result.shape)
             joined = multiply_add(share, result, joined)
         return joined
 

@@ -14,6 +14,7 @@ import hwsim
 from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_call import BACKENDS
 from hwsim.evaluate.attending import Attending
+from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3
 
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16"}
@@ -191,6 +192,60 @@ def test_a_straight_reading_of_three_blocks() -> None:
     assert blocks_by_loops(query[0, 0], key[0], value[0], Single(0.25), result.order).tolist() == got.tolist()
 
 
+def by_its_authors(query, keys, values, factor, order):
+    """FlashAttention of its authors' build: s f - m f rounded once, ex2.approx.ftz, rcp.approx; last block first."""
+    chip = Chip(order.instruction, query.dtype)
+    ex2, rcp = (lambda x, name=name: hwsim.mufu(name, np.array([x], np.float32))[0] for name in ("ex2", "rcp"))
+    scaled, largest = Single(float(factor) * LOG2E), Single(-np.inf)
+    sums, result = [Single(0)] * 4, [Single(0)] * values.shape[1]
+    for first in reversed(range(0, len(keys), order.keys)):
+        scores = [chip.dot(query, key) for key in keys[first : first + order.keys]]
+        new = max(largest, *scores)
+        change = Single(0) if np.isneginf(largest) else ex2((largest - new) * scaled)
+        powers = [ex2(fma(score, scaled, -(new * scaled))) for score in scores]
+        sums = [total * change for total in sums]
+        for column, power in enumerate(powers):
+            sums[column % 8 // 2] += power
+        narrow = [power.astype(query.dtype) for power in powers]
+        block = values[first : first + order.keys]
+        result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]
+        largest = new
+    inverse = rcp((sums[0] + sums[2]) + (sums[1] + sums[3]))
+    return np.array([x * inverse for x in result])
+
+
+@pytest.mark.parametrize(("library", "keys"), [(VERSION_2, 128), (VERSION_3, 192)])
+def test_the_authors_own_builds(library: str, keys: int) -> None:
+    query, key, value = drawn(1, 1, 1, 16), drawn(2, 1, 400, 16), drawn(3, 1, 400, 16)
+    many = [np.broadcast_to(x, (300, *x.shape[1:])) for x in (query * 9, key, value)]
+    result = hwsim.attention(*many, library=library)
+    order = result.order
+    assert (order.parts, order.keys, result.backend, result.evidence) == (1, keys, library, "assumption")
+    got = in_single(result, many, 0.25, False)[7, 0]
+    assert by_its_authors(many[0][7, 0], key[0], value[0], Single(0.25), order).tolist() == got.tolist()
+    assert got.tolist() != in_single(hwsim.attention(*many, backend=FLASH), many, 0.25, False)[7, 0].tolist()
+
+
+TILES = [  # widths of key and value, causal: rows of a tile, keys of a block
+    ((64, 64, False), (192, 192)),
+    ((64, 64, True), (192, 128)),
+    ((80, 80, False), (192, 144)),
+    ((128, 128, False), (128, 176)),
+    ((128, 128, True), (128, 128)),
+    ((192, 128, False), (128, 128)),
+    ((192, 192, True), (128, 112)),
+    ((256, 256, False), (128, 80)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "tile"), TILES, ids=str)
+def test_tiles_of_flashattention_3(sizes, tile) -> None:
+    """From hopper/tile_size.h."""
+    query, value = (np.broadcast_to(np.float16(0), (1, 8, width)) for width in sizes[:2])
+    result = hwsim.attention(query, query, value, library=VERSION_3, is_causal=sizes[2], exact=False)
+    assert (result.order.rows, result.order.keys) == tile and result.cycles
+
+
 @pytest.mark.parametrize("backend", [FLASH, CUDNN])
 def test_shared_heads_are_repeated_ones_and_leading_dimensions_batches(backend: str) -> None:
     query, key, value = drawn(1, 2, 3, 4, 33, 64), drawn(2, 2, 3, 2, 33, 64), drawn(3, 2, 3, 2, 33, 64)
@@ -246,7 +301,12 @@ ERRORS = {
     "keys and values": ((X, X, X[:, :5]), {}, INPUT, "key and value have as many heads and rows"),
     "widths": ((X, X[..., :56], X), {}, INPUT, "query and key are equally wide"),
     "heads": ((X, drawn(1, 3, 8, 64), drawn(1, 3, 8, 64)), {}, INPUT, "divide the query's"),
-    "library": ((X, X, X), {"library": "cublas"}, INPUT, "library = 'cublas'; allowed: 'pytorch'"),
+    "library": ((X, X, X), {"library": "cublas"}, INPUT, "allowed: pytorch, flash-attention-2"),
+    "library's backend": ((X, X, X), {"library": VERSION_2, "backend": FLASH}, INPUT, "has one kernel; leave backend"),
+    "authors on ampere": ((X, X, X), {"library": VERSION_3, "device": "a100"}, UNSUPPORTED, "-3 on a100 is not known"),
+    "authors, widths": ((X, X, X[..., :56]), {"library": VERSION_2}, UNSUPPORTED, "a value as wide as the key"),
+    "authors, steps": ((X[..., :60],) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 8; got heads of 60"),
+    "authors, square": ((X[:, :3], X, X), {"library": VERSION_3, "is_causal": True}, UNSUPPORTED, "as many queries as"),
     "backend": ((X, X, X), {"backend": "FLASH"}, INPUT, "backend = 'FLASH'; allowed: FLASH_ATTENTION"),
     "math": ((X, X, X), {"backend": "MATH"}, UNSUPPORTED, "MATH is no kernel.*hwsim.torch"),
     "scale": ((X, X, X), {"scale": math.inf}, INPUT, "scale = inf; allowed: a number from"),

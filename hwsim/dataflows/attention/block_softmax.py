@@ -89,18 +89,37 @@ class BlockSoftmax:
     def _rescale(self, s: StreamBuilder, member: Member, factor: float) -> None:
         """Emit the rescaling of sums and result by the change of the largest score."""
         change, argument = member.column("change"), member.column("argument")
-        self._lanes(s, "sub", argument, [member.column("largest"), member.column("bound")], label="rescale")
+        ready = self._argument_is_there
+        signals = [] if factor != 1.0 else ready
+        columns = [member.column("largest"), member.column("bound")]
+        self._lanes(s, "sub", argument, columns, signals=signals, label="rescale")
         if factor != 1.0:
-            self._lanes(s, "scale", argument, [argument], scalar=factor, label="rescale")
-        self._lanes(s, "halve_below", change, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label="rescale")
-        self._ex2(s, change, "rescale")
-        self._lanes(s, "square_below", change, [change, argument], [one_of(POWER)], scalar=SMALL, label="rescale")
-        self._lanes(s, "mul", member.sums(), [member.sums(), change], label="rescale")
+            self._lanes(s, "scale", argument, [argument], signals=ready, scalar=factor, label="rescale")
+        self._power(s, change, argument, "rescale")
+        waits = self._powered(s, change, argument, "rescale")
+        self._lanes(s, "mul", member.sums(), [member.sums(), change], waits, label="rescale")
         result = member.result()
         self._lanes(s, "mul", result, [result, change], [member.sync("O.full")], label="rescale")
 
-    def _ex2(self, s: StreamBuilder, tile: LocalTile, label: str) -> None:
-        s.emit(self.special.engine, "ex2", tile, [tile], [one_of(ARGUMENT)], [one_of(POWER)], label=label)
+    def _power(self, s: StreamBuilder, target: LocalTile, argument: LocalTile, label: str) -> None:
+        """Emit 2^argument, which `_powered` waits for. Without a guard the lanes' last instruction has signalled."""
+        source = argument
+        if self.design.record.order.is_guarded:
+            self._lanes(s, "halve_below", target, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label=label)
+            source = target
+        s.emit(self.special.engine, "ex2", target, [source], [one_of(ARGUMENT)], [one_of(POWER)], label=label)
+
+    def _powered(self, s: StreamBuilder, target: LocalTile, argument: LocalTile, label: str) -> list[Sync]:
+        """Emit what the guard does to a power; returns what the next of the lanes' instructions waits for."""
+        if not self.design.record.order.is_guarded:
+            return [one_of(POWER)]
+        self._lanes(s, "square_below", target, [target, argument], [one_of(POWER)], scalar=SMALL, label=label)
+        return []
+
+    @property
+    def _argument_is_there(self) -> list[Sync]:
+        """What the instruction that ends an argument signals: the guard does where there is one."""
+        return [] if self.design.record.order.is_guarded else [one_of(ARGUMENT)]
 
     def _powers(self, s: StreamBuilder, member: Member, scores: LocalTile, factor: float) -> None:
         """Emit the powers of all scores and their sums, chunk by chunk: a chunk's arguments come before the sums of the
@@ -123,25 +142,25 @@ class BlockSoftmax:
     def _arguments(
         self, s: StreamBuilder, member: Member, chunk: LocalTile, argument: LocalTile, factor: float
     ) -> None:
-        scaling, bound = self.design.record.order.scaling, member.column("bound")
+        scaling, signals = self.design.record.order.scaling, self._argument_is_there
         if scaling == "scaled":
-            self._lanes(s, "sub", argument, [chunk, bound], label="powers")
+            self._lanes(s, "sub", argument, [chunk, member.column("bound")], signals=signals, label="powers")
         elif scaling == "rounded":
             self._lanes(s, "scale", argument, [chunk], scalar=factor, label="powers")
-            self._lanes(s, "sub", argument, [argument, member.column("scaled")], label="powers")
+            self._lanes(s, "sub", argument, [argument, member.column("scaled")], signals=signals, label="powers")
         else:
-            self._lanes(s, "fma", argument, [chunk, member.column("scaled")], scalar=factor, label="powers")
-        self._lanes(s, "halve_below", chunk, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label="powers")
-        self._ex2(s, chunk, "powers")
+            operands = [chunk, member.column("scaled")]
+            self._lanes(s, "fma", argument, operands, signals=signals, scalar=factor, label="powers")
+        self._power(s, chunk, argument, "powers")
 
     def _sums(self, s: StreamBuilder, member: Member, number: int, chunk: LocalTile, warp: int | None) -> None:
         argument = self._argument_tile(member, number, chunk)
-        self._lanes(s, "square_below", chunk, [chunk, argument], [one_of(POWER)], scalar=SMALL, label="powers")
+        waits = self._powered(s, chunk, argument, "powers")
         if warp is None:
-            self._lanes(s, "reduce_lanes", member.sums(), [chunk, member.sums()], label="sums")
+            self._lanes(s, "reduce_lanes", member.sums(), [chunk, member.sums()], waits, label="sums")
             return
         lanes, total = LocalTile("lanes", member.rows, LANES, "fp32"), member.column("total")
-        self._lanes(s, "fill", lanes, label="sums")
+        self._lanes(s, "fill", lanes, (), waits, label="sums")
         self._lanes(s, "reduce_lanes", lanes, [chunk, lanes], label="sums")
         self._lanes(s, "reduce_meet", total, [lanes], shift=self.design.record.order.first_partner, label="sums")
         self._lanes(s, "add", member.sums(), [member.sums(), total], label="sums")
