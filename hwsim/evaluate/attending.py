@@ -37,12 +37,15 @@ FORMATS = tuple(PTX_NAMES)
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
     """Of rows so far: the result before the division (heads, rows, width), the largest score, the sums of powers by
-    lane or, where warps add them, in one column.
+    lane or, where warps add them, in one column. Where blocks join (AttentionOrder.joins_blocks), the last one has not:
+    its product, and what the result is rescaled by for it.
     """
 
     result: Single
     largest: Single
     powers: Single
+    product: Single
+    change: Single
 
 
 class Attending:
@@ -87,6 +90,8 @@ class Attending:
             np.zeros((heads, rows, value.shape[2]), np.float32),
             np.full((heads, rows, 1), -np.inf, np.float32),
             np.zeros((heads, rows, columns), np.float32),
+            np.zeros((heads, rows, value.shape[2] if self.order.joins_blocks else 0), np.float32),
+            np.zeros((heads, rows, 1), np.float32),
         )
         for block in reversed(blocks) if self.order.descending else blocks:
             first = block * self.order.keys
@@ -121,7 +126,12 @@ class Attending:
         added = sums.powers[:, rows] * rescale
         sums.powers[:, rows] = self._added(added, powers)
         codes = self._encoded(powers)
-        sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
+        if order.joins_blocks:
+            so_far, last = sums.result[:, rows], sums.product[:, rows]
+            sums.result[:, rows] = so_far * sums.change[:, rows] + last
+            sums.product[:, rows], sums.change[:, rows] = self._product(codes, values), rescale
+        else:
+            sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
         sums.largest[:, rows] = largest
 
     def _power(self, x: Single) -> Single:
@@ -164,6 +174,9 @@ class Attending:
         """The result over the sum of powers; rows without a key are as they are."""
         divisor = without_zero(total)
         inverse = self.math.reciprocal(divisor) if self.order.is_division_fast else np.float32(1) / divisor
+        if self.order.joins_blocks:
+            last = np.broadcast_to(inverse, sums.product.shape)
+            return multiply_add(sums.product, last, sums.result * (inverse * sums.change))
         result: Single = sums.result * inverse
         return result
 

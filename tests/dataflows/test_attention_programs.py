@@ -44,6 +44,8 @@ CASES = {
     "flash, parts, one query for each group of heads": ("a100", 108, FLASH, "fp16", 24, 8, 1, 777, 128, 128, False),
     "efficient": ("a100", 2, EFFICIENT, "fp16", 3, 3, 100, 150, 64, 64, False),
     "efficient, causal, other width of the value": ("a100", 3, EFFICIENT, "bf16", 2, 2, 100, 300, 40, 72, True),
+    "efficient, sums in memory": ("a100", 2, EFFICIENT, "fp16", 3, 3, 70, 300, 136, 136, False),
+    "efficient, sums in memory, causal": ("h100", 2, EFFICIENT, "bf16", 2, 2, 200, 200, 256, 256, True),
     "FlashAttention-2 by its authors, causal": ("a100", 2, VERSION_2, "fp16", 3, 1, 200, 200, 64, 64, True),
     "FlashAttention-2 by its authors, parts": ("h100", 132, VERSION_2, "bf16", 2, 2, 100, 1000, 64, 64, False),
     "FlashAttention-3": ("h100", 3, VERSION_3, "bf16", 4, 2, 200, 400, 128, 128, False),

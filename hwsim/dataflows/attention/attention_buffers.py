@@ -91,6 +91,8 @@ class Design:
             sizes.append((f"Q{member}", shared, 1, rows * record.width * size))
             sizes.append((f"S{member}", registers, 1, rows * order.keys * WORD))
             sizes.append((f"O{member}", registers, 1, rows * width * WORD))
+            if order.joins_blocks:
+                sizes.append((f"N{member}", registers, 1, rows * width * WORD))
             sizes += [(f"{name}{member}", registers, 1, rows * WORD) for name in COLUMNS]
             sizes.append((f"sums{member}", registers, 1, rows * sums * WORD))
         chunk = min(CHUNK, order.keys)
@@ -153,6 +155,12 @@ class Member:
         """The sums of products with values."""
         return LocalTile(f"O{self.number}", self.rows, self.design.record.value_width, format)
 
+    def product(self) -> LocalTile:
+        """A block's product with values: the result itself, or what joins it."""
+        if not self.design.record.order.joins_blocks:
+            return self.result()
+        return LocalTile(f"N{self.number}", self.rows, self.design.record.value_width, "fp32")
+
     def sums(self) -> LocalTile:
         """The sums of powers: by lane, or in one column."""
         columns = LANES if self.design.record.order.warp_keys is None else 1
@@ -181,8 +189,10 @@ class Member:
 
 
 #: Semaphores of a member: Q.full queries are there, Q.free their room is; S.full scores, P.full powers, O.full a
-#: product with values, R.full the result, O.free the room of sums, and L.free the room of logarithms.
+#: product with values, R.full the result, O.free the room of sums, and L.free the room of logarithms. N.free: the room
+#: of a product that joins the result.
 OF_MEMBER = {"Q.full": 0, "Q.free": 1, "S.full": 0, "P.full": 0, "O.full": 0, "O.free": 1, "R.full": 0, "L.free": 1}
+JOINED = "N.free"
 ARGUMENT, POWER = "argument.full", "power.full"
 
 
@@ -199,6 +209,8 @@ def declare(kernel: KernelBuilder, design: Design) -> None:
     for member in range(design.members):
         for name, initial in OF_MEMBER.items():
             kernel.semaphore(semaphore(name, member), initial)
+        if design.record.order.joins_blocks:
+            kernel.semaphore(semaphore(JOINED, member), 1)
         for letter in "KV":
             kernel.semaphore(semaphore(f"{letter}.full", member), 0)
             kernel.semaphore(semaphore(f"{letter}.free", member), design.record.order.stages)

@@ -5,13 +5,13 @@ It knows the order of a kernel and the buffers of a member; it knows no matrix i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwsim.dataflows.attention.attention_buffers import ARGUMENT, CHUNK, IN_FLIGHT, POWER, Design, Member
+from hwsim.dataflows.attention.attention_buffers import ARGUMENT, CHUNK, IN_FLIGHT, JOINED, POWER, Design, Member
 from hwsim.dataflows.attention.query_tiles import BlockRun
 from hwsim.gemm.attention_order import LN2, LOG2E, power_factor
 from hwsim.program.builder import StreamBuilder
@@ -38,7 +38,7 @@ class BlockSoftmax:
         s: StreamBuilder,
         opcode: Opcode,
         target: LocalTile,
-        reads: Sequence[AnyTile] = (),
+        reads: Sequence[AnyTile] | Mapping[str, AnyTile] = (),
         waits: Sequence[Sync] = (),
         signals: Sequence[Sync] = (),
         scalar: float = 0.0,
@@ -53,6 +53,9 @@ class BlockSoftmax:
         """Emit the begin of a tile."""
         self._lanes(s, "fill", member.column("largest"), scalar=-INFINITY, label="largest")
         self._lanes(s, "fill", member.sums(), label="sums")
+        if self.design.record.order.joins_blocks:
+            self._lanes(s, "fill", member.result(), waits=[member.sync("O.free")], label="result")
+            self._lanes(s, "fill", member.column("change"), label="result")
 
     def block(
         self, s: StreamBuilder, member: Member, run: BlockRun, place: tuple[Affine, Affine], is_first: bool
@@ -89,6 +92,8 @@ class BlockSoftmax:
     def _rescale(self, s: StreamBuilder, member: Member, factor: float) -> None:
         """Emit the rescaling of sums and result by the change of the largest score."""
         change, argument = member.column("change"), member.column("argument")
+        if self.design.record.order.joins_blocks:
+            self._join(s, member)
         ready = self._argument_is_there
         signals = [] if factor != 1.0 else ready
         columns = [member.column("largest"), member.column("bound")]
@@ -98,8 +103,15 @@ class BlockSoftmax:
         self._power(s, change, argument, "rescale")
         waits = self._powered(s, change, argument, "rescale")
         self._lanes(s, "mul", member.sums(), [member.sums(), change], waits, label="rescale")
-        result = member.result()
-        self._lanes(s, "mul", result, [result, change], [member.sync("O.full")], label="rescale")
+        if not self.design.record.order.joins_blocks:
+            result = member.result()
+            self._lanes(s, "mul", result, [result, change], [member.sync("O.full")], label="rescale")
+
+    def _join(self, s: StreamBuilder, member: Member) -> None:
+        """Emit the sum of the result so far, rescaled, and the product of the block before."""
+        result, product = member.result(), member.product()
+        self._lanes(s, "mul", result, [result, member.column("change")], label="join")
+        self._lanes(s, "add", result, [result, product], [member.sync("O.full")], [member.sync(JOINED)], label="join")
 
     def _power(self, s: StreamBuilder, target: LocalTile, argument: LocalTile, label: str) -> None:
         """Emit 2^argument, which `_powered` waits for. Without a guard the lanes' last instruction has signalled."""
@@ -189,7 +201,8 @@ class BlockSoftmax:
         waits: Sequence[Sync],
         signals: Sequence[Sync] = (),
     ) -> None:
-        divisor, inverse = member.column("argument"), member.column("change")
+        joins = self.design.record.order.joins_blocks
+        divisor, inverse = member.column("argument"), member.column("bound" if joins else "change")
         is_fast = self.design.record.order.is_division_fast
         argument_signals = [one_of(ARGUMENT)] if is_fast else []
         self._lanes(s, "or_one", divisor, [total], signals=argument_signals, label="division")
@@ -200,7 +213,15 @@ class BlockSoftmax:
             waits = [*waits, one_of(POWER)]
         else:
             self._lanes(s, "reciprocal", inverse, [divisor], label="division")
-        self._lanes(s, "mul", member.result(), [member.result(), inverse], waits, signals, label="division")
+        result = member.result()
+        if not joins:
+            self._lanes(s, "mul", result, [result, inverse], waits, signals, label="division")
+            return
+        change = member.column("change")
+        self._lanes(s, "mul", change, [inverse, change], label="division")
+        self._lanes(s, "mul", result, [result, change], label="division")
+        operands = {"left": member.product(), "right": result, "multiplier": inverse}
+        self._lanes(s, "fma", result, operands, waits, [*signals, member.sync(JOINED)], label="division")
 
     def end_of_part(self, s: StreamBuilder, member: Member) -> None:
         """Emit the end of a tile over a part of the keys: the result over its sum, and the logarithm of the sum of

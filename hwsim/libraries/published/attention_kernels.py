@@ -99,10 +99,8 @@ def _order(
         return replace(order, **_FAST_MATH)
     if backend == VERSION_3 and family == "sm90":
         return flash_attention.version_3(sizes.width, sizes.value_width, is_causal=is_causal)
-    if backend == EFFICIENT and sizes.width <= EFFICIENT_WIDTHS[-1]:
-        keys = 64 if sizes.width <= EFFICIENT_WIDTHS[0] else 128
-        name, warps = f"fmha_cutlassF_aligned_64x{keys}_rf_sm80", keys // WARP_KEYS
-        return replace(_EFFICIENT, kernel=name, keys=keys, key_warps=warps)
+    if backend == EFFICIENT:
+        return _efficient(sizes.width)
     if backend == CUDNN and family == "sm90":
         return _CUDNN
     return None
@@ -112,7 +110,7 @@ def most_width(backend: str, family: str) -> int:
     """The widest head of which the order of a backend or a library is known on a family; 0: of none."""
     if family not in FAMILIES or (backend in (CUDNN, VERSION_3) and family != "sm90"):
         return 0
-    known = {FLASH: 256, EFFICIENT: EFFICIENT_WIDTHS[-1], CUDNN: 128}
+    known = {FLASH: 256, EFFICIENT: EFFICIENT_MOST, CUDNN: 128}
     return flash_attention.WIDTH if backend in AUTHORS else known.get(backend, 0)
 
 
@@ -120,6 +118,7 @@ AUTHORS = (VERSION_2, VERSION_3)  # libraries of their own, without a choice of 
 
 
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
+EFFICIENT_MOST = 65536  # of the kernel that keeps it in memory, between blocks of keys
 SEEN_WIDTH = 64  # of all captures; blocks of keys and parts depend on the width
 _FLASH = AttentionOrder(
     kernel="flash_fwd_kernel",
@@ -162,6 +161,17 @@ _CUDNN = AttentionOrder(
     evidence=SEEN,
     source="49,152 results of an H100 with heads of 64",
 )
+
+
+def _efficient(width: int) -> AttentionOrder:
+    """The memory-efficient kernel: the first of PyTorch's that takes a head."""
+    if width > EFFICIENT_WIDTHS[-1]:
+        name = "fmha_cutlassF_aligned_32x128_gmem_sm80"
+        return replace(_EFFICIENT, kernel=name, keys=128, key_warps=4, rows=32, row_warps=1, joins_blocks=True)
+    keys = 64 if width <= EFFICIENT_WIDTHS[0] else 128
+    return replace(
+        _EFFICIENT, kernel=f"fmha_cutlassF_aligned_64x{keys}_rf_sm80", keys=keys, key_warps=keys // WARP_KEYS
+    )
 
 
 #: What FlashAttention-2 is with its authors' flags: see hwsim.libraries.published.flash_attention.
