@@ -33,6 +33,7 @@ def attention(
     library: str = PYTORCH,
     backend: str | None = None,
     is_causal: bool = False,
+    mask: NDArray[Any] | None = None,
     scale: float | None = None,
     exact: bool = True,
     functional: bool = False,
@@ -56,6 +57,8 @@ def attention(
         backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION"; None: the first that takes
             the call, in PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.
+        mask: broadcast to (..., heads, queries, keys): bool, where False hides, or of the operands' dtype, which is
+            added to the scaled scores. Of the memory-efficient kernel alone the order with one is known.
         scale: of the scores, without a unit; None: 1 / sqrt(width).
         exact: compute the bits. False: cycles alone; the operands' values are not read, so
             numpy.broadcast_to(numpy.float16(0), shape) is enough.
@@ -92,6 +95,7 @@ def attention(
         library=library,
         backend=backend,
         is_causal=is_causal,
+        mask=mask,
         scale=scale,
         clock_mhz=clock_mhz,
     )

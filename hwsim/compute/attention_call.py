@@ -28,7 +28,7 @@ from hwsim.gemm.attention_record import Attention
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.published.attention_kernels import AUTHORS, CUDNN, EFFICIENT, FAMILIES, FLASH
+from hwsim.libraries.published.attention_kernels import AUTHORS, CUDNN, EFFICIENT, FAMILIES, FLASH, WITH_MASKS
 from hwsim.libraries.published.flash_attention import VERSION_2
 from hwsim.libraries.pytorch.attention import DENSE, AttentionKind, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
@@ -55,12 +55,14 @@ LESS = "attend to fewer heads or rows at a time; cycles alone (exact=False) need
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """A checked call. operands: query, key and value, of the shapes that the user gave. backend: of PyTorch, or the
+    """A checked call. operands: query, key and value, of the shapes that the user gave. mask: codes (heads of all
+    sequences or 1, queries, keys), which are added to the scores. backend: of PyTorch, or the
     library where that is another. record: of the kernel that it runs.
     """
 
     device: Device
     operands: tuple[AnyArray, AnyArray, AnyArray]
+    mask: AnyArray | None
     backend: str
     kernel: AttentionKernel
     record: Attention
@@ -102,11 +104,11 @@ class AttentionCall:
         fmt = format_of(record.format)
         stacks = [codes_of(np.ascontiguousarray(x), fmt).reshape(-1, *x.shape[-2:]) for x in self.operands]
         if by_program:
-            inputs = _inputs(record, stacks)
+            inputs = _inputs(record, stacks, self.mask)
             codes = functional.run(self.program, self.device, inputs, threads=threads, backend=CPU)
         else:
             stacks[1:] = [np.repeat(x, record.groups, 0) for x in stacks[1:]]
-            codes = self.kernel.attend(*stacks, factor=record.factor, threads=threads)
+            codes = self.kernel.attend(*stacks, factor=record.factor, threads=threads, mask=self.mask)
         query, _, value = self.operands
         return array_of(codes, fmt).reshape(*query.shape[:-1], value.shape[-1])
 
@@ -121,6 +123,7 @@ def call_of(
     backend: str | None,
     is_causal: bool,
     scale: float | None,
+    mask: AnyArray | None = None,
     clock_mhz: float | None = None,
 ) -> AttentionCall:
     """The call of these operands. The arguments and errors are of `hwsim.attention`."""
@@ -137,8 +140,9 @@ def call_of(
     format, groups = _format(operands), _groups(operands)
     q, k, v = operands.values()
     sizes = [x.shape for x in (q, k, v)]
+    added = None if mask is None else _added(given_array("mask", mask), format, sizes, bool(is_causal))
     if library == PYTORCH:
-        taken = _backend(chip, format, sizes, groups, backend, is_causal)
+        taken = _backend(chip, format, sizes, groups, backend, is_causal, has_mask=mask is not None)
     else:
         taken = _authors_kernel(chip, library, format, sizes, is_causal=is_causal)
     factor = _factor(scale, q.shape[-1])
@@ -158,11 +162,36 @@ def call_of(
         is_causal=bool(is_causal),
         factor=factor,
         order=kernel.order,
+        mask="none" if added is None else "shared" if len(added) == 1 else "own",
     )
-    return AttentionCall(chip, (q, k, v), taken, kernel, record)
+    return AttentionCall(chip, (q, k, v), added, taken, kernel, record)
 
 
-def _inputs(record: Attention, stacks: list[AnyArray]) -> dict[str, AnyArray]:
+def _added(mask: AnyArray, format: str, shapes: list[tuple[int, ...]], is_causal: bool) -> AnyArray:
+    """A mask as codes (1 or heads of all sequences, queries, keys); what a mask of bool hides is -infinity. Raises
+    InputError where it does not fit.
+    """
+    (*lead, queries, _), (*_, keys, _), _ = shapes
+    fmt = format_of(format)
+    whole = (*lead, queries, keys)
+    dtype = array_dtype(fmt)
+    if mask.dtype not in (np.dtype(bool), dtype):
+        wrong = f"mask is {mask.dtype}; allowed: bool, whose False hides, or the operands' {dtype}, which is added"
+    elif is_causal:
+        wrong = "a mask and is_causal; take one of them, as in PyTorch"
+    elif mask.ndim > len(whole) or any(n not in (1, of) for n, of in zip(mask.shape[::-1], whole[::-1], strict=False)):
+        wrong = f"mask {mask.shape}; it is broadcast to {whole}"
+    else:
+        values = np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
+        is_shared = all(n == 1 for n in mask.shape[:-2])
+        wanted = (1, queries, keys) if is_shared else whole
+        if is_shared:
+            values = values.reshape(-1, *values.shape[-2:]) if values.ndim > 1 else values
+        return codes_of(np.ascontiguousarray(np.broadcast_to(values, wanted)), fmt).reshape(-1, queries, keys)
+    raise InputError(f"attention: got {wrong}")
+
+
+def _inputs(record: Attention, stacks: list[AnyArray], mask: AnyArray | None = None) -> dict[str, AnyArray]:
     """The inputs of the record's program."""
     query, key, value = (x.reshape(-1, x.shape[-1]) for x in stacks)
     inputs = {"Q": query, "K": np.ascontiguousarray(key.T), "V": value}
@@ -170,6 +199,8 @@ def _inputs(record: Attention, stacks: list[AnyArray]) -> dict[str, AnyArray]:
         seen = np.minimum(np.arange(1, record.queries + 1), record.keys)
         inputs["limit"] = np.tile(seen, record.heads).astype(np.uint32)[:, None]
         inputs["index"] = np.arange(record.keys, dtype=np.uint32)[None]
+    if mask is not None:
+        inputs["mask"] = mask.reshape(-1, record.keys)
     return inputs
 
 
@@ -213,7 +244,14 @@ def _groups(operands: Mapping[str, AnyArray]) -> int:
 
 
 def _backend(
-    chip: Device, format: str, shapes: list[tuple[int, ...]], groups: int, wanted: str | None, is_causal: bool
+    chip: Device,
+    format: str,
+    shapes: list[tuple[int, ...]],
+    groups: int,
+    wanted: str | None,
+    is_causal: bool,
+    *,
+    has_mask: bool,
 ) -> str:
     """The backend that runs, or the one that was asked for. Raises UnsupportedError where it does not take the call, or
     its bits are not known.
@@ -225,17 +263,20 @@ def _backend(
         )
     (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
     math_form = pytorch().attention.math
-    kind = AttentionKind(format, DENSE, has_mask=False, is_causal=is_causal, is_by_rows=True, is_grouped=groups > 1)
+    kind = AttentionKind(format, DENSE, has_mask=has_mask, is_causal=is_causal, is_by_rows=True, is_grouped=groups > 1)
     options = candidates(kind, chip.name, chip.family, order=None if wanted is None else (wanted, math_form))
     taken = first_fit(options, width, value_width, queries, keys)
     call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
+    call += ", a mask" if has_mask else ""
     if taken == math_form:
         said = "PyTorch runs its math form, no fused kernel," if wanted is None else f"{wanted} is not there"
         more = f"{', causal' if is_causal else ''}{', shared heads of key and value' if groups > 1 else ''}"
         raise UnsupportedError(f"attention: {said} for {call}{more} on {chip.name}. {IN_TORCH}")
-    widest = widest_head(chip, taken, format)
+    widest = widest_head(chip, taken, format, has_mask=has_mask)
     if max(width, value_width) > widest:
         known = f"known of heads up to {widest} elements; got {call}" if widest else "not known"
+        if has_mask and taken not in WITH_MASKS:
+            known = f"not known with a mask of one's own, but that of {', '.join(WITH_MASKS)} is"
         raise UnsupportedError(f"attention: the order of {taken} on {chip.name} is {known}. {IN_TORCH}")
     return taken
 

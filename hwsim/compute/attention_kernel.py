@@ -15,7 +15,7 @@ from hwsim.datafiles.provenance import Level
 from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
 from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending
-from hwsim.libraries.published.attention_kernels import AttentionSizes, most_width, order_of
+from hwsim.libraries.published.attention_kernels import WITH_MASKS, AttentionSizes, most_width, order_of
 from hwsim.libraries.pytorch.attention import has_small_tiles
 
 if TYPE_CHECKING:
@@ -39,12 +39,14 @@ class AttentionKernel:
         """The matrix instruction, as the order names it."""
         return self.order.instruction.format(PTX_NAMES[self.format])
 
-    def attend(self, query: Codes, key: Codes, value: Codes, *, factor: float, threads: int) -> Codes:
+    def attend(
+        self, query: Codes, key: Codes, value: Codes, *, factor: float, threads: int, mask: Codes | None = None
+    ) -> Codes:
         """Codes of the result (heads, queries, width of the value). Codes: query (heads, queries, width), key and value
-        (heads, keys, width). factor: of the scores.
+        (heads, keys, width), mask (heads or 1, queries, keys), which is added to the scores. factor: of the scores.
         """
         attending = Attending(self.order, self.device, self.format, factor, CPU, threads)
-        return attending(query, key, value, is_causal=self.is_causal)
+        return attending(query, key, value, is_causal=self.is_causal, mask=mask)
 
     @property
     def evidence(self) -> Level:
@@ -57,9 +59,11 @@ class AttentionKernel:
         return max(levels, key=list(Level).index)
 
 
-def widest_head(device: Device, backend: str, format: str) -> int:
-    """The widest head of which the bits of a backend's kernel are known; 0: of none."""
-    if format not in FORMATS or not has_special_functions(device):
+def widest_head(device: Device, backend: str, format: str, *, has_mask: bool = False) -> int:
+    """The widest head of which the bits of a backend's kernel are known, with a mask of one's own or without; 0: of
+    none.
+    """
+    if format not in FORMATS or not has_special_functions(device) or (has_mask and backend not in WITH_MASKS):
         return 0
     return most_width(backend, device.family)
 

@@ -61,15 +61,16 @@ class Attending:
         self.factor = np.float32(factor)
         self.in_powers = power_factor(factor)
 
-    def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool) -> Codes:
+    def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool, mask: Codes | None = None) -> Codes:
         """Codes of the result in the operands' format. query (heads, queries, width), key and value (heads, keys,
-        width): codes. is_causal: row i sees the keys up to i.
+        width): codes. is_causal: row i sees the keys up to i. mask: codes that are added to the scores, (heads or 1,
+        queries, keys).
         """
         blocks = -(-key.shape[1] // self.order.keys)
         length = -(-blocks // self.order.parts)
         with np.errstate(all="ignore"):
             parts = [
-                self._part(query, key, value, range(first, min(first + length, blocks)), is_causal)
+                self._part(query, key, value, range(first, min(first + length, blocks)), is_causal, mask)
                 for first in range(0, blocks, length)
             ]
             if self.order.parts == 1:
@@ -82,7 +83,9 @@ class Attending:
     def _encoded(self, values: Single) -> Codes:
         return self.backend.encode(values, self.format, "RNE", nan=self.nan, threads=self.threads)
 
-    def _part(self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool) -> _Sums:
+    def _part(
+        self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool, mask: Codes | None
+    ) -> _Sums:
         """The sums over some blocks of keys."""
         heads, rows, _ = query.shape
         columns = LANES if self.order.warp_keys is None else 1
@@ -99,11 +102,19 @@ class Attending:
                 first // self.order.rows * self.order.rows if is_causal else 0
             )  # tiles before see none of these keys
             if start < rows:
-                self._block(sums, query, key, value, first, start, is_causal)
+                self._block(sums, query, key, value, first, start, is_causal, mask)
         return sums
 
     def _block(
-        self, sums: _Sums, query: Codes, key: Codes, value: Codes, first: int, start: int, is_causal: bool
+        self,
+        sums: _Sums,
+        query: Codes,
+        key: Codes,
+        value: Codes,
+        first: int,
+        start: int,
+        is_causal: bool,
+        mask: Codes | None,
     ) -> None:
         """Add the block of keys that begins at `first`, for the rows from `start` on."""
         order, rows = self.order, slice(start, None)
@@ -114,7 +125,11 @@ class Attending:
         if is_causal:
             hidden = hidden | (columns[None, :] > np.arange(start, query.shape[1])[:, None])
         if order.scaling == "scaled":
-            scores = (scores * self.factor) * np.float32(LOG2E)
+            scores = scores * self.factor
+            if mask is not None:
+                added = self.backend.decode(mask[:, rows, first : first + order.keys], self.format, np.float32)
+                scores[..., : added.shape[-1]] += added
+            scores = scores * np.float32(LOG2E)
         scores = np.where(hidden, np.float32(-np.inf), scores)
         before = sums.largest[:, rows]
         largest = np.maximum(before, scores.max(-1, keepdims=True))
@@ -123,8 +138,7 @@ class Attending:
         powers = np.where(hidden, np.float32(0), powers)
         change = before - bound if order.scaling == "scaled" else (before - bound) * self.in_powers
         rescale = np.where(np.isneginf(before), np.float32(0), self._power(change))
-        added = sums.powers[:, rows] * rescale
-        sums.powers[:, rows] = self._added(added, powers)
+        sums.powers[:, rows] = self._added(sums.powers[:, rows] * rescale, powers)
         codes = self._encoded(powers)
         if order.joins_blocks:
             so_far, last = sums.result[:, rows], sums.product[:, rows]

@@ -113,10 +113,11 @@ def cudnn(query, keys, values, factor):
     return np.array([chip.dot(narrow, column) * inverse for column in values.T])
 
 
-def efficient(query, keys, values, factor):
+def efficient(query, keys, values, factor, mask=None):
     """Memory-efficient: each score times the factor, then times log2(e); a warp's 32 keys add in lanes."""
     chip = Chip("mma.m16n8k8.f32.{0}.{0}.f32", query.dtype)
-    scores = [chip.dot(query, key) * factor * Single(LOG2E) for key in keys]
+    added = np.zeros(len(keys), np.float32) if mask is None else mask.astype(np.float32)
+    scores = [(chip.dot(query, key) * factor + added[i]) * Single(LOG2E) for i, key in enumerate(keys)]
     powers = [chip.exp2(score - max(scores)) for score in scores]
     lanes = in_lanes(powers)
     total = Single(0) + ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]))
@@ -160,6 +161,22 @@ def test_a_straight_reading_of_one_block(backend: str, dtype, is_causal: bool) -
     for row in range(20):
         keys = slice(row + 1 if is_causal else None)
         assert READINGS[backend](query[row], key[keys], value[keys], Single(0.3)).tolist() == got[row].tolist()
+
+
+def test_a_mask_of_one_s_own_is_added_to_the_scaled_scores() -> None:
+    operands, mask = [drawn(i, 1, 20, 24) for i in range(3)], drawn(7, 20, 20)
+    mask[3, :9], mask[5] = -np.inf, -np.inf
+    result = hwsim.attention(*operands, backend=EFFICIENT, scale=0.3, mask=mask)
+    query, key, value = (x[0] for x in operands)
+    for row in range(20):
+        if row != 5:
+            want = efficient(query[row], key, value, Single(0.3), mask[row]).astype(np.float16)
+            assert want.tolist() == result.out[0, row].tolist()
+    assert not result.out[0, 5].any()
+    hidden = np.isinf(mask)
+    as_bool = hwsim.attention(*operands, backend=EFFICIENT, scale=0.3, mask=~hidden)
+    as_zero = hwsim.attention(*operands, backend=EFFICIENT, scale=0.3, mask=np.where(hidden, mask, mask.dtype.type(0)))
+    assert same(as_bool.out, as_zero.out) and not same(as_bool.out, result.out)
 
 
 def blocks_by_loops(query, keys, values, factor, order):
@@ -361,6 +378,21 @@ ERRORS = {
         UNSUPPORTED,
         "EFFICIENT_ATTENTION is not there.*shared heads of key and value",
     ),
+    "mask, dtype": ((X, X, X), {"mask": np.zeros((8, 8))}, INPUT, "mask is float64; allowed: bool"),
+    "mask, shape": (
+        (X, X, X),
+        {"mask": np.ones((8, 7), bool)},
+        INPUT,
+        r"mask \(8, 7\); it is broadcast to \(2, 8, 8",
+    ),
+    "mask, causal": ((X, X, X), {"mask": np.ones((8, 8), bool), "is_causal": True}, INPUT, "a mask and is_causal"),
+    "mask, cuDNN": (
+        (X, X, X),
+        {"mask": np.ones((8, 8), bool)},
+        UNSUPPORTED,
+        "CUDNN.*not known with a mask of one's own",
+    ),
+    "mask, flash": ((X, X, X), {"mask": np.ones((8, 8), bool), "backend": FLASH}, UNSUPPORTED, "a mask on h100"),
     "odd": ((drawn(1, 1, 4, 257),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form.*hwsim.torch"),
 }
 

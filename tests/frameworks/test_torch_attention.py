@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -104,8 +105,27 @@ def test_the_backend_that_pytorch_takes_is_named(device, dtype, call, backend):
     with hwsim.torch.emulate(device=device, library="pytorch", measure_every=0) as run:
         F.scaled_dot_product_attention(query, key, key, is_causal="is_causal" in call, **more)
     assert backends_of(run) == ([backend] if backend else [])
-    is_known = device in ("h100", "a100") and dtype != torch.float32 and "mask" not in call
+    is_known = device in ("h100", "a100") and dtype != torch.float32
     assert bool(run.not_caught) == bool(backend and not is_known)
+
+
+@pytest.mark.parametrize("mask", ["own", "shared", "hides"])
+def test_masks_of_one_s_own_have_the_kernel_s_bits(mask):
+    query, key, value = (drawn(i, 2, 3, 40, 72).bfloat16() for i in range(3))
+    added = drawn(7, 1 if mask == "shared" else 3, 40, 40).bfloat16().requires_grad_(mask == "own")
+    added = added > -0.5 if mask == "hides" else added
+    with hwsim.torch.emulate(device="a100", library="pytorch", measure_every=0) as run:
+        query.requires_grad_()
+        got = F.scaled_dot_product_attention(query, key, value, attn_mask=added)
+        got.sum().backward()
+        alone = (x.detach().unsqueeze(1) for x in (query, key, value))
+        mapped = torch.vmap(F.scaled_dot_product_attention, (0, 0, 0, None))(*alone, added.detach()).squeeze(1)
+    operands = [x.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16) for x in (query, key, value)]
+    own = added.numpy() if mask == "hides" else added.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    want = hwsim.attention(*operands, device="a100", mask=own).out.view(np.int16)
+    assert backends_of(run) == ["EFFICIENT_ATTENTION"] and not run.not_caught
+    assert np.array_equal(got.detach().view(torch.int16).numpy(), want) and same(mapped, got.detach())
+    assert query.grad.isfinite().all() and (mask != "own" or added.grad.abs().sum() > 0)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ class BlockSoftmax:
         factor = float(power_factor(self.design.record.factor))
         if order.scaling == "scaled":
             self._lanes(s, "scale", scores, [scores], waits, scalar=self.design.record.factor, label="scores")
+            if self.design.record.mask != "none":
+                narrow, wide = (member.mask(run.keys, name) for name in (self.design.record.format, "fp32"))
+                waits, signals = [member.sync("M.full")], [member.sync("M.free")]
+                self._lanes(s, "cast", wide, [narrow], waits, signals, label="mask")
+                self._lanes(s, "add", scores, [scores, wide], label="mask")
             self._lanes(s, "scale", scores, [scores], scalar=LOG2E, label="scores")
             waits, factor = [], 1.0
         if run.is_masked:

@@ -22,33 +22,34 @@ from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
 from hwsim.libraries.gemm_call import PYTORCH
 
 NATIVE = "native"
-NEAR = 3  # the place of `near` among the operands of hwsim::attended
+NEAR, TENSORS = 3, 5  # of the operands of hwsim::attended: the place of `near`, and how many are tensors or None
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 LIBRARY.define(
-    "attended(Tensor query, Tensor key, Tensor value, Tensor near, str backend, bool is_causal, float factor, "
-    "int groups, str settings, str layer, str stage) -> Tensor",
+    "attended(Tensor query, Tensor key, Tensor value, Tensor near, Tensor? mask, str backend, bool is_causal, "
+    "float factor, int groups, str settings, str layer, str stage) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
 
-def widest_known(settings: str, layer: str, stage: Any, backend: str, format: str) -> int:
-    """The widest head for which the order of a backend's kernel is known; 0: for none."""
+def widest_known(settings: str, layer: str, stage: Any, backend: str, format: str, has_mask: bool) -> int:
+    """The widest head for which the order of a backend's kernel is known, with a mask or without; 0: for none."""
     arguments = active(settings)[0].of(layer, stage).arguments
     if arguments is None or arguments.get("library") != PYTORCH:
         return 0
     if arguments["scheme"].name != NATIVE or arguments.get("format") is not None:
         return 0
-    return widest_head(arguments["device"], backend, format)
+    return widest_head(arguments["device"], backend, format, has_mask=has_mask)
 
 
-def attended(query: Tensor, key: Tensor, value: Tensor, near: Tensor, *rest: Any) -> Tensor:
+def attended(query: Tensor, key: Tensor, value: Tensor, near: Tensor, mask: Tensor | None, *rest: Any) -> Tensor:
     """Attention of stacks (..., heads, rows, width) in the order of a kernel; with the shape, dtype and gradient of
-    `near`. rest: as of the operator.
+    `near`. mask: of the operands' dtype, which broadcasts to (..., heads, queries, keys) and is added to the scores.
+    rest: as of the operator.
     """
     if _is_transformed():
-        transformed: Tensor = FUNCTIONS["attended"].apply(query, key, value, near, *rest)
+        transformed: Tensor = FUNCTIONS["attended"].apply(query, key, value, near, mask, *rest)
         return transformed
-    result: Tensor = torch.ops.hwsim.attended(query, key, value, near, *rest)
+    result: Tensor = torch.ops.hwsim.attended(query, key, value, near, mask, *rest)
     return result
 
 
@@ -57,6 +58,7 @@ def _attended(
     key: Tensor,
     value: Tensor,
     near: Tensor,
+    mask: Tensor | None,
     backend: str,
     is_causal: bool,
     factor: float,
@@ -75,7 +77,8 @@ def _attended(
     kernel = kernel_of(
         arguments["device"], backend, format_name(query.dtype), shapes, groups=groups, is_causal=is_causal
     )
-    codes = kernel.attend(*stacks, factor=factor, threads=threads).reshape(near.shape)
+    added = None if mask is None else _codes(mask.expand(*lead, query.shape[-2], key.shape[-2]))
+    codes = kernel.attend(*stacks, factor=factor, threads=threads, mask=added).reshape(near.shape)
     like = array_of(torch.empty(0, dtype=query.dtype)).dtype
     return tensor_of(np.ascontiguousarray(codes).view(like), near.dtype, near.device)
 
@@ -92,14 +95,16 @@ def _like(query: Any, key: Any, value: Any, near: Any, *_: Any) -> Tensor:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    return (None, None, None, grad, *(None for _ in range(7)))
+    return (None, None, None, grad, *(None for _ in range(8)))
 
 
 def _vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
     """The mapped dimension leads; the heads of each call are counted alone."""
-    tensors, rest = inputs[:4], inputs[4:]
+    tensors, rest = inputs[:TENSORS], inputs[TENSORS:]
     calls = [
-        attended(*(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims[:4], strict=True)), *rest)
+        attended(
+            *(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims[:TENSORS], strict=True)), *rest
+        )
         for i in range(info.batch_size)
     ]
     return torch.stack(calls), 0

@@ -96,11 +96,12 @@ def attention(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     operands = _Operands(query, key, value)
     if backend != MATH:
-        widest = 0 if has_mask or dropout_p else _widest(caller.key, caller.layer, caller.stage, backend, format)
+        widest = 0 if dropout_p else _widest(caller.key, caller.layer, caller.stage, backend, format, has_mask)
         if query.shape[-1] <= widest and value.shape[-1] <= widest:
             near = _fused(caller, operands, mask, dropout_p, factor, backend, is_known=True)
             rest = (backend, is_causal, factor, groups, caller.key, caller.layer, caller.stage)
-            result = None if near is None else attended(query, key, value, near, *rest)
+            added = None if attn_mask is None else _added(attn_mask, query.dtype)
+            result = None if near is None else attended(query, key, value, near, added, *rest)
             return _shown(caller, part(backend, ATTENTION), operands, result)
         result = _fused(caller, operands, mask, dropout_p, factor, backend)
         return _shown(caller, fused(backend, ATTENTION), operands, result)
@@ -185,6 +186,13 @@ def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return scores
     return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else (scores + mask).to(scores.dtype)
+
+
+def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask as a fused kernel adds it to the scores: of the operands' dtype; what a boolean one hides is -infinity."""
+    if mask.dtype != torch.bool:
+        return mask.detach().to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -math.inf)
 
 
 def fused_attention(

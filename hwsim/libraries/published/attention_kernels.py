@@ -119,6 +119,7 @@ AUTHORS = (VERSION_2, VERSION_3)  # libraries of their own, without a choice of 
 
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
 EFFICIENT_MOST = 65536  # of the kernel that keeps it in memory, between blocks of keys
+WITH_MASKS = (EFFICIENT,)  # of which the order with a mask of one's own is known
 SEEN_WIDTH = 64  # of all captures; blocks of keys and parts depend on the width
 _FLASH = AttentionOrder(
     kernel="flash_fwd_kernel",
