@@ -102,7 +102,7 @@ def execute(arguments: argparse.Namespace) -> int:
             clock_mhz=arguments.clock_mhz,
             launch_overhead=arguments.launch_overhead,
         )
-        if (arguments.trace is not None or arguments.gantt) and result.call.no_program:
+        if (arguments.trace is not None or arguments.gantt) and result.call.timed.no_program:
             flag = "--trace" if arguments.trace is not None else "--gantt"
             raise UnsupportedError(f"{flag}: there are no cycles: {result.timing_note}")
         if progress is not None:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_head
-from hwsim.dataflows.attention.attention_program import attention_program, refuses
+from hwsim.compute.timed_attention import TimedAttention
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate.attending import FORMATS
 from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
-from hwsim.gemm.attention_record import Attention
+from hwsim.gemm.attention_record import Attention, Mask
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
@@ -35,8 +35,6 @@ from hwsim.libraries.pytorch.routes import pytorch
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.machines.need import bytes_of_arrays
-from hwsim.machines.timing import missing
-from hwsim.program.check import check
 from hwsim.program.ir import Program
 
 if TYPE_CHECKING:
@@ -68,25 +66,14 @@ class AttentionCall:
     record: Attention
 
     @cached_property
-    def no_program(self) -> str:
-        """Why there is no program; empty where there is one."""
-        reason = refuses(self.record, self.device)
-        if reason:
-            return reason
-        try:
-            return missing(self.device, self.program) or ""
-        except UnsupportedError as error:
-            return str(error)
+    def timed(self) -> TimedAttention:
+        """The kernel's program and its times."""
+        return TimedAttention(self.record, self.device, self.kernel.instruction)
 
-    @cached_property
+    @property
     def program(self) -> Program:
         """The kernel's program. Raises UnsupportedError where there is none."""
-        reason = refuses(self.record, self.device)
-        if reason:
-            raise UnsupportedError(f"attention: {self.record.order.kernel} has no program: {reason}")
-        program = attention_program(self.record, self.device)
-        check(program, self.device)
-        return program
+        return self.timed.program
 
     def computed(self, *, by_program: bool, threads: int) -> AnyArray:
         """The result, of the operands' dtype. by_program: by the functional machine, else by the evaluator.
@@ -146,24 +133,11 @@ def call_of(
     else:
         taken = _authors_kernel(chip, library, format, sizes, is_causal=is_causal)
     factor = _factor(scale, q.shape[-1])
-    heads, key_heads = math.prod(q.shape[:-2]), math.prod(k.shape[:-2])
+    heads = math.prod(q.shape[:-2])
     shapes = [(heads, *q.shape[-2:]), (heads, *k.shape[-2:]), (heads, *v.shape[-2:])]
     kernel = kernel_of(chip, taken, format, shapes, groups=groups, is_causal=bool(is_causal))
-    record = Attention(
-        device=chip.name,
-        device_sha256=chip.sha256,
-        format=format,
-        heads=heads,
-        key_heads=key_heads,
-        queries=q.shape[-2],
-        keys=k.shape[-2],
-        width=q.shape[-1],
-        value_width=v.shape[-1],
-        is_causal=bool(is_causal),
-        factor=factor,
-        order=kernel.order,
-        mask="none" if added is None else "shared" if len(added) == 1 else "own",
-    )
+    mask_of: Mask = "none" if added is None else "shared" if len(added) == 1 else "own"
+    record = kernel.record(shapes, groups=groups, factor=factor, mask=mask_of)
     return AttentionCall(chip, (q, k, v), added, taken, kernel, record)
 
 

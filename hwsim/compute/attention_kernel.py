@@ -15,6 +15,7 @@ from hwsim.datafiles.provenance import Level
 from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
 from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending
+from hwsim.gemm.attention_record import Attention, Mask
 from hwsim.libraries.published.attention_kernels import WITH_MASKS, AttentionSizes, most_width, order_of
 from hwsim.libraries.pytorch.attention import has_small_tiles
 
@@ -47,6 +48,25 @@ class AttentionKernel:
         """
         attending = Attending(self.order, self.device, self.format, factor, CPU, threads)
         return attending(query, key, value, is_causal=self.is_causal, mask=mask)
+
+    def record(self, shapes: Sequence[Sequence[int]], *, groups: int, factor: float, mask: Mask = "none") -> Attention:
+        """The attention of operands of these shapes, as of `kernel_of`, as data."""
+        (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
+        return Attention(
+            device=self.device.name,
+            device_sha256=self.device.sha256,
+            format=self.format,
+            heads=heads,
+            key_heads=heads // groups,
+            queries=queries,
+            keys=keys,
+            width=width,
+            value_width=value_width,
+            is_causal=self.is_causal,
+            factor=factor,
+            order=self.order,
+            mask=mask,
+        )
 
     @property
     def evidence(self) -> Level:

@@ -109,6 +109,22 @@ def test_the_backend_that_pytorch_takes_is_named(device, dtype, call, backend):
     assert bool(run.not_caught) == bool(backend and not is_known)
 
 
+def test_a_fused_kernel_s_time_is_its_program_s():
+    query, key = (drawn(i, 1, heads, 128, 64).half() for i, heads in ((1, 4), (2, 2)))
+    query.requires_grad_()
+    with hwsim.torch.emulate(device="h200", library="pytorch", timing=True) as run:
+        for _ in range(2):
+            out = F.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+        out.sum().backward()
+    arrays = [x.detach().numpy() for x in (query, key, key)]
+    alone = hwsim.attention(*arrays, device="h200", exact=False)
+    rows = {(operation, stage): entry for (_, operation, stage), entry in run.record.layers.items()}
+    values = rows["attention values in CUDNN_ATTENTION", "forward"]
+    assert (values.cycles, values.seconds) == (2 * alone.cycles, 2 * alone.seconds)
+    assert rows["attention scores in CUDNN_ATTENTION", "forward"].cycles == 0
+    assert all(entry.cycles for (_, stage), entry in rows.items() if stage != "forward")
+
+
 @pytest.mark.parametrize("mask", ["own", "shared", "hides"])
 def test_masks_of_one_s_own_have_the_kernel_s_bits(mask):
     query, key, value = (drawn(i, 2, 3, 40, 72).bfloat16() for i in range(3))

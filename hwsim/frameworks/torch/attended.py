@@ -6,7 +6,8 @@ hwsim.compute.attention_kernel's.
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,14 +15,22 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from hwsim.arithmetic.cuda_math import CudaMath
-from hwsim.compute.attention_kernel import kernel_of, widest_head
+from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_head
+from hwsim.compute.timed_attention import TimedAttention
 from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.operators import LIBRARY
+from hwsim.frameworks.torch.place import VALUES, Place, part
 from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
+from hwsim.gemm.attention_record import Attention, Mask
 from hwsim.libraries.gemm_call import PYTORCH
 
+if TYPE_CHECKING:
+    from hwsim.analysis.program_times import Times
+
 NATIVE = "native"
+MOST_KEPT = 64  # attentions whose times are kept
+_TIMES: dict[Attention, Times] = {}
 NEAR, TENSORS = 3, 5  # of the operands of hwsim::attended: the place of `near`, and how many are tensors or None
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 LIBRARY.define(
@@ -67,7 +76,8 @@ def _attended(
     layer: str,
     stage: Any,
 ) -> Tensor:
-    arguments = active(settings)[0].of(layer, stage).arguments
+    chosen, record = active(settings)
+    arguments = chosen.of(layer, stage).arguments
     if arguments is None or 0 in (*query.shape, *key.shape, *value.shape):
         return near.clone()
     threads = arguments.get("threads") or torch.get_num_threads()
@@ -77,10 +87,36 @@ def _attended(
     kernel = kernel_of(
         arguments["device"], backend, format_name(query.dtype), shapes, groups=groups, is_causal=is_causal
     )
+    if record.timing and stage == "forward":
+        place = Place(settings, layer, stage, part(backend, VALUES))
+        record.timed(place, _times(kernel, shapes, groups, factor, None if mask is None else tuple(mask.shape[:-2])))
     added = None if mask is None else _codes(mask.expand(*lead, query.shape[-2], key.shape[-2]))
     codes = kernel.attend(*stacks, factor=factor, threads=threads, mask=added).reshape(near.shape)
     like = array_of(torch.empty(0, dtype=query.dtype)).dtype
     return tensor_of(np.ascontiguousarray(codes).view(like), near.dtype, near.device)
+
+
+def _times(
+    kernel: AttentionKernel,
+    shapes: tuple[tuple[int, ...], ...],
+    groups: int,
+    factor: float,
+    mask: tuple[int, ...] | None,
+) -> Times:
+    """The times of a kernel. mask: the leading dimensions of a mask of one's own."""
+    of_mask: Mask = "none" if mask is None else "shared" if prod(mask) == 1 else "own"
+    return _times_of(kernel.record(shapes, groups=groups, factor=factor, mask=of_mask), kernel)
+
+
+def _times_of(record: Attention, kernel: AttentionKernel) -> Times:
+    """The times of a record; those of one that is asked for again, as of a model's layers, are kept."""
+    kept = _TIMES.get(record)
+    if kept is None:
+        kept = TimedAttention(record, kernel.device, kernel.instruction).times()
+        if len(_TIMES) >= MOST_KEPT:
+            _TIMES.clear()
+        _TIMES[record] = kept
+    return kept
 
 
 def _codes(x: Tensor) -> Any:
