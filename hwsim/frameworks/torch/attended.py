@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
 
 NATIVE = "native"
-MOST_KEPT = 64  # attentions whose times are kept
+CACHED = 64  # attentions whose times stay in the cache
 _TIMES: dict[Attention, Times] = {}
 NEAR, TENSORS = 3, 5  # of the operands of hwsim::attended: the place of `near`, and how many are tensors or None
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
@@ -109,14 +109,14 @@ def _times(
 
 
 def _times_of(record: Attention, kernel: AttentionKernel) -> Times:
-    """The times of a record; those of one that is asked for again, as of a model's layers, are kept."""
-    kept = _TIMES.get(record)
-    if kept is None:
-        kept = TimedAttention(record, kernel.device, kernel.instruction).times()
-        if len(_TIMES) >= MOST_KEPT:
+    """The times of a record; an attention that is asked for again, as by the layers of a model, is timed once."""
+    times = _TIMES.get(record)
+    if times is None:
+        times = TimedAttention(record, kernel.device, kernel.instruction).times()
+        if len(_TIMES) >= CACHED:
             _TIMES.clear()
-        _TIMES[record] = kept
-    return kept
+        _TIMES[record] = times
+    return times
 
 
 def _codes(x: Tensor) -> Any:
