@@ -16,6 +16,7 @@ from torch_cases import drawn, same  # noqa: E402
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.evaluate.attending import Attending  # noqa: E402
+from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax  # noqa: E402
 
 MASK = torch.from_numpy(np.random.default_rng(9).random((6, 6)) > 0.4)
 MASK[2] = False  # a row that the mask hides entirely
@@ -107,6 +108,43 @@ def test_the_backend_that_pytorch_takes_is_named(device, dtype, call, backend):
     assert backends_of(run) == ([backend] if backend else [])
     is_known = device in ("h100", "a100") and dtype != torch.float32
     assert bool(run.not_caught) == bool(backend and not is_known)
+
+
+def added_by_a_block(powers, row):
+    """A row of cunn_SoftMaxForward(Smem) of PyTorch, thread by thread: 1,024 of them, four elements at once."""
+    count, sums = len(powers), [np.float32(0)] * 1024
+    if count % 4 == 0 and count < (49152 - 32 * 4) // 4:
+        for element, power in enumerate(powers):
+            sums[element // 4 % 1024] += power
+    else:
+        shift = row * count % 4
+        start = 1024 - shift if shift else 0
+        for element in range(start):
+            sums[element + shift] += powers[element]
+        tail = count - (count - start) % 4096
+        for element in range(start, tail):
+            sums[(element - start) // 4 % 1024] += powers[element]
+        for element in range(tail, count):
+            sums[(element - tail) % 1024] += powers[element]
+    warps = [sums[first : first + 32] for first in range(0, 1024, 32)]
+    for many in (*warps, heads := [None] * 32):
+        if many is heads:
+            many[:] = [warp[0] for warp in warps]
+        for distance in (16, 8, 4, 2, 1):
+            for lane in range(distance):
+                many[lane] = many[lane] + many[lane + distance]
+    return heads[0]
+
+
+@pytest.mark.parametrize("count", [1500, 1501, 4102, 9220, 12256])
+def test_a_long_row_of_the_math_form_adds_as_a_block_does(count):
+    kernels = SoftmaxKernels(32, 1024, 1024, 4, 49152)
+    x = drawn(3, 5, count)
+    got = softmax(x, kernels).numpy()
+    powers = hwsim.mufu("expf", (x - x.amax(-1, keepdim=True)).numpy())
+    want = np.array([row / added_by_a_block(row, number) for number, row in enumerate(powers)])
+    assert np.array_equal(got, want)
+    assert np.array_equal(torch.vmap(lambda y: softmax(y, kernels))(x[None]).numpy(), want[None])
 
 
 def test_a_fused_kernel_s_time_is_its_program_s():
