@@ -65,6 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar=f"{name.upper()}.npy",
             help=f"{name} (..., heads, rows, width), all three or none (default: random N(0, 1))",
         )
+    add("--mask", type=Path, metavar="MASK.npy", help="mask: bool, whose False hides, or of --format, which is added")
     add("--seed", type=whole(0), default=0, metavar="N", help="seed of random operands (default 0)")
     add("--functional", action="store_true", help="compute the bits by the kernel's program, slower")
     add("--no-exact", action="store_true", help="no bits: cycles alone, which need no memory for operands")
@@ -95,6 +96,7 @@ def execute(arguments: argparse.Namespace) -> int:
             library=arguments.library,
             backend=arguments.backend,
             is_causal=arguments.causal,
+            mask=None if arguments.mask is None else _mask(arguments),
             scale=arguments.scale,
             exact=not arguments.no_exact,
             functional=arguments.functional,
@@ -170,6 +172,11 @@ def _in_format(name: str, array: AnyArray, format: str | None) -> AnyArray:
             f"--format {format}: the file of --{name} has {array.dtype}; convert it, or leave --format out"
         )
     return array
+
+
+def _mask(arguments: argparse.Namespace) -> AnyArray:
+    array = read_array("mask", arguments.mask, takes_bool=True)
+    return array if array.dtype == bool else _in_format("mask", array, arguments.format)
 
 
 def _written(arguments: argparse.Namespace, result: AttentionResult) -> list[str]:
