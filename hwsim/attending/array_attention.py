@@ -33,6 +33,7 @@ def attention(
     library: str = PYTORCH,
     backend: str | None = None,
     is_causal: bool = False,
+    mask: NDArray[Any] | None = None,
     scale: float | None = None,
     exact: bool = True,
     functional: bool = False,
@@ -40,7 +41,7 @@ def attention(
     clock_mhz: float | None = None,
     launch_overhead: bool = False,
 ) -> AttentionResult:
-    """Scaled dot-product attention, softmax(scale query key^T) value, with the bits of the kernel that PyTorch runs.
+    """Scaled dot-product attention, softmax(scale query key^T) value, with the bits of the kernel that a library runs.
 
     Products by the chip's matrix instruction, powers by its special functions, sums in the kernel's order. Cycles are
     those of the kernel's program, simulated when they are asked for.
@@ -51,10 +52,13 @@ def attention(
             (GQA): so many consecutive heads of the query share a head of the key.
         value: (..., key heads, keys, width of the value), likewise.
         device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90.
-        library: "pytorch", whose choice of a backend counts.
-        backend: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION"; None: the first that takes the call, in
-            PyTorch's order on the device.
+        library: "pytorch", whose choice of a backend counts; "flash-attention-2" and "flash-attention-3" as their
+            authors build them (the latter on Hopper), which nobody compared with a chip.
+        backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION"; None: the first that takes
+            the call, in PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.
+        mask: broadcast to (..., heads, queries, keys): bool, where False hides, or of the operands' dtype, which is
+            added to the scaled scores. Of the memory-efficient kernel alone the order with one is known.
         scale: of the scores, without a unit; None: 1 / sqrt(width).
         exact: compute the bits. False: cycles alone; the operands' values are not read, so
             numpy.broadcast_to(numpy.float16(0), shape) is enough.
@@ -65,8 +69,9 @@ def attention(
         launch_overhead: `seconds` takes in the device's time to launch each kernel.
 
     Returns:
-        An AttentionResult: `out`, an array (..., heads, queries, width of the value) of the operands' dtype; `backend`,
-        `kernel`, `order`, `evidence`; `cycles`, `seconds`, `tflops`, `verdict`, `engines`, `trace`.
+        An AttentionResult: `out`, an array (..., heads, queries, width of the value) of the operands' dtype; `backend`
+        (the library, where it is no backend of PyTorch), `kernel`, `order`, `evidence`; `cycles`, `seconds`, `tflops`,
+        `verdict`, `engines`, `trace`.
 
     Raises:
         InputError: shapes or dtypes that do not fit, an unknown library, backend or state of L2, a scale that is no
@@ -76,7 +81,7 @@ def attention(
             functional=True also a kernel without a program; the message says why.
 
     Source: FlashAttention-2 and the memory-efficient kernel by PyTorch's source, cuDNN's kernel by captures of an H100
-    (hwsim/libraries/published/attention_kernels.py).
+    (hwsim/libraries/published/attention_kernels.py); the authors' kernels by their source (flash_attention.py there).
     """
     if l2 not in STATES:
         raise InputError(f"attention: l2 = {l2!r}; allowed: {', '.join(STATES)}{nearest(str(l2), list(STATES))}")
@@ -90,6 +95,7 @@ def attention(
         library=library,
         backend=backend,
         is_causal=is_causal,
+        mask=mask,
         scale=scale,
         clock_mhz=clock_mhz,
     )

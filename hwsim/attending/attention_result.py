@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._version import __version__
-from hwsim.analysis.program_times import TimedWork, Times, state_of, times_of
-from hwsim.analysis.run_records import EngineUse, Evidence, Macs, Phase, TimingState
+from hwsim.analysis.program_times import Times, state_of
+from hwsim.analysis.run_records import EngineUse, Evidence, Phase, TimingState
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.compute.attention_call import AttentionCall
 from hwsim.datafiles.provenance import Level
@@ -72,12 +72,7 @@ class AttentionResult:
     @cached_property
     def times(self) -> Times:
         """See hwsim.analysis.program_times. macs: useful ones are without what the mask hides."""
-        if self.call.no_program:
-            return Times(self.call.no_program)
-        unit = self.call.kernel.instruction
-        work = TimedWork((self.record.useful_macs, 1, 1), 1, unit)
-        times = times_of(self.call.program, self.call.device, work, launch_overhead=self.launch_overhead, l2=self.l2)
-        return replace(times, macs=Macs(self.record.useful_macs, times.macs["padded"]))
+        return self.call.timed.times(launch_overhead=self.launch_overhead, l2=self.l2)
 
     @property
     def cycles(self) -> int | None:

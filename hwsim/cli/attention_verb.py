@@ -1,4 +1,4 @@
-"""`hwsim attention`: scaled dot-product attention by the kernel that PyTorch runs on a device: bits and cycles."""
+"""`hwsim attention`: scaled dot-product attention by the kernel that a library runs on a device: bits and cycles."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from hwsim.cli.matrices import read_array
 from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
-from hwsim.compute.attention_call import BACKENDS
+from hwsim.compute.attention_call import BACKENDS, LIBRARIES
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.attending import FORMATS
 from hwsim.formats import array_dtype, format_of
 from hwsim.host.files import check_outputs, write_whole
+from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.machines.l2_state import DEFAULT, STATES
 from hwsim.report.text.attention_text import attention_text
 from hwsim.result import plain
@@ -51,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="device name or YAML file, families sm80 and sm90 (default h100)",
     )
     add("--backend", choices=BACKENDS, help="backend of PyTorch (default: the first that takes the call on the device)")
+    add("--library", choices=LIBRARIES, default=PYTORCH, help=f"whose kernel computes it (default {PYTORCH})")
     for name, (_, text) in SIZES.items():
         add(f"--{name.replace('_', '-')}", type=whole(1), metavar="N", help=text)
     add("--causal", action="store_true", help="query i sees the keys 0 to i")
@@ -63,6 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar=f"{name.upper()}.npy",
             help=f"{name} (..., heads, rows, width), all three or none (default: random N(0, 1))",
         )
+    add("--mask", type=Path, metavar="MASK.npy", help="mask: bool, whose False hides, or of --format, which is added")
     add("--seed", type=whole(0), default=0, metavar="N", help="seed of random operands (default 0)")
     add("--functional", action="store_true", help="compute the bits by the kernel's program, slower")
     add("--no-exact", action="store_true", help="no bits: cycles alone, which need no memory for operands")
@@ -90,8 +93,10 @@ def execute(arguments: argparse.Namespace) -> int:
         result = attention(
             *operands,
             device=arguments.device,
+            library=arguments.library,
             backend=arguments.backend,
             is_causal=arguments.causal,
+            mask=None if arguments.mask is None else _mask(arguments),
             scale=arguments.scale,
             exact=not arguments.no_exact,
             functional=arguments.functional,
@@ -99,7 +104,7 @@ def execute(arguments: argparse.Namespace) -> int:
             clock_mhz=arguments.clock_mhz,
             launch_overhead=arguments.launch_overhead,
         )
-        if (arguments.trace is not None or arguments.gantt) and result.call.no_program:
+        if (arguments.trace is not None or arguments.gantt) and result.call.timed.no_program:
             flag = "--trace" if arguments.trace is not None else "--gantt"
             raise UnsupportedError(f"{flag}: there are no cycles: {result.timing_note}")
         if progress is not None:
@@ -167,6 +172,11 @@ def _in_format(name: str, array: AnyArray, format: str | None) -> AnyArray:
             f"--format {format}: the file of --{name} has {array.dtype}; convert it, or leave --format out"
         )
     return array
+
+
+def _mask(arguments: argparse.Namespace) -> AnyArray:
+    array = read_array("mask", arguments.mask, takes_bool=True)
+    return array if array.dtype == bool else _in_format("mask", array, arguments.format)
 
 
 def _written(arguments: argparse.Namespace, result: AttentionResult) -> list[str]:

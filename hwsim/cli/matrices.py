@@ -24,8 +24,8 @@ def read_matrix(name: str, path: Path) -> NDArray[Any]:
     return array
 
 
-def read_array(name: str, path: Path) -> NDArray[Any]:
-    """The array in the file `path`, for `name`.
+def read_array(name: str, path: Path, *, takes_bool: bool = False) -> NDArray[Any]:
+    """The array in the file `path`, for `name`. takes_bool: it may hold truth values.
 
     Raises InputError, naming the file, when it is not there, not .npy, or holds no real numbers.
     """
@@ -57,7 +57,9 @@ def read_array(name: str, path: Path) -> NDArray[Any]:
             f"has dtype {array.dtype}: numpy.save does not keep the name of an ml_dtypes format; save the codes, "
             f"x.view(np.uint{8 * array.dtype.itemsize}), and give --input-format FORMAT"
         )
-    if not (array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)):
+    if not (
+        array.dtype.kind in ("iub" if takes_bool else "iu") or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)
+    ):
         raise problem(f"has dtype {array.dtype}; {ALLOWED}")
     return np.asarray(array)
 

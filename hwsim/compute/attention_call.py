@@ -18,24 +18,23 @@ from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_head
-from hwsim.dataflows.attention.attention_program import attention_program, refuses
+from hwsim.compute.timed_attention import TimedAttention
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate.attending import FORMATS
 from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
-from hwsim.gemm.attention_record import Attention
+from hwsim.gemm.attention_record import Attention, Mask
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.published.attention_kernels import CUDNN, EFFICIENT, FAMILIES, FLASH
+from hwsim.libraries.published.attention_kernels import AUTHORS, CUDNN, EFFICIENT, FAMILIES, FLASH, WITH_MASKS
+from hwsim.libraries.published.flash_attention import VERSION_2
 from hwsim.libraries.pytorch.attention import DENSE, AttentionKind, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
 from hwsim.machines import functional
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.machines.need import bytes_of_arrays
-from hwsim.machines.timing import missing
-from hwsim.program.check import check
 from hwsim.program.ir import Program
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 
 AnyArray = NDArray[Any]
 BACKENDS = (FLASH, EFFICIENT, CUDNN)
+LIBRARIES = (PYTORCH, *AUTHORS)
+STEP = 8  # of the widths that the authors' libraries take
 STACK = 3  # dimensions: heads, rows, width
 IN_TORCH = 'hwsim.torch.emulate(device=..., library="pytorch") computes it by the device\'s unit'
 MOST_SCALE = float(np.finfo(np.float32).max) / 2  # log2(e) times it is finite, too
@@ -52,36 +53,27 @@ LESS = "attend to fewer heads or rows at a time; cycles alone (exact=False) need
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """A checked call. operands: query, key and value, of the shapes that the user gave. backend: of PyTorch. record: of
-    the kernel that it runs.
+    """A checked call. operands: query, key and value, of the shapes that the user gave. mask: codes (heads of all
+    sequences or 1, queries, keys), which are added to the scores. backend: of PyTorch, or the
+    library where that is another. record: of the kernel that it runs.
     """
 
     device: Device
     operands: tuple[AnyArray, AnyArray, AnyArray]
+    mask: AnyArray | None
     backend: str
     kernel: AttentionKernel
     record: Attention
 
     @cached_property
-    def no_program(self) -> str:
-        """Why there is no program; empty where there is one."""
-        reason = refuses(self.record, self.device)
-        if reason:
-            return reason
-        try:
-            return missing(self.device, self.program) or ""
-        except UnsupportedError as error:
-            return str(error)
+    def timed(self) -> TimedAttention:
+        """The kernel's program and its times."""
+        return TimedAttention(self.record, self.device, self.kernel.instruction)
 
-    @cached_property
+    @property
     def program(self) -> Program:
         """The kernel's program. Raises UnsupportedError where there is none."""
-        reason = refuses(self.record, self.device)
-        if reason:
-            raise UnsupportedError(f"attention: {self.record.order.kernel} has no program: {reason}")
-        program = attention_program(self.record, self.device)
-        check(program, self.device)
-        return program
+        return self.timed.program
 
     def computed(self, *, by_program: bool, threads: int) -> AnyArray:
         """The result, of the operands' dtype. by_program: by the functional machine, else by the evaluator.
@@ -99,11 +91,11 @@ class AttentionCall:
         fmt = format_of(record.format)
         stacks = [codes_of(np.ascontiguousarray(x), fmt).reshape(-1, *x.shape[-2:]) for x in self.operands]
         if by_program:
-            inputs = _inputs(record, stacks)
+            inputs = _inputs(record, stacks, self.mask)
             codes = functional.run(self.program, self.device, inputs, threads=threads, backend=CPU)
         else:
             stacks[1:] = [np.repeat(x, record.groups, 0) for x in stacks[1:]]
-            codes = self.kernel.attend(*stacks, factor=record.factor, threads=threads)
+            codes = self.kernel.attend(*stacks, factor=record.factor, threads=threads, mask=self.mask)
         query, _, value = self.operands
         return array_of(codes, fmt).reshape(*query.shape[:-1], value.shape[-1])
 
@@ -118,41 +110,62 @@ def call_of(
     backend: str | None,
     is_causal: bool,
     scale: float | None,
+    mask: AnyArray | None = None,
     clock_mhz: float | None = None,
 ) -> AttentionCall:
     """The call of these operands. The arguments and errors are of `hwsim.attention`."""
     chip = load(device)
     chip = chip if clock_mhz is None else at_clock(chip, clock_mhz)
-    if library != PYTORCH:
-        raise InputError(f"attention: library = {library!r}; allowed: {PYTORCH!r}")
+    if library not in LIBRARIES:
+        allowed = f"allowed: {', '.join(LIBRARIES)}{nearest(str(library), LIBRARIES)}"
+        raise InputError(f"attention: library = {library!r}; {allowed}")
+    if backend is not None and library != PYTORCH:
+        raise InputError(f"attention: library {library} has one kernel; leave backend = {backend!r} out")
     if backend is not None and backend not in BACKENDS:
         raise _unknown(str(backend))
     operands = {name: given_array(name, x) for name, x in (("query", query), ("key", key), ("value", value))}
     format, groups = _format(operands), _groups(operands)
     q, k, v = operands.values()
-    taken = _backend(chip, format, [x.shape for x in (q, k, v)], groups, backend, is_causal)
+    sizes = [x.shape for x in (q, k, v)]
+    added = None if mask is None else _added(given_array("mask", mask), format, sizes, bool(is_causal))
+    if library == PYTORCH:
+        taken = _backend(chip, format, sizes, groups, backend, is_causal, has_mask=mask is not None)
+    else:
+        taken = _authors_kernel(chip, library, format, sizes, is_causal=is_causal)
     factor = _factor(scale, q.shape[-1])
-    heads, key_heads = math.prod(q.shape[:-2]), math.prod(k.shape[:-2])
+    heads = math.prod(q.shape[:-2])
     shapes = [(heads, *q.shape[-2:]), (heads, *k.shape[-2:]), (heads, *v.shape[-2:])]
     kernel = kernel_of(chip, taken, format, shapes, groups=groups, is_causal=bool(is_causal))
-    record = Attention(
-        device=chip.name,
-        device_sha256=chip.sha256,
-        format=format,
-        heads=heads,
-        key_heads=key_heads,
-        queries=q.shape[-2],
-        keys=k.shape[-2],
-        width=q.shape[-1],
-        value_width=v.shape[-1],
-        is_causal=bool(is_causal),
-        factor=factor,
-        order=kernel.order,
-    )
-    return AttentionCall(chip, (q, k, v), taken, kernel, record)
+    mask_of: Mask = "none" if added is None else "shared" if len(added) == 1 else "own"
+    record = kernel.record(shapes, groups=groups, factor=factor, mask=mask_of)
+    return AttentionCall(chip, (q, k, v), added, taken, kernel, record)
 
 
-def _inputs(record: Attention, stacks: list[AnyArray]) -> dict[str, AnyArray]:
+def _added(mask: AnyArray, format: str, shapes: list[tuple[int, ...]], is_causal: bool) -> AnyArray:
+    """A mask as codes (1 or heads of all sequences, queries, keys); what a mask of bool hides is -infinity. Raises
+    InputError where it does not fit.
+    """
+    (*lead, queries, _), (*_, keys, _), _ = shapes
+    fmt = format_of(format)
+    whole = (*lead, queries, keys)
+    dtype = array_dtype(fmt)
+    if mask.dtype not in (np.dtype(bool), dtype):
+        wrong = f"mask is {mask.dtype}; allowed: bool, whose False hides, or the operands' {dtype}, which is added"
+    elif is_causal:
+        wrong = "a mask and is_causal; take one of them, as in PyTorch"
+    elif mask.ndim > len(whole) or any(n not in (1, of) for n, of in zip(mask.shape[::-1], whole[::-1], strict=False)):
+        wrong = f"mask {mask.shape}; it is broadcast to {whole}"
+    else:
+        values = np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
+        is_shared = all(n == 1 for n in mask.shape[:-2])
+        wanted = (1, queries, keys) if is_shared else whole
+        if is_shared:
+            values = values.reshape(-1, *values.shape[-2:]) if values.ndim > 1 else values
+        return codes_of(np.ascontiguousarray(np.broadcast_to(values, wanted)), fmt).reshape(-1, queries, keys)
+    raise InputError(f"attention: got {wrong}")
+
+
+def _inputs(record: Attention, stacks: list[AnyArray], mask: AnyArray | None = None) -> dict[str, AnyArray]:
     """The inputs of the record's program."""
     query, key, value = (x.reshape(-1, x.shape[-1]) for x in stacks)
     inputs = {"Q": query, "K": np.ascontiguousarray(key.T), "V": value}
@@ -160,6 +173,8 @@ def _inputs(record: Attention, stacks: list[AnyArray]) -> dict[str, AnyArray]:
         seen = np.minimum(np.arange(1, record.queries + 1), record.keys)
         inputs["limit"] = np.tile(seen, record.heads).astype(np.uint32)[:, None]
         inputs["index"] = np.arange(record.keys, dtype=np.uint32)[None]
+    if mask is not None:
+        inputs["mask"] = mask.reshape(-1, record.keys)
     return inputs
 
 
@@ -203,7 +218,14 @@ def _groups(operands: Mapping[str, AnyArray]) -> int:
 
 
 def _backend(
-    chip: Device, format: str, shapes: list[tuple[int, ...]], groups: int, wanted: str | None, is_causal: bool
+    chip: Device,
+    format: str,
+    shapes: list[tuple[int, ...]],
+    groups: int,
+    wanted: str | None,
+    is_causal: bool,
+    *,
+    has_mask: bool,
 ) -> str:
     """The backend that runs, or the one that was asked for. Raises UnsupportedError where it does not take the call, or
     its bits are not known.
@@ -215,19 +237,42 @@ def _backend(
         )
     (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
     math_form = pytorch().attention.math
-    kind = AttentionKind(format, DENSE, has_mask=False, is_causal=is_causal, is_by_rows=True, is_grouped=groups > 1)
+    kind = AttentionKind(format, DENSE, has_mask=has_mask, is_causal=is_causal, is_by_rows=True, is_grouped=groups > 1)
     options = candidates(kind, chip.name, chip.family, order=None if wanted is None else (wanted, math_form))
     taken = first_fit(options, width, value_width, queries, keys)
     call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
+    call += ", a mask" if has_mask else ""
     if taken == math_form:
         said = "PyTorch runs its math form, no fused kernel," if wanted is None else f"{wanted} is not there"
         more = f"{', causal' if is_causal else ''}{', shared heads of key and value' if groups > 1 else ''}"
         raise UnsupportedError(f"attention: {said} for {call}{more} on {chip.name}. {IN_TORCH}")
-    widest = widest_head(chip, taken, format)
+    widest = widest_head(chip, taken, format, has_mask=has_mask)
     if max(width, value_width) > widest:
         known = f"known of heads up to {widest} elements; got {call}" if widest else "not known"
+        if has_mask and taken not in WITH_MASKS:
+            known = f"not known with a mask of one's own, but that of {', '.join(WITH_MASKS)} is"
         raise UnsupportedError(f"attention: the order of {taken} on {chip.name} is {known}. {IN_TORCH}")
     return taken
+
+
+def _authors_kernel(chip: Device, library: str, format: str, shapes: list[tuple[int, ...]], *, is_causal: bool) -> str:
+    """The library, where it takes the call. Raises UnsupportedError where it does not, or its bits are not known."""
+    (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
+    widest = widest_head(chip, library, format)
+    if not widest:
+        raise UnsupportedError(f"attention: the order of {library} on {chip.name} is not known. {IN_TORCH}")
+    call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
+    if max(width, value_width) > widest or width % STEP or value_width % STEP:
+        raise UnsupportedError(
+            f"attention: {library} takes heads of up to {widest} elements, in steps of {STEP}; got {call}"
+        )
+    if library == VERSION_2 and width != value_width:
+        raise UnsupportedError(f"attention: {library} takes a value as wide as the key; got {call}")
+    if is_causal and queries != keys:  # its mask is aligned with the last key
+        raise UnsupportedError(
+            f"attention: {library} is known with a causal mask of as many queries as keys; got {call}"
+        )
+    return library
 
 
 def _factor(scale: float | None, width: int) -> float:

@@ -1,5 +1,5 @@
-"""The kernel of attention that a backend runs on a device: its order, evidence and bits of codes. It knows devices,
-shapes and codes; no framework's tensor and no option.
+"""The kernel of attention that a backend or a library runs on a device: its order, evidence and bits of codes. It knows
+devices, shapes and codes; no framework's tensor and no option.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from hwsim.datafiles.provenance import Level
 from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
 from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending
-from hwsim.libraries.published.attention_kernels import AttentionSizes, most_width, order_of
+from hwsim.gemm.attention_record import Attention, Mask
+from hwsim.libraries.published.attention_kernels import WITH_MASKS, AttentionSizes, most_width, order_of
 from hwsim.libraries.pytorch.attention import has_small_tiles
 
 if TYPE_CHECKING:
@@ -39,12 +40,33 @@ class AttentionKernel:
         """The matrix instruction, as the order names it."""
         return self.order.instruction.format(PTX_NAMES[self.format])
 
-    def attend(self, query: Codes, key: Codes, value: Codes, *, factor: float, threads: int) -> Codes:
+    def attend(
+        self, query: Codes, key: Codes, value: Codes, *, factor: float, threads: int, mask: Codes | None = None
+    ) -> Codes:
         """Codes of the result (heads, queries, width of the value). Codes: query (heads, queries, width), key and value
-        (heads, keys, width). factor: of the scores.
+        (heads, keys, width), mask (heads or 1, queries, keys), which is added to the scores. factor: of the scores.
         """
         attending = Attending(self.order, self.device, self.format, factor, CPU, threads)
-        return attending(query, key, value, is_causal=self.is_causal)
+        return attending(query, key, value, is_causal=self.is_causal, mask=mask)
+
+    def record(self, shapes: Sequence[Sequence[int]], *, groups: int, factor: float, mask: Mask = "none") -> Attention:
+        """The attention of operands of these shapes, as of `kernel_of`, as data."""
+        (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
+        return Attention(
+            device=self.device.name,
+            device_sha256=self.device.sha256,
+            format=self.format,
+            heads=heads,
+            key_heads=heads // groups,
+            queries=queries,
+            keys=keys,
+            width=width,
+            value_width=value_width,
+            is_causal=self.is_causal,
+            factor=factor,
+            order=self.order,
+            mask=mask,
+        )
 
     @property
     def evidence(self) -> Level:
@@ -57,9 +79,11 @@ class AttentionKernel:
         return max(levels, key=list(Level).index)
 
 
-def widest_head(device: Device, backend: str, format: str) -> int:
-    """The widest head of which the bits of a backend's kernel are known; 0: of none."""
-    if format not in FORMATS or not has_special_functions(device):
+def widest_head(device: Device, backend: str, format: str, *, has_mask: bool = False) -> int:
+    """The widest head of which the bits of a backend's kernel are known, with a mask of one's own or without; 0: of
+    none.
+    """
+    if format not in FORMATS or not has_special_functions(device) or (has_mask and backend not in WITH_MASKS):
         return 0
     return most_width(backend, device.family)
 
@@ -72,7 +96,7 @@ def kernel_of(
     Heads are at most `widest_head` wide. groups: heads of the query that share a head of the key.
     """
     (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
-    sizes = AttentionSizes(heads, heads // groups, queries, keys, max(width, value_width))
+    sizes = AttentionSizes(heads, heads // groups, queries, keys, max(width, value_width), value_width)
     is_minor = has_small_tiles(device.name)
     order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor)
     assert order is not None  # of widths up to `widest_head`

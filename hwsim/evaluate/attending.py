@@ -37,12 +37,15 @@ FORMATS = tuple(PTX_NAMES)
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
     """Of rows so far: the result before the division (heads, rows, width), the largest score, the sums of powers by
-    lane or, where warps add them, in one column.
+    lane or, where warps add them, in one column. Where blocks join (AttentionOrder.joins_blocks), the last one has not:
+    its product, and what the result is rescaled by for it.
     """
 
     result: Single
     largest: Single
     powers: Single
+    product: Single
+    change: Single
 
 
 class Attending:
@@ -58,15 +61,16 @@ class Attending:
         self.factor = np.float32(factor)
         self.in_powers = power_factor(factor)
 
-    def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool) -> Codes:
+    def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool, mask: Codes | None = None) -> Codes:
         """Codes of the result in the operands' format. query (heads, queries, width), key and value (heads, keys,
-        width): codes. is_causal: row i sees the keys up to i.
+        width): codes. is_causal: row i sees the keys up to i. mask: codes that are added to the scores, (heads or 1,
+        queries, keys).
         """
         blocks = -(-key.shape[1] // self.order.keys)
         length = -(-blocks // self.order.parts)
         with np.errstate(all="ignore"):
             parts = [
-                self._part(query, key, value, range(first, min(first + length, blocks)), is_causal)
+                self._part(query, key, value, range(first, min(first + length, blocks)), is_causal, mask)
                 for first in range(0, blocks, length)
             ]
             if self.order.parts == 1:
@@ -79,7 +83,9 @@ class Attending:
     def _encoded(self, values: Single) -> Codes:
         return self.backend.encode(values, self.format, "RNE", nan=self.nan, threads=self.threads)
 
-    def _part(self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool) -> _Sums:
+    def _part(
+        self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool, mask: Codes | None
+    ) -> _Sums:
         """The sums over some blocks of keys."""
         heads, rows, _ = query.shape
         columns = LANES if self.order.warp_keys is None else 1
@@ -87,6 +93,8 @@ class Attending:
             np.zeros((heads, rows, value.shape[2]), np.float32),
             np.full((heads, rows, 1), -np.inf, np.float32),
             np.zeros((heads, rows, columns), np.float32),
+            np.zeros((heads, rows, value.shape[2] if self.order.joins_blocks else 0), np.float32),
+            np.zeros((heads, rows, 1), np.float32),
         )
         for block in reversed(blocks) if self.order.descending else blocks:
             first = block * self.order.keys
@@ -94,11 +102,19 @@ class Attending:
                 first // self.order.rows * self.order.rows if is_causal else 0
             )  # tiles before see none of these keys
             if start < rows:
-                self._block(sums, query, key, value, first, start, is_causal)
+                self._block(sums, query, key, value, first, start, is_causal, mask)
         return sums
 
     def _block(
-        self, sums: _Sums, query: Codes, key: Codes, value: Codes, first: int, start: int, is_causal: bool
+        self,
+        sums: _Sums,
+        query: Codes,
+        key: Codes,
+        value: Codes,
+        first: int,
+        start: int,
+        is_causal: bool,
+        mask: Codes | None,
     ) -> None:
         """Add the block of keys that begins at `first`, for the rows from `start` on."""
         order, rows = self.order, slice(start, None)
@@ -109,20 +125,31 @@ class Attending:
         if is_causal:
             hidden = hidden | (columns[None, :] > np.arange(start, query.shape[1])[:, None])
         if order.scaling == "scaled":
-            scores = (scores * self.factor) * np.float32(LOG2E)
+            scores = scores * self.factor
+            if mask is not None:
+                added = self.backend.decode(mask[:, rows, first : first + order.keys], self.format, np.float32)
+                scores[..., : added.shape[-1]] += added
+            scores = scores * np.float32(LOG2E)
         scores = np.where(hidden, np.float32(-np.inf), scores)
         before = sums.largest[:, rows]
         largest = np.maximum(before, scores.max(-1, keepdims=True))
         bound = without_infinity(largest)
-        powers = self.math.exp2f(self._arguments(scores, bound))
+        powers = self._power(self._arguments(scores, bound))
         powers = np.where(hidden, np.float32(0), powers)
         change = before - bound if order.scaling == "scaled" else (before - bound) * self.in_powers
-        rescale = np.where(np.isneginf(before), np.float32(0), self.math.exp2f(change))
-        added = sums.powers[:, rows] * rescale
-        sums.powers[:, rows] = self._added(added, powers)
+        rescale = np.where(np.isneginf(before), np.float32(0), self._power(change))
+        sums.powers[:, rows] = self._added(sums.powers[:, rows] * rescale, powers)
         codes = self._encoded(powers)
-        sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
+        if order.joins_blocks:
+            so_far, last = sums.result[:, rows], sums.product[:, rows]
+            sums.result[:, rows] = so_far * sums.change[:, rows] + last
+            sums.product[:, rows], sums.change[:, rows] = self._product(codes, values), rescale
+        else:
+            sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
         sums.largest[:, rows] = largest
+
+    def _power(self, x: Single) -> Single:
+        return self.math.exp2f(x) if self.order.is_guarded else self.math.ex2(x)
 
     def _product(self, a: Codes, b: Codes, c: Single | None = None) -> Single:
         operands = DotOperands(a, b, None if c is None else np.ascontiguousarray(c).view(np.uint32))
@@ -161,6 +188,9 @@ class Attending:
         """The result over the sum of powers; rows without a key are as they are."""
         divisor = without_zero(total)
         inverse = self.math.reciprocal(divisor) if self.order.is_division_fast else np.float32(1) / divisor
+        if self.order.joins_blocks:
+            last = np.broadcast_to(inverse, sums.product.shape)
+            return multiply_add(sums.product, last, sums.result * (inverse * sums.change))
         result: Single = sums.result * inverse
         return result
 
@@ -178,12 +208,15 @@ class Attending:
             results.append(self._divided(sums, total))
         highest = np.max(logarithms, axis=0)
         highest = np.where(np.isneginf(highest), np.float32(0), highest)
-        shares = self._sum_of_parts([self.math.expf(x - highest) for x in logarithms])
+        exponential, natural = self.math.expf, self.math.logf
+        if not self.order.is_guarded:  # compiled for fast math
+            exponential, natural = self.math.fast_expf, self.math.fast_logf
+        shares = self._sum_of_parts([exponential(x - highest) for x in logarithms])
         is_empty = (shares == 0) | np.isnan(shares)  # no part has a key: all shares are 0 then
-        whole = np.where(is_empty, np.float32(np.inf), self.math.logf(shares) + highest)
+        whole = np.where(is_empty, np.float32(np.inf), natural(shares) + highest)
         joined = np.zeros_like(results[0])
         for logarithm, result in zip(logarithms, results, strict=True):
-            share = np.broadcast_to(self.math.expf(logarithm - whole), result.shape)
+            share = np.broadcast_to(exponential(logarithm - whole), result.shape)
             joined = multiply_add(share, result, joined)
         return joined
 

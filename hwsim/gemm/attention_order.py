@@ -23,15 +23,17 @@ class AttentionOrder:
     """kernel: its name. instruction: the matrix instruction, with {0} for the operands' format in PTX's words.
 
     keys: of a block. descending: the last block of keys comes first. scaling: "rounded", "fused" or "scaled", as of
-    ScoreScaling. warp_keys: keys of a warp, whose sum of powers is added for each block; None: four lanes add powers of
-    all blocks, each of two columns of eight, and meet at the end. first_partner: the distance of the lanes that add
-    their sums first; the other distance, of 1 and 2, follows. is_division_fast: the row is divided by rcp.approx,
-    not by an IEEE division. parts: in how many parts the keys are cut, each with sums of its own; they are joined by
-    their logarithms. part_rows: rows of a block that joins parts. rows: queries of a tile, whose warps lie row_warps
-    below one another, and key_warps beside one another; row_groups: parts of its rows that take turns in the matrix
-    unit. stages: blocks of keys, and of values, that wait in shared memory. swaps_heads: with one query, heads that
-    share a head of the key are rows of one tile. evidence: a level of hwsim.datafiles.provenance. source: where the
-    order is from.
+    ScoreScaling. is_guarded: powers are CUDA's exp2f, which has those below the normal range; else ex2.approx.ftz,
+    which gives 0 for them. joins_blocks: each block's product with values begins at zero, and the result so far times
+    its rescaling joins it; the last division is in that. warp_keys: keys of a warp, whose sum of powers is added for
+    each block; None: four lanes add powers of all blocks, each of two columns of eight, and meet at the end.
+    first_partner: the distance of the lanes that add their sums first; the other distance, of 1 and 2, follows.
+    is_division_fast: the row is divided by rcp.approx, not by an IEEE division. parts: in how many parts the keys are
+    cut, each with sums of its own; they are joined by their logarithms. part_rows: rows of a block that joins parts.
+    rows: queries of a tile, whose warps lie row_warps below one another, and key_warps beside one another; row_groups:
+    parts of its rows that take turns in the matrix unit. stages: blocks of keys, and of values, that wait in shared
+    memory. swaps_heads: with one query, heads that share a head of the key are rows of one tile. evidence: a level of
+    hwsim.datafiles.provenance. source: where the order is from.
     """
 
     kernel: str
@@ -44,6 +46,8 @@ class AttentionOrder:
     is_division_fast: bool
     evidence: str
     source: str
+    is_guarded: bool = True
+    joins_blocks: bool = False
     parts: int = 1
     part_rows: int = 1
     rows: int = 128

@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hwsim.gemm.attention_order import AttentionOrder
+
+Mask = Literal["none", "shared", "own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class Attention:
 
     heads, key_heads: of all sequences; so many consecutive heads of the query share one of key and value. queries,
     keys: rows of a head. width, value_width: elements of a row of query and key, and of the value. is_causal: query i
-    sees the keys up to i. factor: of the scores. order: of the kernel.
+    sees the keys up to i. factor: of the scores. order: of the kernel. mask: what is added to the scores: nothing,
+    one matrix (queries x keys) for all heads, or one for each.
     """
 
     device: str
@@ -34,6 +37,7 @@ class Attention:
     is_causal: bool
     factor: float
     order: AttentionOrder
+    mask: Mask = "none"
 
     @property
     def groups(self) -> int:

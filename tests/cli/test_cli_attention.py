@@ -51,6 +51,18 @@ def test_files_in_and_out(cli, tmp_path):
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
 
 
+def test_a_mask_from_a_file(cli, tmp_path):
+    mask = np.random.default_rng(1).standard_normal((2, 70, 70)) > 0
+    np.save(tmp_path / "mask.npy", mask)
+    words = ("--heads", "2", "--queries", "70", "--backend", "EFFICIENT_ATTENTION", "--mask", "mask.npy", "--json")
+    draw = np.random.default_rng(0)
+    operands = [draw.standard_normal((1, 2, 70, 64), np.float32).astype(np.float16) for _ in range(3)]
+    want = hwsim.attention(*operands, backend="EFFICIENT_ATTENTION", mask=mask)
+    assert cli("attention", *words).json["result_sha256"] == want.result_sha256
+    np.save(tmp_path / "mask.npy", np.zeros((70, 70), np.float16))
+    assert "the file of --mask has float16" in cli("attention", *words, "--format", "bf16").err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -62,7 +74,7 @@ def test_files_in_and_out(cli, tmp_path):
         (("--scale", "-1", "--trace", "t.json", "--queries", "64"), "there are no cycles: programs take a factor"),
         (("--gantt", "--json"), "--gantt is text"),
         (("--heads", "3", "--key-heads", "2"), "the heads of key and value divide the query's"),
-        (("--width", "1000", "--heads", "1", "--queries", "8"), "hwsim.torch.emulate"),
+        (("--width", "1001", "--heads", "1", "--queries", "8"), "hwsim.torch.emulate"),
         (("--scale", "3e38", "--queries", "8"), "allowed: a number from -1.7e+38 to 1.7e+38"),
         (("--scale", "nan", "--queries", "8"), "allowed: a number from"),
     ],

@@ -21,6 +21,7 @@ from hwsim.devices.numbers import with_numbers
 from hwsim.errors import InputError, ProgramError, UnsupportedError
 from hwsim.formats import codes_of, format_of
 from hwsim.libraries.published.attention_kernels import MEASURED
+from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3
 from hwsim.machines import reference, timing
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.check import check
@@ -43,6 +44,13 @@ CASES = {
     "flash, parts, one query for each group of heads": ("a100", 108, FLASH, "fp16", 24, 8, 1, 777, 128, 128, False),
     "efficient": ("a100", 2, EFFICIENT, "fp16", 3, 3, 100, 150, 64, 64, False),
     "efficient, causal, other width of the value": ("a100", 3, EFFICIENT, "bf16", 2, 2, 100, 300, 40, 72, True),
+    "efficient, sums in memory": ("a100", 2, EFFICIENT, "fp16", 3, 3, 70, 300, 136, 136, False),
+    "efficient, sums in memory, causal": ("h100", 2, EFFICIENT, "bf16", 2, 2, 200, 200, 256, 256, True),
+    "FlashAttention-2 by its authors, causal": ("a100", 2, VERSION_2, "fp16", 3, 1, 200, 200, 64, 64, True),
+    "FlashAttention-2 by its authors, parts": ("h100", 132, VERSION_2, "bf16", 2, 2, 100, 1000, 64, 64, False),
+    "FlashAttention-3": ("h100", 3, VERSION_3, "bf16", 4, 2, 200, 400, 128, 128, False),
+    "FlashAttention-3, causal, three warpgroups": ("h100", 2, VERSION_3, "fp16", 3, 3, 290, 290, 64, 64, True),
+    "FlashAttention-3, another width of the value": ("h100", 2, VERSION_3, "bf16", 2, 2, 130, 260, 192, 128, False),
     "cuDNN": ("h100", 3, CUDNN, "fp16", 4, 2, 200, 300, 64, 64, False),
     "cuDNN, causal, fewer rows than half a tile": ("h100", 2, CUDNN, "bf16", 2, 2, 310, 310, 128, 128, True),
 }
@@ -61,8 +69,9 @@ def chip_of(name, cores):
 
 
 def attended(case, operands, **options) -> AttentionResult:
-    device, cores, backend, *_, is_causal = case
-    return hwsim.attention(*operands, device=chip_of(device, cores), backend=backend, is_causal=is_causal, **options)
+    device, cores, kernel, *_, is_causal = case
+    who = {"backend": kernel} if kernel in BACKENDS else {"library": kernel}
+    return hwsim.attention(*operands, device=chip_of(device, cores), is_causal=is_causal, **who, **options)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -72,6 +81,21 @@ def test_the_program_has_the_evaluator_s_bits(name):
     by_program = attended(case, operands, functional=True)
     assert by_program.by_program and ("parts" in name) == (by_program.order.parts > 1)
     assert np.array_equal(by_program.codes, attended(case, operands).codes)
+
+
+@pytest.mark.parametrize("width", [64, 136])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_mask_of_one_s_own(heads, width):
+    query, key, value = drawn(("a100", 2, EFFICIENT, "bf16", 3, 3, 100, 150, width, width, False))
+    mask = np.random.default_rng(4).standard_normal((heads, 100, 150)).astype(TYPES["bf16"])
+    mask[:, 7], mask[:, 9, :130] = -np.inf, -np.inf
+    more = {"device": chip_of("a100", 2), "mask": mask}
+    by_program = hwsim.attention(query, key, value, backend=EFFICIENT, functional=True, **more)
+    first = hwsim.attention(query, key, value, backend=EFFICIENT, **more)
+    assert first.record.mask == ("shared" if heads == 1 else "own") and not first.out[:, 7].any()
+    assert np.array_equal(by_program.codes, first.codes)
+    without = hwsim.attention(query, key, value, backend=EFFICIENT, device=more["device"])
+    assert without.cycles < first.cycles and without.traffic_bytes["GM_RF"] < first.traffic_bytes["GM_RF"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

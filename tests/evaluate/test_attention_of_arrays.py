@@ -14,6 +14,7 @@ import hwsim
 from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_call import BACKENDS
 from hwsim.evaluate.attending import Attending
+from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3
 
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16"}
@@ -112,10 +113,11 @@ def cudnn(query, keys, values, factor):
     return np.array([chip.dot(narrow, column) * inverse for column in values.T])
 
 
-def efficient(query, keys, values, factor):
+def efficient(query, keys, values, factor, mask=None):
     """Memory-efficient: each score times the factor, then times log2(e); a warp's 32 keys add in lanes."""
     chip = Chip("mma.m16n8k8.f32.{0}.{0}.f32", query.dtype)
-    scores = [chip.dot(query, key) * factor * Single(LOG2E) for key in keys]
+    added = np.zeros(len(keys), np.float32) if mask is None else mask.astype(np.float32)
+    scores = [(chip.dot(query, key) * factor + added[i]) * Single(LOG2E) for i, key in enumerate(keys)]
     powers = [chip.exp2(score - max(scores)) for score in scores]
     lanes = in_lanes(powers)
     total = Single(0) + ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]))
@@ -161,6 +163,22 @@ def test_a_straight_reading_of_one_block(backend: str, dtype, is_causal: bool) -
         assert READINGS[backend](query[row], key[keys], value[keys], Single(0.3)).tolist() == got[row].tolist()
 
 
+def test_a_mask_of_one_s_own_is_added_to_the_scaled_scores() -> None:
+    operands, mask = [drawn(i, 1, 20, 24) for i in range(3)], drawn(7, 20, 20)
+    mask[3, :9], mask[5] = -np.inf, -np.inf
+    result = hwsim.attention(*operands, backend=EFFICIENT, scale=0.3, mask=mask)
+    query, key, value = (x[0] for x in operands)
+    for row in range(20):
+        if row != 5:
+            want = efficient(query[row], key, value, Single(0.3), mask[row]).astype(np.float16)
+            assert want.tolist() == result.out[0, row].tolist()
+    assert not result.out[0, 5].any()
+    hidden = np.isinf(mask)
+    as_bool = hwsim.attention(*operands, backend=EFFICIENT, scale=0.3, mask=~hidden)
+    as_zero = hwsim.attention(*operands, backend=EFFICIENT, scale=0.3, mask=np.where(hidden, mask, mask.dtype.type(0)))
+    assert same(as_bool.out, as_zero.out) and not same(as_bool.out, result.out)
+
+
 def blocks_by_loops(query, keys, values, factor, order):
     """FlashAttention-2 over blocks of keys, the last first: earlier results times 2^(old - new largest)."""
     chip = Chip(order.instruction, query.dtype)
@@ -189,6 +207,90 @@ def test_a_straight_reading_of_three_blocks() -> None:
     assert result.order.parts == 1 and result.order.keys == 128
     got = in_single(result, many, 0.25, False)[7, 0]
     assert blocks_by_loops(query[0, 0], key[0], value[0], Single(0.25), result.order).tolist() == got.tolist()
+
+
+def joined_in_memory(query, keys, values, factor, order):
+    """Memory-efficient attention of wide heads: each block's product begins at zero and joins the rescaled result."""
+    chip = Chip(order.instruction, query.dtype)
+    largest, total, result = Single(-np.inf), Single(0), np.zeros(values.shape[1], np.float32)
+    product, change = result, Single(0)
+    for first in range(0, len(keys), order.keys):
+        result = np.array([y * change + x for x, y in zip(product, result, strict=True)])
+        scores = [chip.dot(query, key) * factor * Single(LOG2E) for key in keys[first : first + order.keys]]
+        new = max(largest, *scores)
+        change = Single(0) if np.isneginf(largest) else chip.exp2(largest - new)
+        powers, total = [chip.exp2(score - new) for score in scores], total * change
+        for warp in range(0, len(powers), 32):
+            lanes = in_lanes(powers[warp : warp + 32])
+            total = total + ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]))
+        narrow = [power.astype(query.dtype) for power in powers]
+        product = [chip.dot(narrow, column) for column in values[first : first + order.keys].T]
+        largest = new
+    inverse = Single(1) / total
+    return np.array([fma(x, inverse, y * (inverse * change)) for x, y in zip(product, result, strict=True)])
+
+
+def test_sums_that_are_kept_in_memory() -> None:
+    query, key, value = drawn(1, 1, 1, 136), drawn(2, 1, 300, 136), drawn(3, 1, 300, 136)
+    result = hwsim.attention(query, key, value, backend=EFFICIENT)
+    assert (result.order.keys, result.order.rows, result.evidence) == (128, 32, "datasheet")
+    got = in_single(result, (query, key, value), 136**-0.5, False)[0, 0]
+    factor = Single(136**-0.5)
+    assert joined_in_memory(query[0, 0], key[0], value[0], factor, result.order).tolist() == got.tolist()
+
+
+def by_its_authors(query, keys, values, factor, order):
+    """FlashAttention of its authors' build: s f - m f rounded once, ex2.approx.ftz, rcp.approx; last block first."""
+    chip = Chip(order.instruction, query.dtype)
+    ex2, rcp = (lambda x, name=name: hwsim.mufu(name, np.array([x], np.float32))[0] for name in ("ex2", "rcp"))
+    scaled, largest = Single(float(factor) * LOG2E), Single(-np.inf)
+    sums, result = [Single(0)] * 4, [Single(0)] * values.shape[1]
+    for first in reversed(range(0, len(keys), order.keys)):
+        scores = [chip.dot(query, key) for key in keys[first : first + order.keys]]
+        new = max(largest, *scores)
+        change = Single(0) if np.isneginf(largest) else ex2((largest - new) * scaled)
+        powers = [ex2(fma(score, scaled, -(new * scaled))) for score in scores]
+        sums = [total * change for total in sums]
+        for column, power in enumerate(powers):
+            sums[column % 8 // 2] += power
+        narrow = [power.astype(query.dtype) for power in powers]
+        block = values[first : first + order.keys]
+        result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]
+        largest = new
+    inverse = rcp((sums[0] + sums[2]) + (sums[1] + sums[3]))
+    return np.array([x * inverse for x in result])
+
+
+@pytest.mark.parametrize(("library", "keys"), [(VERSION_2, 128), (VERSION_3, 192)])
+def test_the_authors_own_builds(library: str, keys: int) -> None:
+    query, key, value = drawn(1, 1, 1, 16), drawn(2, 1, 400, 16), drawn(3, 1, 400, 16)
+    many = [np.broadcast_to(x, (300, *x.shape[1:])) for x in (query * 9, key, value)]
+    result = hwsim.attention(*many, library=library)
+    order = result.order
+    assert (order.parts, order.keys, result.backend, result.evidence) == (1, keys, library, "assumption")
+    got = in_single(result, many, 0.25, False)[7, 0]
+    assert by_its_authors(many[0][7, 0], key[0], value[0], Single(0.25), order).tolist() == got.tolist()
+    assert got.tolist() != in_single(hwsim.attention(*many, backend=FLASH), many, 0.25, False)[7, 0].tolist()
+
+
+TILES = [  # widths of key and value, causal: rows of a tile, keys of a block
+    ((64, 64, False), (192, 192)),
+    ((64, 64, True), (192, 128)),
+    ((80, 80, False), (192, 144)),
+    ((128, 128, False), (128, 176)),
+    ((128, 128, True), (128, 128)),
+    ((192, 128, False), (128, 128)),
+    ((192, 192, True), (128, 112)),
+    ((256, 256, False), (128, 80)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "tile"), TILES, ids=str)
+def test_tiles_of_flashattention_3(sizes, tile) -> None:
+    """From hopper/tile_size.h."""
+    query, value = (np.broadcast_to(np.float16(0), (1, 8, width)) for width in sizes[:2])
+    result = hwsim.attention(query, query, value, library=VERSION_3, is_causal=sizes[2], exact=False)
+    assert (result.order.rows, result.order.keys) == tile and result.cycles
 
 
 @pytest.mark.parametrize("backend", [FLASH, CUDNN])
@@ -246,7 +348,12 @@ ERRORS = {
     "keys and values": ((X, X, X[:, :5]), {}, INPUT, "key and value have as many heads and rows"),
     "widths": ((X, X[..., :56], X), {}, INPUT, "query and key are equally wide"),
     "heads": ((X, drawn(1, 3, 8, 64), drawn(1, 3, 8, 64)), {}, INPUT, "divide the query's"),
-    "library": ((X, X, X), {"library": "cublas"}, INPUT, "library = 'cublas'; allowed: 'pytorch'"),
+    "library": ((X, X, X), {"library": "cublas"}, INPUT, "allowed: pytorch, flash-attention-2"),
+    "library's backend": ((X, X, X), {"library": VERSION_2, "backend": FLASH}, INPUT, "has one kernel; leave backend"),
+    "authors on ampere": ((X, X, X), {"library": VERSION_3, "device": "a100"}, UNSUPPORTED, "-3 on a100 is not known"),
+    "authors, widths": ((X, X, X[..., :56]), {"library": VERSION_2}, UNSUPPORTED, "a value as wide as the key"),
+    "authors, steps": ((X[..., :60],) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 8; got heads of 60"),
+    "authors, square": ((X[:, :3], X, X), {"library": VERSION_3, "is_causal": True}, UNSUPPORTED, "as many queries as"),
     "backend": ((X, X, X), {"backend": "FLASH"}, INPUT, "backend = 'FLASH'; allowed: FLASH_ATTENTION"),
     "math": ((X, X, X), {"backend": "MATH"}, UNSUPPORTED, "MATH is no kernel.*hwsim.torch"),
     "scale": ((X, X, X), {"scale": math.inf}, INPUT, "scale = inf; allowed: a number from"),
@@ -265,13 +372,27 @@ ERRORS = {
         UNSUPPORTED,
         "order of CUDNN_ATTENTION on a100 is not known",
     ),
-    "wide": ((drawn(1, 1, 4, 512),) * 3, {}, UNSUPPORTED, "order of EFFICIENT_ATTENTION on h100 is known of heads up"),
     "groups": (
         (drawn(1, 4, 5, 64), drawn(2, 2, 5, 64), drawn(3, 2, 5, 64)),
         {"backend": EFFICIENT},
         UNSUPPORTED,
         "EFFICIENT_ATTENTION is not there.*shared heads of key and value",
     ),
+    "mask, dtype": ((X, X, X), {"mask": np.zeros((8, 8))}, INPUT, "mask is float64; allowed: bool"),
+    "mask, shape": (
+        (X, X, X),
+        {"mask": np.ones((8, 7), bool)},
+        INPUT,
+        r"mask \(8, 7\); it is broadcast to \(2, 8, 8",
+    ),
+    "mask, causal": ((X, X, X), {"mask": np.ones((8, 8), bool), "is_causal": True}, INPUT, "a mask and is_causal"),
+    "mask, cuDNN": (
+        (X, X, X),
+        {"mask": np.ones((8, 8), bool)},
+        UNSUPPORTED,
+        "CUDNN.*not known with a mask of one's own",
+    ),
+    "mask, flash": ((X, X, X), {"mask": np.ones((8, 8), bool), "backend": FLASH}, UNSUPPORTED, "a mask on h100"),
     "odd": ((drawn(1, 1, 4, 257),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form.*hwsim.torch"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from torch_cases import drawn, same  # noqa: E402
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.evaluate.attending import Attending  # noqa: E402
+from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax  # noqa: E402
 
 MASK = torch.from_numpy(np.random.default_rng(9).random((6, 6)) > 0.4)
 MASK[2] = False  # a row that the mask hides entirely
@@ -104,8 +106,80 @@ def test_the_backend_that_pytorch_takes_is_named(device, dtype, call, backend):
     with hwsim.torch.emulate(device=device, library="pytorch", measure_every=0) as run:
         F.scaled_dot_product_attention(query, key, key, is_causal="is_causal" in call, **more)
     assert backends_of(run) == ([backend] if backend else [])
-    is_known = device in ("h100", "a100") and dtype != torch.float32 and "mask" not in call and width < 512
+    is_known = device in ("h100", "a100") and dtype != torch.float32
     assert bool(run.not_caught) == bool(backend and not is_known)
+
+
+def added_by_a_block(powers, row):
+    """A row of cunn_SoftMaxForward(Smem) of PyTorch, thread by thread: 1,024 of them, four elements at once."""
+    count, sums = len(powers), [np.float32(0)] * 1024
+    if count % 4 == 0 and count < (49152 - 32 * 4) // 4:
+        for element, power in enumerate(powers):
+            sums[element // 4 % 1024] += power
+    else:
+        shift = row * count % 4
+        start = 1024 - shift if shift else 0
+        for element in range(start):
+            sums[element + shift] += powers[element]
+        tail = count - (count - start) % 4096
+        for element in range(start, tail):
+            sums[(element - start) // 4 % 1024] += powers[element]
+        for element in range(tail, count):
+            sums[(element - tail) % 1024] += powers[element]
+    warps = [sums[first : first + 32] for first in range(0, 1024, 32)]
+    for many in (*warps, heads := [None] * 32):
+        if many is heads:
+            many[:] = [warp[0] for warp in warps]
+        for distance in (16, 8, 4, 2, 1):
+            for lane in range(distance):
+                many[lane] = many[lane] + many[lane + distance]
+    return heads[0]
+
+
+@pytest.mark.parametrize("count", [1500, 1501, 4102, 9220, 12256])
+def test_a_long_row_of_the_math_form_adds_as_a_block_does(count):
+    kernels = SoftmaxKernels(32, 1024, 1024, 4, 49152)
+    x = drawn(3, 5, count)
+    got = softmax(x, kernels).numpy()
+    powers = hwsim.mufu("expf", (x - x.amax(-1, keepdim=True)).numpy())
+    want = np.array([row / added_by_a_block(row, number) for number, row in enumerate(powers)])
+    assert np.array_equal(got, want)
+    assert np.array_equal(torch.vmap(lambda y: softmax(y, kernels))(x[None]).numpy(), want[None])
+
+
+def test_a_fused_kernel_s_time_is_its_program_s():
+    query, key = (drawn(i, 1, heads, 128, 64).half() for i, heads in ((1, 4), (2, 2)))
+    query.requires_grad_()
+    with hwsim.torch.emulate(device="h200", library="pytorch", timing=True) as run:
+        for _ in range(2):
+            out = F.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+        out.sum().backward()
+    arrays = [x.detach().numpy() for x in (query, key, key)]
+    alone = hwsim.attention(*arrays, device="h200", exact=False)
+    rows = {(operation, stage): entry for (_, operation, stage), entry in run.record.layers.items()}
+    values = rows["attention values in CUDNN_ATTENTION", "forward"]
+    assert (values.cycles, values.seconds) == (2 * alone.cycles, 2 * alone.seconds)
+    assert rows["attention scores in CUDNN_ATTENTION", "forward"].cycles == 0
+    assert all(entry.cycles for (_, stage), entry in rows.items() if stage != "forward")
+
+
+@pytest.mark.parametrize("mask", ["own", "shared", "hides"])
+def test_masks_of_one_s_own_have_the_kernel_s_bits(mask):
+    query, key, value = (drawn(i, 2, 3, 40, 72).bfloat16() for i in range(3))
+    added = drawn(7, 1 if mask == "shared" else 3, 40, 40).bfloat16().requires_grad_(mask == "own")
+    added = added > -0.5 if mask == "hides" else added
+    with hwsim.torch.emulate(device="a100", library="pytorch", measure_every=0) as run:
+        query.requires_grad_()
+        got = F.scaled_dot_product_attention(query, key, value, attn_mask=added)
+        got.sum().backward()
+        alone = (x.detach().unsqueeze(1) for x in (query, key, value))
+        mapped = torch.vmap(F.scaled_dot_product_attention, (0, 0, 0, None))(*alone, added.detach()).squeeze(1)
+    operands = [x.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16) for x in (query, key, value)]
+    own = added.numpy() if mask == "hides" else added.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    want = hwsim.attention(*operands, device="a100", mask=own).out.view(np.int16)
+    assert backends_of(run) == ["EFFICIENT_ATTENTION"] and not run.not_caught
+    assert np.array_equal(got.detach().view(torch.int16).numpy(), want) and same(mapped, got.detach())
+    assert query.grad.isfinite().all() and (mask != "own" or added.grad.abs().sum() > 0)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,12 @@ class Design:
             sizes.append((f"Q{member}", shared, 1, rows * record.width * size))
             sizes.append((f"S{member}", registers, 1, rows * order.keys * WORD))
             sizes.append((f"O{member}", registers, 1, rows * width * WORD))
+            if order.joins_blocks:
+                sizes.append((f"N{member}", registers, 1, rows * width * WORD))
             sizes += [(f"{name}{member}", registers, 1, rows * WORD) for name in COLUMNS]
+            if record.mask != "none":
+                sizes.append((f"M{member}", registers, 1, rows * order.keys * size))
+                sizes.append((f"B{member}", registers, 1, rows * order.keys * WORD))
             sizes.append((f"sums{member}", registers, 1, rows * sums * WORD))
         chunk = min(CHUNK, order.keys)
         sizes.append(("arguments", registers, IN_FLIGHT, rows * chunk * WORD))
@@ -149,9 +154,19 @@ class Member:
         """The scores of a block of keys, or in the operands' format the powers in their place."""
         return LocalTile(f"S{self.number}", self.rows, keys, format)
 
+    def mask(self, keys: int, format: str) -> LocalTile:
+        """The mask of a block of keys: in the operands' format, as it is loaded, or in fp32."""
+        return LocalTile(f"{'B' if format == 'fp32' else 'M'}{self.number}", self.rows, keys, format)
+
     def result(self, format: str = "fp32") -> LocalTile:
         """The sums of products with values."""
         return LocalTile(f"O{self.number}", self.rows, self.design.record.value_width, format)
+
+    def product(self) -> LocalTile:
+        """A block's product with values: the result itself, or what joins it."""
+        if not self.design.record.order.joins_blocks:
+            return self.result()
+        return LocalTile(f"N{self.number}", self.rows, self.design.record.value_width, "fp32")
 
     def sums(self) -> LocalTile:
         """The sums of powers: by lane, or in one column."""
@@ -181,8 +196,10 @@ class Member:
 
 
 #: Semaphores of a member: Q.full queries are there, Q.free their room is; S.full scores, P.full powers, O.full a
-#: product with values, R.full the result, O.free the room of sums, and L.free the room of logarithms.
+#: product with values, R.full the result, O.free the room of sums, and L.free the room of logarithms. N.free: the room
+#: of a product that joins the result. M.full, M.free: a mask of one's own.
 OF_MEMBER = {"Q.full": 0, "Q.free": 1, "S.full": 0, "P.full": 0, "O.full": 0, "O.free": 1, "R.full": 0, "L.free": 1}
+JOINED = "N.free"
 ARGUMENT, POWER = "argument.full", "power.full"
 
 
@@ -199,6 +216,11 @@ def declare(kernel: KernelBuilder, design: Design) -> None:
     for member in range(design.members):
         for name, initial in OF_MEMBER.items():
             kernel.semaphore(semaphore(name, member), initial)
+        if design.record.order.joins_blocks:
+            kernel.semaphore(semaphore(JOINED, member), 1)
+        if design.record.mask != "none":
+            kernel.semaphore(semaphore("M.full", member), 0)
+            kernel.semaphore(semaphore("M.free", member), 1)
         for letter in "KV":
             kernel.semaphore(semaphore(f"{letter}.full", member), 0)
             kernel.semaphore(semaphore(f"{letter}.free", member), design.record.order.stages)

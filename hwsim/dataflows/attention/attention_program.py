@@ -36,7 +36,8 @@ def refuses(record: Attention, device: Device) -> str:
 def attention_program(record: Attention, device: Device) -> Program:
     """The program. Its inputs are Q (heads x queries, width), K (width, key heads x keys) stored by columns, V (key
     heads x keys, width of the value), and under a causal mask `limit` (heads x queries, 1), the number of keys that a
-    row sees, and `index` (1, keys), the keys' numbers. Its output is O (heads x queries, width of the value).
+    row sees, and `index` (1, keys), the keys' numbers; a mask of one's own is `mask` (queries of one or all heads,
+    keys). Its output is O (heads x queries, width of the value).
 
     Raises UnsupportedError where `refuses` says why, or no tile fits the device's memories.
     """
@@ -54,6 +55,9 @@ def attention_program(record: Attention, device: Device) -> Program:
     ]
     if record.is_causal:
         arrays += [GlobalArray("limit", rows, 1, "int32"), GlobalArray("index", 1, record.keys, "int32")]
+    if record.mask != "none":
+        matrices = record.heads if record.mask == "own" else 1
+        arrays.append(GlobalArray("mask", matrices * record.queries, record.keys, record.format))
     inputs = tuple(array.name for array in arrays)
     arrays.append(GlobalArray("O", rows, record.value_width, record.format))
     if record.order.parts > 1:

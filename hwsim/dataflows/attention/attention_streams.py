@@ -98,6 +98,21 @@ class AttentionStreams:
                     signals = [member.sync(f"{letter}.full") for member in of_tile]
                     s.emit(engine, "copy", target, [source], waits, signals, label=letter)
                     s.advance(f"{letter}.push{tile}")
+            for member in members if record.mask != "none" else ():
+                self._load_mask(s, member, self._mask_row(member, places), start, run.keys)
+
+    def _load_mask(self, s: StreamBuilder, member: Member, row: Affine, first: Affine, keys: int) -> None:
+        target = member.mask(keys, self.design.record.format)
+        source = GlobalTile("mask", row, first, member.rows, keys)
+        engine = link_engine(self.device, "GM", self.design.family.registers)
+        s.emit(engine, "copy", target, [source], [member.sync("M.free")], [member.sync("M.full")], label="mask")
+
+    def _mask_row(self, member: Member, places: list[TilePlace]) -> Affine:
+        """The first row of a member in the mask."""
+        if self.design.record.mask == "own":
+            return self._row(member, places)
+        group = member.number % self.design.record.order.row_groups
+        return places[member.tile].tile * self.grid.rows + group * self.design.member_rows
 
     def _first_key(self, s: StreamBuilder, place: TilePlace) -> Affine:
         """The first row of a place's keys in the stack of their heads."""

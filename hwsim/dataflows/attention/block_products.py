@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hwsim.dataflows.attention.attention_buffers import Design, Member, fragments, keys_tile, values_tile
+from hwsim.dataflows.attention.attention_buffers import JOINED, Design, Member, fragments, keys_tile, values_tile
 from hwsim.dataflows.attention.query_tiles import BlockRun
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import StreamBuilder
@@ -43,18 +43,20 @@ class BlockProducts:
     def result(self, s: StreamBuilder, member: Member, run: BlockRun, is_first: bool) -> None:
         """Emit the product of powers and a block of values, added to what is there. is_first: of a tile."""
         powers = member.scores(run.keys, self.design.record.format)
-        values, target = values_tile(self.design, member.tile, member.counter("V"), run.keys), member.result()
-        ready = [member.sync("P.full"), *([member.sync("O.free")] if is_first else [])]
+        values, target = values_tile(self.design, member.tile, member.counter("V"), run.keys), member.product()
+        joins = self.design.record.order.joins_blocks
+        room = [member.sync(JOINED)] if joins else [member.sync("O.free")] if is_first else []
+        ready, begins = [member.sync("P.full"), *room], is_first or joins
         waits, signals = [member.sync("V.full")], [*member.frees("V"), member.sync("O.full")]
         if self.design.reads_fragments:
             for first, depth, is_last in self._steps(run.keys):
                 a = LocalTile(powers.buffer, member.rows, depth, powers.format, col=first, width=run.keys)
                 b = self._fragment(s, "B", values, first, waits, self._row_warps, depth)
                 last_signals = signals if is_last else []
-                self._mma(s, target, a, b, ready, last_signals, not is_first or first > 0, ("B",), "result")
+                self._mma(s, target, a, b, ready, last_signals, not begins or first > 0, ("B",), "result")
                 ready, waits = [], []
         else:
-            self._mma(s, target, powers, values, [*ready, *waits], signals, not is_first, (), "result")
+            self._mma(s, target, powers, values, [*ready, *waits], signals, not begins, (), "result")
         member.popped(s, "V")
 
     @property

@@ -5,13 +5,13 @@ It knows the order of a kernel and the buffers of a member; it knows no matrix i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwsim.dataflows.attention.attention_buffers import ARGUMENT, CHUNK, IN_FLIGHT, POWER, Design, Member
+from hwsim.dataflows.attention.attention_buffers import ARGUMENT, CHUNK, IN_FLIGHT, JOINED, POWER, Design, Member
 from hwsim.dataflows.attention.query_tiles import BlockRun
 from hwsim.gemm.attention_order import LN2, LOG2E, power_factor
 from hwsim.program.builder import StreamBuilder
@@ -38,7 +38,7 @@ class BlockSoftmax:
         s: StreamBuilder,
         opcode: Opcode,
         target: LocalTile,
-        reads: Sequence[AnyTile] = (),
+        reads: Sequence[AnyTile] | Mapping[str, AnyTile] = (),
         waits: Sequence[Sync] = (),
         signals: Sequence[Sync] = (),
         scalar: float = 0.0,
@@ -53,6 +53,9 @@ class BlockSoftmax:
         """Emit the begin of a tile."""
         self._lanes(s, "fill", member.column("largest"), scalar=-INFINITY, label="largest")
         self._lanes(s, "fill", member.sums(), label="sums")
+        if self.design.record.order.joins_blocks:
+            self._lanes(s, "fill", member.result(), waits=[member.sync("O.free")], label="result")
+            self._lanes(s, "fill", member.column("change"), label="result")
 
     def block(
         self, s: StreamBuilder, member: Member, run: BlockRun, place: tuple[Affine, Affine], is_first: bool
@@ -65,6 +68,11 @@ class BlockSoftmax:
         factor = float(power_factor(self.design.record.factor))
         if order.scaling == "scaled":
             self._lanes(s, "scale", scores, [scores], waits, scalar=self.design.record.factor, label="scores")
+            if self.design.record.mask != "none":
+                narrow, wide = (member.mask(run.keys, name) for name in (self.design.record.format, "fp32"))
+                waits, signals = [member.sync("M.full")], [member.sync("M.free")]
+                self._lanes(s, "cast", wide, [narrow], waits, signals, label="mask")
+                self._lanes(s, "add", scores, [scores, wide], label="mask")
             self._lanes(s, "scale", scores, [scores], scalar=LOG2E, label="scores")
             waits, factor = [], 1.0
         if run.is_masked:
@@ -89,18 +97,46 @@ class BlockSoftmax:
     def _rescale(self, s: StreamBuilder, member: Member, factor: float) -> None:
         """Emit the rescaling of sums and result by the change of the largest score."""
         change, argument = member.column("change"), member.column("argument")
-        self._lanes(s, "sub", argument, [member.column("largest"), member.column("bound")], label="rescale")
+        if self.design.record.order.joins_blocks:
+            self._join(s, member)
+        ready = self._argument_is_there
+        signals = [] if factor != 1.0 else ready
+        columns = [member.column("largest"), member.column("bound")]
+        self._lanes(s, "sub", argument, columns, signals=signals, label="rescale")
         if factor != 1.0:
-            self._lanes(s, "scale", argument, [argument], scalar=factor, label="rescale")
-        self._lanes(s, "halve_below", change, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label="rescale")
-        self._ex2(s, change, "rescale")
-        self._lanes(s, "square_below", change, [change, argument], [one_of(POWER)], scalar=SMALL, label="rescale")
-        self._lanes(s, "mul", member.sums(), [member.sums(), change], label="rescale")
-        result = member.result()
-        self._lanes(s, "mul", result, [result, change], [member.sync("O.full")], label="rescale")
+            self._lanes(s, "scale", argument, [argument], signals=ready, scalar=factor, label="rescale")
+        self._power(s, change, argument, "rescale")
+        waits = self._powered(s, change, argument, "rescale")
+        self._lanes(s, "mul", member.sums(), [member.sums(), change], waits, label="rescale")
+        if not self.design.record.order.joins_blocks:
+            result = member.result()
+            self._lanes(s, "mul", result, [result, change], [member.sync("O.full")], label="rescale")
 
-    def _ex2(self, s: StreamBuilder, tile: LocalTile, label: str) -> None:
-        s.emit(self.special.engine, "ex2", tile, [tile], [one_of(ARGUMENT)], [one_of(POWER)], label=label)
+    def _join(self, s: StreamBuilder, member: Member) -> None:
+        """Emit the sum of the result so far, rescaled, and the product of the block before."""
+        result, product = member.result(), member.product()
+        self._lanes(s, "mul", result, [result, member.column("change")], label="join")
+        self._lanes(s, "add", result, [result, product], [member.sync("O.full")], [member.sync(JOINED)], label="join")
+
+    def _power(self, s: StreamBuilder, target: LocalTile, argument: LocalTile, label: str) -> None:
+        """Emit 2^argument, which `_powered` waits for. Without a guard the lanes' last instruction has signalled."""
+        source = argument
+        if self.design.record.order.is_guarded:
+            self._lanes(s, "halve_below", target, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label=label)
+            source = target
+        s.emit(self.special.engine, "ex2", target, [source], [one_of(ARGUMENT)], [one_of(POWER)], label=label)
+
+    def _powered(self, s: StreamBuilder, target: LocalTile, argument: LocalTile, label: str) -> list[Sync]:
+        """Emit what the guard does to a power; returns what the next of the lanes' instructions waits for."""
+        if not self.design.record.order.is_guarded:
+            return [one_of(POWER)]
+        self._lanes(s, "square_below", target, [target, argument], [one_of(POWER)], scalar=SMALL, label=label)
+        return []
+
+    @property
+    def _argument_is_there(self) -> list[Sync]:
+        """What the instruction that ends an argument signals: the guard does where there is one."""
+        return [] if self.design.record.order.is_guarded else [one_of(ARGUMENT)]
 
     def _powers(self, s: StreamBuilder, member: Member, scores: LocalTile, factor: float) -> None:
         """Emit the powers of all scores and their sums, chunk by chunk: a chunk's arguments come before the sums of the
@@ -123,25 +159,25 @@ class BlockSoftmax:
     def _arguments(
         self, s: StreamBuilder, member: Member, chunk: LocalTile, argument: LocalTile, factor: float
     ) -> None:
-        scaling, bound = self.design.record.order.scaling, member.column("bound")
+        scaling, signals = self.design.record.order.scaling, self._argument_is_there
         if scaling == "scaled":
-            self._lanes(s, "sub", argument, [chunk, bound], label="powers")
+            self._lanes(s, "sub", argument, [chunk, member.column("bound")], signals=signals, label="powers")
         elif scaling == "rounded":
             self._lanes(s, "scale", argument, [chunk], scalar=factor, label="powers")
-            self._lanes(s, "sub", argument, [argument, member.column("scaled")], label="powers")
+            self._lanes(s, "sub", argument, [argument, member.column("scaled")], signals=signals, label="powers")
         else:
-            self._lanes(s, "fma", argument, [chunk, member.column("scaled")], scalar=factor, label="powers")
-        self._lanes(s, "halve_below", chunk, [argument], signals=[one_of(ARGUMENT)], scalar=SMALL, label="powers")
-        self._ex2(s, chunk, "powers")
+            operands = [chunk, member.column("scaled")]
+            self._lanes(s, "fma", argument, operands, signals=signals, scalar=factor, label="powers")
+        self._power(s, chunk, argument, "powers")
 
     def _sums(self, s: StreamBuilder, member: Member, number: int, chunk: LocalTile, warp: int | None) -> None:
         argument = self._argument_tile(member, number, chunk)
-        self._lanes(s, "square_below", chunk, [chunk, argument], [one_of(POWER)], scalar=SMALL, label="powers")
+        waits = self._powered(s, chunk, argument, "powers")
         if warp is None:
-            self._lanes(s, "reduce_lanes", member.sums(), [chunk, member.sums()], label="sums")
+            self._lanes(s, "reduce_lanes", member.sums(), [chunk, member.sums()], waits, label="sums")
             return
         lanes, total = LocalTile("lanes", member.rows, LANES, "fp32"), member.column("total")
-        self._lanes(s, "fill", lanes, label="sums")
+        self._lanes(s, "fill", lanes, (), waits, label="sums")
         self._lanes(s, "reduce_lanes", lanes, [chunk, lanes], label="sums")
         self._lanes(s, "reduce_meet", total, [lanes], shift=self.design.record.order.first_partner, label="sums")
         self._lanes(s, "add", member.sums(), [member.sums(), total], label="sums")
@@ -170,7 +206,8 @@ class BlockSoftmax:
         waits: Sequence[Sync],
         signals: Sequence[Sync] = (),
     ) -> None:
-        divisor, inverse = member.column("argument"), member.column("change")
+        joins = self.design.record.order.joins_blocks
+        divisor, inverse = member.column("argument"), member.column("bound" if joins else "change")
         is_fast = self.design.record.order.is_division_fast
         argument_signals = [one_of(ARGUMENT)] if is_fast else []
         self._lanes(s, "or_one", divisor, [total], signals=argument_signals, label="division")
@@ -181,7 +218,15 @@ class BlockSoftmax:
             waits = [*waits, one_of(POWER)]
         else:
             self._lanes(s, "reciprocal", inverse, [divisor], label="division")
-        self._lanes(s, "mul", member.result(), [member.result(), inverse], waits, signals, label="division")
+        result = member.result()
+        if not joins:
+            self._lanes(s, "mul", result, [result, inverse], waits, signals, label="division")
+            return
+        change = member.column("change")
+        self._lanes(s, "mul", change, [inverse, change], label="division")
+        self._lanes(s, "mul", result, [result, change], label="division")
+        operands = {"left": member.product(), "right": result, "multiplier": inverse}
+        self._lanes(s, "fma", result, operands, waits, [*signals, member.sync(JOINED)], label="division")
 
     def end_of_part(self, s: StreamBuilder, member: Member) -> None:
         """Emit the end of a tile over a part of the keys: the result over its sum, and the logarithm of the sum of

@@ -8,18 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.vector_ops import link_engine
-from hwsim.gemm.attention_order import join_lanes
+from hwsim.gemm.attention_order import LN2, LOG2E, join_lanes
 from hwsim.gemm.attention_record import Attention
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import ZERO, Affine, GlobalTile, Kernel, LocalTile, Sync
+from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 WORD = 4  # bytes of fp32
 PART = Ring("part")
+FAST_LOG2E = float(np.float32(LOG2E))  # of expf compiled for fast math
 NAME = "flash_fwd_splitkv_combine_kernel"
 
 
@@ -76,16 +80,23 @@ class PartsJoin:
         logarithms, top, whole = self._tile("L", rows, parts), self._tile("top", rows, 1), self._tile("whole", rows, 1)
         shares = self._tile("E", rows, parts, width=padded)
 
-        def exponential(tile: LocalTile) -> None:
-            s.emit(special.engine, "exp", tile, [tile], [Sync("argument")], [Sync("power")], label="share")
+        is_fast = not self.record.order.is_guarded  # compiled for fast math
+
+        def exponential(tile: LocalTile, operands: list[LocalTile], signals: list[Sync]) -> None:
+            """Emit e^(left - right) into a tile."""
+            ready = [Sync("argument"), *signals]
+            s.emit(vector.engine, "sub", tile, operands, signals=[] if is_fast else ready, label="share")
+            if is_fast:
+                s.emit(vector.engine, "scale", tile, [tile], signals=ready, scalar=FAST_LOG2E, label="share")
+            opcode: Opcode = "ex2" if is_fast else "exp"
+            s.emit(special.engine, opcode, tile, [tile], [Sync("argument")], [Sync("power")], label="share")
 
         s.emit(vector.engine, "fill", top, scalar=-float("inf"), label="largest")
         s.emit(vector.engine, "reduce_largest", top, [logarithms, top], [Sync("L.full")], label="largest")
         s.emit(vector.engine, "or_zero", top, [top], label="largest")
         if parts < padded:
             s.emit(vector.engine, "fill", self._tile("E", rows, padded - parts, parts, padded), label="share")
-        s.emit(vector.engine, "sub", shares, [logarithms, top], signals=[Sync("argument")], label="share")
-        exponential(shares)
+        exponential(shares, [logarithms, top], [])
         waits = [Sync("power")]
         total = self._tile("E", rows, lanes, width=padded)
         for first in range(lanes, padded, lanes):
@@ -97,12 +108,16 @@ class PartsJoin:
             halves = [self._tile("E", rows, lanes, first, padded) for first in (0, lanes)]
             s.emit(vector.engine, "add", halves[0], halves, waits, label="share")
             waits = []
-        s.emit(vector.engine, "log", whole, [self._tile("E", rows, 1, width=padded)], waits, label="share")
+        of_shares = self._tile("E", rows, 1, width=padded)
+        if is_fast:
+            s.emit(vector.engine, "copy", whole, [of_shares], waits, [Sync("argument")], label="share")
+            s.emit(special.engine, "lg2", whole, [whole], [Sync("argument")], [Sync("power")], label="share")
+            s.emit(vector.engine, "scale", whole, [whole], [Sync("power")], scalar=LN2, label="share")
+        else:
+            s.emit(vector.engine, "log", whole, [of_shares], waits, label="share")
         s.emit(vector.engine, "add", whole, [whole, top], label="share")
         weights = self._tile("W", rows, parts)
-        signals = [Sync("argument"), Sync("L.free")]
-        s.emit(vector.engine, "sub", weights, [logarithms, whole], signals=signals, label="share")
-        exponential(weights)
+        exponential(weights, [logarithms, whole], [Sync("L.free")])
         result = self._tile("sum", rows, width)
         s.emit(vector.engine, "fill", result, label="join")
         for part in range(parts):

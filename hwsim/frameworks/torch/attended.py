@@ -6,7 +6,8 @@ hwsim.compute.attention_kernel's.
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,41 +15,50 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from hwsim.arithmetic.cuda_math import CudaMath
-from hwsim.compute.attention_kernel import kernel_of, widest_head
+from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_head
+from hwsim.compute.timed_attention import TimedAttention
 from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.operators import LIBRARY
+from hwsim.frameworks.torch.place import VALUES, Place, part
 from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
+from hwsim.gemm.attention_record import Attention, Mask
 from hwsim.libraries.gemm_call import PYTORCH
 
+if TYPE_CHECKING:
+    from hwsim.analysis.program_times import Times
+
 NATIVE = "native"
-NEAR = 3  # the place of `near` among the operands of hwsim::attended
+CACHED = 64  # attentions whose times stay in the cache
+_TIMES: dict[Attention, Times] = {}
+NEAR, TENSORS = 3, 5  # of the operands of hwsim::attended: the place of `near`, and how many are tensors or None
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 LIBRARY.define(
-    "attended(Tensor query, Tensor key, Tensor value, Tensor near, str backend, bool is_causal, float factor, "
-    "int groups, str settings, str layer, str stage) -> Tensor",
+    "attended(Tensor query, Tensor key, Tensor value, Tensor near, Tensor? mask, str backend, bool is_causal, "
+    "float factor, int groups, str settings, str layer, str stage) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
 
-def widest_known(settings: str, layer: str, stage: Any, backend: str, format: str) -> int:
-    """The widest head for which the order of a backend's kernel is known; 0: for none."""
+def widest_known(settings: str, layer: str, stage: Any, backend: str, format: str, has_mask: bool) -> int:
+    """The widest head for which the order of a backend's kernel is known, with a mask or without; 0: for none."""
     arguments = active(settings)[0].of(layer, stage).arguments
     if arguments is None or arguments.get("library") != PYTORCH:
         return 0
     if arguments["scheme"].name != NATIVE or arguments.get("format") is not None:
         return 0
-    return widest_head(arguments["device"], backend, format)
+    return widest_head(arguments["device"], backend, format, has_mask=has_mask)
 
 
-def attended(query: Tensor, key: Tensor, value: Tensor, near: Tensor, *rest: Any) -> Tensor:
+def attended(query: Tensor, key: Tensor, value: Tensor, near: Tensor, mask: Tensor | None, *rest: Any) -> Tensor:
     """Attention of stacks (..., heads, rows, width) in the order of a kernel; with the shape, dtype and gradient of
-    `near`. rest: as of the operator.
+    `near`. mask: of the operands' dtype, which broadcasts to (..., heads, queries, keys) and is added to the scores.
+    rest: as of the operator.
     """
     if _is_transformed():
-        transformed: Tensor = FUNCTIONS["attended"].apply(query, key, value, near, *rest)
+        transformed: Tensor = FUNCTIONS["attended"].apply(query, key, value, near, mask, *rest)
         return transformed
-    result: Tensor = torch.ops.hwsim.attended(query, key, value, near, *rest)
+    result: Tensor = torch.ops.hwsim.attended(query, key, value, near, mask, *rest)
     return result
 
 
@@ -57,6 +67,7 @@ def _attended(
     key: Tensor,
     value: Tensor,
     near: Tensor,
+    mask: Tensor | None,
     backend: str,
     is_causal: bool,
     factor: float,
@@ -65,7 +76,8 @@ def _attended(
     layer: str,
     stage: Any,
 ) -> Tensor:
-    arguments = active(settings)[0].of(layer, stage).arguments
+    chosen, record = active(settings)
+    arguments = chosen.of(layer, stage).arguments
     if arguments is None or 0 in (*query.shape, *key.shape, *value.shape):
         return near.clone()
     threads = arguments.get("threads") or torch.get_num_threads()
@@ -75,9 +87,36 @@ def _attended(
     kernel = kernel_of(
         arguments["device"], backend, format_name(query.dtype), shapes, groups=groups, is_causal=is_causal
     )
-    codes = kernel.attend(*stacks, factor=factor, threads=threads).reshape(near.shape)
+    if record.timing and stage == "forward":
+        place = Place(settings, layer, stage, part(backend, VALUES))
+        record.timed(place, _times(kernel, shapes, groups, factor, None if mask is None else tuple(mask.shape[:-2])))
+    added = None if mask is None else _codes(mask.expand(*lead, query.shape[-2], key.shape[-2]))
+    codes = kernel.attend(*stacks, factor=factor, threads=threads, mask=added).reshape(near.shape)
     like = array_of(torch.empty(0, dtype=query.dtype)).dtype
     return tensor_of(np.ascontiguousarray(codes).view(like), near.dtype, near.device)
+
+
+def _times(
+    kernel: AttentionKernel,
+    shapes: tuple[tuple[int, ...], ...],
+    groups: int,
+    factor: float,
+    mask: tuple[int, ...] | None,
+) -> Times:
+    """The times of a kernel. mask: the leading dimensions of a mask of one's own."""
+    of_mask: Mask = "none" if mask is None else "shared" if prod(mask) == 1 else "own"
+    return _times_of(kernel.record(shapes, groups=groups, factor=factor, mask=of_mask), kernel)
+
+
+def _times_of(record: Attention, kernel: AttentionKernel) -> Times:
+    """The times of a record; an attention that is asked for again, as by the layers of a model, is timed once."""
+    times = _TIMES.get(record)
+    if times is None:
+        times = TimedAttention(record, kernel.device, kernel.instruction).times()
+        if len(_TIMES) >= CACHED:
+            _TIMES.clear()
+        _TIMES[record] = times
+    return times
 
 
 def _codes(x: Tensor) -> Any:
@@ -92,14 +131,16 @@ def _like(query: Any, key: Any, value: Any, near: Any, *_: Any) -> Tensor:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    return (None, None, None, grad, *(None for _ in range(7)))
+    return (None, None, None, grad, *(None for _ in range(8)))
 
 
 def _vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
     """The mapped dimension leads; the heads of each call are counted alone."""
-    tensors, rest = inputs[:4], inputs[4:]
+    tensors, rest = inputs[:TENSORS], inputs[TENSORS:]
     calls = [
-        attended(*(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims[:4], strict=True)), *rest)
+        attended(
+            *(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims[:TENSORS], strict=True)), *rest
+        )
         for i in range(info.batch_size)
     ]
     return torch.stack(calls), 0

@@ -19,7 +19,7 @@ from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS, is_transformed
 from hwsim.frameworks.torch.place import ATTENTION, SCORES, VALUES, Place, fused, part
-from hwsim.frameworks.torch.softmax import softmax
+from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
 from hwsim.libraries.gemm_call import PYTORCH
@@ -85,7 +85,7 @@ def attention(
     if query.shape[:alike] != key.shape[:alike] or key.shape[:-2] != value.shape[:-2]:
         is_broadcast = True
     kind = format, query.dim(), has_mask, is_causal, by_rows, is_grouped, is_broadcast
-    options, is_wide, *kernel = _way(caller.key, caller.layer, caller.stage, *kind)
+    options, is_wide, kernels = _way(caller.key, caller.layer, caller.stage, *kind)
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
     backend = first_fit(options, *sizes) if options else MATH
     if enable_gqa:
@@ -96,15 +96,16 @@ def attention(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     operands = _Operands(query, key, value)
     if backend != MATH:
-        widest = 0 if has_mask or dropout_p else _widest(caller.key, caller.layer, caller.stage, backend, format)
+        widest = 0 if dropout_p else _widest(caller.key, caller.layer, caller.stage, backend, format, has_mask)
         if query.shape[-1] <= widest and value.shape[-1] <= widest:
             near = _fused(caller, operands, mask, dropout_p, factor, backend, is_known=True)
             rest = (backend, is_causal, factor, groups, caller.key, caller.layer, caller.stage)
-            result = None if near is None else attended(query, key, value, near, *rest)
+            added = None if attn_mask is None else _added(attn_mask, query.dtype)
+            result = None if near is None else attended(query, key, value, near, added, *rest)
             return _shown(caller, part(backend, ATTENTION), operands, result)
         result = _fused(caller, operands, mask, dropout_p, factor, backend)
         return _shown(caller, fused(backend, ATTENTION), operands, result)
-    result = _math(caller, operands, mask, dropout_p, factor, is_wide, *kernel)
+    result = _math(caller, operands, mask, dropout_p, factor, is_wide, kernels)
     return _shown(caller, ATTENTION, operands, result)
 
 
@@ -127,8 +128,7 @@ def _math(
     dropout: float,
     factor: float,
     is_wide: bool,
-    lanes: int,
-    most: int,
+    kernels: tuple[int, ...],
 ) -> Tensor | None:
     """_scaled_dot_product_attention_math of ATen: both operands of the scores are scaled by the factor's square root;
     operands of 16 bits are fp32 in between (is_wide), and the result alone is rounded.
@@ -142,8 +142,8 @@ def _math(
         return None
     scores = _masked(scores, mask)
     hidden = (scores == -math.inf).all(-1, keepdim=True)
-    is_of_kernel = lanes > 0 and scores.dtype == torch.float32 and 0 < scores.shape[-1] <= most
-    weights = softmax(scores, lanes) if is_of_kernel else torch.softmax(scores, -1)
+    is_of_kernel = bool(kernels) and scores.dtype == torch.float32 and scores.shape[-1] > 0
+    weights = softmax(scores, SoftmaxKernels(*kernels)) if is_of_kernel else torch.softmax(scores, -1)
     weights = weights.masked_fill(hidden, 0)
     if dropout > 0:
         weights = torch.dropout(weights, dropout, True)
@@ -187,6 +187,13 @@ def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else (scores + mask).to(scores.dtype)
 
 
+def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask as a fused kernel adds it to the scores: of the operands' dtype; what a boolean one hides is -infinity."""
+    if mask.dtype != torch.bool:
+        return mask.detach().to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -math.inf)
+
+
 def fused_attention(
     caller: Caller,
     query: Tensor,
@@ -226,27 +233,29 @@ def _shared_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any] 
 
 
 @run_by_the_compiler
-def _way(key: str, layer: str, stage: Any, *kind: Any) -> tuple[tuple[tuple[Any, ...], ...], bool, int, int]:
+def _way(key: str, layer: str, stage: Any, *kind: Any) -> tuple[tuple[tuple[Any, ...], ...], bool, tuple[int, ...]]:
     """How a call of this AttentionKind is computed: the backends that may take it (none: the math form), whether
-    operands of 16 bits are taken to fp32, how many lanes of a chip's kernel add a row of the softmax (0: PyTorch's own
-    function for CPUs), and the longest row that they add.
+    operands of 16 bits are taken to fp32, and the SoftmaxKernels of the chip (none: PyTorch's own function for CPUs).
     """
     settings, _ = active(key)
     arguments = settings.of(layer, stage).arguments
     is_wide = not torch._C._get_math_sdp_allow_fp16_bf16_reduction()
     if arguments is None:
-        return (), is_wide, 0, 0
+        return (), is_wide, ()
     device = arguments["device"]
     if arguments["scheme"].name == NATIVE and arguments.get("format") is None and FP32 not in device.native:
         is_wide = False
     if arguments.get("library") != PYTORCH:
-        return (), is_wide, 0, 0
+        return (), is_wide, ()
     priority = [number for number in torch._C._get_sdp_priority_order() if number in BACKENDS]
     order = None if priority == DEFAULT_PRIORITY else [BACKENDS[number][0] for number in priority]
     enabled = {name for name, is_on in BACKENDS.values() if is_on()}
     options = candidates(AttentionKind(*kind), device.name, device.family, enabled, order)
-    kernel = pytorch().softmax
-    return tuple(map(tuple, options)), is_wide, kernel.lanes * (device.family in kernel.families), kernel.most
+    rule = pytorch().softmax
+    kernels: tuple[int, ...] = ()
+    if device.family in rule.families:
+        kernels = rule.lanes, rule.most, rule.threads, rule.vector, rule.shared_bytes
+    return tuple(map(tuple, options)), is_wide, kernels
 
 
 _widest = run_by_the_compiler(widest_known)

@@ -18,6 +18,7 @@ from hwsim.frameworks.coverage import CoverageVerdict, hints_for
 from hwsim.frameworks.torch.plain import plain_product
 
 if TYPE_CHECKING:
+    from hwsim.analysis.program_times import Times
     from hwsim.frameworks.repeated import Ready
     from hwsim.frameworks.torch.place import Place
     from hwsim.gemm.record import Gemm
@@ -226,6 +227,12 @@ class Record:
             self.progress(out.numel() * a.shape[-1])
         if self.observer is not None:
             self.observer(place, a, b, out, ready.gemm)
+
+    def timed(self, place: Place, times: Times) -> None:
+        """Add the time of a fused kernel, whose products are added beside it."""
+        entry = self._layer(place)
+        entry.cycles += times.cycles or 0
+        entry.seconds += times.seconds or 0.0
 
     @staticmethod
     def _measure(

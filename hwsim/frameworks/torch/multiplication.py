@@ -110,7 +110,8 @@ def multiply(
             more["library"] = library
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
-        more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
+        is_timed = record.timing and not place.is_timed_whole
+        more |= {"timing": is_timed, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
         if chosen.scale is not None and c is not None:  # the scaled product comes first
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
             is_added = True

@@ -61,5 +61,10 @@ class Place:
         return self.operation.partition(" in ")[2] if self._is_of_attention else ""
 
     @property
+    def is_timed_whole(self) -> bool:
+        """Whether the product's time is in that of its fused kernel. Kernels of backward passes are not known."""
+        return bool(self.part_of) and self.stage == "forward"
+
+    @property
     def _is_of_attention(self) -> bool:
         return self.operation.startswith(ATTENTION)

@@ -1,4 +1,5 @@
-"""Kernels of attention that PyTorch runs on NVIDIA's chips, by the backend's name: their orders of computation.
+"""Kernels of attention on NVIDIA's chips, by the name of PyTorch's backend or of their library: their orders of
+computation.
 
 It knows sizes and families; no tensor. What a kernel computes in which order follows from its source. cuDNN's has none:
 its order was found on captures of an H100 with heads of 64 elements.
@@ -14,8 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hwsim.gemm.attention_order import AttentionOrder
+from hwsim.libraries.published import flash_attention
+from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3
 
 FLASH, EFFICIENT, CUDNN = "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"
 MMA16, MMA8, WGMMA = "mma.m16n8k16.f32.{0}.{0}.f32", "mma.m16n8k8.f32.{0}.{0}.f32", "wgmma.m64n64k16.f32.{0}.{0}"
@@ -53,13 +57,13 @@ def measured_calls(backend: str, width: int, parts: int) -> MeasuredCalls | None
     """
     if parts > 1:
         return None
-    return next((calls for calls in MEASURED[backend] if width <= calls.widths[-1]), None)
+    return next((calls for calls in MEASURED.get(backend, ()) if width <= calls.widths[-1]), None)
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
     """Heads of all sequences, of the query and of the key; rows of the query and of the key; elements of a head
-    (of the value, where it is wider).
+    (of the value, where it is wider), and of the value.
     """
 
     heads: int
@@ -67,17 +71,18 @@ class AttentionSizes:
     queries: int
     keys: int
     width: int
+    value_width: int
 
 
 def order_of(
     backend: str, sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool = False
 ) -> AttentionOrder | None:
-    """The order of a backend's kernel; None where it is not known.
+    """The order of the kernel of a backend or a library; None where it is not known.
 
     family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller.
     """
     order = _order(backend, sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
-    if order is None or sizes.width == SEEN_WIDTH:
+    if order is None or sizes.width == SEEN_WIDTH or backend in AUTHORS:
         return order
     return replace(order, evidence=ASSUMED if backend == CUDNN else READ)
 
@@ -89,23 +94,32 @@ def _order(
         return None
     if backend == FLASH:
         return _flash(sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
-    if backend == EFFICIENT and sizes.width <= EFFICIENT_WIDTHS[-1]:
-        keys = 64 if sizes.width <= EFFICIENT_WIDTHS[0] else 128
-        name, warps = f"fmha_cutlassF_aligned_64x{keys}_rf_sm80", keys // WARP_KEYS
-        return replace(_EFFICIENT, kernel=name, keys=keys, key_warps=warps)
+    if backend == VERSION_2:
+        order = _flash(sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
+        return replace(order, **_FAST_MATH)
+    if backend == VERSION_3 and family == "sm90":
+        return flash_attention.version_3(sizes.width, sizes.value_width, is_causal=is_causal)
+    if backend == EFFICIENT:
+        return _efficient(sizes.width)
     if backend == CUDNN and family == "sm90":
         return _CUDNN
     return None
 
 
 def most_width(backend: str, family: str) -> int:
-    """The widest head of which a backend's order is known on a family; 0: of none."""
-    if family not in FAMILIES or (backend == CUDNN and family != "sm90"):
+    """The widest head of which the order of a backend or a library is known on a family; 0: of none."""
+    if family not in FAMILIES or (backend in (CUDNN, VERSION_3) and family != "sm90"):
         return 0
-    return {FLASH: 256, EFFICIENT: EFFICIENT_WIDTHS[-1], CUDNN: 128}.get(backend, 0)
+    known = {FLASH: 256, EFFICIENT: EFFICIENT_MOST, CUDNN: 128}
+    return flash_attention.WIDTH if backend in AUTHORS else known.get(backend, 0)
+
+
+AUTHORS = (VERSION_2, VERSION_3)  # libraries of their own, without a choice of backends
 
 
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
+EFFICIENT_MOST = 65536  # of the kernel that keeps it in memory, between blocks of keys
+WITH_MASKS = (EFFICIENT,)  # of which the order with a mask of one's own is known
 SEEN_WIDTH = 64  # of all captures; blocks of keys and parts depend on the width
 _FLASH = AttentionOrder(
     kernel="flash_fwd_kernel",
@@ -148,6 +162,27 @@ _CUDNN = AttentionOrder(
     evidence=SEEN,
     source="49,152 results of an H100 with heads of 64",
 )
+
+
+def _efficient(width: int) -> AttentionOrder:
+    """The memory-efficient kernel: the first of PyTorch's that takes a head."""
+    if width > EFFICIENT_WIDTHS[-1]:
+        name = "fmha_cutlassF_aligned_32x128_gmem_sm80"
+        return replace(_EFFICIENT, kernel=name, keys=128, key_warps=4, rows=32, row_warps=1, joins_blocks=True)
+    keys = 64 if width <= EFFICIENT_WIDTHS[0] else 128
+    return replace(
+        _EFFICIENT, kernel=f"fmha_cutlassF_aligned_64x{keys}_rf_sm80", keys=keys, key_warps=keys // WARP_KEYS
+    )
+
+
+#: What FlashAttention-2 is with its authors' flags: see hwsim.libraries.published.flash_attention.
+_FAST_MATH: dict[str, Any] = {
+    "scaling": "fused",
+    "is_division_fast": True,
+    "is_guarded": False,
+    "evidence": ASSUMED,
+    "source": "FlashAttention-2, as its authors build it",
+}
 
 
 def _flash(sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool) -> AttentionOrder:
