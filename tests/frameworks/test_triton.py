@@ -13,9 +13,10 @@ import hwsim
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'hwsim[torch]'")
 pytest.importorskip("triton", minversion="3.9", reason="needs Triton 3.9: pip install 'hwsim[triton]'")
-from triton_kernels import batches, product  # noqa: E402
+from triton_kernels import added, batches, functions, product  # noqa: E402
 
 import hwsim.triton  # noqa: E402
+from hwsim.arithmetic.rounded_once import multiply_add  # noqa: E402
 from hwsim.frameworks.triton.compiler import DotQuestion, lowered  # noqa: E402
 from hwsim.frameworks.triton.dot_steps import _lane_order, _quad_order  # noqa: E402
 from hwsim.frameworks.triton.targets import target_of  # noqa: E402
@@ -96,6 +97,43 @@ def test_three_dimensions():
         batches[(1,)](a, b, d, 4, 32, 32, 32)
     expected = hwsim.matmul(a.numpy(), b.numpy(), device="a100", scheme="native")
     np.testing.assert_array_equal(d.numpy(), expected)
+
+
+def test_functions_and_joined_operations_have_the_chips_bits():
+    rng = np.random.default_rng(3)
+    x, y, z = (rng.standard_normal(128, dtype=np.float32) for _ in range(3))
+    y, out, scale = np.abs(y), torch.empty(7, 128), 0.1
+    with hwsim.triton.emulate(device="h100") as emulation:
+        functions[(1,)](*map(torch.from_numpy, (x, y, z)), out, scale, 128, 3)
+    exp2, rsqrt, fused, less, loop, shifted, quotient = out.numpy()
+    np.testing.assert_array_equal(exp2, hwsim.mufu("ex2", x, device="h100"))
+    np.testing.assert_array_equal(rsqrt, hwsim.mufu("rsqrt", y, device="h100"))
+    np.testing.assert_array_equal(fused, multiply_add(x, y, z))
+    np.testing.assert_array_equal(less, multiply_add(-x, y, z))
+    product = x * y
+    assert (fused != product + z).any()
+    np.testing.assert_array_equal(loop, ((z + product) + product * np.float32(0)) + product * np.float32(1))
+    exact = np.float64(np.float32(scale)) * np.float64(np.float32(1.44269504)) + x.astype(np.float64)
+    np.testing.assert_array_equal(shifted, exact.astype(np.float32))  # a float is fp32, and the sum is fused
+    np.testing.assert_array_equal(quotient, hwsim.mufu("rcp", y, device="h100") * x)
+    assert not emulation.not_simulated
+
+
+def test_a_functions_bits_are_named_where_hwsim_lacks_them():
+    x = torch.ones(128)
+    with hwsim.triton.emulate(device="mi300x") as emulation:
+        functions[(1,)](x, x, x, torch.empty(7, 128), 1.0, 128, 1)
+    assert "exp2 of fp32" in emulation.not_simulated and "not simulated: exp2 of fp32, 1 calls" in emulation.report()
+
+
+def test_a_dot_that_is_added_begins_at_the_sum():
+    a, bt = (torch.from_numpy(operand(seed, 64, 128, "fp16")) for seed in (1, 2))
+    d = torch.empty(64, 64)
+    with hwsim.triton.emulate(device="h100") as emulation:
+        added[(1,)](a, bt.T.contiguous(), d, 64, 64, 128, 32)
+    expected = hwsim.matmul(a.numpy(), bt.numpy().T, device="h100", scheme="native")
+    np.testing.assert_array_equal(d.numpy(), expected)
+    assert [record.dots for record in emulation.dots.values()] == [4]
 
 
 def test_the_interpreter_is_as_before_afterwards():

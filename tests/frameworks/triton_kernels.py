@@ -32,3 +32,34 @@ def batches(a, b, c, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.co
     x = tl.load(a + batch[:, None, None] * M * K + i[None, :, None] * K + k[None, None, :])
     y = tl.load(b + batch[:, None, None] * K * N + k[None, :, None] * N + j[None, None, :])
     tl.store(c + batch[:, None, None] * M * N + i[None, :, None] * N + j[None, None, :], tl.dot(x, y))
+
+
+@triton.jit
+def functions(x, y, z, out, scale, COUNT: tl.constexpr, ROUNDS: tl.constexpr):
+    """out (7, COUNT) of fp32 x, y, z: functions, a sum of a product, sums over a loop's iterations, a scaled scalar."""
+    i = tl.arange(0, COUNT)
+    a, b, c = tl.load(x + i), tl.load(y + i), tl.load(z + i)
+    tl.store(out + i, tl.math.exp2(a))
+    tl.store(out + COUNT + i, tl.math.rsqrt(b))
+    tl.store(out + 2 * COUNT + i, a * b + c)
+    tl.store(out + 3 * COUNT + i, c - a * b)
+    last = a * b
+    total = c
+    for number in range(ROUNDS):
+        total = total + last  # of the iteration before: no fused operation
+        last = a * b * number.to(tl.float32)
+    tl.store(out + 4 * COUNT + i, total)
+    tl.store(out + 5 * COUNT + i, a + scale * 1.44269504)
+    tl.store(out + 6 * COUNT + i, a / b)
+
+
+@triton.jit
+def added(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BK: tl.constexpr):
+    """c (M, N) fp32 = a (M, K) b (K, N): dots from zero that are added."""
+    i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    acc = tl.zeros((M, N), dtype=tl.float32)
+    for first in range(0, K, BK):
+        x = tl.load(a + i[:, None] * K + first + k[None])
+        y = tl.load(b + (first + k[:, None]) * N + j[None])
+        acc += tl.dot(x, y)
+    tl.store(c + i[:, None] * N + j[None], acc)

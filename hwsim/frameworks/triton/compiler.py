@@ -38,6 +38,7 @@ MLIR_TYPES = {
     "int32": "i32",
     "int8": "i8",
 }
+WARPS_OF_A_FUNCTION = 4
 ASSEMBLY = ("ptx", "amdgcn")
 ERROR = re.compile(r"(?:LLVM ERROR|error): (.*)")
 
@@ -45,7 +46,8 @@ ERROR = re.compile(r"(?:LLVM ERROR|error): (.*)")
 @dataclass(frozen=True)
 class DotQuestion:
     """One `tl.dot`: shapes (..., M, K), (..., K, N); Triton's element types of a, b and of accumulator and result;
-    input_precision as Triton spells it; max_num_imprecise_acc; warps of the program.
+    input_precision as Triton spells it; max_num_imprecise_acc; warps of the program; whether the kernel multiplies from
+    the constant zero and adds the accumulator.
     """
 
     a_shape: tuple[int, ...]
@@ -56,6 +58,7 @@ class DotQuestion:
     input_precision: str
     max_num_imprecise_acc: int
     num_warps: int
+    is_added: bool = False
 
 
 class Lowering(NamedTuple):
@@ -75,7 +78,7 @@ def lowered(question: DotQuestion, target: TritonTarget) -> Lowering:
                 f"Triton has no {name} on {target.backend}:{target.arch}; "
                 f"8-bit floats there: {', '.join(taken) or 'none'}"
             )
-    return _compiled(ttir(question), question.num_warps, target)
+    return _compiled(ttir(question), question.num_warps, target, question.is_added)
 
 
 def target_options(target: TritonTarget, num_warps: int) -> Any:
@@ -93,7 +96,8 @@ def _backend(target: TritonTarget) -> Any:
     return make_backend(GPUTarget(*target))
 
 
-def _compiled(text: str, num_warps: int, target: TritonTarget) -> Lowering:
+def _compiled(text: str, num_warps: int, target: TritonTarget, joins: bool = False) -> Lowering:
+    """The text lowered. joins: by the stage too that joins operations of the frontend."""
     backend, context = _backend(target), ir.context()
     options = backend.parse_options({"num_warps": num_warps})
     ir.load_dialects(context)
@@ -105,7 +109,7 @@ def _compiled(text: str, num_warps: int, target: TritonTarget) -> Lowering:
     with _standard_error() as written:
         try:
             module = _module(text, context)
-            for name in list(stages)[1:]:  # the first one optimises what this module writes
+            for name in list(stages)[0 if joins else 1 :]:
                 module = stages[name](module, metadata)
                 texts[name] = str(module)
                 if name in ASSEMBLY:
@@ -161,18 +165,20 @@ def ttir(question: DotQuestion) -> str:
     imprecise = question.max_num_imprecise_acc
     attributes = f" {{maxNumImpreciseAcc = {imprecise} : i32}}" if imprecise else ""
     a_tensor, b_tensor, d_tensor = _tensor(question.a_shape, a), _tensor(question.b_shape, b), _tensor(d_shape, d)
+    if question.is_added:
+        lines.append(f"%zero = arith.constant dense<{'0' if d.startswith('i') else '0.0'}> : {d_tensor}")
+    begin = "%zero" if question.is_added else "%c_value"
+    lines.append(
+        f"%{'dot' if question.is_added else 'product'} = tt.dot %a_value, %b_value, {begin}{precision}{attributes}"
+        f" : {a_tensor} * {b_tensor} -> {d_tensor}"
+    )
+    if question.is_added:
+        lines.append(f"%product = arith.add{'i' if d.startswith('i') else 'f'} %dot, %c_value : {d_tensor}")
     lines += [
-        f"%product = tt.dot %a_value, %b_value, %c_value{precision}{attributes}"
-        f" : {a_tensor} * {b_tensor} -> {d_tensor}",
         f"tt.store %d_pointers, %product : {_tensor(d_shape, f'!tt.ptr<{d}>')}",
         "tt.return",
     ]
-    arguments = ", ".join(
-        f"%{name}: !tt.ptr<{kind}> {{tt.divisibility = 16 : i32}}"
-        for name, kind in zip("abcd", (a, b, d, d), strict=True)
-    )
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"module {{\n  tt.func public @dot({arguments}) attributes {{noinline = false}} {{\n{body}\n  }}\n}}\n"
+    return _function(list(zip("abcd", (a, b, d, d), strict=True)), lines)
 
 
 def _loaded(name: str, kind: str, shape: tuple[int, ...]) -> list[str]:
@@ -217,6 +223,28 @@ def _pointers(name: str, kind: str, shape: tuple[int, ...]) -> list[str]:
     lines.append(f"%{name}_base = tt.splat %{name} : {pointer} -> {splat}")
     lines.append(f"%{name}_pointers = tt.addptr %{name}_base, {total} : {splat}, {_tensor(shape, 'i32')}")
     return lines
+
+
+def function_ptx(operation: str, inputs: int, target: TritonTarget) -> str:
+    """The assembly of a kernel that applies an operation to fp32 numbers, one for each thread.
+
+    Raises UnsupportedError with the compiler's words where it cannot lower it.
+    """
+    shape, names = (WARPS_OF_A_FUNCTION * target.warp_size,), "abc"[:inputs]
+    kind = _tensor(shape, "f32")
+    values = ", ".join(f"%{name}_value" for name in names)
+    types = f"{kind} -> {kind}" if inputs == 1 else f"{', '.join([kind] * inputs)} -> {kind}"
+    lines = [line for name in names for line in _loaded(name, "f32", shape)]
+    lines += [*_pointers("d", "f32", shape), f'%result = "{operation}"({values}) : ({types.replace(" -> ", ") -> ")}']
+    lines += [f"tt.store %d_pointers, %result : {_tensor(shape, '!tt.ptr<f32>')}", "tt.return"]
+    return _compiled(_function([(name, "f32") for name in (*names, "d")], lines), WARPS_OF_A_FUNCTION, target).assembly
+
+
+def _function(arguments: list[tuple[str, str]], lines: list[str]) -> str:
+    """A kernel of pointers."""
+    head = ", ".join(f"%{name}: !tt.ptr<{kind}> {{tt.divisibility = 16 : i32}}" for name, kind in arguments)
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"module {{\n  tt.func public @kernel({head}) attributes {{noinline = false}} {{\n{body}\n  }}\n}}\n"
 
 
 def _tensor(shape: tuple[int, ...], kind: str) -> str:

@@ -26,6 +26,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Format, format_of
 from hwsim.frameworks.triton.compiler import MLIR_TYPES, DotQuestion, least_dot_size, lowered, target_options
 from hwsim.frameworks.triton.dot_steps import FORMATS
+from hwsim.frameworks.triton.elementwise import OPERATIONS, Functions
 from hwsim.frameworks.triton.interpreter import hooked
 from hwsim.frameworks.triton.targets import target_of
 from hwsim.frameworks.triton.tile import LoweredDot
@@ -64,6 +65,7 @@ class TritonEmulation:
         self.dots: dict[DotQuestion, DotRecord] = {}
         self.not_simulated: Counter[str] = Counter()  # calls that have the interpreter's bits, by name
         self._every = measure_every
+        self._functions = Functions(device, self.target)
         self._lowered: dict[DotQuestion, LoweredDot] = {}
 
     def report(self) -> str:
@@ -95,15 +97,49 @@ class TritonEmulation:
             "not_simulated": dict(self.not_simulated),
         }
 
+    def options(self, num_warps: int) -> Any:
+        """The target's options."""
+        return target_options(self.target, num_warps)
+
+    def least_size(self, num_warps: int) -> Any:
+        """The target's least M, N, K of a dot."""
+        return least_dot_size(self.target, num_warps)
+
+    def function(self, name: str, inputs: list[NDArray[Any]]) -> NDArray[Any] | None:
+        """A function of fp32 numbers with the device's bits; None where hwsim does not know them."""
+        return self._functions(name, inputs)
+
+    def left_out(self, name: str) -> None:
+        """Count a call that has the interpreter's bits."""
+        self.not_simulated[name] += 1
+
     def dot(
-        self, a: Codes, b: Codes, c: Codes, types: tuple[str, str, str], precision: str, imprecise: int, num_warps: int
+        self,
+        a: Codes,
+        b: Codes,
+        c: Codes,
+        types: tuple[str, str, str],
+        precision: str,
+        imprecise: int,
+        num_warps: int,
+        is_added: bool = False,
     ) -> Codes:
-        """Codes of c + a b as the device computes Triton's lowering of this `tl.dot`. types: Triton's names."""
+        """Codes of c + a b as the device computes Triton's lowering of this `tl.dot`. types: Triton's names. is_added:
+        the kernel multiplies from zero and adds c.
+        """
         for name in types:
             if name not in MLIR_TYPES:
                 known = ", ".join(MLIR_TYPES)
                 raise UnsupportedError(f"tl.dot of {name}: hwsim takes {known}")
-        question = DotQuestion(a.shape, b.shape, *types, precision, imprecise, num_warps)
+        question = DotQuestion(
+            a.shape,
+            b.shape,
+            *types,
+            input_precision=precision,
+            max_num_imprecise_acc=imprecise,
+            num_warps=num_warps,
+            is_added=is_added,
+        )
         lowered_dot = self._lowered.get(question)
         if lowered_dot is None:
             answer = lowered(question, self.target)
@@ -178,11 +214,5 @@ def emulate(
             "Triton's interpreter is off: set TRITON_INTERPRET=1 in the environment before Triton is imported"
         )
     run = TritonEmulation(load(device), measure_every)
-    with hooked(
-        run.dot,
-        lambda warps: target_options(run.target, warps),
-        lambda warps: least_dot_size(run.target, warps),
-        lambda name: run.not_simulated.update([name]),
-        processes,
-    ):
+    with hooked(run, tuple(OPERATIONS), processes):
         yield run

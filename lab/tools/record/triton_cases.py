@@ -1,0 +1,232 @@
+"""Triton kernels of packages and repositories, called on small operands. The module knows their interfaces; it knows no
+hwsim, and imports a package when a case runs.
+
+A case is `case(draw) -> {name: tensor}`; `draw(*shape, dtype=..., scale=...)` gives the next operand on the device.
+Packages of PyPI: fla-core (fla), liger-kernel, sageattention. Repositories, on the path: meta-pytorch/tritonbench (its
+copies of Triton's tutorials 03, 08 and 09), triton-lang/kernels (tutorial 06),
+thinking-machines-lab/batch_invariant_ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+import torch
+
+Draw = Callable[..., torch.Tensor]
+Results = dict[str, torch.Tensor]
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+GROUPED = ((128, 256, 128), (256, 128, 96), (128, 128, 224))
+
+
+def _tutorial_matmul(dtype: torch.dtype, activation: str) -> Callable[[Draw], Results]:
+    def case(draw: Draw) -> Results:
+        module = import_module("tritonbench.operators.gemm.triton_matmul")
+        return {"c": module.matmul(draw(256, 320, dtype=dtype), draw(320, 192, dtype=dtype), activation)}
+
+    return case
+
+
+def _tutorial_persistent(draw: Draw) -> Results:
+    module = import_module("tritonbench.operators.gemm.persistent_matmul")
+    return {"c": module.matmul_persistent(draw(256, 320, dtype=FP16), draw(320, 384, dtype=FP16))}
+
+
+def _tutorial_grouped(draw: Draw) -> Results:
+    module = import_module("tritonbench.operators.grouped_gemm.kernels")
+    pairs = [(draw(m, k, dtype=FP16), draw(k, n, dtype=FP16)) for m, n, k in GROUPED]
+    results = module.triton_group_gemm_fn([a for a, _ in pairs], [b for _, b in pairs])
+    return {f"c{i}": c for i, c in enumerate(results)}
+
+
+def _tutorial_fp8(draw: Draw) -> Results:
+    module = import_module("tritonbench.operators.fp8_gemm.tutorial")
+    a, b = draw(256, 256, dtype=torch.float8_e4m3fn), draw(128, 256, dtype=torch.float8_e4m3fn)
+    return {"c": module.matmul(a, b.T)}
+
+
+def _tutorial_attention(dtype: torch.dtype, is_causal: bool, width: int) -> Callable[[Draw], Results]:
+    def case(draw: Draw) -> Results:
+        module = import_module("kernels.flash_attention")
+        q, k, v = (draw(1, 2, 256, width, dtype=dtype).requires_grad_() for _ in range(3))
+        out = module.attention(q, k, v, is_causal, width**-0.5, False)
+        return {"out": out.detach()}
+
+    return case
+
+
+def _attention_backward(draw: Draw) -> Results:
+    module = import_module("kernels.flash_attention")
+    q, k, v = (draw(1, 1, 256, 64, dtype=FP16).requires_grad_() for _ in range(3))
+    out = module.attention(q, k, v, True, 0.125, False)
+    out.backward(draw(1, 1, 256, 64, dtype=FP16))
+    return {"out": out.detach(), **{f"d{name}": x.grad for name, x in zip("qkv", (q, k, v), strict=True)}}
+
+
+def _lang_matmul(draw: Draw) -> Results:
+    module = import_module("kernels.matmul")
+    return {"c": module.matmul(draw(128, 512, dtype=BF16), draw(512, 256, dtype=BF16))}
+
+
+def _invariant(dtype: torch.dtype) -> Callable[[Draw], Results]:
+    def case(draw: Draw) -> Results:
+        module = import_module("batch_invariant_ops.batch_invariant_ops")
+        a, b = draw(96, 384, dtype=dtype), draw(384, 300, dtype=dtype)
+        return {"c": module.matmul_persistent(a, b), "biased": module.matmul_persistent(a, b, draw(300, dtype=dtype))}
+
+    return case
+
+
+def _invariant_rows(draw: Draw) -> Results:
+    module = import_module("batch_invariant_ops.batch_invariant_ops")
+    x = draw(8, 1536, dtype=FP32, scale=3.0)
+    return {"log_softmax": module.log_softmax(x), "mean": module.mean_dim(x, 1)}
+
+
+def _fla_attention(draw: Draw) -> Results:
+    q, k, v = (draw(1, 256, 2, 64, dtype=BF16) for _ in range(3))
+    return {"out": import_module("fla.ops.attn").parallel_attn(q, k, v)}
+
+
+def _fla_retention(draw: Draw) -> Results:
+    q, k, v = (draw(1, 128, 2, 64, dtype=BF16) for _ in range(3))
+    return {"out": import_module("fla.ops.retention").chunk_retention(q, k, v)[0]}
+
+
+def _fla_linear(draw: Draw) -> Results:
+    q, k, v = (draw(1, 128, 2, 64, dtype=BF16) for _ in range(3))
+    return {"out": import_module("fla.ops.linear_attn").chunk_linear_attn(q, k, v, normalize=False)[0]}
+
+
+def _fla_gated(draw: Draw) -> Results:
+    q, k, v = (draw(1, 128, 2, 64, dtype=BF16) for _ in range(3))
+    gates = torch.nn.functional.logsigmoid(draw(1, 128, 2, 64, dtype=FP32).cpu()).to(q.device)
+    return {"out": import_module("fla.ops.gla").chunk_gla(q, k, v, gates)[0]}
+
+
+def _fla_simple_gated(draw: Draw) -> Results:
+    q, k, v = (draw(1, 128, 2, 64, dtype=BF16) for _ in range(3))
+    gates = torch.nn.functional.logsigmoid(draw(1, 128, 2, dtype=FP32).cpu()).to(q.device)
+    return {"out": import_module("fla.ops.simple_gla").chunk_simple_gla(q, k, v, gates)[0]}
+
+
+def _fla_delta(draw: Draw) -> Results:
+    q, k, v = (draw(1, 128, 2, 64, dtype=BF16) for _ in range(3))
+    k = torch.nn.functional.normalize(k.cpu().float(), dim=-1).bfloat16().to(k.device)
+    beta = draw(1, 128, 2, dtype=BF16).cpu().float().sigmoid().bfloat16().to(k.device)
+    return {"out": import_module("fla.ops.delta_rule").chunk_delta_rule(q, k, v, beta)[0]}
+
+
+def _fla_based(draw: Draw) -> Results:
+    q, k = (draw(1, 2, 128, 16, dtype=BF16) for _ in range(2))
+    return {"out": import_module("fla.ops.based").parallel_based(q, k, draw(1, 2, 128, 64, dtype=BF16))}
+
+
+def _liger_neighborhood(draw: Draw) -> Results:
+    module = import_module("liger_kernel.ops.fused_neighborhood_attention")
+    q, k, v = (draw(1, 2, 128, 64, dtype=BF16) for _ in range(3))
+    out, weights, _ = module.fused_neighborhood_attention_forward(q, k, v, kernel_size=31)
+    return {"out": out, "weights": weights}
+
+
+def _liger_int8(draw: Draw) -> Results:
+    module = import_module("liger_kernel.ops.experimental.mm_int8int2")
+    a = draw(128, 512, dtype=FP32, scale=40.0).round().clamp(-128, 127).to(torch.int8)
+    packed = draw(128, 128, dtype=FP32, scale=60.0).abs().round().clamp(0, 255).to(torch.uint8)
+    return {"c": module.matmul(a, packed)}
+
+
+def _liger_rows(draw: Draw) -> Results:
+    norm, layer = import_module("liger_kernel.ops.rms_norm"), import_module("liger_kernel.ops.layer_norm")
+    softmax, swiglu = import_module("liger_kernel.ops.softmax"), import_module("liger_kernel.ops.swiglu")
+    x, w, y = draw(16, 1000, dtype=BF16), draw(1000, dtype=BF16), draw(16, 1000, dtype=BF16)
+    return {
+        "rms_norm": norm.LigerRMSNormFunction.apply(x, w, 1e-6, 0.0, "llama", False),
+        "layer_norm": layer.layer_norm_forward(x, w, draw(1000, dtype=BF16), 1e-5)[0],
+        "softmax": softmax._softmax_forward(x)[0],
+        "swiglu": swiglu.swiglu_forward(x, y)[-1],
+    }
+
+
+def _sage(is_causal: bool) -> Callable[[Draw], Results]:
+    def case(draw: Draw) -> Results:
+        module = import_module("sageattention.core")
+        q, k, v = (draw(1, 2, 256, 64, dtype=FP16) for _ in range(3))
+        codes = module.per_block_int8(q, k)
+        attend = module.attn_true if is_causal else module.attn_false
+        out = attend(codes[0], codes[2], v, codes[1], codes[3], output_dtype=FP16)
+        out = out[0] if isinstance(out, tuple) else out
+        return {"q": codes[0], "q_scale": codes[1], "k": codes[2], "k_scale": codes[3], "out": out}
+
+    return case
+
+
+def _own_attention(dtype: torch.dtype, is_causal: bool, width: int, keys: int) -> Callable[[Draw], Results]:
+    def case(draw: Draw) -> Results:
+        q, k, v = (draw(2, 256, width, dtype=dtype) for _ in range(3))
+        out, sums = torch.empty_like(q), torch.empty(2, 256, dtype=FP32, device=q.device)
+        kernel = import_module("tile_kernels").attention
+        warps = 4 if width < 128 else 8
+        kernel[(2, 2)](q, k, v, out, sums, width**-0.5, 256, width, 128, keys, is_causal, num_warps=warps)
+        return {"out": out, "lse": sums}
+
+    return case
+
+
+def _own_functions(draw: Draw) -> Results:
+    count = 1 << 14
+    edges = torch.arange(0, 1 << 32, 1 << 18, dtype=torch.int64) + torch.arange(count) * 7919 % (1 << 18)
+    x = edges.to(torch.int32).view(FP32).to(draw(1, dtype=FP32).device)
+    y, z = draw(count, dtype=FP32, scale=100.0), draw(count, dtype=FP32)
+    out = torch.empty(20, count, dtype=FP32, device=x.device)
+    near = torch.empty_like(out)
+    kernel = import_module("tile_kernels").functions
+    kernel[(16,)](x, y, z, out, count, 1024)
+    kernel[(16,)](y, z, draw(count, dtype=FP32), near, count, 1024)
+    return {"all exponents": out, "near 1": near}
+
+
+def _own_sums(draw: Draw) -> Results:
+    results, kernel = {}, import_module("tile_kernels").sums
+    for m, n, warps in ((1, 1024, 4), (64, 64, 4), (16, 256, 8), (128, 32, 2), (8, 4096, 4)):
+        x = draw(m, n, dtype=FP32)
+        parts = [torch.empty(size, dtype=FP32, device=x.device) for size in (1, m, n, m * n)]
+        kernel[(1,)](x, *parts, m, n, num_warps=warps)
+        names = ("whole", "rows", "columns", "running")
+        results |= {f"{m}x{n} {warps} {name}": part for name, part in zip(names, parts, strict=True)}
+    return results
+
+
+CASES: dict[str, Callable[[Draw], Results]] = {
+    "tutorial 03, fp16": _tutorial_matmul(FP16, ""),
+    "tutorial 03, bf16, leaky ReLU": _tutorial_matmul(BF16, "leaky_relu"),
+    "tutorial 03, e4m3": _tutorial_fp8,
+    "tutorial 08, grouped": _tutorial_grouped,
+    "tutorial 09, persistent": _tutorial_persistent,
+    "tutorial 06, fp16, 64": _tutorial_attention(FP16, False, 64),
+    "tutorial 06, bf16, causal, 128": _tutorial_attention(BF16, True, 128),
+    "tutorial 06, backward": _attention_backward,
+    "triton-lang/kernels, matmul": _lang_matmul,
+    "batch_invariant_ops, bf16": _invariant(BF16),
+    "batch_invariant_ops, fp16": _invariant(FP16),
+    "batch_invariant_ops, fp32": _invariant(FP32),
+    "batch_invariant_ops, rows": _invariant_rows,
+    "fla, parallel attention": _fla_attention,
+    "fla, retention by chunks": _fla_retention,
+    "fla, linear attention by chunks": _fla_linear,
+    "fla, gated linear attention by chunks": _fla_gated,
+    "fla, simple gated linear attention": _fla_simple_gated,
+    "fla, delta rule by chunks": _fla_delta,
+    "fla, based": _fla_based,
+    "liger, neighborhood attention": _liger_neighborhood,
+    "liger, int8 by int2": _liger_int8,
+    "liger, rows": _liger_rows,
+    "own, functions": _own_functions,
+    "own, sums": _own_sums,
+    "own, attention, fp16, 64": _own_attention(FP16, False, 64, 64),
+    "own, attention, bf16, causal, 64": _own_attention(BF16, True, 64, 32),
+    "own, attention, bf16, 128": _own_attention(BF16, False, 128, 64),
+    "sageattention, int8": _sage(False),
+    "sageattention, int8, causal": _sage(True),
+}
