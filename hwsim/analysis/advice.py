@@ -154,11 +154,11 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
     ]
     yield from (advice for _, advice, _ in singles)
     limits = [(advice, numbers) for share, advice, numbers in singles if share > HALF]
-    for (one, of_one), (other, of_other) in list(combinations(limits, 2))[: runs - len(singles)]:
-        numbers = {**of_one, **of_other}
+    for (first, of_first), (second, of_second) in list(combinations(limits, 2))[: runs - len(singles)]:
+        numbers = {**of_first, **of_second}
         gain = saved(times, numbers) * without_launches
-        if gain >= one.gain + other.gain + WORTH_ADVISING:
-            yield Advice(f"{one.change} together with {other.change}", gain, False, _options(numbers))
+        if gain >= first.gain + second.gain + WORTH_ADVISING:
+            yield Advice(f"{first.change} together with {second.change}", gain, False, _options(numbers))
 
 
 def _options(numbers: NumberChanges) -> str:

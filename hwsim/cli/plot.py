@@ -142,7 +142,7 @@ def _tiles(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]
             print(f"hwsim: left out: {name}: {error}", file=sys.stderr)
     if not landscapes:
         raise InputError("plot tiles: none of the combinations runs; standard error has the reasons")
-    rows = [{"panel": name} | point.row() for name, found in landscapes.items() for point in found.points]
+    rows = [{"panel": name} | point.row() for name, landscape in landscapes.items() for point in landscape.points]
     if len(landscapes) == 1:
         ((name, landscape),) = landscapes.items()
         return plots.tile_landscape(landscape, f"{name}, {size}^3"), rows
@@ -175,7 +175,7 @@ def _rooflines(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotR
         if progress is not None:
             progress((index + 1) / len(ways))
     figure = plots.rooflines(arguments.device, formats, results)
-    return figure, [_roofline_row(form, result) for form, found in results.items() for result in found]
+    return figure, [_roofline_row(form, result) for form, of_form in results.items() for result in of_form]
 
 
 def _roofline_row(form: str, result: Result) -> dict[str, Any]:

@@ -79,7 +79,9 @@ class SystolicDataflow:
         def kernel(mapped: KernelMapping, stages: PieceStages, target: GlobalArray) -> Kernel:
             array, pe_tiles = PeArray.of(device, mapped.instruction), whole(mapped, "pe_tiles")
             reuse = is_reused(mapped)
-            return ArrayKernel(mapped.name, device, array, mapped.tile, pe_tiles, stages, target, reuse).kernel()
+            return ArrayKernel(
+                mapped.name, device, array, mapped.tile, pe_tiles, stages, target=target, reuse=reuse
+            ).kernel()
 
         return program_of_terms(gemm, device, NAME, kernel)
 
