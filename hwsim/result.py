@@ -16,18 +16,10 @@ from numpy.typing import NDArray
 from hwsim.analysis.changed_numbers import ChangeableCall, ChangedNumbers, call_with_numbers
 from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.file_costs import file_costs
-from hwsim.analysis.program_times import Times, state_of
+from hwsim.analysis.program_times import Times
 from hwsim.analysis.roofline import Roofline, roofline
-from hwsim.analysis.run_records import (
-    EngineUse,
-    Evidence,
-    Macs,
-    Occupancy,
-    Phase,
-    ProductErrors,
-    RunWarning,
-    TimingState,
-)
+from hwsim.analysis.run_records import Evidence, ProductErrors, RunWarning
+from hwsim.analysis.timed_result import TimedResult
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors
@@ -57,7 +49,7 @@ class Execution:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(TimedResult):
     """What `hwsim.run` returns: the product, its error, cycles with their breakdown, and the record of the GEMM.
 
     c: the product, (m, n) or the rows and columns asked for, stacks of them for stacks of operands; None with
@@ -114,61 +106,6 @@ class Result:
         when it is asked for: an order of a million terms takes longer than its sum.
         """
         return None if self.by_program else self.gemm.schedule.to_dict()
-
-    @property
-    def cycles(self) -> int | None:
-        """Core clock cycles over all phases."""
-        return self.times.cycles
-
-    @property
-    def seconds(self) -> float | None:
-        """Cycles divided by the core clock, or with a library by recorded times of its kernels (docs/library.md)."""
-        return self.times.seconds
-
-    @property
-    def tflops(self) -> float | None:
-        """2 m n k / seconds / 1e12; None where seconds are none or 0."""
-        return self.times.tflops
-
-    @property
-    def peak_fraction(self) -> float | None:
-        """Achieved rate over the matrix unit's peak for this format, divided by the plan's number of products."""
-        return self.times.peak_fraction
-
-    @property
-    def phases(self) -> list[Phase]:
-        """Name, cycles and seconds of each device kernel."""
-        return self.times.phases
-
-    @property
-    def engines(self) -> dict[str, EngineUse]:
-        """Busy and stalled cycles of each engine."""
-        return self.times.engines
-
-    @property
-    def macs(self) -> Macs:
-        """Multiply-accumulates of the matrix unit: useful ones, and all with padding."""
-        return self.times.macs
-
-    @property
-    def traffic_bytes(self) -> dict[str, int]:
-        """Bytes moved over each link and shared memory."""
-        return self.times.traffic_bytes
-
-    @property
-    def occupancy(self) -> list[Occupancy]:
-        """For each GEMM kernel: tiles of C, cores, idle cores, and waves (tiles of the busiest core)."""
-        return self.times.occupancy
-
-    @property
-    def state(self) -> TimingState | None:
-        """What the time is of: state of L2, clock, power limit, kernels, launches. None without a time."""
-        return state_of(self.times)
-
-    @property
-    def timing_note(self) -> str:
-        """The reason why there are no cycles; else what they assume of data that were not given, or empty."""
-        return self.times.note
 
     def __repr__(self) -> str:
         bits = "no bits" if self.c is None else f"{self.c.dtype} {self.c.shape}"

@@ -60,6 +60,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("hwsim.result", "hwsim.attending.attention_result"),
     ("hwsim.api", "hwsim.attending.array_attention"),
     (
+        "hwsim.report.exact_element",
         "hwsim.report.explain",
         "hwsim.report.table_file",
         "hwsim.report.text.explain_text",

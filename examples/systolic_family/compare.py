@@ -9,6 +9,7 @@ import argparse
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import hwsim
 from hwsim.devices.templates import new_device_file
@@ -24,7 +25,7 @@ LAYERS = {
 SIDES = {"weights": ("k", "n", "m"), "outputs": ("m", "n", "k"), "inputs": ("k", "m", "n")}
 
 
-def formula(rows: int, cols: int, stationary: str, sizes: dict[str, int]) -> int:
+def formula(rows: int, cols: int, stationary: str, sizes: dict[str, Any]) -> int:
     """SCALE-Sim (arXiv 1811.02883): 2 R + C + T - 2 cycles for each fold."""
     down, across, streamed = (sizes[side] for side in SIDES[stationary])
     return (2 * rows + cols + streamed - 2) * math.ceil(down / rows) * math.ceil(across / cols)
@@ -38,27 +39,20 @@ def main() -> None:
     arguments, _ = parser.parse_known_args()
     rows, cols = arguments.rows, arguments.cols
     print(f"{rows} x {cols} PEs")
-    print(f"{'layer':26}{'stationary':12}{'cycles':>10}{'formula':>10}{'use':>8}{'pe_tiles=2':>12}")
+    head = ("fill", "stream", "skew", "drain", "cycles", "formula", "use", "pe_tiles=2")
+    print(f"{'layer':26}{'stationary':12}{''.join(f'{name:>11}' for name in head)}")
     with tempfile.TemporaryDirectory() as folder:
         device = new_device_file(Path(folder) / "my_array.yaml", "systolic", {"rows": rows, "cols": cols})
         for layer, (m, n, k) in LAYERS.items():
             for stationary in SIDES:
-                cycles = [
-                    hwsim.run(
-                        m=m,
-                        n=n,
-                        k=k,
-                        device=device,
-                        format="bf16",
-                        exact=False,
-                        stationary=stationary,
-                        pe_tiles=pe_tiles,
-                    ).cycles
-                    for pe_tiles in (1, 2)
-                ]
-                use = m * n * k / (cycles[0] * rows * cols)
-                expected = formula(rows, cols, stationary, {"m": m, "n": n, "k": k})
-                print(f"{layer:26}{stationary:12}{cycles[0]:>10,}{expected:>10,}{use:>8.1%}{cycles[1]:>12,}")
+                call = {"m": m, "n": n, "k": k, "device": device, "format": "bf16", "exact": False}
+                one, two = (hwsim.run(**call, stationary=stationary, pe_tiles=tiles) for tiles in (1, 2))
+                fill, drain = (one.engines[name]["busy_cycles"] for name in ("FILL", "DRAIN"))
+                stream = one.macs["padded"] // (rows * cols)
+                skew = one.cycles - fill - stream - drain
+                counts = (fill, stream, skew, drain, one.cycles, formula(rows, cols, stationary, call))
+                numbers = [*(f"{count:,.0f}" for count in counts), f"{m * n * k / (one.cycles * rows * cols):.1%}"]
+                print(f"{layer:26}{stationary:12}{''.join(f'{x:>11}' for x in (*numbers, f'{two.cycles:,}'))}")
 
 
 if __name__ == "__main__":

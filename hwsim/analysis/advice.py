@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.better_numbers import NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Kernel, Program
 
 WORTH_ADVISING = 0.01  # of the time
+HALF = 0.5  # of the time: only a part that is busy for longer can be what is left when another one is twice as fast
 NARROW_BITS = 16  # of an operand, whose format C may have too
 LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
 MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advice
@@ -138,16 +140,29 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
     """Rates, capacities and latencies that the run uses, twice as good; the cycles are those of another timing run.
 
     Of a long program only as many as MOST_INSTRUCTIONS allow: those of the busiest parts, and latencies by what is
-    waited.
+    waited. Two changes together are advice where they save more than both do alone.
     """
     if times.program is None or times.chip is None or times.timed is None:
         return
     candidates = _numbers(times.program, times.chip, shares, times.timed.traffic_bytes)
     ranked = sorted(candidates, key=lambda candidate: -candidate[0])
+    runs = MOST_INSTRUCTIONS // max(times.timed.instructions, 1)
     without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
-    for _, words, numbers in ranked[: MOST_INSTRUCTIONS // max(times.timed.instructions, 1)]:
-        options = (f"--what-if {path}={'0.5x' if path.endswith(LESS_IS_BETTER) else '2x'}" for path in numbers)
-        yield Advice(words, saved(times, numbers) * without_launches, False, " ".join(options))
+    singles = [
+        (share, Advice(words, saved(times, numbers) * without_launches, False, _options(numbers)), numbers)
+        for share, words, numbers in ranked[:runs]
+    ]
+    yield from (advice for _, advice, _ in singles)
+    limits = [(advice, numbers) for share, advice, numbers in singles if share > HALF]
+    for (first, of_first), (second, of_second) in list(combinations(limits, 2))[: runs - len(singles)]:
+        numbers = {**of_first, **of_second}
+        gain = saved(times, numbers) * without_launches
+        if gain >= first.gain + second.gain + WORTH_ADVISING:
+            yield Advice(f"{first.change} together with {second.change}", gain, False, _options(numbers))
+
+
+def _options(numbers: NumberChanges) -> str:
+    return " ".join(f"--what-if {path}={'0.5x' if path.endswith(LESS_IS_BETTER) else '2x'}" for path in numbers)
 
 
 def _numbers(

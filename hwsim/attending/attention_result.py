@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim._version import __version__
-from hwsim.analysis.program_times import Times, state_of
-from hwsim.analysis.run_records import EngineUse, Evidence, Phase, TimingState
+from hwsim.analysis.program_times import Times
+from hwsim.analysis.run_records import Evidence
+from hwsim.analysis.timed_result import TimedResult
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.compute.attention_call import AttentionCall
 from hwsim.datafiles.provenance import Level
@@ -33,7 +34,7 @@ SCHEMA = "hwsim.attention/1"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionResult:
+class AttentionResult(TimedResult):
     """out: of the shape (..., heads, queries, width of the value), in the operands' dtype; None with exact=False.
     backend: of PyTorch, whose kernel computed it. device: its name. order: of the kernel. evidence: the weakest level
     behind the bits. record: of the attention, which fixes bits and cycles. by_program: whether the program computed
@@ -71,53 +72,8 @@ class AttentionResult:
 
     @cached_property
     def times(self) -> Times:
-        """See hwsim.analysis.program_times. macs: useful ones are without what the mask hides."""
+        """See hwsim.analysis.program_times. macs, tflops: without what the mask hides."""
         return self.call.timed.times(launch_overhead=self.launch_overhead, l2=self.l2)
-
-    @property
-    def cycles(self) -> int | None:
-        """Core clock cycles over all kernels."""
-        return self.times.cycles
-
-    @property
-    def seconds(self) -> float | None:
-        """Cycles divided by the core clock, with launches where they were asked for."""
-        return self.times.seconds
-
-    @property
-    def tflops(self) -> float | None:
-        """2 times the multiply-accumulates of both products without what the mask hides, / seconds / 1e12."""
-        return self.times.tflops
-
-    @property
-    def peak_fraction(self) -> float | None:
-        """`tflops` over the peak rate of the kernel's matrix instruction."""
-        return self.times.peak_fraction
-
-    @property
-    def phases(self) -> list[Phase]:
-        """Name, cycles and seconds of each device kernel."""
-        return self.times.phases
-
-    @property
-    def engines(self) -> dict[str, EngineUse]:
-        """Busy and stalled cycles of each engine."""
-        return self.times.engines
-
-    @property
-    def traffic_bytes(self) -> dict[str, int]:
-        """Bytes moved over each link and shared memory."""
-        return self.times.traffic_bytes
-
-    @property
-    def state(self) -> TimingState | None:
-        """What the time is of: state of L2, clock, power limit, kernels, launches."""
-        return state_of(self.times)
-
-    @property
-    def timing_note(self) -> str:
-        """Why there are no cycles; empty where there are."""
-        return self.times.note
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,11 @@ from hwsim.devices import instruction, load
 from hwsim.errors import HwsimError, InputError, nearest
 from hwsim.report.plot_style import checked_plot_path, save, shaped
 from hwsim.report.plots.bounds import FORMS, error_bound
+from hwsim.report.plots.devices import peaks_by_device
 from hwsim.report.plots.error_figures import EXPONENTS, exponent_rows, over_exponent
 from hwsim.report.text.words import table
 from hwsim.request.declarations import AUTO
+from hwsim.result import Result, plain
 from hwsim.schemes import scheme_of
 from hwsim.studies.questions import tune
 from hwsim.studies.sweep import sweep
@@ -32,7 +34,8 @@ SMALL = (32, 64, 128, 256, 512)
 EDGE = 64  # rows and columns of the products whose error is drawn over K
 MOST_SEEDS = 1000
 MOST_INCHES = 100
-Draw = Callable[[argparse.Namespace, Any], Any]
+PlotRows = list[dict[str, Any]]
+Draw = Callable[[argparse.Namespace, Any], tuple[Any, PlotRows]]
 WAYS = ("device", "scheme", "format")
 LINES = ("y", "slopes", "bound", "bound_format")
 ERRORS = (*WAYS, "at", "seeds", "drawn_in_format", *LINES)
@@ -41,18 +44,21 @@ DEFAULTS = {"device": ["h200"], "scheme": ["native"], "at": None, "seeds": 1, "b
 
 @dataclass(frozen=True, slots=True)
 class PlotKind:
-    """A kind of plot: what it shows, how it is drawn from the verb's arguments, and the options that it takes."""
+    """A kind of plot: what it shows, how it is drawn from the verb's arguments, and the options that it takes.
+
+    draw: gives the figure, and the rows of which it is.
+    """
 
     shows: str
     draw: Draw
     takes: tuple[str, ...]
 
 
-def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]], *, exact: bool) -> Any:
+def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]], *, exact: bool) -> PlotRows:
     study: dict[str, Any] = {"devices": arguments.device, "shapes": shapes, "exact": exact}
     if exact and arguments.seeds > 1:
         study["seeds"] = list(range(arguments.seeds))
-    rows: list[dict[str, Any]] = []
+    rows: PlotRows = []
     ways = _ways(arguments)
     for index, (scheme, options) in enumerate(ways):
         shares = None if progress is None else _part_of(progress, index, len(ways))
@@ -94,17 +100,17 @@ def _drawn(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"bounds": arguments.bound or (), "bound_format": arguments.bound_format, "slopes": bool(arguments.slopes)}
 
 
-def _error_over_k(arguments: argparse.Namespace, progress: Any) -> Any:
+def _error_over_k(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     rows = _rows(arguments, progress, [[EDGE, EDGE, k] for k in arguments.at or DEPTHS], exact=True)
-    return plots.over(rows, "k", arguments.y or "relative_frobenius", **_drawn(arguments))
+    return plots.over(rows, "k", arguments.y or "relative_frobenius", **_drawn(arguments)), rows
 
 
-def _error_over_size(arguments: argparse.Namespace, progress: Any) -> Any:
+def _error_over_size(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     rows = _rows(arguments, progress, [[size, size, size] for size in arguments.at or SMALL], exact=True)
-    return plots.over(rows, "size", arguments.y or "relative_frobenius", **_drawn(arguments))
+    return plots.over(rows, "size", arguments.y or "relative_frobenius", **_drawn(arguments)), rows
 
 
-def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> Any:
+def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     rows = exponent_rows(
         arguments.device,
         _formatted(arguments),
@@ -113,15 +119,15 @@ def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> Any:
         progress=progress,
     )
     _say_refused(rows)
-    return over_exponent(rows, **_drawn(arguments))
+    return over_exponent(rows, **_drawn(arguments)), rows
 
 
-def _tflops_over_size(arguments: argparse.Namespace, progress: Any) -> Any:
+def _tflops_over_size(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     rows = _rows(arguments, progress, [[size, size, size] for size in arguments.at or SIZES], exact=False)
-    return plots.over(rows, "size", arguments.y or "tflops", **_drawn(arguments))
+    return plots.over(rows, "size", arguments.y or "tflops", **_drawn(arguments)), rows
 
 
-def _tiles(arguments: argparse.Namespace, progress: Any) -> Any:
+def _tiles(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     size = (arguments.at or [2048])[0]
     ways = list(product(arguments.device, _formatted(arguments)))
     landscapes = {}
@@ -136,17 +142,18 @@ def _tiles(arguments: argparse.Namespace, progress: Any) -> Any:
             print(f"hwsim: left out: {name}: {error}", file=sys.stderr)
     if not landscapes:
         raise InputError("plot tiles: none of the combinations runs; standard error has the reasons")
+    rows = [{"panel": name} | point.row() for name, landscape in landscapes.items() for point in landscape.points]
     if len(landscapes) == 1:
         ((name, landscape),) = landscapes.items()
-        return plots.tile_landscape(landscape, f"{name}, {size}^3")
-    return plots.tile_landscape(landscapes, f"tiles, {size}^3")
+        return plots.tile_landscape(landscape, f"{name}, {size}^3"), rows
+    return plots.tile_landscape(landscapes, f"tiles, {size}^3"), rows
 
 
 def _part_of(progress: Any, index: int, count: int) -> Callable[[float], None]:
     return lambda share: progress((index + share) / count)
 
 
-def _rooflines(arguments: argparse.Namespace, progress: Any) -> Any:
+def _rooflines(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     arguments.format = formats = arguments.format or [load(arguments.device[0]).default_format]
     size = {name: (arguments.at or [4096])[0] for name in "mnk"}
     results: dict[str, list[Any]] = {form: [] for form in formats}
@@ -167,20 +174,35 @@ def _rooflines(arguments: argparse.Namespace, progress: Any) -> Any:
             print(f"hwsim: left out: {scheme} on {device}: it multiplies {multiplied}", file=sys.stderr)
         if progress is not None:
             progress((index + 1) / len(ways))
-    return plots.rooflines(arguments.device, formats, results)
+    figure = plots.rooflines(arguments.device, formats, results)
+    return figure, [_roofline_row(form, result) for form, of_form in results.items() for result in of_form]
 
 
-def _devices(arguments: argparse.Namespace, progress: Any) -> Any:
-    return plots.device_bars(arguments.device, arguments.format)
+def _roofline_row(form: str, result: Result) -> dict[str, Any]:
+    """The point of a run: rates in TFLOP/s, intensity in FLOP per byte of HBM."""
+    run_of = {"device": result.device, "scheme": result.scheme, "format": form}
+    point = result.roofline
+    return run_of | {"m": result.m, "n": result.n, "k": result.k} | ({} if point is None else asdict(point))
 
 
-def _sweep(arguments: argparse.Namespace, progress: Any) -> Any:
+def _devices(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
+    peaks = peaks_by_device(arguments.device)
+    rows = [
+        {"device": device, "format": form, "peak_tflops": peak}
+        for device, by_format in peaks.items()
+        for form, peak in by_format.items()
+        if not arguments.format or form in arguments.format
+    ]
+    return plots.device_bars(arguments.device, arguments.format), rows
+
+
+def _sweep(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     missing = [f"--{name}" for name in ("study", "x", "y") if getattr(arguments, name) is None]
     if missing:
         raise InputError(f"plot sweep: give {', '.join(missing)} too: plot sweep --study study.yaml --x k --y tflops")
-    rows = sweep(arguments.study, progress=progress).rows
+    rows = list(sweep(arguments.study, progress=progress).rows)
     _say_refused(rows)
-    return plots.over(rows, arguments.x, arguments.y, **_drawn(arguments))
+    return plots.over(rows, arguments.x, arguments.y, **_drawn(arguments)), rows
 
 
 KINDS = {
@@ -249,7 +271,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file to write: .png, .svg or .pdf")
     parser.add_argument("--size", type=_inches, metavar="W,H", help="width and height of the figure in inches: 3.4,2.6")
     parser.add_argument("--no-title", action="store_true", help="no title above the figure: for a paper's caption")
-    parser.add_argument("--json", action="store_true", help="what was written as one JSON object on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="the file and the rows of the figure as one JSON object on standard output"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
 
@@ -287,10 +311,11 @@ def execute(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
     with progress_bar(quiet=arguments.quiet, stage="computing points") as progress:
-        figure = KINDS[arguments.kind].draw(arguments, progress)
+        figure, rows = KINDS[arguments.kind].draw(arguments, progress)
     path = save(shaped(figure, arguments.size, has_title=not arguments.no_title), arguments.out)
     if arguments.json:
-        print(json.dumps({"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path)}))
+        record = {"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path), "rows": rows}
+        print(json.dumps(plain(record), allow_nan=False))
     else:
         print(f"wrote {path}")
     return 0

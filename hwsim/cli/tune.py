@@ -44,8 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--objective",
         default="time",
-        metavar="time|cycles|traffic",
-        help="quantity to minimise: the time, the cycles, or the bytes of HBM (default time)",
+        metavar="time|cycles|traffic|energy",
+        help="quantity to minimise: the time, the cycles, the bytes of HBM, or the energy by the device file's or "
+        "hwsim's assumed energies (default time)",
     )
     group.add_argument(
         "--chooser",

@@ -185,6 +185,14 @@ PE_TILES = Option(
     axis=(1, 2),
     default_text="1",
 )
+REUSE = Option(
+    "reuse",
+    TRUTH,
+    None,
+    "of a systolic array: load the operand that streams past several tiles of what stays once, and keep all of its K "
+    "in its memory",
+    default_text="where it fits",
+)
 
 #: Settings of a mapping that follow from its options.
 K_GROUP = Option("k_group", int, None, "length of K that the unit accumulates from zero", least=1)
@@ -204,7 +212,7 @@ SEPARATED = (
 )
 TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP, SPILL)
 PAIRED = (*TILED, CTA_GROUP)
-SYSTOLIC = (TILE_OPTION, STATIONARY, PE_TILES)
+SYSTOLIC = (TILE_OPTION, STATIONARY, PE_TILES, REUSE)
 
 
 def buffering_of(buffers: int) -> str:

@@ -39,6 +39,15 @@ def power_of_four_beyond(values: AnyArray) -> AnyArray:
     return exponents
 
 
+def exponents_beyond_norms(x: AnyArray, axis: int, factor: float) -> tuple[AnyArray, AnyArray]:
+    """Of each row (axis -1) or column (-2): the least e with all magnitudes below 2^e, and the least j with 4^j beyond
+    factor times the sum of squares in units of 4^e; int64, the axis kept with length 1. x: fp64, finite.
+    """
+    top: AnyArray = np.frexp(np.abs(x).max(axis=axis, keepdims=True, initial=0.0))[1].astype(np.int64)
+    squares = (np.ldexp(x, -top) ** 2).sum(axis=axis, keepdims=True)
+    return top, power_of_four_beyond(squares * factor)
+
+
 def exponent_for(values: AnyArray, fmt: Format, threads: int = 1, *, backend: Backend = CPU) -> int:
     """The exponent of the power of two that brings the largest magnitude of fp32 values just below the format's largest
     number; 0 where all are zero, or one is infinite or a NaN.

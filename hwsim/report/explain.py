@@ -30,6 +30,7 @@ from hwsim.numerics.pairwise import PairwiseStages
 from hwsim.numerics.terms import Addend, add_exactly, read_operand, special_of
 from hwsim.numerics.two_level import FixedPoint, TwoLevelStages
 from hwsim.numerics.units import BlockScaledUnit, CompositeUnit, DotSpec, FusedUnit, PairwiseUnit, Specials
+from hwsim.report.exact_element import exact_element
 from hwsim.report.text.number_text import code_text, decimal, hex_float, power_form
 
 if TYPE_CHECKING:
@@ -94,6 +95,12 @@ def explain(
         "notes": notes,
         "steps": steps,
         "result": number(spec.d, computed),
+        "exact": exact_element(
+            (*((spec.a, spec.b) if model.operand_rounding is None else ("fp32", "fp32")), spec.c),
+            None if spec.scale_block is None or spec.scale_format is None else (spec.scale_format, spec.scale_block),
+            operands,
+            (spec.d, computed),
+        ),
     }
 
 

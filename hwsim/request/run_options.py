@@ -210,6 +210,10 @@ class RunOptions(TypedDict, total=False):
     #: stream (at least 1 and at most 2; default: 1) [systolic]
     pe_tiles: int | None
 
+    #: of a systolic array: load the operand that streams past several tiles of what stays once, and keep all of its K
+    #: in its memory (default: where it fits) [systolic]
+    reuse: bool | None
+
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
     #: with a block of K on its way (at least 1; default: as many as fit) [sm70, sm80, sm90, sm100, cdna, tiled]
     stages: int | None

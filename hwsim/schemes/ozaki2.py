@@ -21,9 +21,9 @@ from hwsim.errors import InputError
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import ChineseRemainder, Congruence, Piece, Plan, Residue, chain
 from hwsim.gemm.problem import Problem
-from hwsim.operands.powers import power_of_four_beyond
+from hwsim.operands.powers import exponents_beyond_norms
 from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
-from hwsim.schemes.span_notices import lost_elements, spans
+from hwsim.schemes.span_notices import lost_elements
 
 INT8_MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181, 179, 173)
 FP8_MODULI = (1089, 1024, 961, 841, 625, 529, 511, 509, 503, 499, 491, 487, 481, 479, 467, 463, 461, 457, 449, 443)
@@ -198,9 +198,7 @@ def inspect(kind: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> 
 def _widths(x: AnyArray, axis: int, moduli: tuple[int, ...]) -> AnyArray:
     """Bits of each row's or column's integers: the most with sums of squares below half the product of all moduli."""
     finite = np.where(np.isfinite(x), x, 0.0).astype(np.float64)
-    top = np.expand_dims(spans(x, axis)[1], axis)
-    squares = (np.ldexp(finite, -top) ** 2).sum(axis=axis)
-    width: AnyArray = -power_of_four_beyond(squares * bound_factor(moduli))
+    width: AnyArray = -exponents_beyond_norms(finite, axis, bound_factor(moduli))[1].squeeze(axis)
     return width
 
 

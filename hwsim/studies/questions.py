@@ -70,7 +70,7 @@ def tune(
         scheme: a name, FILE.py:NAME, or a Scheme.
         format: the operands', for native products.
         output: the format of C, as of hwsim.run.
-        objective: what is made least: "time", "cycles" or "traffic" (bytes of HBM).
+        objective: what is made least: "time", "cycles", "traffic" (bytes of HBM) or "energy" (joules).
         chooser: "search", or a paper's formula.
         exhaustive: every configuration, not tiles first.
         budget: configurations that are timed, at most.

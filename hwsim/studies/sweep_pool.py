@@ -28,7 +28,7 @@ from hwsim.studies.sweep_study import SetNumbers, SweepPoint
 
 #: Columns of a row's results, after the parameters.
 RESULTS = (
-    *("chosen_scheme", "cycles", "seconds", "tflops", "peak_fraction", "bound"),
+    *("chosen_scheme", "chosen_tile", "cycles", "seconds", "tflops", "peak_fraction", "bound"),
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
 ERRORS = ("relative_frobenius", "max_relative")
@@ -71,6 +71,7 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
     roofline = result.roofline
     row |= {
         "chosen_scheme": result.scheme,
+        "chosen_tile": _tile(result),
         "cycles": result.cycles,
         "seconds": result.seconds,
         "tflops": result.tflops,
@@ -82,6 +83,12 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
     }
     row |= _costs(result)
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
+
+
+def _tile(result: Result) -> str | None:
+    """The tile of the first kernel that multiplies, as the option is written; None without a mapping."""
+    tile = result.options.get("tile")
+    return None if tile is None else ",".join(f"{side}={length}" for side, length in tile.items())
 
 
 def _costs(result: Result) -> Row:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.energy import Energy, energy
+from hwsim.analysis.program_times import TimedWork, times_of
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.options import INSTRUCTION, SPLIT_K
 from hwsim.dataflows.registry import dataflow
@@ -22,6 +24,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.machines.timing import missing
 from hwsim.request.epilogue import with_epilogue
 from hwsim.resolve.choice.cost import plan_record
+from hwsim.resolve.mapping_choice import program_of
 from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.studies.analytic_tiles import eq11, tlp
 
@@ -31,7 +34,9 @@ if TYPE_CHECKING:
 
 #: What can be made least, and what it is called. The clock depends on the load, so the fewest cycles may not be the
 #: least time.
-OBJECTIVES = {"time": "time", "cycles": "cycles", "traffic": "HBM traffic"}
+OBJECTIVES = {"time": "time", "cycles": "cycles", "traffic": "HBM traffic", "energy": "energy"}
+#: A point's results, as columns of a table.
+NUMBERS = ("seconds", "cycles", "tflops", "hbm_bytes", "joules", "energy_evidence", "refused")
 CHOOSERS = ("search", "eq11", "tlp")
 STARTS = 3  # of the best tiles, to go on from
 BUDGET = 400  # programs timed, by default
@@ -43,7 +48,7 @@ class TunedPoint:
     there is none.
 
     facts: the dataflow's full choice. shown: names of the options that a table has. tflops: 2 m n k / time. hbm_bytes:
-    read and written.
+    read and written. joules, energy_evidence: of a search for the least energy.
     """
 
     options: dict[str, Any]
@@ -51,13 +56,17 @@ class TunedPoint:
     seconds: float | None = None
     tflops: float | None = None
     hbm_bytes: int | None = None
+    joules: float | None = None
+    energy_evidence: str | None = None
     refused: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
 
     def value(self, objective: str) -> float:
-        """What an objective makes least: seconds, cycles, or bytes of HBM traffic; infinite for a refused point."""
-        values = {"time": self.seconds, "cycles": self.cycles, "traffic": self.hbm_bytes}
+        """What an objective makes least: seconds, cycles, bytes of HBM traffic or joules; infinite for a refused
+        point.
+        """
+        values = {"time": self.seconds, "cycles": self.cycles, "traffic": self.hbm_bytes, "energy": self.joules}
         value = values[objective]
         return math.inf if value is None else float(value)
 
@@ -67,7 +76,7 @@ class TunedPoint:
         tile = values.pop("tile", None) or {}
         sides = {f"tile_{side}": tile.get(side) for side in ("m", "n", "k")}
         rest = {name: values[name] for name in (*self.shown, *self.options) if name in values}
-        numbers = {name: getattr(self, name) for name in ("seconds", "cycles", "tflops", "hbm_bytes", "refused")}
+        numbers = {name: getattr(self, name) for name in NUMBERS}
         return sides | rest | numbers
 
 
@@ -129,14 +138,14 @@ def tune(
     output: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Landscape:
-    """Search (or a formula: chooser "eq11", "tlp") for the configuration with the least time, cycles or bytes of HBM
-    traffic.
+    """Search (or a formula: chooser "eq11", "tlp") for the configuration with the least time, cycles, bytes of HBM
+    traffic or energy (hwsim.analysis.energy).
 
     sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. same_bits: K is not cut, and
     mappings that change the order of summation are refused. output: the format of C; None: the plan's.
 
     Raises InputError for an unknown objective or chooser, UnsupportedError where the device has no dataflow or no times
-    for the plan, or the formula is for other devices.
+    or energies for the plan, or the formula is for other devices.
     """
     for name, value, allowed in (("objective", objective, OBJECTIVES), ("chooser", chooser, CHOOSERS)):
         if value not in allowed:
@@ -220,7 +229,7 @@ class _Search:
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
         """The sort key of a point; least at the best point."""
-        other = "time" if self.objective == "traffic" else "traffic"
+        other = "time" if self.objective in ("traffic", "energy") else "traffic"
         return point.value(self.objective), point.value(other)
 
     def time(self, options: Mapping[str, Any], is_extra: bool = False) -> TunedPoint:
@@ -244,6 +253,7 @@ class _Search:
             if self.schedule not in (None, gemm.schedule):
                 raise InputError("it adds K in another order")
             plan_cost: PlanCost = cost_of(gemm, self.chip)
+            spent = self._energy(gemm, plan_cost) if self.objective == "energy" else None
         except HwsimError as error:
             return TunedPoint(values, refused=str(error), shown=self.shown)
         m, n, k = self.sizes
@@ -253,10 +263,16 @@ class _Search:
             seconds=plan_cost.seconds,
             tflops=2 * m * n * k / plan_cost.seconds / 1e12,
             hbm_bytes=plan_cost.hbm_bytes,
-            refused="",
+            joules=None if spent is None else spent.joules,
+            energy_evidence=None if spent is None else spent.evidence,
             facts=dict(plan_cost.facts),
             shown=self.shown,
         )
+
+    def _energy(self, gemm: Gemm, cost: PlanCost) -> Energy:
+        """The energy of a timed record. Raises UnsupportedError where the device's energies are not known."""
+        work = TimedWork(self.sizes, self.plan.products, str(cost.facts["unit"]))
+        return energy(times_of(program_of(gemm, self.chip, is_checked=False), self.chip, work), gemm)
 
     def is_legal(self, tile: dict[str, int]) -> bool:
         """Whether the dataflow accepts the tile."""

@@ -214,6 +214,21 @@ def test_gains_are_of_the_time_with_its_launches():
             assert item.gain == pytest.approx((before - after) / result.seconds, rel=1e-6)
 
 
+def test_two_changes_are_advice_where_they_save_more_together_than_alone():
+    call = {"device": "a100", "format": "fp16", "m": 1024, "n": 1024, "k": 4096, "exact": False}
+    result = hwsim.run(**call)
+    pair = next(item for item in result.verdict.advice if " together with " in item.change)
+    assert result.verdict.advice[0] is pair
+    singles = {item.change: item.gain for item in result.verdict.advice}
+    parts = pair.change.split(" together with ")
+    assert pair.gain > sum(singles.get(part, 0.0) for part in parts) + 0.01
+    changes = dict(word.split("=") for word in pair.option.split() if "=" in word)
+    changed = result.with_numbers(changes)
+    assert changed.cycles[1] == pytest.approx((1 - pair.gain) * result.cycles, abs=1)
+    alone = hwsim.run(**call | {"device": "h200"}).verdict  # compute bound: no second part is left over
+    assert not any(" together with " in item.change for item in alone.advice)
+
+
 def test_of_a_long_program_the_busiest_parts_are_tried(monkeypatch):
     result = run("sm90, memory")
     monkeypatch.setattr(advice, "MOST_INSTRUCTIONS", result.times.timed.instructions)

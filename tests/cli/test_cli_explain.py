@@ -63,6 +63,7 @@ def test_the_stages_of_every_model(name, instruction_name, distribution):
     assert json.loads(json.dumps(record)) == record
     assert f"{record['result']['code']} = " in text or f"{record['result']['code']}  " in text
     spec = dot_spec(device, instruction_name)
+    check_exact(record, a, b, spec)
     assert record["steps"][-1]["result"]["code"] == record["result"]["code"]
     for step in record["steps"]:
         for operand in step["operands"]:
@@ -74,6 +75,34 @@ def exact(number):
     """The value of a record's `exact`."""
     significand, _, exponent = number["exact"].partition(" * 2^")
     return Fraction(int(significand)) * Fraction(2) ** int(exponent)
+
+
+def check_exact(record, a, b, spec):
+    """The exact value is the sum of the products of all steps, and the difference is from it to the result."""
+    start = record["steps"][0]["accumulator"]
+    words = any("words rounded" in note for note in record["notes"])  # the exact sum is of the words as they are given
+    left, right = (
+        [decode(format_of("fp32" if words else fmt), int(code)) for code in codes]
+        for codes, fmt in ((a, spec.a), (b, spec.b))
+    )
+    if start["kind"] != "finite" or any(value.kind != "finite" for value in (*left, *right)):
+        assert record["exact"] is None
+        return
+    scales = [block for step in record["steps"] for block in step["scales"] or ()]
+    size = len(left) // len(scales) if scales else 0
+    total = exact(start) / (1 << record["scale_d"])
+    for k, (x, y) in enumerate(zip(left, right, strict=True)):
+        factor = exact(scales[k // size]["a"]) * exact(scales[k // size]["b"]) if scales else 1
+        total += x.fraction * y.fraction * factor
+    said, result = record["exact"], record["result"]
+    read = int if record["formats"]["d"] == "int32" else from_hex
+    assert read(said["hex"]) == total
+    if result["kind"] != "finite":
+        assert said["difference"] is None
+        return
+    difference = exact(result) - total
+    assert (Fraction(0) if said["difference"] == "0" else read(said["difference"])) == difference
+    assert explain_text(record).splitlines()[-1].strip().startswith("exact ")
 
 
 def check_arithmetic(step):
@@ -143,7 +172,9 @@ def test_text_of_a_chain_of_integers(cli):
     given = ["--a", "127,1", "--b", "127,1", "--c", "0x7fffffff"]
     done = cli("explain", "a100", "mma.m16n8k32.s32.s8.s8.s32", *given)
     assert "wraps" in done.out and "k = 2 to 31: not given, +0" in done.out
-    assert done.out.endswith(f"result  0x80003f01 = {-(2**31) + 127 * 127}\n")
+    lines = done.out.splitlines()
+    assert lines[-2] == f"result  0x80003f01 = {-(2**31) + 127 * 127}"
+    assert lines[-1] == f"exact   {2**31 - 1 + 127 * 127 + 1}; result - exact = {-(2**32)}"
     assert "saturated" in cli("explain", "a100", "mma.m16n8k32.satfinite.s32.s8.s8.s32", *given).out
 
 
@@ -151,7 +182,15 @@ def test_scale_input_d(cli):
     given = ["--a", "1", "--b", "1", "--c", "1", "--scale-d", "3"]
     done = cli("explain", "b200", "tcgen05.mma.m64n8k16.f16.f32.f16.f16", *given)
     assert "accumulator  0x3f800000 = 0x1p+0 = 1, times 2^-3" in done.out
-    assert done.out.rstrip().endswith("= 1.125")
+    assert done.out.rstrip().endswith("= 1.125; the result is exact")
+
+
+def test_the_last_line_says_how_far_the_result_is_from_the_exact_product(cli):
+    given = ["--a", "1,0x1p-12,0x1.8p-12,0x1.8p-13", "--b", "1,1,0x1p-12,0x1p-13"]
+    last = cli("explain", "h200", WGMMA, *given).out.splitlines()[-1]
+    assert last.endswith("result - exact = -0x1.ep-24, 15/16 of the last place")
+    last = cli("explain", "h200", "wgmma.m64n8k16.f16.f16.f16", "--a", "60000,60000", "--b", "60000,1").out
+    assert last.splitlines()[-1].endswith("; the result is infinity")
 
 
 def test_json_is_the_record(cli):

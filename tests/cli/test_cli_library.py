@@ -175,3 +175,11 @@ def test_wrong_files_are_2(refused, recorded, verb):
     for name, said in (("none.npz", "none.npz: no file of a library's answers"), ("text.npz", "text.npz: no file")):
         assert said in refused(verb, *BF16[:-1], name, *sizes)
     assert "answers for h200 (132 SMs); the device is b200" in refused(verb, "--device", "b200", *BF16[2:], *sizes)
+
+
+def test_casts_are_apart_from_the_librarys_time(cli):
+    call = ["run", "--device", "h200", "--format", "bf16", "--m", "64", "--n", "64", "--k", "64", "--library", "cublas"]
+    cast, own = (" ".join(cli(*call, *more).out.split()) for more in ([], ["--input-format", "bf16"]))
+    assert "and without split_a, split_b, which are no call of the library" in cast
+    assert "which are no call of the library" not in own
+    assert all("phases of the program, whose time is not the library's" in text for text in (cast, own))

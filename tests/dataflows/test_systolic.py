@@ -233,12 +233,12 @@ def test_the_sign_of_a_zero_may_depend_on_what_stays(square: Path) -> None:
 
 
 @STATIONARY
-@pytest.mark.parametrize("options", [{}, {"pe_tiles": 2}, {"tile": 16}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"pe_tiles": 2}, {"tile": 16}, {"tile": 16, "reuse": False}], ids=str)
 def test_the_program_gives_the_evaluators_bits(stationary: str, options: dict[str, Any], square: Path) -> None:
     a, b = draw("infinity", 70, 300, 333)
     streamed = SIDES[stationary][2]
     if "tile" in options:
-        options = {"tile": {"m": 128, "n": 128, "k": 128} | {streamed: 16}}
+        options = options | {"tile": {"m": 128, "n": 128, "k": 128} | {streamed: 16}}
     for device in (square, hwsim.device(square).model_copy(update={"cores": 2})):
         direct, program = (
             hwsim.run(a, b, device=device, functional=x, stationary=stationary, **options) for x in (False, True)
@@ -267,6 +267,50 @@ def test_schemes_of_several_products(scheme: str | Scheme, products: int, square
 
 
 @STATIONARY
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("sizes", [(500, 300, 700), (300, 700, 128), (70, 90, 1000)], ids=str)
+def test_what_streams_past_several_tiles_is_read_once(
+    sizes: tuple[int, int, int], cores: int, stationary: str, square: Path
+) -> None:
+    """Bytes of HBM by hand, with and without reuse; cycles are the formula's either way."""
+    m, n, k = sizes
+    chip = hwsim.device(square).model_copy(update={"cores": cores, "l2": None})
+    call = {"device": chip, "format": "bf16", "exact": False, "stationary": stationary}
+    sides = {"m": m, "n": n, "k": k}
+    once, again = (hwsim.run(**sides, **call, reuse=reuse) for reuse in (True, False))
+    folds = {side: -(-size // 128) for side, size in sides.items()}
+    a, b, c = 2 * m * k, 2 * k * n, 4 * m * n
+    per_core = {"weights": min(cores, folds["n"]), "outputs": min(cores, folds["n"]), "inputs": min(cores, folds["m"])}
+    reads = {  # with outputs in the PEs, B passes once for each row of tiles
+        "weights": (per_core["weights"] * a + b, folds["n"] * a + b),
+        "outputs": (per_core["outputs"] * a + folds["m"] * b, folds["n"] * a + folds["m"] * b),
+        "inputs": (a + per_core["inputs"] * b, a + folds["m"] * b),
+    }[stationary]
+    assert (once.traffic_bytes["HBM read"], again.traffic_bytes["HBM read"]) == reads
+    assert once.traffic_bytes["HBM write"] == c and once.cycles == again.cycles
+    assert once.options["reuse"] and not again.options["reuse"]
+
+
+def test_reuse_is_the_default_where_the_memory_holds_all_of_k(square: Path, tmp_path: Path) -> None:
+    small = changed(
+        square, tmp_path / "s.yaml", ("IFMAP: {capacity_bytes: 8388608}", "IFMAP: {capacity_bytes: 262144}")
+    )
+    call = {"device": small, "format": "bf16", "exact": False, "n": 300}
+    fits = hwsim.run(m=256, k=512, **call)
+    assert fits.options["reuse"] and "IFMAP holds all of K" in fits.gemm.decided("reuse").why
+    long = hwsim.run(m=256, k=513, **call)
+    assert not long.options["reuse"] and "IFMAP is too small" in long.gemm.decided("reuse").why
+    with pytest.raises(InputError, match="reuse = True: IFMAP is too small for all of K of a tile"):
+        hwsim.run(m=256, k=513, **call, reuse=True)
+    # two tiles of rows lie there one after the other: a panel is loaded while the one before is read
+    tile = {"m": 128, "n": 128, "k": 128}
+    assert hwsim.run(m=256, k=512, **call, tile=tile).options["reuse"]
+    assert not hwsim.run(m=256, k=640, **call, tile=tile).options["reuse"]
+    with pytest.raises(InputError, match="each product of pieces streams its own operand"):
+        hwsim.run(m=64, n=64, k=64, device=square, scheme="ape-fp32-b", exact=False, reuse=True)
+
+
+@STATIONARY
 @pytest.mark.parametrize("pe_tiles", [1, 2])
 def test_any_legal_order_of_execution_gives_the_same_bits(pe_tiles: int, stationary: str, square: Path) -> None:
     sizes = {"m": 5, "n": 2, "k": 300}
@@ -279,6 +323,23 @@ def test_any_legal_order_of_execution_gives_the_same_bits(pe_tiles: int, station
     codes = {name: x.view(np.uint16) for name, x in zip(program.inputs, (a, b), strict=True)}
     wanted = hwsim.run(a, b, device=square, stationary=stationary).c.view(np.uint32)
     for order in range(3):
+        assert np.array_equal(reference.run(program, chip, codes, order=order), wanted)
+
+
+@STATIONARY
+def test_any_legal_order_gives_the_same_bits_where_a_panel_is_read_again(
+    stationary: str, arrays: dict[tuple[int, int], Path]
+) -> None:
+    file = arrays[16, 32]
+    m, n, k = (5, 70, 33) if stationary != "inputs" else (70, 5, 33)
+    call = {"device": file, "stationary": stationary, "reuse": True}
+    result = hwsim.run(m=m, n=n, k=k, format="bf16", exact=False, **call)
+    chip, (a, b) = hwsim.device(file), draw("normal", m, n, k)
+    program = program_of(result.gemm, chip)
+    check(program, chip)
+    codes = {name: x.view(np.uint16) for name, x in zip(program.inputs, (a, b), strict=True)}
+    wanted = hwsim.run(a, b, **call).c.view(np.uint32)
+    for order in range(2):
         assert np.array_equal(reference.run(program, chip, codes, order=order), wanted)
 
 
@@ -383,3 +444,6 @@ def test_the_example_prints_the_formula_s_cycles(capsys: pytest.CaptureFixture[s
     runpy.run_path(str(EXAMPLE / "compare.py"), run_name="__main__")
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert len(rows) == 12 and all(row[-4] == row[-3] for row in rows)
+    for row in rows:  # fill, stream, skew and drain are all of the cycles, and skew is R + C - 2 of each fold
+        fill, stream, skew, drain, total = (int(number.replace(",", "")) for number in row[-8:-3])
+        assert fill + stream + skew + drain == total and skew % (32 + 32 - 2) == 0 and skew > 0 < stream

@@ -15,6 +15,7 @@ from hwsim.cli.plot import KINDS
 from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.report.text.compare_text import peak_tflops
+from hwsim.result import plain
 
 MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 ROWS = [
@@ -264,8 +265,37 @@ def test_the_verb_draws_every_kind(kind, tmp_path, capsys):
     path = tmp_path / "x.svg"
     taken = words.get(kind, ["--format", "bf16", "--at", *places])
     assert main(["plot", kind, "--out", str(path), "--json", *taken]) == 0
-    assert json.loads(capsys.readouterr().out)["file"] == str(path)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["file"] == str(path)
     assert path.read_bytes().startswith(b"<?xml")
+    check_rows(kind, printed["rows"])
+
+
+def check_rows(kind, rows):
+    """The rows of the JSON are the figure's: a point each, with the runs' own numbers."""
+    sizes = {"device": "h200", "format": "bf16"}
+    if kind == "tiles":
+        best = hwsim.tune("h200", 64, 64, 64, format="bf16").best
+        assert best.cycles == min(row["cycles"] for row in rows if row["cycles"] is not None)
+        assert {row["panel"] for row in rows} == {"h200, native, bf16"}
+    elif kind == "rooflines":
+        point = hwsim.run(m=64, n=64, k=64, exact=False, **sizes).roofline
+        assert [(row["intensity"], row["achieved"], row["bound"]) for row in rows] == [
+            (plain(point.intensity), point.achieved, point.bound)
+        ]
+    elif kind == "devices":
+        (row,) = rows
+        assert (row["device"], row["format"]) == ("h200", "bf16") and row["peak_tflops"] > 800
+    elif kind == "error-over-exponent":
+        assert [row["exponent"] for row in rows] == [-8, 0] and all(row["relative_frobenius"] > 0 for row in rows)
+    else:
+        of_run = {"error-over-k": "k", "error-over-size": "n", "tflops-over-size": "n", "sweep": "m"}[kind]
+        assert [row[of_run] for row in rows] == ([16, 32] if kind == "error-over-k" else [64, 128])
+        value = {"tflops-over-size": "tflops", "sweep": "cycles"}.get(kind, "relative_frobenius")
+        options = {"device": "h200"} if kind == "sweep" else sizes
+        first = hwsim.run(**{side: rows[0][side] for side in "mnk"}, exact=kind.startswith("error"), **options)
+        wanted = first.error[value] if value == "relative_frobenius" else getattr(first, value)
+        assert rows[0][value] == wanted
 
 
 def test_every_device_scheme_and_format_is_drawn(monkeypatch, tmp_path, capsys):

@@ -45,6 +45,8 @@ def test_rows_are_those_of_run_in_the_order_of_the_grid():
             continue
         assert (row["cycles"], row["seconds"], row["tflops"]) == (found.cycles, found.seconds, found.tflops)
         assert row["refused"] is None and row["bound"] == found.roofline.bound
+        m, n, k = (int(side.partition("=")[2]) for side in row["chosen_tile"].split(","))
+        assert {"m": m, "n": n, "k": k} == found.options["tile"]
         assert row["timing_evidence"] == found.evidence["timing"] and row["peak_fraction"] == found.peak_fraction
     assert table.refused == 4 and all("bf16" in row["refused"] for row in table.rows if row["refused"])
 

@@ -10,13 +10,16 @@ from dataclasses import replace
 import pytest
 
 import hwsim
+from hwsim.analysis.energy import energy
 from hwsim.cli import command
 from hwsim.dataflows.davinci.coupled_tiling import Limits, b_m_least_traffic
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled.dataflow import TiledDataflow
+from hwsim.devices.templates import new_device_file
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.problem import Problem
+from hwsim.report.text.cost_text import joules_text
 from hwsim.report.text.tune_text import (
     BEST,
     alike,
@@ -161,6 +164,36 @@ def test_traffic_as_the_objective():
     timed = [point for point in found.points if point.cycles is not None]
     assert found.best.hbm_bytes == min(point.hbm_bytes for point in timed)
     assert not found.complete and len(timed) <= 40 + 2  # the formula's point may come on top
+
+
+def test_energy_as_the_objective():
+    chip = hwsim.device("a100")
+    by_energy = tune(chip, plan_of("a100", fmt="fp16"), SIZES, objective="energy", budget=12)
+    timed = [point for point in by_energy.points if point.cycles is not None]
+    assert by_energy.best.joules == min(point.joules for point in timed)
+    assert len({point.joules for point in timed}) > 6
+    m, n, k = SIZES
+    for point in (by_energy.best, by_energy.default, timed[-1]):
+        again = hwsim.run(m=m, n=n, k=k, device="a100", format="fp16", exact=False, **point.options)
+        assert point.joules == energy(again.times, again.gemm).joules and point.row()["energy_evidence"] == "assumption"
+    text = tune_text(by_energy, "a100", "native", SIZES)
+    assert f"{joules_text(by_energy.best.joules)} " in text and "evidence of the energies: assumption" in text
+    with pytest.raises(UnsupportedError, match="no energies of device ascend910a"):
+        tune(hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube"), SIZES, objective="energy")
+
+
+def test_energies_of_a_file_are_searched(tmp_path):
+    """By bytes of HBM alone, the least energy is the least traffic."""
+    file = new_device_file(tmp_path / "my.yaml", "accelerator", {})
+    costs = {"static_watts": 0, "mac_pj": "{bf16: 0}", "lane_fma_pj": 0, "lane_other_pj": 0, "hbm_pj_per_byte": 7}
+    lines = "".join(f"  {name}: {value}\n" for name, value in costs.items())
+    file.write_text(f"{file.read_text()}\nenergy:\n{lines}")
+    search = {"sizes": (512, 512, 512), "budget": 8}
+    found = tune(hwsim.device(file), plan_of(file, fmt="bf16"), objective="energy", **search)
+    assert {round(point.joules / 7e-12) for point in found.points if point.joules is not None} == {
+        point.hbm_bytes for point in found.points if point.joules is not None
+    }
+    assert found.best.hbm_bytes == min(point.hbm_bytes for point in found.points if point.hbm_bytes is not None)
 
 
 def test_exhaustive_times_combinations(monkeypatch):

@@ -122,13 +122,13 @@ class FoldKernel:
             stream.pushed(ring)
         shape = fold.size, cols.size, format
         waits, signals = [B.full, WEIGHTS.free], [B.free, WEIGHTS.full]
-        stream.emit(
-            shift, "copy", WEIGHTS.tile("push", *shape), [B.tile("pop", *shape)], waits, signals, label="weights"
-        )
+        stream.emit(shift, "copy", WEIGHTS.tile("push", *shape), [B.tile("pop", *shape)], waits, signals, label="fill")
         stream.pushed(WEIGHTS)
         sums = SUMS.tile("push", rows.size, cols.size, self.target.format)
         operands = [A.tile("pop", rows.size, fold.size, format), WEIGHTS.tile("pop", *shape)]
         waits, signals = [A.full, WEIGHTS.full], [A.free, WEIGHTS.free]
-        stream.emit(array.engine, "mma", sums, operands, waits, signals, unit=array.unit, zero_at=zero_at, label="rows")
+        stream.emit(
+            array.engine, "mma", sums, operands, waits, signals, unit=array.unit, zero_at=zero_at, label="stream"
+        )
         for ring in (A, B, WEIGHTS):
             stream.popped(ring)

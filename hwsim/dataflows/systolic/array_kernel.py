@@ -1,4 +1,6 @@
-"""Writes the kernel of a sum of products on a systolic array: fill, stream, drain. It knows no plan and no time."""
+"""Writes the kernel of a sum of products on a systolic array: fill, stream and skew, drain. It knows no plan and no
+time.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,34 @@ from hwsim.dataflows.systolic.pe_array import MEMORIES, PE, SLOTS, PeArray
 from hwsim.dataflows.term_kernels import PieceArrays, PieceStages
 from hwsim.devices.device import Device
 from hwsim.gemm.mapping import Tile
-from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share, distribute
-from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, Sync
+from hwsim.program.builder import (
+    CoreShare,
+    KernelBuilder,
+    Ring,
+    Span,
+    StreamBuilder,
+    blocks_of_share,
+    distribute,
+)
+from hwsim.program.ir import CORE, Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable
 
 INSIDE = Ring(PE)  # the operand that stays
+PANEL = Ring("PANEL")  # the operand that is read again for every tile of the shared side, with all of its K
 BESIDE = {operand: Ring(memory) for operand, memory in MEMORIES.items()}
 SUMS_LEAVE = Sync("SUMS.full")  # the array begins to give out the sums of a tile
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One tile of C, or tiles in a loop: its rows and columns; slots: the first fold's slot in the panel, by which the
+    others follow. is_first, is_last: of the tiles that read one panel.
+    """
+
+    rows: Span
+    cols: Span
+    slots: Affine
+    is_first: bool
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +47,8 @@ class ArrayKernel:
     """target = the sum of the products of pieces of A and B: stage after stage over all of K, in a stage fold by fold.
 
     A fold is one tile: of K with weights or inputs in the PEs, of C with outputs there. tile: its sides. pe_tiles:
-    tiles that the PEs hold; with two, one is filled or drained while the array works on the other.
+    tiles that the PEs hold; with two, one is filled or drained while the array works on the other. reuse: the operand
+    that lacks the shared side is loaded once for all its tiles.
     """
 
     name: str
@@ -33,62 +58,96 @@ class ArrayKernel:
     pe_tiles: int
     stages: PieceStages
     target: GlobalArray
+    reuse: bool = False
 
     def kernel(self) -> Kernel:
         """The device kernel. Arrays share the columns of C, or its rows where inputs stay."""
         kernel, array, cores = KernelBuilder(self.name), self.array, self.device.cores
-        for operand, ring in BESIDE.items():
-            kernel.buffer(ring.name, MEMORIES[operand], SLOTS, array.bytes_in(operand, self.tile))
-            kernel.semaphore(ring.free.semaphore, SLOTS)
+        for operand in MEMORIES:
+            ring, slots = BESIDE[operand], SLOTS
+            if self._is_reused(operand):
+                ring, slots = PANEL, array.panel_slots(self.tile, (self.target.rows, self.target.cols, self._k))
+            kernel.buffer(ring.name, MEMORIES[operand], slots, array.bytes_in(operand, self.tile))
+            kernel.semaphore(ring.free.semaphore, slots)
             kernel.semaphore(ring.full.semaphore, pieces=True)  # rows are handed over as they come
         kernel.buffer(INSIDE.name, PE, self.pe_tiles, array.bytes_in(array.stays, self.tile))
         kernel.semaphore(INSIDE.free.semaphore, self.pe_tiles)
         kernel.semaphore(INSIDE.full.semaphore)  # filled before the first row streams, drained after the last
         kernel.semaphore(SUMS_LEAVE.semaphore)
-        rows_are_shared = array.stays == "a"
-        extents = (self.target.rows, self.tile.m), (self.target.cols, self.tile.n)
-        shared, other = extents if rows_are_shared else extents[::-1]
-        for share in distribute(*shared, cores):
+        for share in distribute(*self._extents[0], cores):
             stream = StreamBuilder("main")
-            for span in blocks_of_share(stream, "shared", share, shared[1], cores):
-                for across in stream.blocks("other", *other):
-                    self._tile(stream, *((span, across) if rows_are_shared else (across, span)))
+            for turn in self._turns(stream, share):
+                self._tile(stream, turn)
             kernel.group(share.first, share.count, stream)
         return kernel.finish()
 
-    def _tile(self, stream: StreamBuilder, rows: Span, cols: Span) -> None:
+    @property
+    def _k(self) -> int:
+        return self.stages[0][0][0].cols
+
+    @property
+    def _extents(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(size, tile) of the side of C that arrays share, and of the other."""
+        rows, cols = (self.target.rows, self.tile.m), (self.target.cols, self.tile.n)
+        return (rows, cols) if self.array.rows_are_shared else (cols, rows)
+
+    def _is_reused(self, operand: str) -> bool:
+        return self.reuse and operand == self.array.reused
+
+    def _turns(self, stream: StreamBuilder, share: CoreShare) -> Iterator[_Turn]:
+        """The tiles of C of some arrays. With reuse the shared side is the inner one: all its tiles read one panel."""
+        (_, block), other = self._extents
+        cores, folds = self.device.cores, -(-self._k // self.tile.k)
+        if not self.reuse:
+            for span in blocks_of_share(stream, "shared", share, block, cores):
+                for across in stream.blocks("other", *other):
+                    yield self._turn(span, across, Affine(0), True, True)
+            return
+        for across in stream.blocks("other", *other):
+            for span, is_first, is_last in _first_and_last(stream, share, block, cores):
+                yield self._turn(span, across, across.index * folds, is_first, is_last)
+
+    def _turn(self, span: Span, across: Span, slots: Affine, is_first: bool, is_last: bool) -> _Turn:
+        rows, cols = (span, across) if self.array.rows_are_shared else (across, span)
+        return _Turn(rows, cols, slots, is_first, is_last)
+
+    def _tile(self, stream: StreamBuilder, turn: _Turn) -> None:
         """One tile of C: all folds into one slot of sums, then out."""
         array, sums, stages = self.array, self._ring("c"), self.stages
         stream.emit(array.engine, "sync", waits=[sums.free])
         for s, stage in enumerate(stages):
             for fold in self._folds(stream):
                 for p, product in enumerate(stage):
-                    self._load(stream, product, (rows, cols, fold))
+                    self._load(stream, product, turn, fold)
                     is_last = fold.last and fold.loop is None and s == len(stages) - 1 and p == len(stage) - 1
                     if is_last and array.stays != "c":  # the last fold's sums leave while its rows stream
                         stream.emit(array.engine, "sync", signals=[SUMS_LEAVE])
                     is_first = s == p == fold.start.constant == 0
                     zero_at = ((fold.loop,) if fold.loop else ()) if is_first else None
-                    self._multiply(stream, product[0].format, (rows, cols, fold), zero_at)
+                    self._multiply(stream, product[0].format, turn, fold, zero_at)
         leaving = [SUMS_LEAVE] if array.stays == "c" else []
         stream.emit(array.engine, "sync", signals=[sums.full, *leaving])
         stream.pushed(sums)
-        self._store(stream, rows, cols)
+        self._store(stream, turn.rows, turn.cols)
 
     def _folds(self, stream: StreamBuilder) -> Iterator[Span]:
         """K in tiles: a loop over all but the last one, then the last."""
-        extent, size = self.stages[0][0][0].cols, self.tile.k
+        extent, size = self._k, self.tile.k
         before = (extent - 1) // size
         yield from stream.blocks("k", before * size, size)
         yield Span(Affine(before), Affine(before * size), extent - before * size, None, last=True)
 
-    def _load(self, stream: StreamBuilder, product: PieceArrays, spans: tuple[Span, Span, Span]) -> None:
+    def _load(self, stream: StreamBuilder, product: PieceArrays, turn: _Turn, fold: Span) -> None:
         """A and B of a fold from global memory, and into the PEs what stays there."""
-        rows, cols, fold = spans
-        for operand, source, sides in (("a", product[0], (rows, fold)), ("b", product[1], (fold, cols))):
+        for operand, source, sides in (("a", product[0], (turn.rows, fold)), ("b", product[1], (fold, turn.cols))):
             beside, shape = BESIDE[operand], (sides[0].size, sides[1].size, source.format)
-            load = link_engine(self.device, "GM", MEMORIES[operand])
-            place, near = self._place(source, *sides), beside.tile("push", *shape)
+            load, place = link_engine(self.device, "GM", MEMORIES[operand]), self._place(source, *sides)
+            if self._is_reused(operand):
+                if turn.is_first:
+                    panel = LocalTile(PANEL.name, *shape, turn.slots + fold.index)
+                    stream.emit(load, "copy", panel, [place], [PANEL.free], [PANEL.full], label=f"load {PANEL.name}")
+                continue
+            near = beside.tile("push", *shape)
             stream.emit(load, "copy", near, [place], [beside.free], [beside.full], label=f"load {beside.name}")
             stream.pushed(beside)
             if operand == self.array.stays:
@@ -99,19 +158,24 @@ class ArrayKernel:
                 stream.pushed(INSIDE)
 
     def _multiply(
-        self, stream: StreamBuilder, format: str, spans: tuple[Span, Span, Span], zero_at: tuple[str, ...] | None
+        self, stream: StreamBuilder, format: str, turn: _Turn, fold: Span, zero_at: tuple[str, ...] | None
     ) -> None:
         """What streams passes what stays."""
-        rows, cols, fold = spans
-        left, right, array = self._ring("a"), self._ring("b"), self.array
-        operands = [left.tile("pop", rows.size, fold.size, format), right.tile("pop", fold.size, cols.size, format)]
-        sums = self._ring("c").tile("push", rows.size, cols.size, self.target.format)
-        waits, signals = [left.full, right.full], [left.free, right.free]
+        operands, waits, signals, array = list[LocalTile](), list[Sync](), list[Sync](), self.array
+        for operand, sides in (("a", (turn.rows, fold)), ("b", (fold, turn.cols))):
+            ring, shape = self._ring(operand), (sides[0].size, sides[1].size, format)
+            is_panel = self._is_reused(operand)
+            tile = LocalTile(PANEL.name, *shape, turn.slots + fold.index) if is_panel else ring.tile("pop", *shape)
+            operands.append(tile)
+            waits += [ring.full] if not is_panel else [PANEL.full] if turn.is_first else []
+            signals += [ring.free] if not is_panel else [PANEL.free] if turn.is_last else []
+        sums = self._ring("c").tile("push", turn.rows.size, turn.cols.size, self.target.format)
         stream.emit(
             array.engine, "mma", sums, operands, waits, signals, unit=array.unit, zero_at=zero_at, label="stream"
         )
-        stream.popped(left)
-        stream.popped(right)
+        for operand in ("a", "b"):
+            if not self._is_reused(operand):
+                stream.popped(self._ring(operand))
 
     def _store(self, stream: StreamBuilder, rows: Span, cols: Span) -> None:
         """A tile's sums out of the PEs, if they are there, and to global memory."""
@@ -135,3 +199,18 @@ class ArrayKernel:
     @staticmethod
     def _place(array: GlobalArray, rows: Span, cols: Span) -> GlobalTile:
         return GlobalTile(array.name, rows.start, cols.start, rows.size, cols.size)
+
+
+def _first_and_last(
+    stream: StreamBuilder, share: CoreShare, block: int, cores: int
+) -> Iterator[tuple[Span, bool, bool]]:
+    """The blocks of `share`, the first and the last apart, and whether they are these."""
+    core, count = variable(CORE), share.whole + bool(share.rest)
+    yield Span(core, core * block, block if share.whole else share.rest, None, count == 1), True, count == 1
+    if count > 2:
+        with stream.loop("shared", count - 2) as (unique, turn):
+            index = turn * cores + core + cores
+            yield Span(index, index * block, block, unique, False), False, False
+    if count > 1:
+        index = core + (count - 1) * cores
+        yield Span(index, index * block, share.rest or block, None, True), False, True

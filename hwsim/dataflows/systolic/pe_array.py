@@ -73,6 +73,30 @@ class PeArray:
         rows, cols = getattr(tile, first), getattr(tile, second)
         return int(rows * cols * self.element_bytes[operand])
 
+    @property
+    def rows_are_shared(self) -> bool:
+        """Whether several arrays share the rows of C, and not its columns."""
+        return self.stays == "a"
+
+    @property
+    def reused(self) -> str:
+        """The operand that streams past every tile of the shared side."""
+        return "b" if self.rows_are_shared else "a"
+
+    def panel_slots(self, tile: Tile, sizes: tuple[int, int, int]) -> int:
+        """Tiles of the reused operand that stay beside the array: all of its K, twice where another one comes after it.
+
+        sizes: m, n, k of the GEMM.
+        """
+        m, n, k = sizes
+        extent, length = (m, tile.m) if self.reused == "a" else (n, tile.n)
+        return min(-(-extent // length), SLOTS) * -(-k // tile.k)
+
+    def fits_panel(self, device: Device, tile: Tile, sizes: tuple[int, int, int]) -> bool:
+        """Whether the memory of the reused operand holds these tiles."""
+        taken = self.panel_slots(tile, sizes) * self.bytes_in(self.reused, tile)
+        return taken <= device.memories[MEMORIES[self.reused]].capacity_bytes
+
     def most_length(self, device: Device, pe_tiles: int) -> int:
         """The most elements of the streamed side that the memories hold, at least 1.
 

@@ -2,7 +2,8 @@
 
 With weights (or inputs) in the PEs a tile of C goes through K in folds of the array's height, and the sums of the fold
 before enter at the top of the columns. With outputs there, all of K streams past one tile of C. Either way K is one
-chain in order.
+chain in order. What streams past every column fold (with inputs there: row fold) is loaded once where its memory holds
+all of K.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hwsim.dataflows.options import REUSE
 from hwsim.dataflows.options import SYSTOLIC as OPTIONS
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.records import check_carried, decision, mapping_of, tile_text, whole
 from hwsim.dataflows.systolic.array_kernel import ArrayKernel
-from hwsim.dataflows.systolic.pe_array import OPERANDS, PeArray, instructions_by_operand
+from hwsim.dataflows.systolic.pe_array import MEMORIES, OPERANDS, PeArray, instructions_by_operand
 from hwsim.dataflows.term_kernels import PieceStages, check_plan, kernel_names, program_of_terms
 from hwsim.devices.device import Device
 from hwsim.errors import InputError
@@ -26,6 +28,7 @@ from hwsim.program.ir import GlobalArray, Kernel, Program
 
 NAME = "systolic"
 LEAST_LENGTH = 16  # of the streamed side in tiles that a search begins with
+REUSED = REUSE.name  # the setting of a mapping that loads an operand once
 WORDS = {operand: word for word, operand in OPERANDS.items()}
 
 
@@ -58,13 +61,15 @@ class SystolicDataflow:
         if not array.is_fold(tile) or getattr(tile, side) > most:
             sides = [f"{x} from 1 to {most}" if x == side else f"{x}={array.sides[x]}" for x in order]
             raise InputError(f"tile {tile_text(tile, order)}; allowed: {', '.join(sides)}")
-        settings = settings_of({"pe_tiles": pe_tiles})
+        reuse, why_reuse = _reuse(array, device, gemm, tile, options.get("reuse"))
+        settings = settings_of({"pe_tiles": pe_tiles} | ({REUSED: True} if reuse else {}))
         names = kernel_names(plan)
         kernels = tuple(KernelMapping(n, (t,), gemm.unit, tile, settings=settings) for t, n in enumerate(names))
         choices = (
             decision(options, "stationary", WORDS[array.stays], "device", why),
             decision(options, "tile", tile_text(tile, order), "default", f"all of {side}, or what memories hold"),
             decision(options, "pe_tiles", pe_tiles, "default", "fill, stream and drain one after another"),
+            decision(options, REUSED, reuse, "default", why_reuse),
         )
         return replace(gemm, mapping=GemmMapping(NAME, kernels), decisions=(*gemm.decisions, *choices))
 
@@ -73,7 +78,10 @@ class SystolicDataflow:
 
         def kernel(mapped: KernelMapping, stages: PieceStages, target: GlobalArray) -> Kernel:
             array, pe_tiles = PeArray.of(device, mapped.instruction), whole(mapped, "pe_tiles")
-            return ArrayKernel(mapped.name, device, array, mapped.tile, pe_tiles, stages, target=target).kernel()
+            reuse = is_reused(mapped)
+            return ArrayKernel(
+                mapped.name, device, array, mapped.tile, pe_tiles, stages, target=target, reuse=reuse
+            ).kernel()
 
         return program_of_terms(gemm, device, NAME, kernel)
 
@@ -82,11 +90,11 @@ class SystolicDataflow:
         return None
 
     def facts(self, gemm: Gemm) -> dict[str, Any]:
-        """tile, stationary (unless the record alone does not say it), pe_tiles, k_group (all of K) and unit."""
+        """tile, stationary (unless the record alone does not say it), pe_tiles, reuse, k_group (all of K) and unit."""
         kernel = mapping_of(gemm, NAME).kernels[0]
         decided = gemm.decided("stationary")
         facts: dict[str, Any] = {} if decided is None else {"stationary": decided.value}
-        facts |= {"tile": kernel.tile.to_dict(), "pe_tiles": whole(kernel, "pe_tiles")}
+        facts |= {"tile": kernel.tile.to_dict(), "pe_tiles": whole(kernel, "pe_tiles"), REUSED: is_reused(kernel)}
         return facts | {"k_group": gemm.problem.k, "unit": kernel.instruction}
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
@@ -98,6 +106,27 @@ class SystolicDataflow:
             powers = [1 << i for i in range(most.bit_length()) if LEAST_LENGTH <= 1 << i < most]
             tiles.update(dict.fromkeys(array.tile(length) for length in (*powers, most)))
         return list(tiles)
+
+
+def is_reused(mapping: KernelMapping) -> bool:
+    """Whether the kernel loads the operand that streams past several tiles once."""
+    return any(setting.name == REUSED and setting.value is True for setting in mapping.settings)
+
+
+def _reuse(array: PeArray, device: Device, gemm: Gemm, tile: Tile, wanted: bool | None) -> tuple[bool, str]:
+    """Whether the operand that streams past several tiles is loaded once, and why. Raises InputError where that is
+    wanted and does not go.
+    """
+    memory = MEMORIES[array.reused]
+    if gemm.single.products > 1:
+        can, why = False, "each product of pieces streams its own operand"
+    elif not array.fits_panel(device, tile, gemm.problem.sizes):
+        can, why = False, f"{memory} is too small for all of K of a tile"
+    else:
+        can, why = True, f"{memory} holds all of K of a tile"
+    if wanted and not can:
+        raise InputError(f"reuse = True: {why}; leave it out, or give a tile with fewer rows of what streams")
+    return (can if wanted is None else wanted), why
 
 
 def _array(gemm: Gemm, device: Device, word: str | None, tile: Tile | None) -> tuple[PeArray, str]:

@@ -173,7 +173,7 @@ def check_mixed(model: TakenModel, call: CublasGemm, format: str, format_b: str 
 def _refused(model: TakenModel, call: CublasGemm, accumulate: str | None) -> str:
     """Why cuBLASLt refuses a GEMM; "": it takes it."""
     if call.operand in model.k_major and (call.a_layout, call.b_layout) != ("rows", "columns"):
-        return "8-bit operands are K-major: a_layout rows, b_layout columns"
+        return "8-bit operands are K-major: give a_layout='rows', b_layout='columns' (--b-layout columns)"
     rule = next((rule for rule in model.whole_rows.values() if _is_for(rule, call, accumulate)), None)
     return "" if rule is None else _not_whole(call, rule.row_bytes, rule.of_result)
 

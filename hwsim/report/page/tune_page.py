@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.report.page.figures import axis, figure
 from hwsim.report.page.page import Page, PageSection, Part, Plot, Table, Text
+from hwsim.report.text.cost_text import joules_text
 from hwsim.report.text.tune_text import (
     FORMULAS,
     alike,
@@ -42,7 +43,8 @@ RESULTS = {
     "time": "cycles over the clock under this load, without launches",
     "clock (MHz)": "the core clock that the board's power allows under this load: it differs between configurations",
     "HBM traffic": "bytes read from and written to device memory",
-    "of best": "the best of all over this one, of what is made least: time, cycles or traffic; 100 % is the best",
+    "energy": "joules by the energies of the device's file or of hwsim's table",
+    "of best": "the best of all over this one, of what is made least: time, cycles, traffic or energy; 100 % is best",
 }
 
 
@@ -79,7 +81,9 @@ def tune_page(landscape: Landscape, title: str) -> Page:
                     _table([(str(i + 1), group) for i, group in enumerate(groups)], settings, landscape, filter=True),
                 ],
             ),
-            PageSection("Words", "What rows and columns mean.", [_words([name for name, _ in named], settings)]),
+            PageSection(
+                "Words", "What rows and columns mean.", [_words([name for name, _ in named], settings, landscape)]
+            ),
         ],
         {"schema": "hwsim.tune/1", "title": title, **tune_dict(landscape)},
         [gap_text(landscape)],
@@ -115,7 +119,9 @@ def _table(
     """One row for each group of equal points."""
     least = landscape.ranked[0].value(landscape.objective)
     head = ["", "tile (m x n x k)", *(TITLES.get(name, name) for name in settings)]
-    results = ["time", "cycles", "clock (MHz)", "rate (TFLOP/s)", "HBM traffic", "of best"]
+    has_energy = landscape.objective == "energy"
+    energy = ["energy"] if has_energy else []
+    results = ["time", "cycles", "clock (MHz)", "rate (TFLOP/s)", "HBM traffic", *energy, "of best"]
     rows = []
     for name, group in named:
         point, several = group[0], differing(group)
@@ -123,7 +129,16 @@ def _table(
         numbers = _numbers(point)
         number = point.value(landscape.objective)
         ratio = percent(least / number) if number and point.cycles is not None else ""
-        rows.append((name, _tile(point), *(chosen.get(key, "") for key in settings), *numbers, ratio))
+        rows.append(
+            (
+                name,
+                _tile(point),
+                *(chosen.get(key, "") for key in settings),
+                *numbers,
+                *([_joules(point)] if has_energy else []),
+                ratio,
+            )
+        )
     right = [len(head) + number for number in range(len(results))]
     return Table((*head, *results), rows, right=right, filter=filter)
 
@@ -135,6 +150,10 @@ def _numbers(point: TunedPoint) -> tuple[str, ...]:
     return (duration(point.seconds), count(point.cycles), clock, f"{point.tflops:,.2f}", data(point.hbm_bytes))
 
 
+def _joules(point: TunedPoint) -> str:
+    return "" if point.joules is None else joules_text(point.joules)
+
+
 def _tile(point: TunedPoint) -> str:
     """The tile on one line: its spaces do not break."""
     row = point.row()
@@ -143,10 +162,11 @@ def _tile(point: TunedPoint) -> str:
     )
 
 
-def _words(names: Sequence[str], settings: Sequence[str]) -> Table:
+def _words(names: Sequence[str], settings: Sequence[str], landscape: Landscape) -> Table:
     options = declared_by_name()
     meanings = {TITLES.get(name, name): options[name][0].option.help for name in settings if name in options}
     if "unit" in settings:
         meanings["instruction"] = "the matrix instruction that the program has"
-    rows = [*((name, NAMES[name]) for name in dict.fromkeys(names)), *meanings.items(), *RESULTS.items()]
+    results = {name: text for name, text in RESULTS.items() if name != "energy" or landscape.objective == "energy"}
+    rows = [*((name, NAMES[name]) for name in dict.fromkeys(names)), *meanings.items(), *results.items()]
     return Table(("word", "meaning"), rows)

@@ -45,7 +45,8 @@ def variant_sections(table: SweepTable) -> list[PageSection]:
     if len(variants) < 2:
         return []
     costs = costs_of(variants)
-    about = f"Each variant over all shapes, each shape once. Marked: none is better in {_joined(costs)} at once."
+    marked = f"none is better in {_joined(costs)} at once" if len(costs) > 1 else "none takes less time"
+    about = f"Each variant over all shapes, each shape once. Marked: {marked}."
     about += NOTE if costs != ["seconds"] else ""
     return [PageSection("Variants", about, [*_plots(variants, costs), _table(variants)])]
 
@@ -60,8 +61,8 @@ def variant_lead(table: SweepTable) -> list[str]:
     if len(variants) < 2 or not ran or not costs:
         return []
     front = [variant for variant in ran if variant.is_on_front]
-    are = "are" if len(front) > 1 else "is"
-    lines = [f"{count(len(front))} of {plural(len(variants), 'variant')} {are} on the front of {_joined(costs)}"]
+    are = ("are" if len(front) > 1 else "is") + (f" on the front of {_joined(costs)}" if len(costs) > 1 else " fastest")
+    lines = [f"{count(len(front))} of {plural(len(variants), 'variant')} {are}"]
     if len(ran) < len(variants):
         lines[0] += f"; {count(len(variants) - len(ran))} do not run"
     for cost in costs:

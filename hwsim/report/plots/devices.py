@@ -22,10 +22,7 @@ LOW, HIGH = 1.0, 1e5  # FLOP/byte
 def device_bars(devices: Sequence[str], formats: Sequence[str] | None = None) -> Any:
     """Figure: the peak of each format (all that two of the devices have, but for `formats`) on each device, TFLOP/s."""
     chips = [load(name) for name in devices]
-    peaks = {
-        chip.name: {name: peak for name, native in chip.native.items() if (peak := peak_tflops(chip, native))}
-        for chip in chips
-    }
+    peaks = peaks_by_device(devices)
     names = list(formats or dict.fromkeys(name for of_device in peaks.values() for name in of_device))
     names = [name for name in names if any(name in of_device for of_device in peaks.values())]
     if not names:
@@ -42,6 +39,14 @@ def device_bars(devices: Sequence[str], formats: Sequence[str] | None = None) ->
     axes.set_xticks([place + 0.4 - width / 2 for place in range(len(names))], names)
     axes.set_yscale("log")
     return panels.finish()
+
+
+def peaks_by_device(devices: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The peak of each native format whose rate is known, TFLOP/s, by device."""
+    return {
+        chip.name: {name: peak for name, native in chip.native.items() if (peak := peak_tflops(chip, native))}
+        for chip in map(load, devices)
+    }
 
 
 def rooflines(

@@ -40,7 +40,21 @@ def explain_text(record: ExplainRecord) -> str:
             lines += ["", f"{of}k = {_span(step)}", *_step(step, record["given_k"])]
     if len(steps) > 1:
         lines += ["", f"result  {_number(record['result'])}"]
+    if record["exact"] is not None:
+        lines.append(f"{'exact   ' if len(steps) > 1 else '  exact        '}{_exact(record)}")
     return "\n".join(lines)
+
+
+def _exact(record: ExplainRecord) -> str:
+    """The exact sum of products, and how far the result is from it."""
+    exact = record["exact"]
+    value, difference, places = _value({"kind": "finite", **exact}), exact["difference"], exact["last_places"]
+    if difference is None:
+        return f"{value}; the result is {record['result']['hex']}"
+    if difference == "0":
+        return f"{value}; the result is exact"
+    off = "" if places is None else f", {places} of the last place"
+    return f"{value}; result - exact = {difference}{off}"
 
 
 def _heading(record: ExplainRecord) -> list[str]:

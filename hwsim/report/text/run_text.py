@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hwsim.analysis.stall_words import stall_words
@@ -10,6 +11,7 @@ from hwsim.report.text.cost_text import cost_facts
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
 
 if TYPE_CHECKING:
+    from hwsim.analysis.program_times import Times
     from hwsim.analysis.run_records import EngineUse, Phase, TimingState
     from hwsim.analysis.verdict import Verdict
     from hwsim.devices.device import Device
@@ -49,6 +51,8 @@ class Timed(Protocol):
 
     @property
     def cycles(self) -> int | None: ...
+    @property
+    def times(self) -> Times: ...
     @property
     def phases(self) -> list[Phase]: ...
     @property
@@ -177,7 +181,9 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
         cycles = (
             f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
         )
-        time = f"{duration(result.seconds)} with recorded times of the library's kernels, {_without(result)}"
+        passes = _passes_before(result)
+        apart = f" and without {', '.join(passes)}, which are no call of the library" if passes else ""
+        time = f"{duration(result.seconds)} with recorded times of the library's kernels, {_without(result)}{apart}"
         facts = [("cycles", cycles), ("time", time)]
     else:
         facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
@@ -232,6 +238,13 @@ def _without(result: Result) -> str:
     return "launches included, without the host" if "launch_overhead" in result.options else "without launches and host"
 
 
+def _passes_before(result: Result) -> list[str]:
+    """The kernels of the program before the first that multiplies: casts and splits of operands."""
+    mapping = result.gemm.mapping
+    products = {kernel.name for kernel in mapping.kernels} if mapping is not None else set()
+    return list(takewhile(lambda name: name not in products, (phase["name"] for phase in result.phases)))
+
+
 def phase_lines(result: Timed) -> list[str]:
     """The device kernels with their times."""
     if result.cycles is None:
@@ -241,7 +254,8 @@ def phase_lines(result: Timed) -> list[str]:
         (phase["name"], count(phase["cycles"]), duration(phase["seconds"]), percent(phase["cycles"] / total))
         for phase in result.phases
     ]
-    return ["phases", *table(rows, ("kernel", "cycles", "time", "share"), right=(1, 2, 3))]
+    of = "phases of the program, whose time is not the library's" if result.times.by_library else "phases"
+    return [of, *table(rows, ("kernel", "cycles", "time", "share"), right=(1, 2, 3))]
 
 
 def _errors(result: Result) -> list[str]:

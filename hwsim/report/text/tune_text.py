@@ -7,7 +7,9 @@ import io
 from typing import IO, TYPE_CHECKING, Any
 
 from hwsim.errors import UnsupportedError
+from hwsim.report.text.cost_text import joules_text
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table
+from hwsim.studies.tune import NUMBERS
 
 if TYPE_CHECKING:
     from hwsim.studies.tune import Landscape, TunedPoint
@@ -22,7 +24,6 @@ FORMULAS = {
 }
 #: A search times some tiles: of plain products on GPUs those of the vendor's library.
 OTHER_TILES = "tiles outside the search may be faster (hwsim run --tile)"
-NUMBERS = ("seconds", "cycles", "tflops", "hbm_bytes", "refused")  # a point's results, behind its settings
 SHADES = " .:-=+*#%@"  # from far above the best to the best
 
 
@@ -42,8 +43,10 @@ def tune_text(landscape: Landscape, device: str, scheme: str, sizes: tuple[int, 
     )
     least = ranked[0].value(landscape.objective)
     rows = [(name, *_cells(point, least, landscape.objective)) for name, point in named_points(landscape)]
-    head = ("configuration", "time", "cycles", "MHz", "TFLOP/s", "HBM", "of best")
-    lines += ["", *table(rows, ("", *head), right=(2, 3, 4, 5, 6, 7))]
+    energy = ("energy",) if landscape.objective == "energy" else ()
+    head = ("configuration", "time", "cycles", "MHz", "TFLOP/s", "HBM", *energy, "of best")
+    right = range(2, len(head) + 1)
+    lines += ["", *table(rows, ("", *head), right=right)]
     lines += [f"  {name}: {FORMULAS[name]}" for name in landscape.analytic]
     groups = alike(landscape)
     if len(groups) > 1:
@@ -52,7 +55,7 @@ def tune_text(landscape: Landscape, device: str, scheme: str, sizes: tuple[int, 
             for i, group in enumerate(groups[:BEST])
         ]
         lines += ["", f"the best {len(listed)} by {landscape.quantity}; configurations with the same are one row"]
-        lines += [*table(listed, ("", *head, ""), right=(0, 2, 3, 4, 5, 6, 7)), "", near_text(landscape)]
+        lines += [*table(listed, ("", *head, ""), right=(0, *right)), "", near_text(landscape)]
     return "\n".join([*lines, *_heat_text(landscape)])
 
 
@@ -85,14 +88,24 @@ def _is_search(landscape: Landscape) -> bool:
 
 def _quantity(point: TunedPoint, objective: str) -> str:
     number = point.value(objective)
-    return {"time": duration(number), "cycles": f"{count(number)} cycles", "traffic": f"{data(number)} of HBM"}[
-        objective
-    ]
+    words = {"time": duration, "cycles": _cycles, "traffic": _traffic, "energy": joules_text}
+    return words[objective](number)
+
+
+def _cycles(number: float) -> str:
+    return f"{count(number)} cycles"
+
+
+def _traffic(number: float) -> str:
+    return f"{data(number)} of HBM"
 
 
 def near_text(landscape: Landscape) -> str:
-    """How many configurations are too close to the best to be told from it."""
+    """How many configurations are too close to the best to be told from it; of energies, what they rest on."""
     ranked = landscape.ranked
+    if landscape.objective == "energy":
+        evidence = ranked[0].energy_evidence
+        return f"evidence of the energies: {evidence} (docs/energy.md); the chip may rank configurations otherwise"
     least = ranked[0].value(landscape.objective)
     near = sum(point.value(landscape.objective) <= least * (1 + TIME_ERROR) for point in ranked)
     are = "is" if near == 1 else "are"
@@ -142,13 +155,14 @@ def clock_mhz(point: TunedPoint) -> float | None:
 
 def _cells(point: TunedPoint, least: float, objective: str) -> tuple[str, ...]:
     if point.cycles is None or point.seconds is None or point.hbm_bytes is None:
-        return (_named(point), "", "", "", "", "", f"refused: {point.refused}")
+        return (_named(point), *([""] * (6 if objective == "energy" else 5)), f"refused: {point.refused}")
     value = point.value(objective)
     ratio = f"{least / value:.3f}" if value else "1.000"
     clock = "" if (mhz := clock_mhz(point)) is None else count(mhz)
     speed = f"{point.tflops:,.2f}"
     return (
         *(_named(point), duration(point.seconds), count(point.cycles), clock, speed, data(point.hbm_bytes)),
+        *(() if point.joules is None else (joules_text(point.joules),)),
         ratio,
     )
 

@@ -31,7 +31,7 @@ from hwsim.evaluate.defaults import first_unit, with_result_formats
 from hwsim.formats import Format, decode, format_of
 from hwsim.gemm.plan import SLICED, ChineseRemainder, Mixed, Piece, Plan, Term
 from hwsim.gemm.schedule import Schedule
-from hwsim.operands.powers import power_of_four_beyond
+from hwsim.operands.powers import exponents_beyond_norms
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -252,9 +252,8 @@ def _residue_units(x: Floats, plan: Plan, axis: int) -> Floats:
 
     Ozaki-II's accurate mode bounds the product itself and takes other units. The prediction does not follow these.
     """
-    top = np.frexp(np.abs(x).max(axis=axis, keepdims=True, initial=0.0))[1]
-    share = (np.ldexp(x, -top) ** 2).sum(axis=axis, keepdims=True) * plan.bound_factor
-    unit: Floats = np.ldexp(1.0, top + power_of_four_beyond(share))
+    top, above = exponents_beyond_norms(x, axis, plan.bound_factor)
+    unit: Floats = np.ldexp(1.0, top + above)
     return unit
 
 
