@@ -26,7 +26,7 @@ from hwsim.libraries.cudnn.convolution_rules import BoundConvolution
 from hwsim.libraries.cudnn.orders import schedule_of
 from hwsim.libraries.cudnn.provider import CUDNN, convolution_library
 from hwsim.libraries.kernel_choice import LibraryChoice
-from hwsim.libraries.model.facts import convolution_kernels
+from hwsim.libraries.model.convolution_model import KernelSumsModel
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.protocol import LibraryRequest
 
@@ -108,41 +108,47 @@ def test_a_kernel_adds_as_on_an_h100(format: str) -> None:
         assert np.array_equal(got.view(want.dtype), want), (key, KERNELS[key])
 
 
+def row(rule: str, **more: Any) -> KernelSumsModel:
+    return KernelSumsModel.model_validate({"names": ("*",), "rule": rule, **more})
+
+
 def test_blocks_of_channels_run_over_the_window_one_after_another() -> None:
-    schedule = schedule_of("blocks", conv_shape((1, 96, 8, 8), (8, 96, 3, 3)), 16, 64, 1)
+    schedule = schedule_of(row("blocks"), 96, 9, 16, 64, 1)
     assert schedule is not None and isinstance(schedule.sum, Chain)
     spans = [span for part in schedule.sum.ranges for span in part.spans()]
     assert spans[:2] == [(0, 64), (96, 160)] and spans[9:11] == [(64, 96), (160, 192)] and len(spans) == 18
 
 
 def test_few_channels_begin_an_instruction_with_each_element_of_the_window() -> None:
-    schedule = schedule_of("blocks", conv_shape((1, 3, 8, 8), (8, 3, 2, 2)), 16, 32, 1)
+    schedule = schedule_of(row("blocks"), 3, 4, 16, 32, 1)
     assert schedule is not None and isinstance(schedule.sum, Chain)
     assert [span for part in schedule.sum.ranges for span in part.spans()] == [(0, 3), (3, 6), (6, 9), (9, 12)]
 
 
 def test_slices_are_dealt_blocks_or_neighbours() -> None:
-    shape = conv_shape((1, 256, 8, 8), (8, 256, 1, 1))
-    dealt, segments = (schedule_of(rule, shape, 8, 64, 2) for rule in ("dealt", "segments"))
+    dealt, segments = (schedule_of(row(rule), 256, 1, 8, 64, 2) for rule in ("dealt", "segments"))
     assert dealt is not None and segments is not None
-    firsts = []
+    blocks = []
     for schedule in (dealt, segments):
         assert isinstance(schedule.sum, Reduction)
-        firsts.append([[part.start for part in chain.ranges] for chain in schedule.sum.parts])
-    assert firsts == [[[0, 128], [64, 192]], [[0, 64], [128, 192]]]
-    assert schedule_of("unknown", shape, 8, 64, 1) is None and schedule_of("in_order", shape, 8, 0, 1) == Schedule()
+        chains = [chain for chain in schedule.sum.parts if isinstance(chain, Chain)]
+        blocks.append([[span for part in chain.ranges for span in part.spans()] for chain in chains])
+    assert blocks[0] == [[(0, 64), (128, 192)], [(64, 128), (192, 256)]]
+    assert blocks[1] == [[(0, 64), (64, 128)], [(128, 192), (192, 256)]]
+    assert schedule_of(row("unknown"), 256, 1, 8, 64, 1) is None
+    assert schedule_of(row("in_order"), 256, 1, 8, 0, 1) == Schedule()
 
 
 def test_every_kernel_of_the_trees_has_a_row_and_every_call_a_kernel() -> None:
     rules = CUDNN.on(LibraryRequest(device="h100"))
-    for format in convolution_kernels("cudnn-9.19.kernels.yaml").right:
+    for format in ("bf16", "fp16", "tf32", "fp32"):
         for direction in ("forward", "backward_input", "backward_weight"):
             call = ConvolutionCall(shape=SHAPE, format=format, direction=direction)
             kernel = chosen_kernel(call, rules.kernels.choices.file)
             assert kernel is not None and rules.row_of(kernel.name)
             choice = rules.choose(call)
-            assert (choice.family, choice.evidence) == (kernel.name, "fitted")
-            assert rules.order(call, choice).known == (direction == "forward")
+            assert (choice.family, choice.evidence) == (kernel.name, "fitted") and 0 <= choice.confidence < 1
+            assert rules.order(call, choice).known == (rules.row_of(kernel.name).rule != "unknown")
 
 
 def test_other_hopper_chips_are_an_assumption_and_other_chips_unknown() -> None:
@@ -171,7 +177,7 @@ def test_a_convolution_of_arrays_follows_the_kernel() -> None:
     x, w = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((1, 96, 9, 9), (16, 96, 3, 3)))
     got = hwsim.conv2d(x, w, padding=1, device="h100", library="cudnn", format="bf16")
     shape = conv_shape(x.shape, w.shape, padding=1)
-    library, k_order, is_known = convolution_library("cudnn", "h100", ConvolutionCall(shape=shape, format="bf16"))
+    library, k_order, is_known, _ = convolution_library("cudnn", "h100", ConvolutionCall(shape=shape, format="bf16"))
     assert k_order == "rsc" and is_known
     windows = im2col(x, shape, k_order="rsc")
     filters = np.moveaxis(w, 1, -1).reshape(16, -1).T
