@@ -1,4 +1,4 @@
-"""Gradients of convolutions with library="pytorch", told cuDNN's kernel: an H100's results, and calls as they are made."""
+"""Gradients of convolutions with library="pytorch", told which kernel cuDNN runs: an H100's results."""
 
 from __future__ import annotations
 
