@@ -153,7 +153,8 @@ def test_every_kernel_of_the_trees_has_a_row_and_every_call_a_kernel() -> None:
 
 def test_other_hopper_chips_are_an_assumption_and_other_chips_unknown() -> None:
     call = ConvolutionCall(shape=SHAPE, format="bf16")
-    assert CUDNN.on(LibraryRequest(device="h200")).choose(call).evidence == "assumption"
+    assert CUDNN.on(LibraryRequest(device="h200")).choose(call).evidence == "fitted"  # it was asked too
+    assert CUDNN.on(LibraryRequest(device="h100pcie")).choose(call).evidence == "assumption"
     with pytest.raises(UnsupportedError, match="choices on a100 are not known"):
         CUDNN.on(LibraryRequest(device="a100"))
     with pytest.raises(UnsupportedError, match=r"no version '8\.0'; there is '9\.19'"):
@@ -170,6 +171,48 @@ def test_what_is_no_convolution_and_who_has_none() -> None:
         hwsim.conv2d(x, w, device="h100", library="cublas")
     with pytest.raises(InputError, match="layout = 'chwn'"):
         hwsim.conv2d(x, w, device="h100", library="cudnn", layout="chwn")  # type: ignore[arg-type]
+
+
+def test_a_product_of_pixels_is_cublas_s() -> None:
+    rules = CUDNN.on(LibraryRequest(device="h100"))
+    pixels = conv_shape((4, 256, 16, 16), (64, 256, 1, 1))
+    for direction, sizes in (
+        ("forward", {"m": 1024, "n": 64, "k": 256, "b_layout": "columns"}),
+        ("backward_input", {"m": 1024, "n": 256, "k": 64}),
+        ("backward_weight", {"m": 64, "n": 256, "k": 1024, "a_layout": "columns"}),
+    ):
+        call = ConvolutionCall(shape=pixels, format="tf32", direction=direction)  # type: ignore[arg-type]
+        choice = rules.choose(call)
+        want = hwsim.library("cublas", device="h100").choose(format="tf32", output="fp32", reductions="any", **sizes)
+        assert (choice.kernel, choice.split_k) == (want.kernel, want.split_k)
+        assert rules.order(call, choice).schedule == want.schedule
+    for other in ({"padding": 1}, {"stride": 2}, {"groups": 4}):
+        shape = conv_shape((4, 256, 16, 16), (64, 64 if "groups" in other else 256, 1, 1), **other)
+        assert rules.choose(ConvolutionCall(shape=shape, format="tf32")).product is None
+    assert rules.choose(ConvolutionCall(shape=pixels, format="fp32")).product is None
+    assert rules.choose(ConvolutionCall(shape=pixels, format="bf16", is_nchw=True)).product is None
+
+
+def test_slices_and_lanes_as_kernels_add_them() -> None:
+    serial = schedule_of(row("dealt", slice_order="last_first"), 200, 1, 8, 64, 3)
+    assert serial is not None and isinstance(serial.sum, Reduction) and serial.sum.order == "ascending"
+    firsts = [part.ranges[0].start for part in serial.sum.parts if isinstance(part, Chain)]
+    assert firsts == [128, 0, 64]  # the last slice, then the others
+    stages = schedule_of(row("segments", slice_order="pairwise"), 96, 9, 8, 32, 4)  # 27 stages
+    assert stages is not None and isinstance(stages.sum, Reduction)
+    assert [len(part.ranges) for part in stages.sum.parts if isinstance(part, Chain)] == [6, 7, 7, 7]
+    lanes = schedule_of(row("lanes"), 20, 1, 1, 0, 1)
+    assert lanes is not None and isinstance(lanes.sum, Reduction) and lanes.sum.order == "halving"
+    assert (
+        len(lanes.sum.parts) == 32
+        and sum(part.ranges != () for part in lanes.sum.parts if isinstance(part, Chain)) == 20
+    )
+    warps = schedule_of(row("dealt", warps=4), 128, 1, 8, 64, 1)
+    assert warps is not None and isinstance(warps.sum, Reduction)
+    assert [part.ranges[0].spans() for part in warps.sum.parts if isinstance(part, Chain)] == [
+        [(at, at + 16), (64 + at, 80 + at)] for at in (0, 16, 32, 48)
+    ]
+    assert schedule_of(row("one_tap"), 64, 4, 8, 0, 1) is None and schedule_of(row("one_tap"), 64, 1, 8, 0, 1)
 
 
 def test_a_convolution_of_arrays_follows_the_kernel() -> None:

@@ -37,6 +37,7 @@ AROUND = re.compile(
     "init_device|Folded|scalePacked|scaleTensor|kernel_helper|precompute_ind|vectorized|nchw_to_nhwc"
 )
 FOLDS, DEPTH, FEWEST = 5, 30, 12  # FEWEST: calls of a kind for a share of their own
+MOST_SEGMENTS = 4  # of K, where no second kernel adds them
 HEADER = (
     *("operation", "format", "node", "size", "at_most", "otherwise", "kernel"),
     *("tile_m", "tile_n", "tile_k", "slices", "right", "calls"),
@@ -99,6 +100,18 @@ def family_of(name: str) -> str:
     return f"{name}_warps{warps.group(1)}" if warps and warps.group(1) != "1" and "wgrad" in name else name
 
 
+def segments_of(call: ConvolutionCall, tile: tuple[int, int, int], grid: list[int], is_cut: bool) -> int:
+    """How many slices of K a grid of CTAs has: its rows run over groups of tiles. is_cut: a second kernel adds them."""
+    m, n, _ = call.gemm
+    taps = call.shape.r * call.shape.s if call.direction == "backward_weight" else 1
+    tiles = -(-m // tile[0]), -(-(n // taps) // tile[1]) * taps
+    if is_cut or grid[1] == 1:
+        slices = max(1, math.prod(grid) // math.prod(tiles))
+        return slices if is_cut else min(slices, MOST_SEGMENTS)
+    wide, high = (-(-count // grid[1]) * grid[1] * other for count, other in (tiles, tiles[::-1]))
+    return max(1, math.prod(grid) // min(wide, high))
+
+
 def kernel_of(kernels: list[tuple[str, list[int] | None]], call: ConvolutionCall) -> KernelChoice:
     """What ran for a call, from the names and grids of its kernels."""
     real = [(short_name(name), grid) for name, grid in kernels if not AROUND.search(name)]
@@ -108,10 +121,7 @@ def kernel_of(kernels: list[tuple[str, list[int] | None]], call: ConvolutionCall
     family, tile, slices = family_of(name), tile_of(name), 1
     is_cut = any(word in other for other, _ in real for word in ("split_k", "splitK", "reduce_wgrad"))
     if "sm90_xmma" in name and "gemm" not in name and "_segment_k_on" in name and grid and tile[2]:
-        m, n, _ = call.gemm
-        taps = call.shape.r * call.shape.s if call.direction == "backward_weight" else 1
-        ratio = max(1, math.prod(grid) // (-(-m // tile[0]) * -(-(n // taps) // tile[1]) * taps))
-        slices = ratio if is_cut else 1 << (ratio.bit_length() - 1)
+        slices = segments_of(call, tile, grid, is_cut)
         family = family.replace("_segment_k_on", "_split_k") if is_cut else family
     elif "nvjet" in name or "gemm" in name:
         family += "_split_k" if is_cut or (grid and grid[2] > 1 and call.direction == "backward_weight") else ""
