@@ -28,3 +28,37 @@ class ConvolutionCall(OperationCall):
     format: str
     direction: Direction = "forward"
     is_nchw: bool = False
+
+    @property
+    def gemm(self) -> tuple[int, int, int]:
+        """(m, n, k) of one group's product in this direction, of all elements of the filter, gaps of a stride too."""
+        shape = self.shape
+        m, n, k = shape.gemm
+        if self.direction == "backward_weight":
+            return n, k, m
+        if self.direction == "backward_input":
+            return shape.batch * shape.height * shape.width, shape.channels // shape.groups, n * shape.r * shape.s
+        return m, n, k
+
+    @property
+    def k_channels(self) -> int:
+        """The channels that K runs over, element by element of the filter; of a weight's gradient all of K."""
+        if self.direction == "backward_weight":
+            return self.gemm[2]
+        return self.gemm[2] // (self.shape.r * self.shape.s)
+
+    @property
+    def taps(self) -> int:
+        """How many elements of the filter K runs over, at most: those that meet one pixel; of a weight's gradient 1."""
+        shape = self.shape
+        if self.direction == "backward_weight":
+            return 1
+        steps = shape.stride if self.direction == "backward_input" and shape.dilation == (1, 1) else (1, 1)
+        return -(-shape.r // steps[0]) * -(-shape.s // steps[1])
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether it is a product of matrices as they are stored, pixel by pixel."""
+        shape = self.shape
+        window = (shape.r, shape.s, *shape.stride, *shape.padding, shape.groups)
+        return window == (1, 1, 1, 1, 0, 0, 1) and not self.is_nchw

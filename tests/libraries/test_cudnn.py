@@ -26,7 +26,7 @@ from hwsim.libraries.cudnn.convolution_rules import BoundConvolution
 from hwsim.libraries.cudnn.orders import schedule_of
 from hwsim.libraries.cudnn.provider import CUDNN, convolution_library
 from hwsim.libraries.kernel_choice import LibraryChoice
-from hwsim.libraries.model.facts import convolution_kernels
+from hwsim.libraries.model.convolution_model import KernelSumsModel
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.protocol import LibraryRequest
 
@@ -108,46 +108,53 @@ def test_a_kernel_adds_as_on_an_h100(format: str) -> None:
         assert np.array_equal(got.view(want.dtype), want), (key, KERNELS[key])
 
 
+def row(rule: str, **more: Any) -> KernelSumsModel:
+    return KernelSumsModel.model_validate({"names": ("*",), "rule": rule, **more})
+
+
 def test_blocks_of_channels_run_over_the_window_one_after_another() -> None:
-    schedule = schedule_of("blocks", conv_shape((1, 96, 8, 8), (8, 96, 3, 3)), 16, 64, 1)
+    schedule = schedule_of(row("blocks"), 96, 9, 16, 64, 1)
     assert schedule is not None and isinstance(schedule.sum, Chain)
     spans = [span for part in schedule.sum.ranges for span in part.spans()]
     assert spans[:2] == [(0, 64), (96, 160)] and spans[9:11] == [(64, 96), (160, 192)] and len(spans) == 18
 
 
 def test_few_channels_begin_an_instruction_with_each_element_of_the_window() -> None:
-    schedule = schedule_of("blocks", conv_shape((1, 3, 8, 8), (8, 3, 2, 2)), 16, 32, 1)
+    schedule = schedule_of(row("blocks"), 3, 4, 16, 32, 1)
     assert schedule is not None and isinstance(schedule.sum, Chain)
     assert [span for part in schedule.sum.ranges for span in part.spans()] == [(0, 3), (3, 6), (6, 9), (9, 12)]
 
 
 def test_slices_are_dealt_blocks_or_neighbours() -> None:
-    shape = conv_shape((1, 256, 8, 8), (8, 256, 1, 1))
-    dealt, segments = (schedule_of(rule, shape, 8, 64, 2) for rule in ("dealt", "segments"))
+    dealt, segments = (schedule_of(row(rule), 256, 1, 8, 64, 2) for rule in ("dealt", "segments"))
     assert dealt is not None and segments is not None
-    firsts = []
+    blocks = []
     for schedule in (dealt, segments):
         assert isinstance(schedule.sum, Reduction)
-        firsts.append([[part.start for part in chain.ranges] for chain in schedule.sum.parts])
-    assert firsts == [[[0, 128], [64, 192]], [[0, 64], [128, 192]]]
-    assert schedule_of("unknown", shape, 8, 64, 1) is None and schedule_of("in_order", shape, 8, 0, 1) == Schedule()
+        chains = [chain for chain in schedule.sum.parts if isinstance(chain, Chain)]
+        blocks.append([[span for part in chain.ranges for span in part.spans()] for chain in chains])
+    assert blocks[0] == [[(0, 64), (128, 192)], [(64, 128), (192, 256)]]
+    assert blocks[1] == [[(0, 64), (64, 128)], [(128, 192), (192, 256)]]
+    assert schedule_of(row("unknown"), 256, 1, 8, 64, 1) is None
+    assert schedule_of(row("in_order"), 256, 1, 8, 0, 1) == Schedule()
 
 
 def test_every_kernel_of_the_trees_has_a_row_and_every_call_a_kernel() -> None:
     rules = CUDNN.on(LibraryRequest(device="h100"))
-    for format in convolution_kernels("cudnn-9.19.kernels.yaml").right:
+    for format in ("bf16", "fp16", "tf32", "fp32"):
         for direction in ("forward", "backward_input", "backward_weight"):
             call = ConvolutionCall(shape=SHAPE, format=format, direction=direction)
             kernel = chosen_kernel(call, rules.kernels.choices.file)
             assert kernel is not None and rules.row_of(kernel.name)
             choice = rules.choose(call)
-            assert (choice.family, choice.evidence) == (kernel.name, "fitted")
-            assert rules.order(call, choice).known == (direction == "forward")
+            assert (choice.family, choice.evidence) == (kernel.name, "fitted") and 0 <= choice.confidence < 1
+            assert rules.order(call, choice).known == (rules.row_of(kernel.name).rule != "unknown")
 
 
 def test_other_hopper_chips_are_an_assumption_and_other_chips_unknown() -> None:
     call = ConvolutionCall(shape=SHAPE, format="bf16")
-    assert CUDNN.on(LibraryRequest(device="h200")).choose(call).evidence == "assumption"
+    assert CUDNN.on(LibraryRequest(device="h200")).choose(call).evidence == "fitted"  # it was asked too
+    assert CUDNN.on(LibraryRequest(device="h100pcie")).choose(call).evidence == "assumption"
     with pytest.raises(UnsupportedError, match="choices on a100 are not known"):
         CUDNN.on(LibraryRequest(device="a100"))
     with pytest.raises(UnsupportedError, match=r"no version '8\.0'; there is '9\.19'"):
@@ -166,12 +173,54 @@ def test_what_is_no_convolution_and_who_has_none() -> None:
         hwsim.conv2d(x, w, device="h100", library="cudnn", layout="chwn")  # type: ignore[arg-type]
 
 
+def test_a_product_of_pixels_is_cublas_s() -> None:
+    rules = CUDNN.on(LibraryRequest(device="h100"))
+    pixels = conv_shape((4, 256, 16, 16), (64, 256, 1, 1))
+    for direction, sizes in (
+        ("forward", {"m": 1024, "n": 64, "k": 256, "b_layout": "columns"}),
+        ("backward_input", {"m": 1024, "n": 256, "k": 64}),
+        ("backward_weight", {"m": 64, "n": 256, "k": 1024, "a_layout": "columns"}),
+    ):
+        call = ConvolutionCall(shape=pixels, format="tf32", direction=direction)  # type: ignore[arg-type]
+        choice = rules.choose(call)
+        want = hwsim.library("cublas", device="h100").choose(format="tf32", output="fp32", reductions="any", **sizes)
+        assert (choice.kernel, choice.split_k) == (want.kernel, want.split_k)
+        assert rules.order(call, choice).schedule == want.schedule
+    for other in ({"padding": 1}, {"stride": 2}, {"groups": 4}):
+        shape = conv_shape((4, 256, 16, 16), (64, 64 if "groups" in other else 256, 1, 1), **other)
+        assert rules.choose(ConvolutionCall(shape=shape, format="tf32")).product is None
+    assert rules.choose(ConvolutionCall(shape=pixels, format="fp32")).product is None
+    assert rules.choose(ConvolutionCall(shape=pixels, format="bf16", is_nchw=True)).product is None
+
+
+def test_slices_and_lanes_as_kernels_add_them() -> None:
+    serial = schedule_of(row("dealt", slice_order="last_first"), 200, 1, 8, 64, 3)
+    assert serial is not None and isinstance(serial.sum, Reduction) and serial.sum.order == "ascending"
+    firsts = [part.ranges[0].start for part in serial.sum.parts if isinstance(part, Chain)]
+    assert firsts == [128, 0, 64]  # the last slice, then the others
+    stages = schedule_of(row("segments", slice_order="pairwise"), 96, 9, 8, 32, 4)  # 27 stages
+    assert stages is not None and isinstance(stages.sum, Reduction)
+    assert [len(part.ranges) for part in stages.sum.parts if isinstance(part, Chain)] == [6, 7, 7, 7]
+    lanes = schedule_of(row("lanes"), 20, 1, 1, 0, 1)
+    assert lanes is not None and isinstance(lanes.sum, Reduction) and lanes.sum.order == "halving"
+    assert (
+        len(lanes.sum.parts) == 32
+        and sum(part.ranges != () for part in lanes.sum.parts if isinstance(part, Chain)) == 20
+    )
+    warps = schedule_of(row("dealt", warps=4), 128, 1, 8, 64, 1)
+    assert warps is not None and isinstance(warps.sum, Reduction)
+    assert [part.ranges[0].spans() for part in warps.sum.parts if isinstance(part, Chain)] == [
+        [(at, at + 16), (64 + at, 80 + at)] for at in (0, 16, 32, 48)
+    ]
+    assert schedule_of(row("one_tap"), 64, 4, 8, 0, 1) is None and schedule_of(row("one_tap"), 64, 1, 8, 0, 1)
+
+
 def test_a_convolution_of_arrays_follows_the_kernel() -> None:
     rng = np.random.default_rng(4)
     x, w = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((1, 96, 9, 9), (16, 96, 3, 3)))
     got = hwsim.conv2d(x, w, padding=1, device="h100", library="cudnn", format="bf16")
     shape = conv_shape(x.shape, w.shape, padding=1)
-    library, k_order, is_known = convolution_library("cudnn", "h100", ConvolutionCall(shape=shape, format="bf16"))
+    library, k_order, is_known, _ = convolution_library("cudnn", "h100", ConvolutionCall(shape=shape, format="bf16"))
     assert k_order == "rsc" and is_known
     windows = im2col(x, shape, k_order="rsc")
     filters = np.moveaxis(w, 1, -1).reshape(16, -1).T

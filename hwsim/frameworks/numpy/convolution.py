@@ -110,7 +110,7 @@ def conv2d(
     program: dict[str, Any] = {"conv": _of_one_group(shape)} if arguments.get("functional") else {}
     k_order: KOrder = "crs"
     if arguments.get("library") is not None:
-        arguments["library"], k_order, _ = _library(arguments, shape, images, filters, layout)
+        arguments["library"], k_order, *_ = _library(arguments, shape, images, filters, layout)
         program = {}  # of the matrix of windows
     parts = []
     for group in range(shape.groups):

@@ -27,12 +27,14 @@ CHANNELS_LAST: KOrder = "rsc"
 class ConvolutionOrder:
     """The library for the GEMM of a convolution, and how its K runs. library: None: the settings' own order.
 
-    is_known: whether the order of the library's kernel is known; else the unit's own stands for it.
+    is_known: whether the order of the library's kernel is known; else the unit's own stands for it. backwards: of a
+    gradient of images, K runs over the window's elements from the last to the first.
     """
 
     library: LibraryOnDevice | None = None
     k_order: KOrder = "crs"
     is_known: bool = False
+    backwards: bool = True
 
 
 def order_of(

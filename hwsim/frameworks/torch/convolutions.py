@@ -73,7 +73,7 @@ def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window:
 
 def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
     """The gradient of the input, of shape `size`: for each place between two strides, dy convolved with those elements
-    of the reversed window that meet it.
+    of the reversed window that meet it. So K runs over the window's elements backwards, or as a library's kernel says.
     """
     order = order_of(place, window.sizes(size, w.shape), dy, w, "backward_input")
     groups, ones = window.groups, [1] * len(window.stride)
@@ -97,7 +97,8 @@ def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Win
         for axis, met in enumerate(taps):
             part = part.index_select(axis + 2, torch.tensor(met, device=w.device))
         steps = (slice(at, None, s) for at, s in zip(places, window.stride, strict=True))
-        gradient[(..., *steps)] = _convolved(dy, part, None, around, Window(ones, ones, gaps, groups), place, order)
+        inner = Window(ones, ones, gaps, groups)
+        gradient[(..., *steps)] = _convolved(dy, part, None, around, inner, place, order, not order.backwards)
     return gradient.contiguous(memory_format=memory_format(dy, w))
 
 
@@ -119,12 +120,17 @@ def _convolved(
     window: Window,
     place: Place,
     order: ConvolutionOrder,
+    from_last: bool = False,
 ) -> torch.Tensor:
-    """x padded by `around` (negative: cropped), convolved with w; of any strides."""
+    """x padded by `around` (negative: cropped), convolved with w; of any strides. from_last: K runs over the window's
+    elements from the last to the first.
+    """
     groups, spatial = window.groups, list(w.shape[2:])
     sizes = zip(x.shape[2:], spatial, window.stride, around, window.dilation, strict=True)
     out = tuple((size + lo + hi - d * (r - 1) - 1) // s + 1 for size, r, s, (lo, hi), d in sizes)
-    columns = _columns(x, spatial, around, window, out, order.k_order)
+    columns = _columns(x, spatial, around, window, out, order.k_order, from_last)
+    if from_last:
+        w = w.flip(tuple(range(2, w.dim())))
     if order.k_order == CHANNELS_LAST:
         w = w.movedim(1, -1)
     weights = w.reshape(groups, w.shape[0] // groups, -1).mT
@@ -141,6 +147,7 @@ def _columns(
     window: Window,
     out: tuple[int, ...],
     k_order: KOrder = "crs",
+    from_last: bool = False,
 ) -> torch.Tensor:
     """One row per output pixel: (groups, N * pixels, C / groups * window), of the window * C / groups."""
     flat = [side for pair in reversed(around) for side in pair]
@@ -157,6 +164,9 @@ def _columns(
         (lead[1] * count, lead[0], *step, *strides_of),
         full.storage_offset(),
     )
+    if from_last:
+        first = 2 + len(out) + (k_order != CHANNELS_LAST)
+        windows = windows.flip(tuple(range(first, first + len(spatial))))
     return windows.reshape(window.groups, x.shape[0] * prod(out), count * prod(spatial))
 
 

@@ -16,13 +16,16 @@ from hwsim.libraries.convolution_call import ConvolutionCall
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """A kernel of cuDNN. name: without its tile. tile_m, tile_n, tile_k: of its GEMM, 0: not stated. slices: of K."""
+    """A kernel of cuDNN. name: without its tile. tile_m, tile_n, tile_k: of its GEMM, 0: not stated. slices: of K.
+    right: the share of calls with a right order of summation among calls that such a choice was not fitted to.
+    """
 
     name: str
     tile_m: int
     tile_n: int
     tile_k: int
     slices: int
+    right: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,11 @@ class Question:
 
 
 KernelTree = tuple[Question | KernelChoice, ...]
+
+
+def formats_of(call: ConvolutionCall, file: str) -> tuple[str, ...]:
+    """The formats with a tree for a call's direction."""
+    return tuple(format for direction, format in _trees(file) if direction == call.direction)
 
 
 def chosen_kernel(call: ConvolutionCall, file: str) -> KernelChoice | None:
@@ -94,6 +102,7 @@ def _trees(file: str) -> Mapping[tuple[str, str], KernelTree]:
         if row["size"]:
             node = Question(row["size"], int(row["at_most"]), int(row["otherwise"]))
         else:
-            node = KernelChoice(row["kernel"], *(int(row[name]) for name in ("tile_m", "tile_n", "tile_k", "slices")))
+            m, n, k, slices = (int(row[name]) for name in ("tile_m", "tile_n", "tile_k", "slices"))
+            node = KernelChoice(row["kernel"], m, n, k, slices, float(row["right"]))
         trees.setdefault((row["operation"], row["format"]), []).append(node)
     return {key: tuple(nodes) for key, nodes in trees.items()}

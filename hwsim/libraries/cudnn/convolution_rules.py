@@ -1,21 +1,24 @@
-"""One version of cuDNN on one chip: the kernel for a convolution, and its order of summation.
+"""One version of cuDNN on one chip: the kernel for a convolution or a gradient, and its order of summation.
 
-It knows calls, trees and rules; no array.
+What is a product of matrices as they are stored, it asks the library of products for. It knows calls, trees and rules;
+no array.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from hwsim.errors import UnsupportedError
-from hwsim.formats import format_of
+from hwsim.formats import Rounding, format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.choices import chosen_kernel
+from hwsim.libraries.cudnn.choices import chosen_kernel, formats_of
 from hwsim.libraries.cudnn.orders import schedule_of
-from hwsim.libraries.gemm_call import OperationCall
+from hwsim.libraries.gemm_call import GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice, SummationOrder
 from hwsim.libraries.model.convolution_model import ConvolutionKernels, KernelSumsModel, KOrder
 from hwsim.libraries.protocol import ChipRules, LibraryRules
@@ -27,17 +30,25 @@ FITTED = "fitted"  # a level of hwsim.datafiles.provenance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvolutionChoice(LibraryChoice):
-    """A kernel of cuDNN. k_order: how the K of its GEMM runs."""
+    """A kernel of cuDNN. k_order, backwards: how the K of its GEMM runs. product: what the library of products runs,
+    whose kernel it is; asked: that call.
+    """
 
     k_order: KOrder = "rsc"
+    backwards: bool = False
+    product: LibraryChoice | None = None
+    asked: GemmCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CudnnRules(ChipRules):
-    """What cuDNN runs for convolutions on a chip. is_asked: it was asked on such a chip."""
+    """What cuDNN runs for convolutions on a chip. is_asked: it was asked on such a chip. products: the library of
+    products; None: it is not known on this chip.
+    """
 
     kernels: ConvolutionKernels
     is_asked: bool
+    products: LibraryRules | None = None
 
     @property
     def id(self) -> LibraryId:
@@ -53,11 +64,13 @@ class CudnnRules(ChipRules):
             )
         kernel = chosen_kernel(call, self.kernels.choices.file)
         if kernel is None:
-            formats = ", ".join(self.kernels.right)
             raise UnsupportedError(
                 f"library cudnn {self.kernels.version}: convolutions of {call.format}; its choices are known for "
-                f"{formats}"
+                f"{', '.join(formats_of(call, self.kernels.choices.file))}"
             )
+        if call.is_pointwise and call.format in self.kernels.pointwise.formats:
+            with suppress(UnsupportedError):  # the trees have such calls too
+                return self._product(call)
         row = self.row_of(kernel.name)
         tile = (kernel.tile_m, kernel.tile_n) if kernel.tile_m else None
         sizes = "x".join(map(str, (*tile, kernel.tile_k))) if tile is not None else ""
@@ -68,27 +81,66 @@ class CudnnRules(ChipRules):
             operand=call.format,
             split_k=kernel.slices,
             tile_k=kernel.tile_k,
-            k_order=row.k_order if call.direction == "forward" else "crs",
-            confidence=self.kernels.right[call.format],
+            k_order=row.k_order,
+            backwards=row.backwards,
+            confidence=kernel.right,
             evidence=FITTED if self.is_asked else ASSUMED,
         )
 
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:
-        """The order of summation of that kernel; of gradients and of kernels without a rule the unit's own."""
+        """The order of summation of that kernel, over all of K; of a kernel without a rule the unit's own."""
         assert isinstance(call, ConvolutionCall)
+        return self.order_over(call, choice, call.taps)
+
+    def order_over(self, call: ConvolutionCall, choice: LibraryChoice, taps: int) -> SummationOrder:
+        """The same where so many elements of the filter meet."""
+        product = call.format if call.format in NARROW and call.direction == "forward" else None
+        if isinstance(choice, ConvolutionChoice) and choice.product is not None and choice.asked is not None:
+            assert self.products is not None
+            order = self.products.order(choice.asked, choice.product)
+            return replace(order, product_format=product or order.product_format)
         row = self.row_of(choice.family)
         step = INSTRUCTION_BYTES * 8 // format_of(row.operand or call.format).bits
-        schedule = None
-        if call.direction == "forward":
-            schedule = schedule_of(row.rule, call.shape, step, choice.tile_k, choice.split_k)
-        product = call.format if call.format in NARROW else None
+        schedule = schedule_of(row, call.k_channels, taps, step, choice.tile_k, choice.split_k)
         if schedule is None:
             return SummationOrder(Schedule(), known=False, product_format=product)
-        ties_away = call.format == "tf32" and row.instruction is None and self._ties_away(choice.family)
-        schedule = replace(
-            schedule, instruction=row.instruction, operand_rounding="RNA" if ties_away else schedule.operand_rounding
+        rounding = schedule.operand_rounding
+        if call.format == "tf32" and row.instruction is None:
+            rounding = self.rounding_of(choice.family) or rounding
+        return SummationOrder(
+            replace(schedule, instruction=row.instruction, operand_rounding=rounding), product_format=product
         )
-        return SummationOrder(schedule, product_format=product)
+
+    def _product(self, call: ConvolutionCall) -> ConvolutionChoice:
+        """What the library of products runs for the product of a convolution. Raises UnsupportedError where it is not
+        known.
+        """
+        if self.products is None:
+            raise UnsupportedError(f"{self.chip}: no library of products")
+        m, n, k = call.gemm
+        layouts = {"forward": ("rows", "columns"), "backward_input": ("rows", "rows")}
+        a_layout, b_layout = layouts.get(call.direction, ("columns", "rows"))
+        asked = GemmCall(
+            m=m, n=n, k=k, format=call.format, output=call.format if call.format in NARROW else "fp32",
+            a_layout=a_layout, b_layout=b_layout, reductions="any",
+            workspace_bytes=self.kernels.pointwise.workspace_bytes,
+        )  # fmt: skip
+        product = self.products.choose(asked)
+        return ConvolutionChoice(
+            family=product.family,
+            kernel=product.kernel,
+            tile=product.tile,
+            operand=product.operand,
+            split_k=product.split_k,
+            tile_k=product.tile_k,
+            stages=product.stages,
+            cluster=product.cluster,
+            confidence=product.confidence,
+            evidence=product.evidence if self.is_asked else ASSUMED,
+            is_estimated=product.is_estimated,
+            product=product,
+            asked=asked,
+        )
 
     def bound(self, call: ConvolutionCall) -> BoundConvolution:
         """The rules of the GEMM that stands for one convolution."""
@@ -99,8 +151,10 @@ class CudnnRules(ChipRules):
         rows = self.kernels.kernels.values()
         return next(row for row in rows if any(fnmatchcase(kernel, name) for name in row.names))
 
-    def _ties_away(self, kernel: str) -> bool:
-        return any(fnmatchcase(kernel, name) for name in self.kernels.ties_away)
+    def rounding_of(self, kernel: str) -> Rounding | None:
+        """How a kernel rounds fp32 operands to TF32; None: to nearest even."""
+        names: Mapping[Rounding, Sequence[str]] = {"RNA": self.kernels.ties_away, "RZ": self.kernels.truncating}
+        return next((how for how, those in names.items() if any(fnmatchcase(kernel, name) for name in those)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +187,7 @@ class BoundConvolution(LibraryRules):
         return self.rules.choose(self.convolution)
 
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:
-        """The order of summation of that kernel."""
-        return self.rules.order(self.convolution, choice)
+        """The order of summation of that kernel, over the elements of the filter that this product has."""
+        whole = self.convolution
+        taps = call.k // whole.k_channels if isinstance(call, GemmCall) else whole.taps
+        return self.rules.order_over(whole, choice, taps)

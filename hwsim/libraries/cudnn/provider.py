@@ -1,16 +1,18 @@
 """cuDNN by name: the version whose kernels are known, and the chips it was asked on.
 
-It knows the file of kernels and chips; no call and no kernel.
+It knows the file of kernels, chips and cuBLAS as the library of products; no kernel.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hwsim.devices import load
 from hwsim.errors import UnsupportedError
 from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.cublas.provider import CUBLAS
 from hwsim.libraries.cudnn.convolution_rules import CudnnRules
 from hwsim.libraries.model.facts import convolution_kernels
 from hwsim.libraries.on_device import LibraryOnDevice
@@ -40,7 +42,10 @@ class Cudnn(LibraryProvider):
                 f"{', '.join(kernels.devices)}, and assumed to be the same on chips of {', '.join(kernels.families)}; "
                 "leave library out"
             )
-        return CudnnRules(chip.name, chip.cores, kernels, is_asked)
+        products: LibraryRules | None = None
+        with suppress(UnsupportedError):
+            products = CUBLAS.on(LibraryRequest(device=request.device))
+        return CudnnRules(chip.name, chip.cores, kernels, is_asked, products)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
         """Raises UnsupportedError: answers in files are of GEMMs."""
@@ -48,11 +53,14 @@ class Cudnn(LibraryProvider):
 
 
 class ConvolutionLibrary(NamedTuple):
-    """The library for the GEMM of one convolution, how its K runs, and whether its order of summation is known."""
+    """The library for the GEMM of one convolution, how its K runs, and whether its order of summation is known.
+    backwards: of a gradient of images, over the filter's elements from the last to the first.
+    """
 
     library: LibraryOnDevice
     k_order: KOrder
     is_known: bool
+    backwards: bool
 
 
 def convolution_library(name: object, device: AnyDevice, call: ConvolutionCall) -> ConvolutionLibrary:
@@ -69,7 +77,7 @@ def convolution_library(name: object, device: AnyDevice, call: ConvolutionCall) 
     rules = CUDNN.on(LibraryRequest(device=device))
     choice = rules.choose(call)
     is_known = rules.order(call, choice).known
-    return ConvolutionLibrary(LibraryOnDevice(rules.bound(call)), choice.k_order, is_known)
+    return ConvolutionLibrary(LibraryOnDevice(rules.bound(call)), choice.k_order, is_known, choice.backwards)
 
 
 CUDNN = Cudnn()
