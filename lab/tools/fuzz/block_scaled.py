@@ -1,6 +1,6 @@
 """Campaign: one block-scaled instruction equals a direct reading of its documented steps in integers.
 
-    python lab/tools/fuzz/block_scaled.py --count 30000 --log block_scaled.jsonl    # all cores; goes on at the log's end
+    python lab/tools/fuzz/block_scaled.py --count 30000 --log block_scaled.jsonl  # all cores; goes on at the log's end
 
 A case is 1,024 results of one kind: random codes of A and B, of scales and of an accumulator C. Some scales are 0 or
 NaN, some of C are 0, infinite or NaN. The reading follows OCP MX v1.0 (a scale multiplies each product), PTX ISA

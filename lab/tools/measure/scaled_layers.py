@@ -3,7 +3,8 @@
     python lab/tools/measure/scaled_layers.py --device b200 --tokens 4096 --out scaled_layers.png
 
 Layers of Llama 3 8B. Cycles and energy are of whole layers. Errors are against the exact product of the operands before
-quantisation, relative, in the Frobenius norm, of 64 tokens by 64 outputs over all of K; operands are N(0, 1).
+quantisation, relative, in the Frobenius norm, of 64 tokens by 64 outputs over all of K; operands are N(0, 1). Joules
+have three levels; where the energy of a format's products comes from stands below the table.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import argparse
 import numpy as np
 
 import hwsim
-from hwsim.analysis.energy import energy
+from hwsim.analysis.energy import LEVELS, energies_of, energy
 
 SCHEMES = {
     "BF16": {"scheme": "native", "format": "bf16"},
@@ -40,16 +41,18 @@ def error(device, options, k):
 
 
 def rows(device, tokens):
-    """(format, error, cycles, joules) of all layers together."""
+    """(name, error, cycles, joules at each level, format of the products) of all layers together."""
     table = []
     for name, options in SCHEMES.items():
-        cycles, joules, errors = 0, 0.0, []
+        cycles, joules, errors, element = 0, dict.fromkeys(LEVELS, 0.0), [], ""
         for _, n, k in LAYERS:
             result = hwsim.run(m=tokens, n=n, k=k, device=device, exact=False, **options)
             cycles += result.cycles
-            joules += energy(result.times, result.gemm, "typical").joules
+            for level in LEVELS:
+                joules[level] += energy(result.times, result.gemm, level).joules
+            element = result.gemm.single.a_pieces[0].format
             errors.append(error(device, options, k))
-        table.append((name, max(errors), cycles, joules))
+        table.append((name, max(errors), cycles, joules, element))
     return table
 
 
@@ -62,8 +65,10 @@ def draw(table, device, tokens, out):
 
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
     names = [row[0] for row in table]
-    for axis, column, label in zip(axes, (1, 2, 3), ("relative error", "cycles", "joules"), strict=True):
-        axis.bar(names, [row[column] for row in table], color="#4477aa")
+    for axis, column, label in zip(axes, (1, 2, 3), ("relative error", "cycles", "joules (assumed)"), strict=True):
+        heights = [row[column]["typical"] if column == 3 else row[column] for row in table]
+        low_high = [[abs(row[3][level] - row[3]["typical"]) for row in table] for level in ("low", "high")]
+        axis.bar(names, heights, color="#4477aa", yerr=low_high if column == 3 else None, ecolor="#333333")
         axis.set_ylabel(label)
         axis.tick_params(axis="x", rotation=20)
     axes[0].set_yscale("log")
@@ -79,9 +84,13 @@ def main():
     parser.add_argument("--out", help="the figure: .png, .svg or .pdf")
     asked = parser.parse_args()
     table = rows(asked.device, asked.tokens)
-    print(f"{'format':14} {'error':>10} {'cycles':>12} {'joules':>10}")
-    for name, wrong, cycles, joules in table:
-        print(f"{name:14} {wrong:10.2e} {cycles:12,} {joules:10.4f}")
+    print(f"{'format':14} {'error':>10} {'cycles':>12} {'joules':>10}     low to high")
+    for name, wrong, cycles, joules, _ in table:
+        low, typical, high = (joules[level] for level in LEVELS)
+        print(f"{name:14} {wrong:10.2e} {cycles:12,} {typical:10.4f}  {low:.4f} to {high:.4f}")
+    for element in dict.fromkeys(row[4] for row in table):
+        entry = energies_of(asked.device).mac_pj[element]
+        print(f"{element}: {entry.low} to {entry.high} pJ a product, assumed: {entry.source}")
     if asked.out:
         draw(table, asked.device, asked.tokens, asked.out)
 
