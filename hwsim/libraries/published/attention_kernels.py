@@ -153,14 +153,17 @@ _CUDNN = AttentionOrder(
     instruction=WGMMA,
     keys=128,
     descending=False,
-    scaling="fused",
+    scaling="rounded",
     warp_keys=None,
     first_partner=1,
     is_division_fast=True,
+    scales_largest=True,
+    adds_blocks=True,
+    is_log2e_single=True,
     row_groups=2,
     stages=2,
     evidence=SEEN,
-    source="49,152 results of an H100 with heads of 64",
+    source="captures of an H100 and an H200",
 )
 
 
