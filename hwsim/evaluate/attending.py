@@ -147,7 +147,7 @@ class Attending:
         codes = self._encoded(powers)
         if order.joins_blocks:
             so_far, last = sums.result[:, rows], sums.product[:, rows]
-            sums.result[:, rows] = so_far * sums.change[:, rows] + last
+            sums.result[:, rows] = multiply_add(so_far, np.broadcast_to(sums.change[:, rows], so_far.shape), last)
             sums.product[:, rows], sums.change[:, rows] = self._product(codes, values), rescale
         else:
             sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)

@@ -127,9 +127,9 @@ class BlockSoftmax:
 
     def _join(self, s: StreamBuilder, member: Member) -> None:
         """Emit the sum of the result so far, rescaled, and the product of the block before."""
-        result, product = member.result(), member.product()
-        self._lanes(s, "mul", result, [result, member.column("change")], label="join")
-        self._lanes(s, "add", result, [result, product], [member.sync("O.full")], [member.sync(JOINED)], label="join")
+        operands = {"left": member.result(), "right": member.product(), "multiplier": member.column("change")}
+        waits, signals = [member.sync("O.full")], [member.sync(JOINED)]
+        self._lanes(s, "fma", member.result(), operands, waits, signals, label="join")
 
     def _power(self, s: StreamBuilder, target: LocalTile, argument: LocalTile, label: str) -> None:
         """Emit 2^argument, which `_powered` waits for. Without a guard the lanes' last instruction has signalled."""
