@@ -28,7 +28,15 @@ from hwsim.gemm.attention_record import Attention, Mask
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.published.attention_kernels import AUTHORS, CUDNN, EFFICIENT, FAMILIES, FLASH, WITH_MASKS
+from hwsim.libraries.published.attention_kernels import (
+    AUTHORS,
+    CUDNN,
+    EFFICIENT,
+    FAMILIES,
+    FLASH,
+    OF_ONE_QUERY,
+    WITH_MASKS,
+)
 from hwsim.libraries.published.flash_attention import VERSION_2
 from hwsim.libraries.pytorch.attention import DENSE, AttentionKind, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
@@ -246,9 +254,11 @@ def _backend(
         said = "PyTorch runs its math form, no fused kernel," if wanted is None else f"{wanted} is not there"
         more = f"{', causal' if is_causal else ''}{', shared heads of key and value' if groups > 1 else ''}"
         raise UnsupportedError(f"attention: {said} for {call}{more} on {chip.name}. {IN_TORCH}")
-    widest = widest_head(chip, taken, format, has_mask=has_mask)
+    widest = widest_head(chip, taken, format, has_mask=has_mask, has_one_query=queries == 1)
     if max(width, value_width) > widest:
         known = f"known of heads up to {widest} elements; got {call}" if widest else "not known"
+        if queries == 1 and taken not in OF_ONE_QUERY:
+            known = "not known with one query"
         if has_mask and taken not in WITH_MASKS:
             known = f"not known with a mask of one's own, but that of {', '.join(WITH_MASKS)} is"
         raise UnsupportedError(f"attention: the order of {taken} on {chip.name} is {known}. {IN_TORCH}")

@@ -16,7 +16,7 @@ from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
 from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending
 from hwsim.gemm.attention_record import Attention, Mask
-from hwsim.libraries.published.attention_kernels import WITH_MASKS, AttentionSizes, most_width, order_of
+from hwsim.libraries.published.attention_kernels import OF_ONE_QUERY, WITH_MASKS, AttentionSizes, most_width, order_of
 from hwsim.libraries.pytorch.attention import has_small_tiles
 
 if TYPE_CHECKING:
@@ -79,11 +79,15 @@ class AttentionKernel:
         return max(levels, key=list(Level).index)
 
 
-def widest_head(device: Device, backend: str, format: str, *, has_mask: bool = False) -> int:
-    """The widest head of which the bits of a backend's kernel are known, with a mask of one's own or without; 0: of
-    none.
+def widest_head(
+    device: Device, backend: str, format: str, *, has_mask: bool = False, has_one_query: bool = False
+) -> int:
+    """The widest head of which the bits of a backend's kernel are known, with a mask of one's own or without, and with
+    one query or more; 0: of none.
     """
     if format not in FORMATS or not has_special_functions(device) or (has_mask and backend not in WITH_MASKS):
+        return 0
+    if has_one_query and backend not in OF_ONE_QUERY:
         return 0
     return most_width(backend, device.family)
 

@@ -59,7 +59,7 @@ class Attending:
         self.nan: Literal["all-ones", "quiet"] = "all-ones" if gives_all_ones(self.spec) else "quiet"
         self.math = CudaMath(special_functions(device))
         self.factor = np.float32(factor)
-        self.in_powers = power_factor(factor)
+        self.in_powers = power_factor(factor, order)
 
     def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool, mask: Codes | None = None) -> Codes:
         """Codes of the result in the operands' format. query (heads, queries, width), key and value (heads, keys,
@@ -136,13 +136,18 @@ class Attending:
         bound = without_infinity(largest)
         powers = self._power(self._arguments(scores, bound))
         powers = np.where(hidden, np.float32(0), powers)
-        change = before - bound if order.scaling == "scaled" else (before - bound) * self.in_powers
+        if order.scaling == "scaled":
+            change = before - bound
+        elif order.scales_largest:
+            change = before * self.in_powers - bound * self.in_powers
+        else:
+            change = (before - bound) * self.in_powers
         rescale = np.where(np.isneginf(before), np.float32(0), self._power(change))
-        sums.powers[:, rows] = self._added(sums.powers[:, rows] * rescale, powers)
+        sums.powers[:, rows] = self._added(sums.powers[:, rows], rescale, powers)
         codes = self._encoded(powers)
         if order.joins_blocks:
             so_far, last = sums.result[:, rows], sums.product[:, rows]
-            sums.result[:, rows] = so_far * sums.change[:, rows] + last
+            sums.result[:, rows] = multiply_add(so_far, np.broadcast_to(sums.change[:, rows], so_far.shape), last)
             sums.product[:, rows], sums.change[:, rows] = self._product(codes, values), rescale
         else:
             sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
@@ -167,9 +172,13 @@ class Attending:
         fused = multiply_add(finite, np.full_like(finite, self.in_powers), np.broadcast_to(-bound, finite.shape))
         return np.where(is_finite, fused, scores)
 
-    def _added(self, total: Single, powers: Single) -> Single:
-        """The sums with a block's powers (heads, rows, keys)."""
+    def _added(self, total: Single, rescale: Single, powers: Single) -> Single:
+        """The sums, rescaled, with a block's powers (heads, rows, keys)."""
         heads, rows, keys = powers.shape
+        if self.order.adds_blocks:
+            of_block = added_by_lanes(np.zeros_like(total), powers)
+            return multiply_add(total, np.broadcast_to(rescale, total.shape), of_block)
+        total = total * rescale
         if self.order.warp_keys is None:
             return added_by_lanes(total, powers)
         count = keys // self.order.warp_keys

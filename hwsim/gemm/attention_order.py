@@ -24,16 +24,18 @@ class AttentionOrder:
 
     keys: of a block. descending: the last block of keys comes first. scaling: "rounded", "fused" or "scaled", as of
     ScoreScaling. is_guarded: powers are CUDA's exp2f, which has those below the normal range; else ex2.approx.ftz,
-    which gives 0 for them. joins_blocks: each block's product with values begins at zero, and the result so far times
-    its rescaling joins it; the last division is in that. warp_keys: keys of a warp, whose sum of powers is added for
-    each block; None: four lanes add powers of all blocks, each of two columns of eight, and meet at the end.
-    first_partner: the distance of the lanes that add their sums first; the other distance, of 1 and 2, follows.
-    is_division_fast: the row is divided by rcp.approx, not by an IEEE division. parts: in how many parts the keys are
-    cut, each with sums of its own; they are joined by their logarithms. part_rows: rows of a block that joins parts.
-    rows: queries of a tile, whose warps lie row_warps below one another, and key_warps beside one another; row_groups:
-    parts of its rows that take turns in the matrix unit. stages: blocks of keys, and of values, that wait in shared
-    memory. swaps_heads: with one query, heads that share a head of the key are rows of one tile. evidence: a level of
-    hwsim.datafiles.provenance. source: where the order is from.
+    which gives 0 for them. scales_largest: earlier sums are rescaled by 2^(m f before - m f), not by 2^((m before - m)
+    f). adds_blocks: lanes add the powers of a block from zero; the sums so far, rescaled, and these are one fused
+    multiply-add. is_log2e_single: f is a product of two numbers of fp32. joins_blocks: each block's product with values
+    begins at zero, and the result so far times its rescaling joins it; the last division is in that. warp_keys: keys of
+    a warp, whose sum of powers is added for each block; None: four lanes add powers of all blocks, each of two columns
+    of eight, and meet at the end. first_partner: the distance of the lanes that add their sums first; the other
+    distance, of 1 and 2, follows. is_division_fast: the row is divided by rcp.approx, not by an IEEE division. parts:
+    in how many parts the keys are cut, each with sums of its own; they are joined by their logarithms. part_rows: rows
+    of a block that joins parts. rows: queries of a tile, whose warps lie row_warps below one another, and key_warps
+    beside one another; row_groups: parts of its rows that take turns in the matrix unit. stages: blocks of keys, and of
+    values, that wait in shared memory. swaps_heads: with one query, heads that share a head of the key are rows of one
+    tile. evidence: a level of hwsim.datafiles.provenance. source: where the order is from.
     """
 
     kernel: str
@@ -47,6 +49,9 @@ class AttentionOrder:
     evidence: str
     source: str
     is_guarded: bool = True
+    scales_largest: bool = False
+    adds_blocks: bool = False
+    is_log2e_single: bool = False
     joins_blocks: bool = False
     parts: int = 1
     part_rows: int = 1
@@ -63,9 +68,10 @@ class AttentionOrder:
         return ("ex2", *(("rcp",) if self.is_division_fast else ()), *(("lg2",) if self.parts > 1 else ()))
 
 
-def power_factor(factor: float) -> np.float32:
-    """The factor of a score in an argument of 2^x: the factor in fp32 times log2(e), rounded once."""
-    return np.float32(float(np.float32(factor)) * LOG2E)
+def power_factor(factor: float, order: AttentionOrder) -> np.float32:
+    """The factor of a score in an argument of 2^x: the factor in fp32 times log2(e), rounded."""
+    log2e = float(np.float32(LOG2E)) if order.is_log2e_single else LOG2E
+    return np.float32(float(np.float32(factor)) * log2e)
 
 
 def join_lanes(order: AttentionOrder) -> tuple[int, int]:

@@ -101,12 +101,12 @@ def flash(query, keys, values, factor):
 
 
 def cudnn(query, keys, values, factor):
-    """cuDNN on Hopper: s f - m f rounded once; lanes 0, 1 and 2, 3 meet first; rcp.approx."""
+    """cuDNN on Hopper: s f - m f, two roundings; lanes 0, 1 and 2, 3 meet first; rcp.approx."""
     chip = Chip("wgmma.m64n64k16.f32.{0}.{0}", query.dtype)
-    scaled = Single(float(factor) * LOG2E)
+    scaled = Single(factor) * Single(LOG2E)
     scores = [chip.dot(query, key) for key in keys]
     bound = max(scores) * scaled
-    powers = [chip.exp2(fma(score, scaled, -bound)) for score in scores]
+    powers = [chip.exp2(score * scaled - bound) for score in scores]
     lanes = in_lanes(powers)
     inverse = hwsim.mufu("rcp", np.array([(lanes[0] + lanes[1]) + (lanes[2] + lanes[3])], np.float32))[0]
     narrow = [power.astype(query.dtype) for power in powers]
@@ -200,6 +200,34 @@ def blocks_by_loops(query, keys, values, factor, order):
     return np.array([x * inverse for x in result])
 
 
+def cudnn_by_blocks(query, keys, values, factor, order):
+    """cuDNN over blocks of keys, the first first: a block's powers add from zero, then join the rescaled sums."""
+    chip = Chip(order.instruction, query.dtype)
+    scaled, largest = Single(factor) * Single(LOG2E), Single(-np.inf)
+    sums, result = [Single(0)] * 4, [Single(0)] * values.shape[1]
+    for first in range(0, len(keys), order.keys):
+        scores = [chip.dot(query, key) for key in keys[first : first + order.keys]]
+        new = max(largest, *scores)
+        change = Single(0) if np.isneginf(largest) else chip.exp2(largest * scaled - new * scaled)
+        powers = [chip.exp2(score * scaled - new * scaled) for score in scores]
+        sums = [fma(total, change, of_block) for total, of_block in zip(sums, in_lanes(powers), strict=True)]
+        narrow = [power.astype(query.dtype) for power in powers]
+        block = values[first : first + order.keys]
+        result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]
+        largest = new
+    inverse = hwsim.mufu("rcp", np.array([(sums[0] + sums[1]) + (sums[2] + sums[3])], np.float32))[0]
+    return np.array([x * inverse for x in result])
+
+
+def test_a_straight_reading_of_cudnn_s_blocks() -> None:
+    query, key, value = drawn(1, 1, 2, 72), drawn(2, 1, 300, 72), drawn(3, 1, 300, 72)
+    result = hwsim.attention(query, key, value, backend=CUDNN)
+    assert result.order.keys == 128 and result.evidence == "assumption"
+    got, factor = in_single(result, (query, key, value), 72**-0.5, False)[0], Single(72**-0.5)
+    for row in range(2):
+        assert cudnn_by_blocks(query[0, row], key[0], value[0], factor, result.order).tolist() == got[row].tolist()
+
+
 def test_a_straight_reading_of_three_blocks() -> None:
     query, key, value = drawn(1, 1, 1, 16), drawn(2, 1, 300, 16), drawn(3, 1, 300, 16)
     many = [np.broadcast_to(x, (300, *x.shape[1:])) for x in (query, key, value)]  # enough heads: no parts of keys
@@ -215,7 +243,7 @@ def joined_in_memory(query, keys, values, factor, order):
     largest, total, result = Single(-np.inf), Single(0), np.zeros(values.shape[1], np.float32)
     product, change = result, Single(0)
     for first in range(0, len(keys), order.keys):
-        result = np.array([y * change + x for x, y in zip(product, result, strict=True)])
+        result = np.array([fma(y, change, x) for x, y in zip(product, result, strict=True)])
         scores = [chip.dot(query, key) * factor * Single(LOG2E) for key in keys[first : first + order.keys]]
         new = max(largest, *scores)
         change = Single(0) if np.isneginf(largest) else chip.exp2(largest - new)

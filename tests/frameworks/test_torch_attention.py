@@ -78,7 +78,8 @@ def backends_of(run):
 
 ROUTES = [
     ("h100", torch.bfloat16, {}, "CUDNN_ATTENTION"),
-    ("h100", torch.bfloat16, {"width": 256}, "FLASH_ATTENTION"),
+    ("h100", torch.bfloat16, {"width": 256}, "CUDNN_ATTENTION"),
+    ("a100", torch.bfloat16, {"width": 256}, "FLASH_ATTENTION"),
     ("h100", torch.bfloat16, {"width": 512}, "EFFICIENT_ATTENTION"),
     ("h100", torch.bfloat16, {"width": 257}, ""),
     ("h100", torch.float32, {}, "EFFICIENT_ATTENTION"),

@@ -100,7 +100,7 @@ class Design:
             sizes.append((f"sums{member}", registers, 1, rows * sums * WORD))
         chunk = min(CHUNK, order.keys)
         sizes.append(("arguments", registers, IN_FLIGHT, rows * chunk * WORD))
-        if order.warp_keys is not None:
+        if order.warp_keys is not None or order.adds_blocks:
             sizes.append(("lanes", registers, 1, rows * LANES * WORD))
         if self.reads_fragments:
             sizes.append(("A.op", registers, IN_FLIGHT, rows * self.depth * size))

@@ -28,7 +28,7 @@ def refuses(record: Attention, device: Device) -> str:
         return f"device {device.name} has no special-function unit (special, in its file)"
     if device.vector is None or not device.links or not device.engines:
         return f"device {device.name} has no timing data"
-    if not power_factor(record.factor) > 0:
+    if not power_factor(record.factor, record.order) > 0:
         return f"programs take a factor of the scores above 0 in fp32; got {record.factor}"
     return ""
 

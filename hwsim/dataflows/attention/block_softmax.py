@@ -53,9 +53,11 @@ class BlockSoftmax:
         """Emit the begin of a tile."""
         self._lanes(s, "fill", member.column("largest"), scalar=-INFINITY, label="largest")
         self._lanes(s, "fill", member.sums(), label="sums")
-        if self.design.record.order.joins_blocks:
+        order = self.design.record.order
+        if order.joins_blocks:
             self._lanes(s, "fill", member.result(), waits=[member.sync("O.free")], label="result")
-            self._lanes(s, "fill", member.column("change"), label="result")
+        if order.joins_blocks or order.adds_blocks:
+            self._lanes(s, "fill", member.column("change"), label="rescale")
 
     def block(
         self, s: StreamBuilder, member: Member, run: BlockRun, place: tuple[Affine, Affine], is_first: bool
@@ -65,7 +67,7 @@ class BlockSoftmax:
         """
         order, scores = self.design.record.order, member.scores(run.keys)
         waits = [member.sync("S.full")]
-        factor = float(power_factor(self.design.record.factor))
+        factor = float(power_factor(self.design.record.factor, order))
         if order.scaling == "scaled":
             self._lanes(s, "scale", scores, [scores], waits, scalar=self.design.record.factor, label="scores")
             if self.design.record.mask != "none":
@@ -83,14 +85,20 @@ class BlockSoftmax:
         largest, top, bound = (member.column(name) for name in ("largest", "top", "bound"))
         self._lanes(s, "reduce_largest", top, [scores, largest], waits, label="largest")
         self._lanes(s, "or_zero", bound, [top], label="largest")
-        if not is_first:
-            self._rescale(s, member, factor)
-        self._lanes(s, "copy", largest, [top], label="largest")
         if order.scaling == "rounded":
             self._lanes(s, "scale", member.column("scaled"), [bound], scalar=factor, label="largest")
         elif order.scaling == "fused":
             self._lanes(s, "scale", member.column("scaled"), [bound], scalar=-factor, label="largest")
+        if not is_first:
+            self._rescale(s, member, factor)
+        self._lanes(s, "copy", largest, [top], label="largest")
+        if order.adds_blocks:
+            self._lanes(s, "fill", self._lanes_tile(member), label="sums")
         self._powers(s, member, scores, factor)
+        if order.adds_blocks:
+            sums, change = member.sums(), member.column("change")
+            operands = {"left": sums, "right": self._lanes_tile(member), "multiplier": change}
+            self._lanes(s, "fma", sums, operands, label="sums")
         narrow = member.scores(run.keys, self.design.record.format)
         self._lanes(s, "cast", narrow, [scores], signals=[member.sync("P.full")], label="powers")
 
@@ -99,24 +107,29 @@ class BlockSoftmax:
         change, argument = member.column("change"), member.column("argument")
         if self.design.record.order.joins_blocks:
             self._join(s, member)
-        ready = self._argument_is_there
-        signals = [] if factor != 1.0 else ready
-        columns = [member.column("largest"), member.column("bound")]
-        self._lanes(s, "sub", argument, columns, signals=signals, label="rescale")
-        if factor != 1.0:
-            self._lanes(s, "scale", argument, [argument], signals=ready, scalar=factor, label="rescale")
+        ready, largest = self._argument_is_there, member.column("largest")
+        if self.design.record.order.scales_largest:
+            self._lanes(s, "scale", argument, [largest], scalar=factor, label="rescale")
+            self._lanes(s, "sub", argument, [argument, member.column("scaled")], signals=ready, label="rescale")
+        else:
+            signals = [] if factor != 1.0 else ready
+            self._lanes(s, "sub", argument, [largest, member.column("bound")], signals=signals, label="rescale")
+            if factor != 1.0:
+                self._lanes(s, "scale", argument, [argument], signals=ready, scalar=factor, label="rescale")
         self._power(s, change, argument, "rescale")
         waits = self._powered(s, change, argument, "rescale")
-        self._lanes(s, "mul", member.sums(), [member.sums(), change], waits, label="rescale")
+        if not self.design.record.order.adds_blocks:
+            self._lanes(s, "mul", member.sums(), [member.sums(), change], waits, label="rescale")
+            waits = []
         if not self.design.record.order.joins_blocks:
             result = member.result()
-            self._lanes(s, "mul", result, [result, change], [member.sync("O.full")], label="rescale")
+            self._lanes(s, "mul", result, [result, change], [*waits, member.sync("O.full")], label="rescale")
 
     def _join(self, s: StreamBuilder, member: Member) -> None:
         """Emit the sum of the result so far, rescaled, and the product of the block before."""
-        result, product = member.result(), member.product()
-        self._lanes(s, "mul", result, [result, member.column("change")], label="join")
-        self._lanes(s, "add", result, [result, product], [member.sync("O.full")], [member.sync(JOINED)], label="join")
+        operands = {"left": member.result(), "right": member.product(), "multiplier": member.column("change")}
+        waits, signals = [member.sync("O.full")], [member.sync(JOINED)]
+        self._lanes(s, "fma", member.result(), operands, waits, signals, label="join")
 
     def _power(self, s: StreamBuilder, target: LocalTile, argument: LocalTile, label: str) -> None:
         """Emit 2^argument, which `_powered` waits for. Without a guard the lanes' last instruction has signalled."""
@@ -170,13 +183,20 @@ class BlockSoftmax:
             self._lanes(s, "fma", argument, operands, signals=signals, scalar=factor, label="powers")
         self._power(s, chunk, argument, "powers")
 
+    @staticmethod
+    def _lanes_tile(member: Member) -> LocalTile:
+        """The sums of a block, or of a warp's keys, by lane."""
+        return LocalTile("lanes", member.rows, LANES, "fp32")
+
     def _sums(self, s: StreamBuilder, member: Member, number: int, chunk: LocalTile, warp: int | None) -> None:
         argument = self._argument_tile(member, number, chunk)
         waits = self._powered(s, chunk, argument, "powers")
         if warp is None:
-            self._lanes(s, "reduce_lanes", member.sums(), [chunk, member.sums()], waits, label="sums")
+            of_block = self.design.record.order.adds_blocks
+            sums = self._lanes_tile(member) if of_block else member.sums()
+            self._lanes(s, "reduce_lanes", sums, [chunk, sums], waits, label="sums")
             return
-        lanes, total = LocalTile("lanes", member.rows, LANES, "fp32"), member.column("total")
+        lanes, total = self._lanes_tile(member), member.column("total")
         self._lanes(s, "fill", lanes, (), waits, label="sums")
         self._lanes(s, "reduce_lanes", lanes, [chunk, lanes], label="sums")
         self._lanes(s, "reduce_meet", total, [lanes], shift=self.design.record.order.first_partner, label="sums")

@@ -40,14 +40,18 @@ LIBRARY.define(
 )
 
 
-def widest_known(settings: str, layer: str, stage: Any, backend: str, format: str, has_mask: bool) -> int:
-    """The widest head for which the order of a backend's kernel is known, with a mask or without; 0: for none."""
+def widest_known(
+    settings: str, layer: str, stage: Any, backend: str, format: str, has_mask: bool, has_one_query: bool
+) -> int:
+    """The widest head for which the order of a backend's kernel is known, with a mask or without, and with one query or
+    more; 0: for none.
+    """
     arguments = active(settings)[0].of(layer, stage).arguments
     if arguments is None or arguments.get("library") != PYTORCH:
         return 0
     if arguments["scheme"].name != NATIVE or arguments.get("format") is not None:
         return 0
-    return widest_head(arguments["device"], backend, format, has_mask=has_mask)
+    return widest_head(arguments["device"], backend, format, has_mask=has_mask, has_one_query=has_one_query)
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor, near: Tensor, mask: Tensor | None, *rest: Any) -> Tensor:

@@ -96,7 +96,11 @@ def attention(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     operands = _Operands(query, key, value)
     if backend != MATH:
-        widest = 0 if dropout_p else _widest(caller.key, caller.layer, caller.stage, backend, format, has_mask)
+        has_one_query = False  # set in a branch, as above
+        if query.shape[-2] == 1:
+            has_one_query = True
+        of_call = backend, format, has_mask, has_one_query
+        widest = 0 if dropout_p else _widest(caller.key, caller.layer, caller.stage, *of_call)
         if query.shape[-1] <= widest and value.shape[-1] <= widest:
             near = _fused(caller, operands, mask, dropout_p, factor, backend, is_known=True)
             rest = (backend, is_causal, factor, groups, caller.key, caller.layer, caller.stage)

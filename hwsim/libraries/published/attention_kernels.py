@@ -24,6 +24,7 @@ from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3
 FLASH, EFFICIENT, CUDNN = "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"
 MMA16, MMA8, WGMMA = "mma.m16n8k16.f32.{0}.{0}.f32", "mma.m16n8k8.f32.{0}.{0}.f32", "wgmma.m64n64k16.f32.{0}.{0}"
 FAMILIES = ("sm80", "sm90")
+AUTHORS = (VERSION_2, VERSION_3)  # libraries of their own, without a choice of backends
 SEEN = "microbenchmark"
 READ, ASSUMED = "datasheet", "assumption"  # of widths without captures: the published source; of cuDNN there is none
 PART_QUERIES, MOST_PARTS = 64, 128  # FlashAttention-2: rows of a tile, where the keys are cut
@@ -101,7 +102,7 @@ def _order(
         return flash_attention.version_3(sizes.width, sizes.value_width, is_causal=is_causal)
     if backend == EFFICIENT:
         return _efficient(sizes.width)
-    if backend == CUDNN and family == "sm90":
+    if backend == CUDNN and family == "sm90" and sizes.queries > 1:
         return _CUDNN
     return None
 
@@ -110,16 +111,14 @@ def most_width(backend: str, family: str) -> int:
     """The widest head of which the order of a backend or a library is known on a family; 0: of none."""
     if family not in FAMILIES or (backend in (CUDNN, VERSION_3) and family != "sm90"):
         return 0
-    known = {FLASH: 256, EFFICIENT: EFFICIENT_MOST, CUDNN: 128}
+    known = {FLASH: 256, EFFICIENT: EFFICIENT_MOST, CUDNN: 256}
     return flash_attention.WIDTH if backend in AUTHORS else known.get(backend, 0)
-
-
-AUTHORS = (VERSION_2, VERSION_3)  # libraries of their own, without a choice of backends
 
 
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
 EFFICIENT_MOST = 65536  # of the kernel that keeps it in memory, between blocks of keys
 WITH_MASKS = (EFFICIENT,)  # of which the order with a mask of one's own is known
+OF_ONE_QUERY = (FLASH, EFFICIENT, *AUTHORS)  # the same of one query; cuDNN has another kernel for it
 SEEN_WIDTH = 64  # of all captures; blocks of keys and parts depend on the width
 _FLASH = AttentionOrder(
     kernel="flash_fwd_kernel",
@@ -153,14 +152,17 @@ _CUDNN = AttentionOrder(
     instruction=WGMMA,
     keys=128,
     descending=False,
-    scaling="fused",
+    scaling="rounded",
     warp_keys=None,
     first_partner=1,
     is_division_fast=True,
+    scales_largest=True,
+    adds_blocks=True,
+    is_log2e_single=True,
     row_groups=2,
     stages=2,
     evidence=SEEN,
-    source="49,152 results of an H100 with heads of 64",
+    source="captures of an H100 and an H200",
 )
 
 
