@@ -179,7 +179,7 @@ def test_k_as_threads_hold_it():
 
 def test_the_compilers_words_are_told(capfd):
     question = DotQuestion((16, 16), (16, 16), "fp64", "fp16", "fp32", "ieee", 0, 4)
-    with pytest.raises(hwsim.UnsupportedError, match=r"cannot lower this tl\.dot for cuda:90"):
+    with pytest.raises(hwsim.UnsupportedError, match=r"cannot lower this kernel for cuda:90"):
         lowered(question, target_of(hwsim.device("h100")))
     assert "tt.func" not in capfd.readouterr().err
 

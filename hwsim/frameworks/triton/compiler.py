@@ -98,29 +98,45 @@ def _backend(target: TritonTarget) -> Any:
 
 def _compiled(text: str, num_warps: int, target: TritonTarget, joins: bool = False) -> Lowering:
     """The text lowered. joins: by the stage too that joins operations of the frontend."""
+    first = "ttir" if joins else "ttgir"  # the first one optimises what this module writes
+    texts = _lowered_from(first, lambda context, _: _module(text, context), {"num_warps": num_warps}, target)
+    assembly = next((texts[name] for name in ASSEMBLY if name in texts), None)
+    if assembly is None:
+        raise UnsupportedError(f"Triton's backend {target.backend} has no stage of {' or '.join(ASSEMBLY)}")
+    return Lowering(texts["ttgir"], assembly)
+
+
+def _lowered_from(
+    first: str, source: Callable[[Any, Any], Any], options: dict[str, Any], target: TritonTarget, last: str = ""
+) -> dict[str, str]:
+    """The texts of the stages from `first` on, to the assembly or to `last`. source: gives the module, from a context
+    and a backend.
+
+    Raises UnsupportedError with the compiler's words where it cannot lower it.
+    """
     backend, context = _backend(target), ir.context()
-    options = backend.parse_options({"num_warps": num_warps})
+    parsed_options = backend.parse_options(options)
     ir.load_dialects(context)
     backend.load_dialects(context)
     stages: dict[str, Any] = {}
-    backend.add_stages(stages, options, Language.TRITON)
-    metadata = {"target": GPUTarget(*target), **options.__dict__}
+    backend.add_stages(stages, parsed_options, Language.TRITON)
+    metadata = {"target": GPUTarget(*target), **parsed_options.__dict__}
     texts: dict[str, str] = {}
     with _standard_error() as written:
         try:
-            module = _module(text, context)
-            for name in list(stages)[0 if joins else 1 :]:
+            module = source(context, backend)
+            for name in list(stages)[list(stages).index(first) :]:
                 module = stages[name](module, metadata)
                 texts[name] = str(module)
-                if name in ASSEMBLY:
-                    return Lowering(texts["ttgir"], texts[name])
+                if name in (*ASSEMBLY, last):
+                    break
         except Exception as error:  # MLIR's errors have no class of their own
             said = ERROR.findall(written())
             raise UnsupportedError(
-                f"Triton's compiler cannot lower this tl.dot for {target.backend}:{target.arch}: "
+                f"Triton's compiler cannot lower this kernel for {target.backend}:{target.arch}: "
                 f"{said[0] if said else error}"
             ) from error
-    raise UnsupportedError(f"Triton's backend {target.backend} has no stage of {' or '.join(ASSEMBLY)}")
+    return texts
 
 
 def _module(text: str, context: Any) -> Any:
@@ -238,6 +254,17 @@ def function_ptx(operation: str, inputs: int, target: TritonTarget) -> str:
     lines += [*_pointers("d", "f32", shape), f'%result = "{operation}"({values}) : ({types.replace(" -> ", ") -> ")}']
     lines += [f"tt.store %d_pointers, %result : {_tensor(shape, '!tt.ptr<f32>')}", "tt.return"]
     return _compiled(_function([(name, "f32") for name in (*names, "d")], lines), WARPS_OF_A_FUNCTION, target).assembly
+
+
+def gpu_assembly(ttgir: str, num_warps: int, target: TritonTarget) -> str:
+    """The assembly of a module of Triton's GPU dialect."""
+    texts = _lowered_from("llir", lambda context, _: _module(ttgir, context), {"num_warps": num_warps}, target)
+    return next(texts[name] for name in ASSEMBLY if name in texts)
+
+
+def kernel_ttgir(source: Callable[[Any, Any], Any], options: dict[str, Any], target: TritonTarget) -> str:
+    """A whole kernel in Triton's GPU dialect. source: gives its module, from a context and a backend."""
+    return _lowered_from("ttir", source, options, target, "ttgir")["ttgir"]
 
 
 def _function(arguments: list[tuple[str, str]], lines: list[str]) -> str:

@@ -28,12 +28,15 @@ from hwsim.frameworks.triton.compiler import MLIR_TYPES, DotQuestion, least_dot_
 from hwsim.frameworks.triton.dot_steps import FORMATS
 from hwsim.frameworks.triton.elementwise import OPERATIONS, Functions
 from hwsim.frameworks.triton.interpreter import hooked
+from hwsim.frameworks.triton.reductions import ThreadSums, sites_of
 from hwsim.frameworks.triton.targets import target_of
 from hwsim.frameworks.triton.tile import LoweredDot
 from hwsim.frameworks.triton.ttgir import parsed
+from hwsim.frameworks.triton.whole_kernel import calls_of, ttgir_of
 
 Codes = NDArray[Any]
 EVERY = 64  # dots of a kind: one of them is measured
+SUMS = {"sum", "cumsum", "cumprod", "softmax", "reduce", "associative_scan"}  # calls whose order threads decide
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured dot, the first ones
 
 
@@ -66,6 +69,8 @@ class TritonEmulation:
         self.not_simulated: Counter[str] = Counter()  # calls that have the interpreter's bits, by name
         self._every = measure_every
         self._functions = Functions(device, self.target)
+        self._kernels: dict[Any, str] = {}
+        self._reductions: ThreadSums | None = None
         self._lowered: dict[DotQuestion, LoweredDot] = {}
 
     def report(self) -> str:
@@ -108,6 +113,20 @@ class TritonEmulation:
     def function(self, name: str, inputs: list[NDArray[Any]]) -> NDArray[Any] | None:
         """A function of fp32 numbers with the device's bits; None where hwsim does not know them."""
         return self._functions(name, inputs)
+
+    def begin(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Find out in which order a kernel's threads sum, where it sums."""
+        self._reductions = None
+        if calls_of(function) & SUMS:
+            with contextlib.suppress(UnsupportedError):
+                text = ttgir_of(function, arguments, keywords, self.target, self._kernels)
+                self._reductions = ThreadSums(sites_of(text), self.target)
+
+    def reduced(
+        self, kind: str, x: NDArray[Any], axis: int | None, reverse: bool, places: list[tuple[str, int]]
+    ) -> NDArray[Any] | None:
+        """A sum or scan of fp32 numbers in the order of the kernel's threads; None where hwsim does not know it."""
+        return None if self._reductions is None else self._reductions(kind, x, axis, reverse, places)
 
     def left_out(self, name: str) -> None:
         """Count a call that has the interpreter's bits."""

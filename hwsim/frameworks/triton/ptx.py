@@ -83,7 +83,7 @@ class PtxFunction:
                 elif step.opcode.split(".")[0] == "bra":
                     label = step.operands[0]
                     if label in seen:
-                        raise _unknown(f"a loop ({label})")
+                        raise unknown(f"a loop ({label})")
                     jumps = active & self._guard(step, registers)
                     waiting[label] = waiting.get(label, np.bool_(False)) | jumps
                     active = active & ~jumps
@@ -91,7 +91,9 @@ class PtxFunction:
                     number = int(step.operands[1].strip("[]").rsplit("_", 1)[1])
                     registers[step.operands[0]] = _Address(number)
                 elif step.opcode.startswith("st.global"):
-                    stored = np.broadcast_to(self._value(registers, _names(step.operands[1])[0]), arrays[0].shape)
+                    stored = np.broadcast_to(
+                        self._value(registers, operand_names(step.operands[1])[0]), arrays[0].shape
+                    )
                     return np.ascontiguousarray(stored).view(np.float32)
                 else:
                     self._run(step, registers, arrays, active)
@@ -105,8 +107,8 @@ class PtxFunction:
         return np.bool_(True) if is_on is None else is_on ^ step.guard[1]
 
     def _run(self, step: PtxStep, registers: dict[str, Any], arrays: list[Register], active: Any) -> None:
-        values = [self._value(registers, x) for text in step.operands[1:] for x in _names(text)]
-        (target, *others) = _names(step.operands[0])
+        values = [self._value(registers, x) for text in step.operands[1:] for x in operand_names(text)]
+        (target, *others) = operand_names(step.operands[0])
         addresses = [x for x in values if isinstance(x, _Address)]
         if addresses:
             is_load = step.opcode.startswith("ld.global")
@@ -130,7 +132,7 @@ class PtxFunction:
         try:
             return np.uint32(int(text, 0) % 2**32)
         except ValueError:
-            raise _unknown(f"an operand {text}") from None
+            raise unknown(f"an operand {text}") from None
 
     def _result(self, opcode: str, values: list[Any]) -> Any:
         name, *parts = opcode.split(".")
@@ -152,7 +154,7 @@ class PtxFunction:
             with np.errstate(over="ignore"):
                 result = _WHOLE[name](*(np.asarray(x).astype(np.uint32).view(dtype) for x in values))
             return np.asarray(result).astype(dtype).view(np.uint32)
-        raise _unknown(opcode)
+        raise unknown(opcode)
 
     def _float(self, name: str, parts: list[str], values: list[Any]) -> Register:
         is_flushed = "ftz" in parts
@@ -168,7 +170,7 @@ class PtxFunction:
         elif name in _FLOATS:
             result = _FLOATS[name](*values)
         else:
-            raise _unknown(".".join([name, *parts]))
+            raise unknown(".".join([name, *parts]))
         result = np.asarray(result, np.float32)
         if is_flushed:
             result = _flushed(result)
@@ -181,7 +183,8 @@ class PtxFunction:
         return result.view(np.uint32)
 
 
-def _unknown(what: str) -> UnsupportedError:
+def unknown(what: str) -> UnsupportedError:
+    """The refusal of PTX that has something unknown."""
     return UnsupportedError(f"Triton's PTX of this function has {what}; hwsim does not know it")
 
 
@@ -190,7 +193,8 @@ class _Address:
     number: int
 
 
-def _names(text: str) -> list[str]:
+def operand_names(text: str) -> list[str]:
+    """The registers and numbers of an operand: of `{ %r1, %r2 }`, of `[ %rd1 + 16 ]`."""
     return [x.strip() for x in text.strip("{}[]").replace("+", ",").split(",") if x.strip()]
 
 
@@ -235,7 +239,7 @@ def _converted(parts: list[str], x: Any) -> Any:
         info = np.iinfo(np.int32 if target == "s32" else np.uint32)
         bounded = np.clip(np.nan_to_num(rounded.astype(np.float64), nan=0.0), info.min, info.max)
         return bounded.astype(np.int64).astype(info.dtype).view(np.uint32)
-    raise _unknown(".".join(["cvt", *parts]))
+    raise unknown(".".join(["cvt", *parts]))
 
 
 def _fused(x: Any, y: Any, z: Any) -> Any:

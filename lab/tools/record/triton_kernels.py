@@ -19,6 +19,7 @@ import time
 import types
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,13 @@ def pretend_gpu() -> None:
     )
     torch.Tensor.is_cuda = True
     torch.accelerator.current_accelerator = lambda *_: torch.device("cuda")
+    plain_empty = torch.empty
+    torch.empty = lambda *sizes, device=None, **keywords: plain_empty(*sizes, **keywords)
     try:
-        import fla.utils.hardware as hardware
+        modules = [import_module(name) for name in ("fla.utils.hardware", "fla.utils")]
     except ImportError:
         return
-    import fla.utils
-
-    for module in (hardware, fla.utils):
+    for module in modules:
         for name, value in (("IS_NVIDIA", True), ("IS_NVIDIA_HOPPER", True), ("IS_TF32_SUPPORTED", True)):
             setattr(module, name, value)
         module.check_shared_mem = lambda *_: True
