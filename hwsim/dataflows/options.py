@@ -201,6 +201,7 @@ KERNELS = Option("kernels", int, None, "device kernels of the program", least=1)
 SPILLED_ROWS = Option(
     "spilled_rows", int, None, "rows of each accumulator in local memory between blocks of K", least=1
 )
+SWAPPED = Option("swapped", TRUTH, None, "the matrix instruction's rows are columns of C")
 GRID_ROWS = Option("grid_rows", int, None, "rows of the grid of blocks", least=1)
 GRID_COLS = Option("grid_cols", int, None, "columns of the grid of blocks", least=1)
 

@@ -214,9 +214,11 @@ def _mma(scope: Scope, index: int, instr: Instr) -> Cost:
     m_blocks, n_blocks, k_blocks = mma_blocks(instr, model)
     target = instr.writes[0]
     a, b = instr.operand("a"), instr.operand("b")
-    memories = (scope.memory(a), scope.memory(b))
+    memories, sides = (scope.memory(a), scope.memory(b)), (target.rows, target.cols)
+    if instr.swapped:
+        memories, sides = memories[::-1], sides[::-1]
     needs_transpose = isinstance(a, LocalTile) and isinstance(b, LocalTile) and (a.order, b.order) != K_MAJOR
-    interval = model.interval_cycles(memories, (target.rows, target.cols), needs_transpose)
+    interval = model.interval_cycles(memories, sides, needs_transpose)
     block, latency = m_blocks * n_blocks * interval.numerator, time.accumulate_latency_cycles * interval.denominator
     return Cost(
         instr.repeat * (ticks(time.overhead_cycles) + _covering(k_blocks * max(block, latency), interval.denominator)),

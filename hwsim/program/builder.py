@@ -159,6 +159,7 @@ class StreamBuilder:
         overflow: Literal["ieee", "saturate"] | None = None,
         scale_exponent: int = 0,
         multicast: int = 1,
+        swapped: bool = False,
         repeat: int = 1,
         label: str = "",
     ) -> None:
@@ -183,6 +184,7 @@ class StreamBuilder:
                 overflow=overflow,
                 scale_exponent=scale_exponent,
                 multicast=multicast,
+                swapped=swapped,
                 repeat=repeat,
                 label=label,
                 optional=optional,

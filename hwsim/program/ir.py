@@ -324,6 +324,8 @@ class Instr:
     multicast: of a copy from global memory, the cores (a cluster) that take it from L2 together, in equal parts, and
     each receive it whole: only the traffic of L2 is shared, in bytes and in time. Into a slot that is spread each
     receives its part.
+    swapped: of mma, the unit's rows are C's columns: it computes C transposed, the product of B and A transposed. Both
+    have one format; no bit depends on it.
     scale_exponent: of mma, the accumulator counts times 2^-this before the first product (tcgen05's scale-input-d);
     of add, left counts times 2^-this (the fp32 lanes' fused multiply-add takes as long); of scale, in place of the
     scalar, for powers beyond the format's.
@@ -343,6 +345,7 @@ class Instr:
     overflow: Literal["ieee", "saturate"] | None = None
     scale_exponent: int = 0
     multicast: int = 1
+    swapped: bool = False
     repeat: int = 1
     label: str = ""
     optional: tuple[str, ...] = ()

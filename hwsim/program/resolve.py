@@ -111,8 +111,9 @@ def mma_shape(instr: Instr) -> tuple[int, int, int]:
 
 
 def mma_blocks(instr: Instr, model: InstructionModel) -> tuple[int, int, int]:
-    """The number of device instructions that an mma needs along m, n, k, the last ones padded."""
+    """The number of device instructions that an mma needs along the unit's m, n, k, the last ones padded."""
     m, n, k = mma_shape(instr)
+    m, n = (n, m) if instr.swapped else (m, n)
     return -(-m // model.rows), -(-n // model.n), -(-k // model.k)
 
 

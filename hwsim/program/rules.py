@@ -205,7 +205,9 @@ class Rules:
         for name, tile, form in (("A", a, model.a), ("B", b, model.b), ("C", c, model.d)):
             if self.scope.format(tile) != form:
                 raise self._fail(f"{name} is {self.scope.format(tile)}; {instr.unit} takes {form}")
-        for operand, tile in enumerate((a, b, c)):
+        if instr.swapped and (model.a != model.b or instr.optional):
+            raise self._fail("swapped; only products of one format, without scales and metadata, are")
+        for operand, tile in enumerate((b, a, c) if instr.swapped else (a, b, c)):
             places, memory = model.places(operand), self.scope.memory(tile)
             if places and memory not in places:
                 raise self._fail(f"{'ABC'[operand]} lies in {memory}; {instr.unit} takes it from {' or '.join(places)}")

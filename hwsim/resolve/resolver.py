@@ -189,14 +189,14 @@ def check_taken(device: Device, name: str, sparsity: str | None) -> None:
 def _with_program(request: Request, planned: Planned, gemm: Gemm) -> Resolved:
     """The record with its mapping, its decisions and, where there is one, its program."""
     device = request.device
+    if request.library is not None:
+        gemm = replace(gemm, library=request.library.id)
     gemm, no_program = _mapped(request, gemm)
     names = [name for name, value in request.mapping.items() if value is not None]
     if no_program and names and gemm.mapping is None and request.library is None:
         raise InputError(f"{', '.join(names)}: for a device's program, and there is none here ({no_program})")
     if no_program and not request.exact:
         raise UnsupportedError(f"nothing to do: {no_program}, and bits were not asked for")
-    if request.library is not None:
-        gemm = replace(gemm, library=request.library.id)
     gemm = replace(gemm, decisions=_decisions(request, planned, gemm))
     program = None
     try:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions, same_family
-from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS, PAIRED, SPILL, STAGING, TILED, WARP
+from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS, PAIRED, SPILL, STAGING, SWAPPED, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
@@ -24,6 +24,7 @@ from hwsim.dataflows.tiled.program import (
     SPILLED,
     ProgramWriter,
     is_staged,
+    is_swapped,
     launches,
     mapping_of,
     spilled_rows,
@@ -127,9 +128,13 @@ class TiledDataflow:
         lengths, request = gemm.schedule.slice_lengths(gemm.problem.k), self._request(options)
         unit, unit_by, unit_why = self._unit(gemm, device, options.get("instruction"), len(lengths) > 1)
         storage = storage_for(replace(partition, orders=(gemm.problem.a_layout, gemm.problem.b_layout)), options)
-        for kernel in chosen.kernels:
-            check_streams(designed(device, self.family, kernel, b), max(lengths))
-        fitted = Instructions(device).fitted(unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
+        if gemm.library is not None and self._is_transposed(gemm, device, chosen.kernels, b):
+            b = replace(b, swapped=True)
+        designs = [designed(device, self.family, kernel, b) for kernel in chosen.kernels]
+        for design in designs:
+            check_streams(design, max(lengths))
+        sides = designs[0].of_unit(*((b.m, b.n) if self.family.staged else b.warp))
+        fitted = Instructions(device).fitted(unit, *sides, b.cores)
         swizzle = options.get("swizzle")
         kernels = tuple(
             KernelMapping(
@@ -152,6 +157,7 @@ class TiledDataflow:
                 **storage.settings,
                 **({} if self.family.staged else {STAGING.name: "none"}),
                 **({SPILLED: b.spilled} if b.spilled else {}),
+                **({SWAPPED.name: True} if b.swapped else {}),
                 "k_group": partition.promotion_interval(max(lengths)),
                 "launches": launches(partition, chosen.parts, scheduler.tile_count),
             }
@@ -178,6 +184,9 @@ class TiledDataflow:
             decisions.append(Decision(WARP.name, f"{b.warp[0]},{b.warp[1]}", "user"))
         if request.spill:
             decisions.append(Decision(SPILLED, str(b.spilled), "user"))
+        if b.swapped:
+            why = "instructions fit the tile with their rows along C's columns: the kernel computes C transposed"
+            decisions.append(Decision(SWAPPED.name, "True", "library", why=why))
         if "cta_group" in options or b.cores > 1:
             group_by: By = "user" if options.get("cta_group") else "default"
             decisions.append(Decision("cta_group", str(b.cores), group_by))
@@ -191,6 +200,22 @@ class TiledDataflow:
     @property
     def _tile_why(self) -> str:
         return ESTIMATE if self.family.staged else "one fragment a warp, 4 x 4 warps, as in the samples of WMMA"
+
+    def _is_transposed(self, gemm: Gemm, device: Device, kernels: Sequence[GemmKernel], b: Blocking) -> bool:
+        """Whether fewer products are with padding if the instruction's rows are C's columns, and kernels can do so."""
+        if not self.family.staged or b.cores > 1 or gemm.problem.a.scale or gemm.problem.sparsity:
+            return False
+
+        def padded(unit: str, rows: int, cols: int) -> int:
+            model = instruction(device, Instructions(device).fitted(unit, rows, cols))
+            return -(-rows // model.rows) * model.rows * -(-cols // model.n) * model.n
+
+        return all(
+            not kernel.splits_operands
+            and instruction(device, kernel.unit).a == instruction(device, kernel.unit).b
+            and padded(kernel.unit, b.n, b.m) < padded(kernel.unit, b.m, b.n)
+            for kernel in kernels
+        )
 
     def _request(self, options: Mapping[str, Any]) -> TileRequest:
         """The user's settings of a blocking."""
@@ -378,6 +403,8 @@ class TiledDataflow:
             shown |= {STAGING.name: "none", WARP.name: list(first.warp)}
         if spilled_rows(first):
             shown[SPILLED] = spilled_rows(first)
+        if is_swapped(first):
+            shown[SWAPPED.name] = True
         orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
         return shown | {name: order for name, order in orders.items() if order != "rows"}
 

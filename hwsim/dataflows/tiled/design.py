@@ -52,7 +52,12 @@ class KernelDesign:
     def unit_name(self) -> str:
         """The full name of the instruction for whole tiles."""
         b = self.blocking
-        return self.instructions.fitted(self.kernel.unit, *((b.m, b.n) if self.family.staged else b.warp), b.cores)
+        sides = (b.m, b.n) if self.family.staged else b.warp
+        return self.instructions.fitted(self.kernel.unit, *self.of_unit(*sides), b.cores)
+
+    def of_unit(self, rows: int, cols: int) -> tuple[int, int]:
+        """The instruction's rows and columns of a part of C."""
+        return (cols, rows) if self.blocking.swapped else (rows, cols)
 
     @cached_property
     def unit(self) -> InstructionModel:
@@ -75,7 +80,7 @@ class KernelDesign:
         name = unit_name if (a, b) == (self.unit.a, self.unit.b) else self.instructions.of(unit_name, a, b)
         if not self.family.staged:
             rows, cols = min(rows, self.blocking.warp[0]), min(cols, self.blocking.warp[1])
-        return self.instructions.fitted(name, rows, cols, self.blocking.cores)
+        return self.instructions.fitted(name, *self.of_unit(rows, cols), self.blocking.cores)
 
     # --- operands ----------------------------------------------------------------------------------------------
 
@@ -87,7 +92,7 @@ class KernelDesign:
         return self._place(0), self._place(1)
 
     def _place(self, side: int) -> str:
-        family, allowed = self.family, self.unit.places(side)
+        family, allowed = self.family, self.unit.places(1 - side if self.blocking.swapped else side)
         if not allowed or not family.staged:
             return family.registers
         if side == 0 and self.kernel.splits_operands and family.registers in allowed:

@@ -34,8 +34,10 @@ class KernelEstimate:
         unit = design.unit
         if unit.timing is None:
             raise UnsupportedError(f"device {device.name}: instruction {design.unit_name} has no timing in its file")
-        per_block = -(-b.m // unit.rows) * -(-b.n // unit.n) * -(-b.k // unit.k)
-        interval = unit.interval_cycles(design.places, (b.m, b.n), design.needs_transpose)
+        rows, cols = design.of_unit(b.m, b.n)
+        per_block = -(-rows // unit.rows) * -(-cols // unit.n) * -(-b.k // unit.k)
+        places = design.places[::-1] if b.swapped else design.places
+        interval = unit.interval_cycles(places, (rows, cols), design.needs_transpose)
         product = float(interval) * per_block * kernel.products
         self.loaded = 0.0
         for i, operand in enumerate(kernel.operands):

@@ -20,7 +20,8 @@ AddendRole = Literal["previous", "earlier", "c"]
 @dataclass(frozen=True, slots=True)
 class Blocking:
     """The blocking of a CTA: elements of C and of K per stage, warp tile, stages in shared memory; other fields as in
-    Shape. spilled: rows of each accumulator that lie in local memory between blocks of K.
+    Shape. spilled: rows of each accumulator that lie in local memory between blocks of K. swapped: the instruction's
+    rows are C's columns.
     """
 
     m: int
@@ -31,6 +32,7 @@ class Blocking:
     accumulators: int
     cores: int = 1
     spilled: int = 0
+    swapped: bool = False
 
     @property
     def tile(self) -> tuple[int, int]:

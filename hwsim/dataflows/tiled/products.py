@@ -73,6 +73,7 @@ class Products:
             unit=unit,
             zero_at=product.zero_at,
             scale_exponent=product.scale_exponent,
+            swapped=design.blocking.swapped,
         )
         if product.pushed is not None:
             product.pushed.pushed(s)

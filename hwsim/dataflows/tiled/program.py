@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows import records
 from hwsim.dataflows.elementwise import Pass, bounded_passes, combine_pass, link_engine, lower_pass, operand_passes
 from hwsim.dataflows.exact_sums import RoundedSum, addends_of, largest_of
-from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING
+from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING, SWAPPED
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
@@ -376,7 +376,7 @@ def counts_tiles(family: Family, device: Device, tiles: int) -> bool:
 
 def mapping_of(gemm: Gemm, dataflow: str) -> GemmMapping:
     """The record's mapping. Raises InputError where it has none, or not one that `dataflow` wrote."""
-    return records.mapping_of(gemm, dataflow, (K_GROUP, LAUNCHES), (STAGING, SPILLED_ROWS, A_LAYOUT, B_LAYOUT))
+    return records.mapping_of(gemm, dataflow, (K_GROUP, LAUNCHES), (STAGING, SPILLED_ROWS, SWAPPED, A_LAYOUT, B_LAYOUT))
 
 
 def is_staged(mapping: KernelMapping) -> bool:
@@ -389,6 +389,11 @@ def spilled_rows(mapping: KernelMapping) -> int:
     return next(
         (setting.value for setting in mapping.settings if setting.name == SPILLED and isinstance(setting.value, int)), 0
     )
+
+
+def is_swapped(mapping: KernelMapping) -> bool:
+    """Whether the instruction's rows are columns of C."""
+    return any(setting.name == SWAPPED.name and setting.value is True for setting in mapping.settings)
 
 
 def blocking_of(mapping: KernelMapping) -> Blocking:
@@ -406,6 +411,7 @@ def blocking_of(mapping: KernelMapping) -> Blocking:
         accumulators=mapping.accumulators,
         cores=cores,
         spilled=spilled,
+        swapped=is_swapped(mapping),
     )
 
 

@@ -100,6 +100,8 @@ def instr_text(instr: Instr) -> str:
     parts = [f"{instr.engine:5}", _action(instr)]
     if instr.repeat != 1:
         parts.append(f"x {instr.repeat}")
+    if instr.swapped:
+        parts.append("as B^T A^T")
     if instr.multicast != 1:
         parts.append(f"to {instr.multicast} cores at once")
     parts += [f"wait {_syncs(instr.waits)}"] * bool(instr.waits) + [f"signal {_syncs(instr.signals)}"] * bool(
