@@ -39,6 +39,7 @@ enum {
     MOST_SUM = 60,                  /* S in 2^24 is below: its products' significands */
     TOP_BIAS = 127,                 /* exponents are biased from here on */
     HEAD = 5,                       /* places that an accumulator has above top, before S is shifted */
+    APART = 200,                    /* more than any two exponents are apart */
     LEAST = LOW + TOP_BIAS,         /* of an E: its scalings are binary32 normal numbers */
     /* Of scaled lines: the least top, without the scale, whose results are 0 or normal numbers; the largest scale,
      * for DEPTH products below 4. */
@@ -66,7 +67,10 @@ static inline __attribute__((always_inline)) void fields_of(vb top, int vectors,
 }
 
 /* 2^(F - top) */
-static inline vi scale_field(vi top) { return vi_all((2 * TOP_BIAS + HEAD + SUM_BITS) << 23) - top; }
+static inline vi scale_field(vi top)
+{
+    return (vi)((vui)vi_all((int32_t)((uint32_t)(2 * TOP_BIAS + HEAD + SUM_BITS) << 23)) - (vui)top);
+}
 
 /* Sums of `count` products of each column. */
 static inline __attribute__((always_inline)) void sum_products(int vectors, int count, const vi *tops, const float *a,
@@ -113,7 +117,7 @@ static inline __attribute__((always_inline)) vf join(vi sum, vi top, vf accumula
     vi scale = scale_field(top) - raised;
     vi start = vi_floor(accumulator * (vf)scale);
     if (drop >= 0)
-        start &= ~(own < top - ((HEAD + drop) << 23));
+        start &= ~(own < top - ((HEAD + (drop < APART ? drop : APART)) << 23));
     vui total = (vui)start + (vui)vi_shift_right(sum, places);
     vi size = vi_magnitude((vi)total), dropped = vi_shift_left(sum, 32 - places);
     vi jammed = vi_set_last_where_above((vi)total, dropped & ~size, size);
