@@ -11,6 +11,7 @@
 #define HW_DOT_FUSED_H
 
 #include <stdlib.h>
+#include "hw_dot_line.h"
 #include "hw_dot_variant.h"
 #include "hw_simd.h"
 
@@ -66,13 +67,6 @@ typedef struct state {
     int16_t *b_double_exponent; /* [half][k][HALF], place 4 * lane + vector */
 } state;
 
-/* The format's exponents of binary32 values, biased by 127; 0 for zeros, 255 for infinities and NaNs. */
-static inline vi exponents_of(vi bits, int least)
-{
-    vi magnitude = bits & 0x7FFFFFFF;
-    return vi_max(magnitude >> 23, vi_all(least)) & (magnitude > 0);
-}
-
 /* Base, flags and exponents of a line from its least and largest biased exponent; 0 as largest: only zeros. */
 static line measured(const state *s, int low, int high)
 {
@@ -120,14 +114,13 @@ static __attribute__((noinline)) void pack_rows(state *s, const char *from, ptrd
             hw_lines_read_block(&s->a_lines, read, LONG, 1, from + i * g->a_row, g->a_row, g->a_column,
                                 rows - i < ROWS_READ ? rows - i : ROWS_READ, depth);
         memset(values + depth, 0, sizeof(float) * (size_t)(LONG - depth));
-        vi low = vi_all(255), high = vi_all(0), special = vi_all(0);
+        span range = span_of_nothing();
+        vi special = vi_all(0);
         for (ptrdiff_t k = 0; k < padded; k += LANES) {
             vi bits = vi_load(values + k), e = exponents_of(bits, least);
             special |= 254 - e;
-            if (s->based) {
-                high = vi_max(high, e);
-                low = -vi_max(-low, -(e | ((e == 0) & 255)));
-            }
+            if (s->based)
+                range = span_with(range, e);
             if (s->heavy_sum)
                 vi_store(parts + k, (((bits >> 15) & 255) + 257) & (e > 0));
         }
@@ -135,8 +128,8 @@ static __attribute__((noinline)) void pack_rows(state *s, const char *from, ptrd
         if (s->based) {
             int lowest = 255, highest = 0;
             for (int j = 0; j < LANES; j++) {
-                lowest = low[j] < lowest ? low[j] : lowest;
-                highest = high[j] > highest ? high[j] : highest;
+                lowest = range.low[j] < lowest ? range.low[j] : lowest;
+                highest = range.high[j] > highest ? range.high[j] : highest;
             }
             x = measured(s, lowest, highest);
         } else if (vi_any_negative(special))
@@ -187,28 +180,24 @@ static void read_panel(const state *s, float *to, ptrdiff_t row, const char *fro
 /* Bases, flags and ranges of the columns; those with infinities or NaNs become zeros. */
 static void measure_panel(state *s, ptrdiff_t row, ptrdiff_t padded, int least)
 {
-    vi low[VECTORS], high[VECTORS];
-    for (int v = 0; v < VECTORS; v++) {
-        low[v] = vi_all(255);
-        high[v] = vi_all(0);
-    }
+    span range[VECTORS];
+    for (int v = 0; v < VECTORS; v++)
+        range[v] = span_of_nothing();
     for (ptrdiff_t k = 0; k < padded; k++)
-        for (int v = 0; v < VECTORS; v++) {
-            vi e = exponents_of(vi_load(s->b + k * row + v * LANES), least);
-            high[v] = vi_max(high[v], e);
-            low[v] = -vi_max(-low[v], -(e | ((e == 0) & 255)));
-        }
+        for (int v = 0; v < VECTORS; v++)
+            range[v] = span_with(range[v], exponents_of(vi_load(s->b + k * row + v * LANES), least));
     s->b_low = INT16_MAX;
     s->b_high = INT16_MIN;
     for (int j = 0; j < WIDTH; j++) {
-        line x = measured(s, low[j / LANES][j % LANES], high[j / LANES][j % LANES]);
+        int high = range[j / LANES].high[j % LANES];
+        line x = measured(s, range[j / LANES].low[j % LANES], high);
         s->b_flags |= x.flags;
         s->b_base[j] = x.base;
         s->b_special[j] = x.flags & LINE_SPECIAL;
         if (x.flags & LINE_SPECIAL)
             for (ptrdiff_t k = 0; k < padded; k++)
                 s->b[k * row + j] = 0;
-        else if (high[j / LANES][j % LANES]) {
+        else if (high) {
             s->b_low = x.low < s->b_low ? x.low : s->b_low;
             s->b_high = x.high > s->b_high ? x.high : s->b_high;
         }

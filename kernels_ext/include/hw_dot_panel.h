@@ -11,6 +11,7 @@
 #define HW_DOT_PANEL_H
 
 #include <stdlib.h>
+#include "hw_dot_line.h"
 #include "hw_dot_variant.h"
 #include "hw_simd.h"
 
@@ -22,7 +23,8 @@ enum {
     ROWS_READ = 16,             /* rows of A that are read together */
     ROWS = 1024,
     SPAN = 45,                  /* binades of a line: sums of two reach -90, and 2^(F + 90) is a binary32 */
-    NO_TERM = -112,             /* byte sums below it come from a zero operand (-128) */
+    NO_EXPONENT = -128,         /* of a zero operand */
+    NO_TERM = -112,             /* byte sums below it come from a zero operand */
     LOW = -100, HIGH = 120      /* tops whose scalings are binary32 normal numbers, for F <= 25 */
 };
 
@@ -40,7 +42,7 @@ typedef struct state {
     int check_sum;              /* products and accumulator together may leave int32 */
     float *a, *b;
     uint32_t *a_exponent;       /* a byte, four times */
-    int8_t *b_exponent;
+    int8_t *b_exponent;         /* [k][WIDTH], byte 4 * lane + vector */
     int32_t *a_base;
     uint8_t *a_wide;
     int32_t b_base[WIDTH];
@@ -48,63 +50,59 @@ typedef struct state {
     int16_t at[DEPTH];          /* order for a whole chunk; INT16_MAX for a zero */
 } state;
 
-/* The format's exponent of a binary32 value; 128 for infinities and NaNs. */
-static inline int exponent_of(float x, int emin)
+/* The base of a line whose least and largest biased exponents these are, the largest 0: only zeros; *wide when the
+ * lanes cannot hold it.
+ */
+static int base_of(const state *s, int low, int high, int *wide)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    int e = (int)((bits >> 23) & 255) - 127;
-    return e < emin ? emin : e;
+    *wide = high == 255 || (s->based && high && high - low > SPAN);
+    return s->based && high ? (high > 253 ? 253 : high) - 127 : 0;
 }
 
-static inline int is_zero(float x)
+/* Bytes of the exponents e less a base, offset = 127 + base; NO_EXPONENT for zeros. */
+static inline vi relative_exponents(vi e, vi offset)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return !(bits << 1);
-}
-
-/* The scale of a line whose largest and least exponents these are; *wide when the lanes cannot hold it. */
-static int base_of(const state *s, int high, int low, int *wide)
-{
-    if (high == INT32_MIN)
-        return 0;
-    *wide = high >= 128 || (s->based && high - low > SPAN);
-    return s->based ? (high > 126 ? 126 : high) : 0;
+    vi is_zero = e == 0;
+    return (((e - offset) & ~is_zero) | (is_zero & NO_EXPONENT)) & 255;
 }
 
 static void pack_rows(state *s, const char *from, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t padded)
 {
     const hw_block *g = s->g;
-    int emin = hw_emin(&s->unit->a);
-    float read[ROWS_READ * DEPTH];
+    int least = hw_emin(&s->unit->a) + 127;
+    enum { LONG = DEPTH + LANES };      /* room for whole vectors */
+    _Alignas(64) float read[ROWS_READ * LONG], sorted[LONG] = {0};
+    _Alignas(64) int32_t bytes[LONG];
     for (ptrdiff_t i = 0; i < rows; i++) {
-        float *x = s->a + i * padded;
-        uint32_t *e = s->a_exponent + i * padded;
-        const float *line = read + i % ROWS_READ * DEPTH;
+        float *x = read + i % ROWS_READ * LONG;
         if (i % ROWS_READ == 0)
-            hw_lines_read_block(&s->a_lines, read, DEPTH, 1, from + i * g->a_row, g->a_row, g->a_column,
+            hw_lines_read_block(&s->a_lines, read, LONG, 1, from + i * g->a_row, g->a_row, g->a_column,
                                 rows - i < ROWS_READ ? rows - i : ROWS_READ, depth);
-        if (s->natural) {
-            memcpy(x, line, sizeof(float) * (size_t)depth);
-            memset(x + depth, 0, sizeof(float) * (size_t)(padded - depth));
-        } else
+        memset(x + depth, 0, sizeof(float) * (size_t)(LONG - depth));
+        if (!s->natural) {
             for (ptrdiff_t k = 0; k < padded; k++)
-                x[k] = s->at[k] < depth ? line[s->at[k]] : 0;
-        int high = INT32_MIN, low = INT32_MAX, wide = 0;
-        for (ptrdiff_t k = 0; k < padded; k++) {
-            int own = exponent_of(x[k], emin), zero = is_zero(x[k]);
-            high = !zero && own > high ? own : high;
-            low = !zero && own < low ? own : low;
+                sorted[k] = s->at[k] < depth ? x[s->at[k]] : 0;
+            memcpy(x, sorted, sizeof sorted);
         }
-        int base = base_of(s, high, low, &wide);
-        float scale = hw_power_of_two(-base);
-        for (ptrdiff_t k = 0; k < padded; k++) {
-            int own = exponent_of(x[k], emin) - base;
-            own = is_zero(x[k]) ? -128 : own;
-            e[k] = (uint32_t)(own & 255) * 0x01010101u;
-            x[k] *= scale;
+        span range = span_of_nothing();
+        for (ptrdiff_t k = 0; k < padded; k += LANES)
+            range = span_with(range, exponents_of(vi_load(x + k), least));
+        int low = 255, high = 0, wide;
+        for (int j = 0; j < LANES; j++) {
+            low = range.low[j] < low ? range.low[j] : low;
+            high = range.high[j] > high ? range.high[j] : high;
         }
+        int base = base_of(s, low, high, &wide);
+        vi offset = vi_all(127 + base);
+        vf scale = vf_all(hw_power_of_two(-base));
+        for (ptrdiff_t k = 0; k < padded; k += LANES) {
+            vi e = relative_exponents(exponents_of(vi_load(x + k), least), offset);
+            e |= e << 8;
+            vi_store(bytes + k, e | e << 16);
+            vf_store(x + k, vf_load(x + k) * scale);
+        }
+        memcpy(s->a + i * padded, x, sizeof(float) * (size_t)padded);
+        memcpy(s->a_exponent + i * padded, bytes, sizeof(int32_t) * (size_t)padded);
         s->a_base[i] = base;
         s->a_wide[i] = (uint8_t)wide;
     }
@@ -113,7 +111,7 @@ static void pack_rows(state *s, const char *from, ptrdiff_t rows, ptrdiff_t dept
 static void pack_columns(state *s, const char *from, int columns, ptrdiff_t depth, ptrdiff_t padded)
 {
     const hw_block *g = s->g;
-    int emin = hw_emin(&s->unit->b);
+    int least = hw_emin(&s->unit->b) + 127;
     if (columns < WIDTH || !s->natural || depth < padded)
         memset(s->b, 0, sizeof(float) * (size_t)(WIDTH * padded));
     if (s->natural)
@@ -125,34 +123,33 @@ static void pack_columns(state *s, const char *from, int columns, ptrdiff_t dept
             if (s->at[k] < depth)
                 memcpy(s->b + k * WIDTH, lines + s->at[k] * WIDTH, sizeof(float) * (size_t)columns);
     }
-    int32_t high[WIDTH], low[WIDTH];
-    float scale[WIDTH];
-    for (int j = 0; j < WIDTH; j++) {
-        high[j] = INT32_MIN;
-        low[j] = INT32_MAX;
-    }
+    span range[VECTORS];
+    for (int v = 0; v < VECTORS; v++)
+        range[v] = span_of_nothing();
     for (ptrdiff_t k = 0; k < padded; k++)
-        for (int j = 0; j < WIDTH; j++) {
-            float x = s->b[k * WIDTH + j];
-            int own = exponent_of(x, emin), zero = is_zero(x);
-            int up = zero ? INT32_MIN : own, down = zero ? INT32_MAX : own;
-            high[j] = up > high[j] ? up : high[j];
-            low[j] = down < low[j] ? down : low[j];
-        }
+        for (int v = 0; v < VECTORS; v++)
+            range[v] = span_with(range[v], exponents_of(vi_load(s->b + k * WIDTH + v * LANES), least));
     s->b_wide = 0;
     for (int j = 0; j < WIDTH; j++) {
-        int wide = 0;
-        s->b_base[j] = base_of(s, high[j], low[j], &wide);
+        int wide;
+        s->b_base[j] = base_of(s, range[j / LANES].low[j % LANES], range[j / LANES].high[j % LANES], &wide);
         s->b_wide |= wide;
-        scale[j] = hw_power_of_two(-s->b_base[j]);
     }
-    for (ptrdiff_t k = 0; k < padded; k++)
-        for (int j = 0; j < WIDTH; j++) {
-            float x = s->b[k * WIDTH + j];
-            int own = exponent_of(x, emin) - s->b_base[j];
-            s->b_exponent[k * WIDTH + j] = (int8_t)(is_zero(x) ? -128 : own);
-            s->b[k * WIDTH + j] = x * scale[j];
+    vi offset[VECTORS];
+    vf scale[VECTORS];
+    for (int v = 0; v < VECTORS; v++) {
+        offset[v] = vi_load(s->b_base + v * LANES) + 127;
+        scale[v] = (vf)((254 - offset[v]) << 23);
+    }
+    for (ptrdiff_t k = 0; k < padded; k++) {
+        vi together = vi_all(0);
+        for (int v = 0; v < VECTORS; v++) {
+            float *x = s->b + k * WIDTH + v * LANES;
+            together |= (vi)((vui)relative_exponents(exponents_of(vi_load(x), least), offset[v]) << (8 * v));
+            vf_store(x, vf_load(x) * scale[v]);
         }
+        vi_store(s->b_exponent + k * WIDTH, together);
+    }
 }
 
 /* A step as it comes. */

@@ -53,18 +53,21 @@ static inline vf vf_from_int_cut(vi x)
 }
 /* Of pairs of 16-bit integers: the sum of the two products, modulo 2^32. */
 static inline vi vi_multiply_pairs(vi x, vi y) { return (vi)_mm256_madd_epi16((__m256i)x, (__m256i)y); }
-static inline vd vd_floor(vd x) { return (vd)_mm256_floor_pd((__m256d)x); }
 static inline vd vd_max(vd x, vd y) { return (vd)_mm256_max_pd((__m256d)x, (__m256d)y); }
 static inline vd vd_cut(vd x) { return (vd)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
 static inline vi vi_min(vi x, vi y) { return (vi)_mm256_min_epi32((__m256i)x, (__m256i)y); }
-/* Shifts by any number of places of at least 0 in each lane; from 32 on the sign, or zero, is left. */
+/* Shifts by any number of places in each lane; from 32 on the sign, or zero, is left, below 0 anything. */
 static inline vi vi_shift_right(vi x, vi places) { return (vi)_mm256_srav_epi32((__m256i)x, (__m256i)places); }
 static inline vi vi_shift_left(vi x, vi places) { return (vi)_mm256_sllv_epi32((__m256i)x, (__m256i)places); }
-/* x, negated where y is negative; 0 or x where y is 0. */
-static inline vi vi_with_sign(vi x, vi y) { return (vi)_mm256_sign_epi32((__m256i)x, (__m256i)y); }
-static inline vi vi_from_unsigned_bytes(const uint8_t *p)
+/* Toward minus infinity. */
+static inline vi vi_floor(vf x) { return (vi)_mm256_cvtps_epi32(_mm256_floor_ps((__m256)x)); }
+static inline vi vi_magnitude(vi x) { return (vi)_mm256_abs_epi32((__m256i)x); }
+/* x - y, or 0 where y is larger, of multiples of 2^16 that are not negative. */
+static inline vi vi_excess(vi x, vi y) { return (vi)_mm256_subs_epu16((__m256i)x, (__m256i)y); }
+/* x | 1 where y, without a sign, is above z, which is not negative; else x. */
+static inline vi vi_set_last_where_above(vi x, vi y, vi z)
 {
-    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return x | (vi)_mm256_srli_epi32((__m256i)((y > z) | y), 31);
 }
 static inline vub vub_min(vub x, vub y) { return (vub)_mm256_min_epu8((__m256i)x, (__m256i)y); }
 /* Half a vector of integers, as doubles. */

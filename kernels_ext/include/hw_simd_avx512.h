@@ -51,27 +51,28 @@ static inline vf vf_from_int_cut(vi x)
 }
 /* Of pairs of 16-bit integers: the sum of the two products, modulo 2^32. */
 static inline vi vi_multiply_pairs(vi x, vi y) { return (vi)_mm512_madd_epi16((__m512i)x, (__m512i)y); }
-static inline vd vd_floor(vd x)
-{
-    return (vd)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
 static inline vd vd_max(vd x, vd y) { return (vd)_mm512_max_pd((__m512d)x, (__m512d)y); }
 static inline vd vd_cut(vd x)
 {
     return (vd)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
 }
 static inline vi vi_min(vi x, vi y) { return (vi)_mm512_min_epi32((__m512i)x, (__m512i)y); }
-/* Shifts by any number of places of at least 0 in each lane; from 32 on the sign, or zero, is left. */
+/* Shifts by any number of places in each lane; from 32 on the sign, or zero, is left, below 0 anything. */
 static inline vi vi_shift_right(vi x, vi places) { return (vi)_mm512_srav_epi32((__m512i)x, (__m512i)places); }
 static inline vi vi_shift_left(vi x, vi places) { return (vi)_mm512_sllv_epi32((__m512i)x, (__m512i)places); }
-/* x, negated where y is negative; 0 or x where y is 0. */
-static inline vi vi_with_sign(vi x, vi y)
+/* Toward minus infinity. */
+static inline vi vi_floor(vf x)
 {
-    return (vi)_mm512_mask_sub_epi32((__m512i)x, _mm512_movepi32_mask((__m512i)y), _mm512_setzero_si512(), (__m512i)x);
+    return (vi)_mm512_cvt_roundps_epi32((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
-static inline vi vi_from_unsigned_bytes(const uint8_t *p)
+static inline vi vi_magnitude(vi x) { return (vi)_mm512_abs_epi32((__m512i)x); }
+/* x - y, or 0 where y is larger, of multiples of 2^16 that are not negative. */
+static inline vi vi_excess(vi x, vi y) { return (vi)_mm512_subs_epu16((__m512i)x, (__m512i)y); }
+/* x | 1 where y, without a sign, is above z, which is not negative; else x. */
+static inline vi vi_set_last_where_above(vi x, vi y, vi z)
 {
-    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return (vi)_mm512_mask_or_epi32((__m512i)x, _mm512_cmpgt_epu32_mask((__m512i)y, (__m512i)z), (__m512i)x,
+                                    _mm512_set1_epi32(1));
 }
 static inline vub vub_min(vub x, vub y) { return (vub)_mm512_min_epu8((__m512i)x, (__m512i)y); }
 /* Half a vector of integers, as doubles. */

@@ -85,12 +85,6 @@ static inline vi vi_multiply_pairs(vi x, vi y)
     return (vi)((vui)low + (vui)high);
 #endif
 }
-/* For magnitudes below 2^51, to nearest first. */
-static inline vd vd_floor(vd x)
-{
-    vd near = (x + 0x1.8p52) - 0x1.8p52;
-    return near - (vd)((vl)(near > x) & (vl)vd_all(1));
-}
 static inline vd vd_max(vd x, vd y)
 {
     vl more = (vl)(x > y);
@@ -108,19 +102,27 @@ static inline vi vi_min(vi x, vi y)
     vi less = x < y;
     return (x & less) | (y & ~less);
 }
-/* Shifts by any number of places of at least 0 in each lane; from 32 on the sign, or zero, is left. */
+/* Shifts by any number of places in each lane; from 32 on the sign, or zero, is left, below 0 anything. */
 static inline vi vi_shift_right(vi x, vi places) { return x >> vi_min(places, vi_all(31)); }
 static inline vi vi_shift_left(vi x, vi places)
 {
     return (vi)((vui)x << (vui)(places & 31)) & (places < 32);
 }
-/* x, negated where y is negative; 0 or x where y is 0. */
-static inline vi vi_with_sign(vi x, vi y)
+/* Toward minus infinity. */
+static inline vi vi_floor(vf x)
 {
-    vi negative = y >> 31;
-    return (x ^ negative) - negative;
+    vi cut = vi_truncate(x);
+    return cut + (__builtin_convertvector(cut, vf) > x);
 }
-static inline vi vi_from_unsigned_bytes(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
+static inline vi vi_magnitude(vi x)
+{
+    vi negative = x >> 31;
+    return (vi)((vui)(x ^ negative) - (vui)negative);
+}
+/* x - y, or 0 where y is larger, of multiples of 2^16 that are not negative. */
+static inline vi vi_excess(vi x, vi y) { return (x - y) & (x > y); }
+/* x | 1 where y, without a sign, is above z, which is not negative; else x. */
+static inline vi vi_set_last_where_above(vi x, vi y, vi z) { return x | (vi)((vui)((y > z) | y) >> 31); }
 static inline vub vub_min(vub x, vub y)
 {
     vub less = (vub)(x < y);

@@ -90,6 +90,42 @@ def test_totals_at_the_edges_of_the_last_cut(name: str) -> None:
         agree(spec, a, b, c.astype(np.uint32))
 
 
+@pytest.mark.parametrize("name", ["bf16", "bf16-5", "tf32"])
+def test_ties_that_one_dropped_bit_decides(name: str) -> None:
+    """The total lies half-way between two results but for single bits of S at, and beyond, the last place that counts.
+
+    The accumulator is 2^(5 + places) to just below twice that, the largest product 1, so that the last place of S is
+    2^-24. A product of half the result's last place makes the tie, two of 2^(places - 24 - dropped) decide it; sums
+    below, at and above the accumulator's power of two keep one bit more or less.
+    """
+    spec = SPECS[name]
+    wide = spec.a == "tf32"
+    rows = [
+        (places, first, second, signs)
+        for places in range(9)
+        for first in range(1, 5)
+        for second in (first, 3, 20)
+        for signs in range(8)
+    ]
+
+    def codes(x: np.ndarray) -> Codes:
+        bits = x.astype(np.float32).view(np.uint32)
+        return bits if wide else (bits >> 16).astype(np.uint16)
+
+    a = np.zeros((len(rows), 4), np.float32)
+    for row, (places, first, second, signs) in zip(a, rows, strict=True):
+        exponents = 0, 5 + places - 24 - signs % 2, places - 24 - first, places - 24 - second
+        row[:] = [(-1) ** (signs >> i & 1) * 2.0**e for i, e in enumerate(exponents)]
+    fractions = np.array([0, 1, 2, 0x400000, 0x7FFFFE, 0x7FFFFF], np.uint32)
+    signs = np.array([[0], [1 << 31]], np.uint32)
+    exponents = np.array([5 + places + 127 for places, *_ in rows], np.uint32) << 23
+    c = exponents[:, None] | (fractions | signs).reshape(1, -1)
+    b = np.ones((4, c.shape[1]), np.float32)
+    b[1:, ::5] = -1
+    agree(spec, codes(a), codes(b), c)
+    check(spec, codes(a[::31]), codes(b), c[::31])
+
+
 @pytest.mark.parametrize("name", ["fp16", "bf16", "fp8"])
 def test_largest_sums_and_cancellation(name: str) -> None:
     """All products as large as the format has them, or in pairs that cancel, with and without an accumulator."""

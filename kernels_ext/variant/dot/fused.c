@@ -24,19 +24,17 @@ static inline __attribute__((always_inline)) void run_chain(const state *s, int 
     int terms = spec->terms, F = spec->fraction_bits;
     vi keep = vi_all((int32_t)~hw_mask(spec->result.pad));
     vi bad = *found, check = vi_all(s->check_sum ? -1 : 0);
-    _Alignas(64) int8_t tops[WIDTH];
     for (ptrdiff_t step = 0; step < padded; step += terms) {
         vb top = vb_add_saturating((vb)vi_all((int32_t)a_exponent[0]), vb_load(b_exponent));
         for (int t = 1; t < terms; t++)
             top = vb_max(top, vb_add_saturating((vb)vi_all((int32_t)a_exponent[t]), vb_load(b_exponent + t * WIDTH)));
-        vb_store(tops, top);
         a_exponent += terms;
         b_exponent += terms * WIDTH;
 
         vf scale[VECTORS];
         vi sum[VECTORS], largest[VECTORS];
         for (int v = 0; v < vectors; v++) {
-            vi own = vi_from_bytes(tops + v * LANES), code = vi_all(0);
+            vi own = (vi)((vui)(vi)top << (24 - 8 * v)) >> 24, code = vi_all(0);
             if (!fresh || step)
                 code = vi_load(c + v * LANES);
             vi base = vi_all(0);

@@ -4,21 +4,22 @@
  * the sum S stays in int32. Interleaved halves have a top each; an arithmetic shift brings them to the larger one,
  * downward.
  *
- * Second level, with E the larger of top and the accumulator's exponent, d = E - top, and the parameters that the
- * lanes take: F = 24 bits of products and accumulator, 32 of the sum, 31 of the total.
- *   The accumulator, down to 2^(E - 24), is its significand times 2, shifted downward by E less its exponent: at most
- *   25 bits and a sign.
- *   S, down to 2^(E - 32): for d <= 8 nothing is dropped, above the d - 8 last bits are. What is left of it is an
- *   integer in units of 2^(E - 24) and, below, 8 bits: with the accumulator `high` and `low`, total = high + low/256.
- *   A d above 31 may count as 31: the accumulator is then even and 2^24 or more in magnitude, and S, below 2^30, is at
- *   most one half. That is less than half way to the next binary32, or just below 2^24 a tie that goes to 2^24.
- *   The total, down to 31 bits below its own leading place: with 2^24 or more in magnitude the last bit of `low` goes,
- *   with 2^25 or more the last two. From 2^26 on more would, but there they are zeros: high is at most
- *   2^25 + |S| 2^-d and |S| < 2^30, so that a total of 2^(24 + j), j > 1, has d < 7 - j and 8 - d zeros. `cut` has j + 1
- *   places there.
- *   Rounding: the total is a multiple of 4096 (at most 19 bits) plus 12 + 8 bits, both exact in binary32; one
- *   addition, nearest even, joins them, and a power of two scales the result. That is exact: the total is a multiple
- *   of 2^(E - 32), and of 2^(top - 24), as S is.
+ * Second level, with the parameters that the lanes take: F = 24 bits of products and accumulator, 32 of the sum, 31 of
+ * the total. With own, the accumulator's exponent, E is the larger of own and top, and U that of own - HEAD and top.
+ * Sums count in units of 2^(U - 24):
+ *   The accumulator, below 2^(HEAD + 25), is cut downward to an integer. It is one already where own is the larger;
+ *   else U = E.
+ *   S, below 2^30, is shifted right by `places` = U - top. Their total fits int32.
+ *   Without places the unit's other cuts drop nothing: S has no bits below 2^(E - 24 - HEAD).
+ *   With places own is E. The accumulator is 2^29 or more and S below MOST_SUM * 2^24 before the shift, so the total's
+ *   leading place is 25 or higher. Of the bits that the shift drops the unit keeps those down to 31 below that place,
+ *   and down to 2^(E - 32), three below the unit. Both are the same: a leading place below 28 comes with one dropped
+ *   bit. The total is rounded at its second bit or higher, so a kept bit that is set counts as the total's last bit.
+ *   With the dropped bits at the head of a word, a kept one is set where the word's leading place is above that of the
+ *   total's magnitude. (Just above -2^n the unit's leading place is n - 1; all there rounds to -2^n.) Beyond 32 places
+ *   the word holds anything: the accumulator is a multiple of 64, so that a last bit more or less is rounded away.
+ *   Rounding: the conversion to binary32, nearest even; a power of two scales the result. That is exact: a result is 0
+ *   or at least 2^(U - 24).
  *
  * With scaled lines the accumulator is scaled as its products are, by a power of two for each chunk, row and column.
  * It counts as the unscaled one does as long as neither leaves binary32's normal numbers: a chunk adds less than
@@ -29,12 +30,16 @@
  * bits below 2^(LOW - 24), the last place that the cut keeps: tops are -2 SPAN or more, and -30 to 30 where lines are
  * not scaled. Units that drop such accumulators are not for the lanes (LEAST_DROP).
  */
+#include <math.h>
 #include "hw_dot_panel.h"
 
 enum {
     SUM_BITS = 24,                  /* of S, of the accumulator */
     EXTRA = 8,                      /* that the sum keeps beyond */
+    MOST_SUM = 60,                  /* S in 2^24 is below: its products' significands */
     TOP_BIAS = 127,                 /* exponents are biased from here on */
+    HEAD = 5,                       /* places that an accumulator has above top, before S is shifted */
+    APART = 200,                    /* more than any two exponents are apart */
     LEAST = LOW + TOP_BIAS,         /* of an E: its scalings are binary32 normal numbers */
     /* Of scaled lines: the least top, without the scale, whose results are 0 or normal numbers; the largest scale,
      * for DEPTH products below 4. */
@@ -53,14 +58,18 @@ static inline __attribute__((always_inline)) vb top_of(int count, const uint32_t
     return top;
 }
 
-/* As integers, biased. Without products LOW: E is not below it, and any finite scale will do. */
-static inline __attribute__((always_inline)) void bias_tops(vb top, int vectors, vi *tops)
+/* Fields of binary32 exponents, HEAD higher. Without products LOW: E is not below it, and any finite scale will do. */
+static inline __attribute__((always_inline)) void fields_of(vb top, int vectors, vi *fields)
 {
-    _Alignas(64) uint8_t bytes[WIDTH];
-    vub biased = (vub)vb_max(top, vb_all(LOW)) + (vub)vb_all(TOP_BIAS);
-    vb_store(bytes, (vb)biased);
+    vui biased = (vui)((vub)vb_max(top, vb_all(LOW)) + (vub)vb_all(TOP_BIAS + HEAD));
     for (int v = 0; v < vectors; v++)
-        tops[v] = vi_from_unsigned_bytes(bytes + v * LANES);
+        fields[v] = (vi)(v < 3 ? biased << (23 - 8 * v) : biased >> 1) & 0x7F800000;
+}
+
+/* 2^(F - top) */
+static inline vi scale_field(vi top)
+{
+    return (vi)((vui)vi_all((int32_t)((uint32_t)(2 * TOP_BIAS + HEAD + SUM_BITS) << 23)) - (vui)top);
 }
 
 /* Sums of `count` products of each column. */
@@ -69,13 +78,14 @@ static inline __attribute__((always_inline)) void sum_products(int vectors, int 
 {
     vf scale[VECTORS];
     for (int v = 0; v < vectors; v++) {
-        scale[v] = (vf)((2 * TOP_BIAS + SUM_BITS - tops[v]) << 23);
-        sum[v] = vi_all(0);
+        scale[v] = (vf)scale_field(tops[v]);
+        sum[v] = vi_truncate(vf_all(*a) * vf_load(b + v * LANES) * scale[v]);
     }
-    for (int t = 0; t < count; t++, a++, b += WIDTH) {
-        vf row = vf_all(*a);
+#pragma GCC unroll 4
+    for (int t = 1; t < count; t++) {
+        vf row = vf_all(a[t]);
         for (int v = 0; v < vectors; v++)
-            sum[v] += vi_truncate(row * vf_load(b + v * LANES) * scale[v]);
+            sum[v] += vi_truncate(row * vf_load(b + t * WIDTH + v * LANES) * scale[v]);
     }
 }
 
@@ -100,21 +110,18 @@ static inline vi odd_products(vi least, vi scale)
     return ((least + scale - LEAST_UNSCALED) | (MOST_SCALE - scale)) & (least - 128);
 }
 
-/* The second level. */
+/* The second level; top: a field. */
 static inline __attribute__((always_inline)) vf join(vi sum, vi top, vf accumulator, int drop)
 {
-    vi code = (vi)accumulator, twice = (vi)((vui)code + (vui)code), own = (vi)((vui)twice >> 24), E = vi_max(own, top);
-    vi significand = vi_with_sign((twice & 0xFFFFFE) | 0x1000000, code);    /* that of a zero will be shifted out */
+    vi own = (vi)accumulator & 0x7F800000, raised = vi_excess(own, top), places = (vi)((vui)raised >> 23);
+    vi scale = scale_field(top) - raised;
+    vi start = vi_floor(accumulator * (vf)scale);
     if (drop >= 0)
-        significand &= ~(own < E - drop);
-    vi distance = vi_min(E - top, vi_all(31));
-    vi high = vi_shift_right(significand, E - own) + (sum >> distance);
-    vi low = (vi)((vui)vi_shift_left(sum, 32 - distance) >> (32 - EXTRA));
-    vi size = high ^ (high >> 31);      /* below 2^24 and 2^25 exactly where the total's magnitude is */
-    vi cut = (size >> 24) | (size >> 25);
-    vi last = ((high << EXTRA) & 0xFFF00) | (low & ~cut);
-    vf total = vf_add_product(vf_from_int(last), vf_all(0x1p-8f), vf_from_int(high & ~0xFFF));
-    return total * (vf)((E - SUM_BITS) << 23);
+        start &= ~(own < top - ((HEAD + (drop < APART ? drop : APART)) << 23));
+    vui total = (vui)start + (vui)vi_shift_right(sum, places);
+    vi size = vi_magnitude((vi)total), dropped = vi_shift_left(sum, 32 - places);
+    vi jammed = vi_set_last_where_above((vi)total, dropped & ~size, size);
+    return vf_from_int(jammed) * (vf)(vi_all(254 << 23) - scale);
 }
 
 static inline __attribute__((always_inline)) int run_row(const state *s, int vectors, int terms, int based,
@@ -134,20 +141,21 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
         vi sum[VECTORS], tops[VECTORS];
         if (interleaved) {
             vi odd[VECTORS], odd_tops[VECTORS];
-            bias_tops(top_of(half, a_exponent, b_exponent), vectors, tops);
+            fields_of(top_of(half, a_exponent, b_exponent), vectors, tops);
             sum_products(vectors, half, tops, a, b, sum);
-            bias_tops(top_of(half, a_exponent + half, b_exponent + half * WIDTH), vectors, odd_tops);
+            fields_of(top_of(half, a_exponent + half, b_exponent + half * WIDTH), vectors, odd_tops);
             sum_products(vectors, half, odd_tops, a + half, b + half * WIDTH, odd);
             for (int v = 0; v < vectors; v++) {
                 vi top = vi_max(tops[v], odd_tops[v]);
-                sum[v] = vi_shift_right(sum[v], top - tops[v]) + vi_shift_right(odd[v], top - odd_tops[v]);
+                sum[v] = vi_shift_right(sum[v], (top - tops[v]) >> 23)
+                    + vi_shift_right(odd[v], (top - odd_tops[v]) >> 23);
                 tops[v] = top;
             }
         } else {
             vb top = top_of(terms, a_exponent, b_exponent);
             if (based)
                 least = vub_min(least, (vub)top - (vub)vb_all(NO_TERM));
-            bias_tops(top, vectors, tops);
+            fields_of(top, vectors, tops);
             sum_products(vectors, terms, tops, a, b, sum);
         }
         a += terms;
@@ -157,12 +165,10 @@ static inline __attribute__((always_inline)) int run_row(const state *s, int vec
         for (int v = 0; v < vectors; v++)
             c[v] = join(sum[v], tops[v], c[v], drop);
     }
-    _Alignas(64) uint8_t bytes[WIDTH];
-    vb_store(bytes, (vb)least);
     for (int v = 0; v < vectors; v++) {
         if (based) {
             vi scale = vi_load(s->b_base + v * LANES) + a_base;
-            bad |= odd_products(vi_from_unsigned_bytes(bytes + v * LANES) + NO_TERM, scale);
+            bad |= odd_products((vi)((vui)least >> (8 * v) & 255) + NO_TERM, scale);
             c[v] = unscale_accumulator(c[v], scale);
         }
         vf_store(to + v * LANES, c[v]);
@@ -184,8 +190,8 @@ static int run(const state *s, int columns, ptrdiff_t padded, const float *a, co
     if (drop >= 0 || spec->interleaved)
         return ROW(4, terms, s->based, spec->interleaved, drop);
     if (s->based)
-        return terms == 8 ? ROW(4, 8, 1, 0, -1) : ROW(4, terms, 1, 0, -1);
-    return terms == 8 ? ROW(4, 8, 0, 0, -1) : ROW(4, terms, 0, 0, -1);
+        return terms == 8 ? ROW(4, 8, 1, 0, -1) : terms == 4 ? ROW(4, 4, 1, 0, -1) : ROW(4, terms, 1, 0, -1);
+    return terms == 8 ? ROW(4, 8, 0, 0, -1) : terms == 4 ? ROW(4, 4, 0, 0, -1) : ROW(4, terms, 0, 0, -1);
 #undef ROW
 }
 
@@ -197,10 +203,9 @@ int hw_two_level(const hw_block *g)
     s.g = g;
     s.half = 0;
     s.based = spec->a.exponent_bits > 5 || spec->b.exponent_bits > 5;
-    /* |S| below 2^30. */
-    double sum = (double)spec->terms * (double)(4ull << SUM_BITS);
+    double sum = (double)spec->terms * (2 - ldexp(1, -spec->a.fraction_bits)) * (2 - ldexp(1, -spec->b.fraction_bits));
     if (!hw_is(&spec->d, "fp32") || spec->rounding != HW_RNE || spec->saturate_operands || spec->saturate_overflow
-        || spec->flush_operands || spec->flush_results || g->k == 0 || spec->terms > DEPTH || sum > 0x1p30
+        || spec->flush_operands || spec->flush_results || g->k == 0 || spec->terms > DEPTH || sum >= MOST_SUM
         || spec->product_fraction_bits != SUM_BITS || spec->accumulator_fraction_bits != SUM_BITS
         || spec->sum_fraction_bits != SUM_BITS + EXTRA || spec->final_fraction_bits != SUM_BITS + EXTRA - 1
         || (spec->interleaved && (s.based || spec->terms % 2))

@@ -168,7 +168,7 @@ def unit_rates(rows: list[UnitRow], *, size: int = 1024, threads: int = 1, secon
             device = load(row.device)
             instruction = device.native[row.format]
             spec = dot_spec(device, instruction)
-        a, b = (_codes(size, format_of(name), row.exponents, seed) for seed, name in enumerate((spec.a, spec.b)))
+        a, b = (operand_codes(size, format_of(name), row.exponents, seed) for seed, name in enumerate((spec.a, spec.b)))
         wide = np.float64 if spec.d == "fp64" else np.float32
         x, y = np.random.default_rng(2).standard_normal((2, size, size)).astype(wide)
         best = race({"unit": _product(spec, a, b, threads), "numpy": _matmul(x, y)}, seconds)
@@ -343,7 +343,7 @@ def dot_clock() -> Iterator[list[float]]:
         del backend.gemm, backend.promote  # the class has them
 
 
-def _codes(size: int, fmt: Format, exponents: Exponents, seed: int) -> Array:
+def operand_codes(size: int, fmt: Format, exponents: Exponents, seed: int) -> Array:
     """Random operand codes of a format: N(0, 1), scaled to the range of small integers for integer formats.
 
     With exponents "full": any fraction and any exponent from the least normal number to 2^58, so that products fall far
