@@ -10,7 +10,7 @@ template <> struct Real<64> { typedef double Type; };
 
 struct Chain {
     typedef Real<D_FORMAT.storage_bits>::Type Element;
-    enum { TERMS = 1, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = sizeof(Element) == 8 ? 8 : 16, WARPS = 8, SIDES = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
+    enum { TERMS = 1, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = sizeof(Element) == 8 ? 8 : 16, WARPS = 8, HAS_SIGNS = 0, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
     Element sum[ROWS][COLUMNS];
 
     __device__ __forceinline__ bool load(int i, int j, Number, uint64_t code)
@@ -42,7 +42,7 @@ struct Chain {
         Element column[COLUMNS];
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++)
-            column[j] = shared.stage.b[k][0][column_of(lane, j)];
+            column[j] = shared.stage.b[k][column_of(lane, j)];
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             const Element a = shared.stage.a[k][row + i];

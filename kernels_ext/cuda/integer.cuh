@@ -7,7 +7,7 @@
 
 struct Integer {
     typedef int Element;
-    enum { TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 16, WARPS = 8, SIDES = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 0 };
+    enum { TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 16, WARPS = 8, HAS_SIGNS = 0, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 0 };
     int sum[ROWS][COLUMNS];
 
     __device__ __forceinline__ bool load(int i, int j, Number, uint64_t code)
@@ -33,7 +33,7 @@ struct Integer {
                 const int a[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
                 for (int j = 0; j < COLUMNS; j++) {
-                    const int b = shared.stage.b[k + t][0][column_of(lane, j)];
+                    const int b = shared.stage.b[k + t][column_of(lane, j)];
 #pragma unroll
                     for (int r = 0; r < 4; r++)
                         of_step[r][j] += a[r] * b;

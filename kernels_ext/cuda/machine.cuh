@@ -23,6 +23,12 @@ __device__ __forceinline__ double from_words(uint32_t high, uint32_t low) { retu
 constexpr uint32_t EXPONENT_WORD = 0x7ff00000, SIGN_WORD = 0x80000000, HALF_WORD = 0x80000;
 enum { EXPONENT_SHIFT = 20, BIAS = 1023 };
 
+/* x with its sign changed where `change` has SIGN_WORD, else 0. */
+__device__ __forceinline__ double with_sign_changed(double x, uint32_t change)
+{
+    return from_words(high_word(x) ^ change, (uint32_t)__double2loint(x));
+}
+
 /* 1.5 * 2^exponent of a high word that holds 2^exponent: sums added to it keep its last place. */
 __device__ __forceinline__ double three_halves(uint32_t power) { return from_words(power | HALF_WORD, 0); }
 

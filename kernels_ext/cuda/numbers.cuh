@@ -37,12 +37,17 @@ template <int BITS> __device__ __forceinline__ void store_code(char *p, uint64_t
         *(uint64_t *)p = code;
 }
 
+__device__ __forceinline__ bool sign_of(const hw_format &f, uint64_t code)
+{
+    return f.is_signed && (code >> (f.exponent_bits + f.fraction_bits + f.pad) & 1);
+}
+
 /* The exact value of a finite code of a floating format. */
 __device__ __forceinline__ double value_of_code(const hw_format &f, uint64_t code)
 {
     const int p = f.fraction_bits, w = f.exponent_bits;
     const uint64_t magnitude = (code >> f.pad) & hw_mask(w + p), biased = magnitude >> p, fraction = magnitude & hw_mask(p);
-    const bool sign = f.is_signed && (code >> (w + p + f.pad) & 1);
+    const bool sign = sign_of(f, code);
     double value;
     if (w == 11)
         value = __longlong_as_double((long long)magnitude);
@@ -59,7 +64,7 @@ __device__ __forceinline__ Number read_number(const hw_format &f, uint64_t code)
     if (f.special == HW_INTEGER)
         return Number{(double)hw_decode_integer(&f, code), 0, false};
     const uint64_t magnitude = (code >> f.pad) & hw_mask(w + p), biased = magnitude >> p;
-    const bool sign = f.is_signed && (code >> (w + p + f.pad) & 1);
+    const bool sign = sign_of(f, code);
     const bool is_infinite = f.special == HW_IEEE && magnitude == hw_mask(w) << p;
     const bool is_nan = (f.special == HW_IEEE && magnitude > hw_mask(w) << p)
         || (f.special == HW_FN && magnitude == hw_mask(w + p)) || (f.special == HW_FNUZ && sign && !magnitude);

@@ -8,7 +8,7 @@
 
 struct Pairwise {
     typedef float Element;
-    enum { TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 16, WARPS = 8, SIDES = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
+    enum { TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 16, WARPS = 8, HAS_SIGNS = 0, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
     float sum[ROWS][COLUMNS];
 
     __device__ __forceinline__ bool load(int i, int j, Number, uint64_t code)
@@ -56,8 +56,8 @@ struct Pairwise {
         float column[TERMS][COLUMNS];
 #pragma unroll
         for (int t = 0; t < TERMS; t++) {
-            const float2 near = *(const float2 *)&shared.stage.b[k + t][0][2 * lane];
-            const float2 far = *(const float2 *)&shared.stage.b[k + t][0][COLUMN_TILE / 2 + 2 * lane];
+            const float2 near = *(const float2 *)&shared.stage.b[k + t][2 * lane];
+            const float2 far = *(const float2 *)&shared.stage.b[k + t][COLUMN_TILE / 2 + 2 * lane];
             column[t][0] = near.x, column[t][1] = near.y, column[t][2] = far.x, column[t][3] = far.y;
         }
 #pragma unroll

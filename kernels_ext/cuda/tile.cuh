@@ -6,7 +6,7 @@
  *
  * It knows no unit. A unit says what stands in shared memory and what a step does with it:
  *   Element, HAS_EXPONENTS  what an element of A or B is; whether exponents stand beside it
- *   SIDES                   2: of B what is positive and what is negative stand apart, as magnitudes
+ *   HAS_SIGNS               whether magnitudes stand there, and signs beside them
  *   HAS_LOWEST              whether the least exponents of lines stand there
  *   DEPTH, STAGES           elements of K at a time, whole steps; how many such lie in shared memory, at most 2
  *   MARKS_SPECIALS          whether lines with infinities and NaNs are not for it
@@ -41,21 +41,28 @@ template <class Unit> struct Tile {
 
 template <class Unit> struct Stage {
     typename Unit::Element a[Unit::DEPTH][Tile<Unit>::ROWS + Tile<Unit>::PAD];
-    typename Unit::Element b[Unit::DEPTH][Unit::SIDES][COLUMN_TILE + Tile<Unit>::PAD];
+    typename Unit::Element b[Unit::DEPTH][COLUMN_TILE + Tile<Unit>::PAD];
 };
 
-struct NoExponents {};
+struct Nothing {};
+template <bool HAS, class Kind> struct If { typedef Nothing Type; };
+template <class Kind> struct If<true, Kind> { typedef Kind Type; };
 template <int ROWS, int DEPTH> struct Exponents {
     uint32_t a[DEPTH][ROWS];            /* twice the same 16 bits */
     uint16_t b[DEPTH][COLUMN_TILE];
 };
-template <bool HAS, int ROWS, int DEPTH> struct ExponentsIf { typedef NoExponents Type; };
-template <int ROWS, int DEPTH> struct ExponentsIf<true, ROWS, DEPTH> { typedef Exponents<ROWS, DEPTH> Type; };
-template <class Unit> using ExponentsOf = typename ExponentsIf<Unit::HAS_EXPONENTS, Tile<Unit>::ROWS, Unit::DEPTH>::Type;
+template <class Unit> using ExponentsOf = typename If<Unit::HAS_EXPONENTS, Exponents<Tile<Unit>::ROWS, Unit::DEPTH>>::Type;
+
+/* Where the sign of a line changes within a step: SIGN_WORD or 0. A step begins with plus. */
+template <int ROWS, int DEPTH> struct Signs {
+    uint32_t a[DEPTH][ROWS], b[DEPTH][COLUMN_TILE];
+};
+template <class Unit> using SignsOf = typename If<Unit::HAS_SIGNS, Signs<Tile<Unit>::ROWS, Unit::DEPTH>>::Type;
 
 template <class Unit> struct __align__(ALIGNMENT) Shared {
     Stage<Unit> stage;
     ExponentsOf<Unit> exponents;
+    SignsOf<Unit> signs;
     int lowest_a[Tile<Unit>::ROWS], lowest_b[COLUMN_TILE];      /* least exponents, for units that ask */
     uint8_t special_row[Tile<Unit>::ROWS], special_column[COLUMN_TILE];
 };
@@ -73,6 +80,7 @@ template <class Unit> struct Loader {
     };
     typename Code<A_FORMAT.storage_bits>::Type a[OF_A];
     typename Code<B_FORMAT.storage_bits>::Type b[OF_B];
+    uint32_t a_changes, b_changes;      /* a bit for each element: whether the sign before it is another */
 #if HAS_SCALES
     uint8_t a_scale[OF_A], b_scale[OF_B];
 #endif
@@ -90,11 +98,15 @@ template <class Unit> struct Loader {
                                           int k0, bool a_by_k, bool b_by_k)
     {
         int line, k;
+        a_changes = b_changes = 0;
 #pragma unroll
         for (int i = 0; i < OF_A; i++) {
             const bool is_there = place<ROWS>(i, a_by_k, &line, &k) && row + line < g.m && k0 + k < g.k;
             const char *from = a_from + (row + line) * g.a_row + (k0 + k) * g.a_column;
             a[i] = is_there ? load_code<A_FORMAT.storage_bits>(from) : 0;
+            if constexpr (Unit::HAS_SIGNS)
+                if (k % Unit::TERMS && row + line < g.m && k0 + k <= g.k)
+                    a_changes |= (uint32_t)sign_of(A_FORMAT, load_code<A_FORMAT.storage_bits>(from - g.a_column)) << i;
 #if HAS_SCALES
             from = g.a_scale + blockIdx.z * g.a_scale_matrix + (row + line) * g.a_scale_row
                 + (k0 + k) / SCALE_BLOCK * g.a_scale_column;
@@ -106,6 +118,9 @@ template <class Unit> struct Loader {
             const bool is_there = place<COLUMN_TILE>(i, b_by_k, &line, &k) && column + line < g.n && k0 + k < g.k;
             const char *from = b_from + (column + line) * g.b_column + (k0 + k) * g.b_row;
             b[i] = is_there ? load_code<B_FORMAT.storage_bits>(from) : 0;
+            if constexpr (Unit::HAS_SIGNS)
+                if (k % Unit::TERMS && column + line < g.n && k0 + k <= g.k)
+                    b_changes |= (uint32_t)sign_of(B_FORMAT, load_code<B_FORMAT.storage_bits>(from - g.b_row)) << i;
 #if HAS_SCALES
             from = g.b_scale + blockIdx.z * g.b_scale_matrix + (column + line) * g.b_scale_column
                 + (k0 + k) / SCALE_BLOCK * g.b_scale_row;
@@ -126,7 +141,12 @@ template <class Unit> struct Loader {
 #endif
                 if (x.is_special)
                     shared.special_row[line] = 1;
-                shared.stage.a[k][line] = (typename Unit::Element)x.value;
+                if constexpr (Unit::HAS_SIGNS) {
+                    const bool changes = sign_of(A_FORMAT, a[i]) != (bool)(a_changes >> i & 1);
+                    shared.signs.a[k][line] = changes ? SIGN_WORD : 0;
+                    shared.stage.a[k][line] = fabs(x.value);
+                } else
+                    shared.stage.a[k][line] = (typename Unit::Element)x.value;
                 if constexpr (Unit::HAS_EXPONENTS) {
                     const uint32_t word = (uint16_t)(x.exponent == NO_EXPONENT ? NO_TERM : x.exponent + BIAS);
                     shared.exponents.a[k][line] = word | word << 16;
@@ -143,11 +163,12 @@ template <class Unit> struct Loader {
 #endif
                 if (x.is_special)
                     shared.special_column[line] = 1;
-                if constexpr (Unit::SIDES == 2) {
-                    shared.stage.b[k][0][line] = x.value > 0 ? x.value : 0;
-                    shared.stage.b[k][1][line] = x.value < 0 ? -x.value : 0;
+                if constexpr (Unit::HAS_SIGNS) {
+                    const bool changes = sign_of(B_FORMAT, b[i]) != (bool)(b_changes >> i & 1);
+                    shared.signs.b[k][line] = changes ? SIGN_WORD : 0;
+                    shared.stage.b[k][line] = fabs(x.value);
                 } else
-                    shared.stage.b[k][0][line] = (typename Unit::Element)x.value;
+                    shared.stage.b[k][line] = (typename Unit::Element)x.value;
                 if constexpr (Unit::HAS_EXPONENTS)
                     shared.exponents.b[k][line] = (uint16_t)(x.exponent == NO_EXPONENT ? NO_TERM : x.exponent);
                 if (Unit::HAS_LOWEST && x.exponent != NO_EXPONENT)
@@ -181,35 +202,34 @@ __device__ __forceinline__ void largest_exponents(const ExponentsOf<Unit> &expon
     }
 }
 
-/* Products of a step, each cut toward zero at the last place of its sum, which is positive and larger. A product has a
- * factor of B's positive or negative side; the other side's is zero. The rows' signs choose the rounding: a warp has them
- * in common.
+/* Products of a step, each cut toward zero at the last place of its sum. A sum is larger than they are. It has the sign
+ * of the product that is added, which is positive itself: rounding down then cuts both toward zero. Its sign means
+ * nothing afterwards.
  */
 template <class Unit, int TERMS>
-__device__ __forceinline__ void add_cut_products(const Stage<Unit> &stage, int k, int row, int lane,
+__device__ __forceinline__ void add_cut_products(const Shared<Unit> &shared, int k, int row, int lane,
                                                  double (&sum)[Unit::ROWS][COLUMNS])
 {
-#pragma unroll 1
+#pragma unroll Unit::AT_ONCE
     for (int t = 0; t < TERMS; t++) {
-        const double2 near = *(const double2 *)&stage.b[k + t][0][2 * lane];
-        const double2 far = *(const double2 *)&stage.b[k + t][0][COLUMN_TILE / 2 + 2 * lane];
-        const double2 near_minus = *(const double2 *)&stage.b[k + t][1][2 * lane];
-        const double2 far_minus = *(const double2 *)&stage.b[k + t][1][COLUMN_TILE / 2 + 2 * lane];
-        const double plus[COLUMNS] = {near.x, near.y, far.x, far.y};
-        const double minus[COLUMNS] = {near_minus.x, near_minus.y, far_minus.x, far_minus.y};
-        const uint32_t signs = __ballot_sync(0xffffffffu, stage.a[k + t][row + lane % Unit::ROWS] < 0);
+        const double2 near = *(const double2 *)&shared.stage.b[k + t][2 * lane];
+        const double2 far = *(const double2 *)&shared.stage.b[k + t][COLUMN_TILE / 2 + 2 * lane];
+        const uint2 near_signs = *(const uint2 *)&shared.signs.b[k + t][2 * lane];
+        const uint2 far_signs = *(const uint2 *)&shared.signs.b[k + t][COLUMN_TILE / 2 + 2 * lane];
+        const double column[COLUMNS] = {near.x, near.y, far.x, far.y};
+        const uint32_t of_column[COLUMNS] = {near_signs.x, near_signs.y, far_signs.x, far_signs.y};
 #pragma unroll
-        for (int i = 0; i < Unit::ROWS; i++) {
-            const double a = stage.a[k + t][row + i];
-            if (signs >> i & 1) {
+        for (int i = 0; i < Unit::ROWS; i += 4) {
+            const uint4 four = *(const uint4 *)&shared.signs.a[k + t][row + i];
+            const double2 first = *(const double2 *)&shared.stage.a[k + t][row + i];
+            const double2 second = *(const double2 *)&shared.stage.a[k + t][row + i + 2];
+            const uint32_t of_row[4] = {four.x, four.y, four.z, four.w};
+            const double a[4] = {first.x, first.y, second.x, second.y};
+#pragma unroll
+            for (int r = 0; r < 4; r++)
 #pragma unroll
                 for (int j = 0; j < COLUMNS; j++)
-                    sum[i][j] = __fma_rd(-a, minus[j], __fma_ru(a, plus[j], sum[i][j]));
-            } else {
-#pragma unroll
-                for (int j = 0; j < COLUMNS; j++)
-                    sum[i][j] = __fma_ru(-a, minus[j], __fma_rd(a, plus[j], sum[i][j]));
-            }
+                    sum[i + r][j] = __fma_rd(a[r], column[j], with_sign_changed(sum[i + r][j], of_row[r] ^ of_column[j]));
         }
     }
 }

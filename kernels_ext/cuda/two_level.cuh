@@ -10,7 +10,7 @@
 struct TwoLevel {
     typedef double Element;
     enum {
-        TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 8, WARPS = 12, HAS_EXPONENTS = 1, HAS_LOWEST = 0, SIDES = 2, MARKS_SPECIALS = 1,
+        TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 8, WARPS = 12, HAS_EXPONENTS = 1, HAS_LOWEST = 0, HAS_SIGNS = 1, AT_ONCE = 1, MARKS_SPECIALS = 1,
         NO_PRODUCT = 1, LEAST = -126, LARGE = 127   /* products of this exponent may be infinities */
     };
     float sum[ROWS][COLUMNS];
@@ -45,7 +45,7 @@ struct TwoLevel {
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++)
                 total[i][j] = three_halves(top_word(top[i], j) + ((52 - SPEC.product_fraction_bits) << EXPONENT_SHIFT));
-        add_cut_products<TwoLevel, TERMS>(shared.stage, k, row, lane, total);
+        add_cut_products<TwoLevel, TERMS>(shared, k, row, lane, total);
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
 #pragma unroll
@@ -53,7 +53,7 @@ struct TwoLevel {
                 const uint32_t of_products = top_word(top[i], j);
                 const float c = sum[i][j];
                 const double wide = (double)c;
-                const double products = __dsub_rn(total[i][j], three_halves(high_word(total[i][j]) & EXPONENT_WORD));
+                const double products = __dsub_rn(fabs(total[i][j]), three_halves(high_word(total[i][j]) & EXPONENT_WORD));
                 const uint32_t own = max(high_word(wide) & EXPONENT_WORD, least);
                 const uint32_t largest = max(own, of_products);
                 const double both = __dadd_rn(cut_down(products, largest, SPEC.sum_fraction_bits),

@@ -20,6 +20,7 @@
 #define __align__(x) __attribute__((aligned(x)))
 struct double2 { double x, y; } __align__(16);
 struct float2 { float x, y; } __align__(8);
+struct uint2 { unsigned x, y; } __align__(8);
 struct int4 { int x, y, z, w; } __align__(16);
 struct uint4 { unsigned x, y, z, w; } __align__(16);
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import hashlib
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hwsim.backend.cuda.source import sources
-from hwsim.errors import UnsupportedError
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.host.cache import cache_folder
+from hwsim.host.files import make_folder, write_whole
 
 THREADS = 128  # of a block, where a kernel says nothing else
 BLOCKS_PER_PROCESSOR = 16
@@ -81,23 +85,46 @@ def _unload() -> None:
         program.module = None
 
 
+def compiled(text: str) -> bytes:
+    """The machine code of a program for the current GPU, from the cache where it has been compiled before.
+
+    Raises UnsupportedError where NVRTC refuses the text.
+    """
+    from cupy.cuda import nvrtc  # optional
+
+    parts = (text, *sources().values(), architecture(), *OPTIONS, str(nvrtc.getVersion()))
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    file = cache_folder("cuda") / f"{digest}.cubin"
+    with contextlib.suppress(OSError):
+        return file.read_bytes()
+    code = _compiled_anew(text)
+    with contextlib.suppress(InputError, OSError):  # what cannot be kept is compiled again
+        make_folder(file.parent)
+        write_whole(file, lambda whole: whole.write(code))
+    return code
+
+
+def _compiled_anew(text: str) -> bytes:
+    from cupy.cuda import nvrtc  # optional
+
+    texts = sources()
+    headers, names = (tuple(part.encode() for part in side) for side in (texts.values(), texts))
+    program = nvrtc.createProgram(text, "hwsim.cu", headers, names)
+    try:
+        nvrtc.compileProgram(program, (f"--gpu-architecture={architecture()}", *OPTIONS))
+        return bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        log = nvrtc.getProgramLog(program)
+        raise UnsupportedError(f"engine cuda: NVRTC refuses a kernel ({error}): {log[:2000]}") from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
 class CompiledProgram:
     """A compiled program. Raises UnsupportedError where NVRTC refuses the text."""
 
     def __init__(self, text: str) -> None:
-        from cupy.cuda import nvrtc  # optional
-
-        texts = sources()
-        headers, names = (tuple(part.encode() for part in side) for side in (texts.values(), texts))
-        program = nvrtc.createProgram(text, "hwsim.cu", headers, names)
-        try:
-            nvrtc.compileProgram(program, (f"--gpu-architecture={architecture()}", *OPTIONS))
-            code = nvrtc.getCUBIN(program)
-        except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program)
-            raise UnsupportedError(f"engine cuda: NVRTC refuses a kernel ({error}): {log[:2000]}") from None
-        finally:
-            nvrtc.destroyProgram(program)
+        code = compiled(text)
         self.module = cupy().cuda.function.Module()
         self.module.load(code)
         self.functions: dict[str, Any] = {}

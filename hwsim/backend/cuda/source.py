@@ -53,7 +53,7 @@ FP32_BITS = 24  # of a significand
 INT32_LIMIT = 1 << 31
 POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
 #: Rows of a thread and warps of a block, the fastest of seven pairs for a Hopper unit on an H200 (lab/docs/engine.md).
-FUSED_ROWS, FUSED_WARPS = 8, 16
+FUSED_ROWS, FUSED_WARPS, FUSED_AT_ONCE = 8, 16, 1
 WORD_BITS = 51  # of a sum in a double that keeps its last place
 
 
@@ -160,6 +160,7 @@ def program_text(spec: DotSpec, divided: bool) -> str:
         f"#define HAS_DIVISIONS {int(divided)}",
         f"#define FUSED_ROWS {FUSED_ROWS}",
         f"#define FUSED_WARPS {FUSED_WARPS}",
+        f"#define FUSED_AT_ONCE {FUSED_AT_ONCE}",
         f"enum {{ SCALES_PER_STEP = {max(1, fields['terms'] // block if block else 1)} }};",
         f"enum {{ HW_MAX_TERMS = {terms}, HW_MAX_EXACT_TERMS = {terms} }};",
         '#include "machine.cuh"',
