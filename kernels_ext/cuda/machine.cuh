@@ -22,6 +22,7 @@ __device__ __forceinline__ double from_words(uint32_t high, uint32_t low) { retu
 
 constexpr uint32_t EXPONENT_WORD = 0x7ff00000, SIGN_WORD = 0x80000000, HALF_WORD = 0x80000;
 enum { EXPONENT_SHIFT = 20, BIAS = 1023 };
+#define INFINITY_OF_FLOATS __uint_as_float(0x7f800000u)
 
 /* x with its sign changed where `change` has SIGN_WORD, else 0. */
 __device__ __forceinline__ double with_sign_changed(double x, uint32_t change)

@@ -89,6 +89,20 @@ __device__ __forceinline__ Number read_number(const hw_format &f, uint64_t code)
     return x;
 }
 
+/* The code of a number of D_FORMAT; of zeros +0. */
+__device__ __forceinline__ uint64_t code_of_result(double x)
+{
+    if constexpr (D_FORMAT.fraction_bits == 23 && D_FORMAT.exponent_bits == 8)
+        return __float_as_uint((float)x);
+    const uint64_t bits = (uint64_t)__double_as_longlong(x) & ~(1ull << 63);
+    return !bits ? 0 : hw_round(&D_FORMAT, HW_RNE, 0, x < 0, (bits & hw_mask(52)) | 1ull << 52, (int)(bits >> 52) - BIAS - 52, 0);
+}
+
+/* Operands as a unit reads them. */
+struct Operands {
+    __device__ __forceinline__ static Number read(const hw_format &f, uint64_t code) { return read_number(f, code); }
+};
+
 #if HAS_SCALES
 /* Times a block's scale, a power of two; its NaN makes a line special. */
 __device__ __forceinline__ Number scaled(Number x, uint8_t code)

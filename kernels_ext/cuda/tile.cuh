@@ -7,6 +7,7 @@
  * It knows no unit. A unit says what stands in shared memory and what a step does with it:
  *   Element, HAS_EXPONENTS  what an element of A or B is; whether exponents stand beside it
  *   HAS_SIGNS               whether magnitudes stand there, and signs beside them
+ *   MODULUS, RUN            of such a unit: a step's places of K are summed in parts, of RUN in each MODULUS places
  *   HAS_LOWEST              whether the least exponents of lines stand there
  *   DEPTH, STAGES           elements of K at a time, whole steps; how many such lie in shared memory, at most 2
  *   MARKS_SPECIALS          whether lines with infinities and NaNs are not for it
@@ -53,7 +54,17 @@ template <int ROWS, int DEPTH> struct Exponents {
 };
 template <class Unit> using ExponentsOf = typename If<Unit::HAS_EXPONENTS, Exponents<Tile<Unit>::ROWS, Unit::DEPTH>>::Type;
 
-/* Where the sign of a line changes within a step: SIGN_WORD or 0. A step begins with plus. */
+/* Place t of a part of a step, and how far before a place of K the part's last one lies; 0: there is none. */
+template <class Unit> __device__ __forceinline__ constexpr int place_of(int part, int t)
+{
+    return t / Unit::RUN * Unit::MODULUS + part * Unit::RUN + t % Unit::RUN;
+}
+template <class Unit> __device__ __forceinline__ constexpr int distance_before(int place)
+{
+    return place % Unit::RUN ? 1 : place >= Unit::MODULUS ? Unit::MODULUS - Unit::RUN + 1 : 0;
+}
+
+/* Where the sign of a line changes within a part of a step: SIGN_WORD or 0. A part begins with plus. */
 template <int ROWS, int DEPTH> struct Signs {
     uint32_t a[DEPTH][ROWS], b[DEPTH][COLUMN_TILE];
 };
@@ -105,8 +116,8 @@ template <class Unit> struct Loader {
             const char *from = a_from + (row + line) * g.a_row + (k0 + k) * g.a_column;
             a[i] = is_there ? load_code<A_FORMAT.storage_bits>(from) : 0;
             if constexpr (Unit::HAS_SIGNS)
-                if (k % Unit::TERMS && row + line < g.m && k0 + k <= g.k)
-                    a_changes |= (uint32_t)sign_of(A_FORMAT, load_code<A_FORMAT.storage_bits>(from - g.a_column)) << i;
+                if (const int back = distance_before<Unit>(k % Unit::TERMS); back && row + line < g.m && k0 + k - back < g.k)
+                    a_changes |= (uint32_t)sign_of(A_FORMAT, load_code<A_FORMAT.storage_bits>(from - back * g.a_column)) << i;
 #if HAS_SCALES
             from = g.a_scale + blockIdx.z * g.a_scale_matrix + (row + line) * g.a_scale_row
                 + (k0 + k) / SCALE_BLOCK * g.a_scale_column;
@@ -119,8 +130,8 @@ template <class Unit> struct Loader {
             const char *from = b_from + (column + line) * g.b_column + (k0 + k) * g.b_row;
             b[i] = is_there ? load_code<B_FORMAT.storage_bits>(from) : 0;
             if constexpr (Unit::HAS_SIGNS)
-                if (k % Unit::TERMS && column + line < g.n && k0 + k <= g.k)
-                    b_changes |= (uint32_t)sign_of(B_FORMAT, load_code<B_FORMAT.storage_bits>(from - g.b_row)) << i;
+                if (const int back = distance_before<Unit>(k % Unit::TERMS); back && column + line < g.n && k0 + k - back < g.k)
+                    b_changes |= (uint32_t)sign_of(B_FORMAT, load_code<B_FORMAT.storage_bits>(from - back * g.b_row)) << i;
 #if HAS_SCALES
             from = g.b_scale + blockIdx.z * g.b_scale_matrix + (column + line) * g.b_scale_column
                 + (k0 + k) / SCALE_BLOCK * g.b_scale_row;
@@ -135,7 +146,7 @@ template <class Unit> struct Loader {
 #pragma unroll
         for (int i = 0; i < OF_A; i++)
             if (place<ROWS>(i, a_by_k, &line, &k)) {
-                Number x = read_number(A_FORMAT, a[i]);
+                Number x = Unit::read(A_FORMAT, a[i]);
 #if HAS_SCALES
                 x = scaled(x, a_scale[i]);
 #endif
@@ -157,7 +168,7 @@ template <class Unit> struct Loader {
 #pragma unroll
         for (int i = 0; i < OF_B; i++)
             if (place<COLUMN_TILE>(i, b_by_k, &line, &k)) {
-                Number x = read_number(B_FORMAT, b[i]);
+                Number x = Unit::read(B_FORMAT, b[i]);
 #if HAS_SCALES
                 x = scaled(x, b_scale[i]);
 #endif
@@ -178,7 +189,7 @@ template <class Unit> struct Loader {
 };
 
 /* The largest exponents of a step's products, biased, for the thread's elements: two columns in a word. */
-template <class Unit, int TERMS>
+template <class Unit, int TERMS, int PART = 0>
 __device__ __forceinline__ void largest_exponents(const ExponentsOf<Unit> &exponents, int k, int row, int lane, uint32_t floor,
                                          uint32_t (&top)[Unit::ROWS][COLUMNS / 2])
 {
@@ -187,11 +198,12 @@ __device__ __forceinline__ void largest_exponents(const ExponentsOf<Unit> &expon
         top[i][0] = top[i][1] = floor | floor << 16;
 #pragma unroll 4
     for (int t = 0; t < TERMS; t++) {
-        const uint32_t *column = (const uint32_t *)exponents.b[k + t];
+        const int at = k + place_of<Unit>(PART, t);
+        const uint32_t *column = (const uint32_t *)exponents.b[at];
         const uint32_t first = column[lane], second = column[lane + WARP];
 #pragma unroll
         for (int i = 0; i < Unit::ROWS; i += 4) {
-            const uint4 four = *(const uint4 *)&exponents.a[k + t][row + i];
+            const uint4 four = *(const uint4 *)&exponents.a[at][row + i];
             const uint32_t of_row[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
             for (int r = 0; r < 4; r++) {
@@ -202,27 +214,28 @@ __device__ __forceinline__ void largest_exponents(const ExponentsOf<Unit> &expon
     }
 }
 
-/* Products of a step, each cut toward zero at the last place of its sum. A sum is larger than they are. It has the sign
+/* Products of a part of a step, each cut toward zero at the last place of its sum. A sum is larger than they are. It has the sign
  * of the product that is added, which is positive itself: rounding down then cuts both toward zero. Its sign means
  * nothing afterwards.
  */
-template <class Unit, int TERMS>
+template <class Unit, int TERMS, int PART = 0>
 __device__ __forceinline__ void add_cut_products(const Shared<Unit> &shared, int k, int row, int lane,
                                                  double (&sum)[Unit::ROWS][COLUMNS])
 {
 #pragma unroll Unit::AT_ONCE
     for (int t = 0; t < TERMS; t++) {
-        const double2 near = *(const double2 *)&shared.stage.b[k + t][2 * lane];
-        const double2 far = *(const double2 *)&shared.stage.b[k + t][COLUMN_TILE / 2 + 2 * lane];
-        const uint2 near_signs = *(const uint2 *)&shared.signs.b[k + t][2 * lane];
-        const uint2 far_signs = *(const uint2 *)&shared.signs.b[k + t][COLUMN_TILE / 2 + 2 * lane];
+        const int at = k + place_of<Unit>(PART, t);
+        const double2 near = *(const double2 *)&shared.stage.b[at][2 * lane];
+        const double2 far = *(const double2 *)&shared.stage.b[at][COLUMN_TILE / 2 + 2 * lane];
+        const uint2 near_signs = *(const uint2 *)&shared.signs.b[at][2 * lane];
+        const uint2 far_signs = *(const uint2 *)&shared.signs.b[at][COLUMN_TILE / 2 + 2 * lane];
         const double column[COLUMNS] = {near.x, near.y, far.x, far.y};
         const uint32_t of_column[COLUMNS] = {near_signs.x, near_signs.y, far_signs.x, far_signs.y};
 #pragma unroll
         for (int i = 0; i < Unit::ROWS; i += 4) {
-            const uint4 four = *(const uint4 *)&shared.signs.a[k + t][row + i];
-            const double2 first = *(const double2 *)&shared.stage.a[k + t][row + i];
-            const double2 second = *(const double2 *)&shared.stage.a[k + t][row + i + 2];
+            const uint4 four = *(const uint4 *)&shared.signs.a[at][row + i];
+            const double2 first = *(const double2 *)&shared.stage.a[at][row + i];
+            const double2 second = *(const double2 *)&shared.stage.a[at][row + i + 2];
             const uint32_t of_row[4] = {four.x, four.y, four.z, four.w};
             const double a[4] = {first.x, first.y, second.x, second.y};
 #pragma unroll
@@ -233,6 +246,9 @@ __device__ __forceinline__ void add_cut_products(const Shared<Unit> &shared, int
         }
     }
 }
+
+/* The larger ones of two pairs of exponents. */
+__device__ __forceinline__ uint32_t larger_halves(uint32_t x, uint32_t y) { return __viaddmax_s16x2(x, 0, y); }
 
 /* The exponent, as the high word of a double has it, of column j. */
 __device__ __forceinline__ uint32_t top_word(const uint32_t (&top)[COLUMNS / 2], int j)

@@ -31,6 +31,7 @@ OPTIONS = ("-std=c++20", "-O1", "-w", "-ffp-contract=off", "-frounding-math", "-
 UNITS = (
     *(("h100", "mma.m16n8k16.f16.f16.f16.f16"), ("b200", "tcgen05.mma.m128nNk32.mxf8f6f4.f32.A.B")),
     *(("ascend910b1", "mmad.m16n16k8.f32.f32.f32"), ("mi300x", "v_mfma_f32_32x32x8_bf16")),
+    *(("mi300x", "v_mfma_f32_32x32x16_fp8_bf8"), ("h100", "mma.m16n8k32.f32.A.B.f32")),
     *(("mi210", "v_mfma_f32_32x32x4bf16"), ("a100", "mma.m8n8k4.f64.f64.f64.f64")),
     ("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"),
 )
@@ -185,4 +186,4 @@ def test_bits_of_a_divided_accumulator(tmp_path):
 
 def test_every_loop_is_asked():
     loops = {loop_of(dot_spec(load(device), instruction)) for device, instruction in UNITS}
-    assert loops == {"fused.cuh", "exact.cuh", "two_level.cuh", "pairwise.cuh", "chain.cuh", "integer.cuh"}
+    assert loops == {"fused.cuh", "exact.cuh", "two_level.cuh", "pairwise.cuh", "chain.cuh", "integer.cuh", "composite.cuh"}

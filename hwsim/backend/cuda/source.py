@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hwsim._kernels import dot
 from hwsim.formats import format_of
 from hwsim.host.places import kernel_sources
 from hwsim.numerics.units import (
+    CompositeUnit,
+    DotSpec,
     ExactUnit,
     FmaChainUnit,
     FusedUnit,
@@ -20,9 +22,6 @@ from hwsim.numerics.units import (
     PairwiseUnit,
     TwoLevelUnit,
 )
-
-if TYPE_CHECKING:
-    from hwsim.numerics.units import DotSpec
 
 HEADERS = ("hw_format.h", "hw_dot.h", "hw_dot_terms.h")
 SUMS = '#include "sums.cuh"\n'  # the program that adds chains
@@ -69,6 +68,8 @@ def loop_of(spec: DotSpec, divided: bool = False) -> str | None:
         return None
     if isinstance(unit, FusedUnit) and spec.scale_format in (None, POWERS):
         return "fused.cuh" if _takes_fused(spec, fields, unit) else None
+    if isinstance(unit, CompositeUnit) and not divided and spec.scale_format is None:
+        return "composite.cuh" if _takes_composite(spec, fields, unit) else None
     if divided or spec.scale_format is not None or fields["rounding"]:  # the others round to nearest even
         return None
     if isinstance(unit, IntegerUnit):
@@ -96,9 +97,24 @@ def _takes_fused(spec: DotSpec, fields: dict[str, Any], unit: FusedUnit) -> bool
     return is_held and is_reached and fits and not has_edges
 
 
+def _takes_composite(spec: DotSpec, fields: dict[str, Any], unit: CompositeUnit) -> bool:
+    """Whether composite.cuh takes a unit: its parts are runs of places one after another, its inner steps are fused
+    ones of the result format. Sums of fp16 numbers are exact doubles, which the inner rounding must round to nearest.
+    """
+    inner = fields["inner"]
+    run = unit.modulus // len(unit.selections)
+    parts = tuple(tuple(range(first, first + run)) for first in range(0, unit.modulus, run))
+    are_runs = parts == unit.selections and not unit.terms % unit.modulus and unit.inner.terms * len(parts) == unit.terms
+    is_fp16 = spec.c == spec.d == "fp16" and unit.inner.rounding == "RNE"
+    is_own = (spec.c == spec.d == "fp32" or is_fp16) and inner["result"] == fields["d"]
+    has_edges = any(fields[name] for name in EDGES)
+    inner_spec = DotSpec(unit.inner, unit.operand_format, unit.operand_format, spec.d, spec.d)
+    return are_runs and is_own and not has_edges and _takes_fused(inner_spec, inner, unit.inner)
+
+
 def _takes_two_level(fields: dict[str, Any], unit: TwoLevelUnit) -> bool:
     """Whether two_level.cuh takes a unit of fp32 results."""
-    is_simple = not unit.interleaved and unit.accumulator_drop_bits is None and unit.terms <= TWO_LEVEL_TERMS
+    is_simple = unit.terms <= TWO_LEVEL_TERMS and not (unit.interleaved and unit.terms % 2)
     bits = max(unit.product_fraction_bits, unit.sum_fraction_bits, unit.accumulator_fraction_bits)
     fits = _fits_double(bits, unit.terms) and unit.final_fraction_bits < WORD_BITS
     return is_simple and fits and not any(fields[name] for name in EDGES)
@@ -165,13 +181,14 @@ def program_text(spec: DotSpec, divided: bool) -> str:
         f"enum {{ HW_MAX_TERMS = {terms}, HW_MAX_EXACT_TERMS = {terms} }};",
         '#include "machine.cuh"',
         '#include "hw_dot.h"',
-        *([] if inner is None else [f"__device__ const hw_spec INNER = {_record(inner, 'nullptr')};"]),
+        *([] if inner is None else [f"__device__ constexpr hw_spec INNER = {_record(inner, 'nullptr')};"]),
         *(f"__device__ constexpr hw_format {side.upper()}_FORMAT = {_format(fields[side])};" for side in "abcd"),
         f"__device__ constexpr hw_spec SPEC = {_record(fields, 'nullptr')};",
         f"__device__ const hw_spec SCALAR_SPEC = {_record(fields, pointer)};",
         *(f'#include "{name}"' for name in STEPS),
     ]
     lines.append(f"#define step_of_unit {MODEL_STEPS[fields['model']]}")
+    lines.append(f"#define STEP {'SPEC' if inner is None else 'INNER'}")
     lines += ['#include "scalar.cuh"', SCALAR_KERNEL]
     if loop is not None:
         lines += [f'#include "{loop}"', TILE_KERNELS]
