@@ -38,6 +38,9 @@ __device__ __forceinline__ double power_of_two(int exponent)
     return from_words((uint32_t)(exponent + BIAS) << EXPONENT_SHIFT, 0);
 }
 
+/* x, without the conversion, which few lanes of a processor do. */
+__device__ __forceinline__ double double_of(uint32_t x) { return __dsub_rn(from_words(0x43300000, x), 0x1p52); }
+
 /* x + a, cut toward zero at the last place of x, which is positive and larger than a. */
 __device__ __forceinline__ double add_cut(double a, double x)
 {

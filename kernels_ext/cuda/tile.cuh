@@ -6,6 +6,8 @@
  *
  * It knows no unit. A unit says what stands in shared memory and what a step does with it:
  *   Element, HAS_EXPONENTS  what an element of A or B is; whether exponents stand beside it
+ *   PACKED                  how many elements along K, as bytes (`byte_of`), are one Element
+ *   HAS_BLOCKS              whether blocks' scales stand there, which elements have not in them
  *   HAS_SIGNS               whether magnitudes stand there, and signs beside them
  *   MODULUS, RUN            of such a unit: a step's places of K are summed in parts, of RUN in each MODULUS places
  *   HAS_LOWEST              whether the least exponents of lines stand there
@@ -41,8 +43,8 @@ template <class Unit> struct Tile {
 };
 
 template <class Unit> struct Stage {
-    typename Unit::Element a[Unit::DEPTH][Tile<Unit>::ROWS + Tile<Unit>::PAD];
-    typename Unit::Element b[Unit::DEPTH][COLUMN_TILE + Tile<Unit>::PAD];
+    typename Unit::Element a[Unit::DEPTH / Unit::PACKED][Tile<Unit>::ROWS + Tile<Unit>::PAD];
+    typename Unit::Element b[Unit::DEPTH / Unit::PACKED][COLUMN_TILE + Tile<Unit>::PAD];
 };
 
 struct Nothing {};
@@ -70,10 +72,18 @@ template <int ROWS, int DEPTH> struct Signs {
 };
 template <class Unit> using SignsOf = typename If<Unit::HAS_SIGNS, Signs<Tile<Unit>::ROWS, Unit::DEPTH>>::Type;
 
+/* Scales of blocks, in units of products of packed elements, and their exponents; NO_TERM: of zero. */
+template <int ROWS, int BLOCKS> struct Blocks {
+    double a[BLOCKS][ROWS], b[BLOCKS][COLUMN_TILE];
+    int of_a[BLOCKS][ROWS], of_b[BLOCKS][COLUMN_TILE];
+};
+template <class Unit> using BlocksOf = typename If<Unit::HAS_BLOCKS, Blocks<Tile<Unit>::ROWS, Unit::DEPTH / SCALE_BLOCK>>::Type;
+
 template <class Unit> struct __align__(ALIGNMENT) Shared {
     Stage<Unit> stage;
     ExponentsOf<Unit> exponents;
     SignsOf<Unit> signs;
+    BlocksOf<Unit> blocks;
     int lowest_a[Tile<Unit>::ROWS], lowest_b[COLUMN_TILE];      /* least exponents, for units that ask */
     uint8_t special_row[Tile<Unit>::ROWS], special_column[COLUMN_TILE];
 };
@@ -93,7 +103,7 @@ template <class Unit> struct Loader {
     typename Code<B_FORMAT.storage_bits>::Type b[OF_B];
     uint32_t a_changes, b_changes;      /* a bit for each element: whether the sign before it is another */
 #if HAS_SCALES
-    uint8_t a_scale[OF_A], b_scale[OF_B];
+    uint8_t a_scale[OF_A], b_scale[OF_B];       /* unused where blocks' scales stand apart */
 #endif
 
     /* Element i of this thread: its line and its place in K; neighbours in memory are neighbours in a warp. */
@@ -119,9 +129,8 @@ template <class Unit> struct Loader {
                 if (const int back = distance_before<Unit>(k % Unit::TERMS); back && row + line < g.m && k0 + k - back < g.k)
                     a_changes |= (uint32_t)sign_of(A_FORMAT, load_code<A_FORMAT.storage_bits>(from - back * g.a_column)) << i;
 #if HAS_SCALES
-            from = g.a_scale + blockIdx.z * g.a_scale_matrix + (row + line) * g.a_scale_row
-                + (k0 + k) / SCALE_BLOCK * g.a_scale_column;
-            a_scale[i] = is_there ? *from : SPEC.scale.bias;
+            if constexpr (!Unit::HAS_BLOCKS)
+                a_scale[i] = is_there ? *scale_of_a(g, row + line, k0 + k) : SPEC.scale.bias;
 #endif
         }
 #pragma unroll
@@ -133,19 +142,55 @@ template <class Unit> struct Loader {
                 if (const int back = distance_before<Unit>(k % Unit::TERMS); back && column + line < g.n && k0 + k - back < g.k)
                     b_changes |= (uint32_t)sign_of(B_FORMAT, load_code<B_FORMAT.storage_bits>(from - back * g.b_row)) << i;
 #if HAS_SCALES
-            from = g.b_scale + blockIdx.z * g.b_scale_matrix + (column + line) * g.b_scale_column
-                + (k0 + k) / SCALE_BLOCK * g.b_scale_row;
-            b_scale[i] = is_there ? *from : SPEC.scale.bias;
+            if constexpr (!Unit::HAS_BLOCKS)
+                b_scale[i] = is_there ? *scale_of_b(g, column + line, k0 + k) : SPEC.scale.bias;
 #endif
         }
     }
 
-    __device__ __forceinline__ void put(Shared<Unit> &shared, bool a_by_k, bool b_by_k)
+#if HAS_SCALES
+    __device__ __forceinline__ static const uint8_t *scale_of_a(const Arguments &g, int row, int k)
     {
+        return (const uint8_t *)g.a_scale + blockIdx.z * g.a_scale_matrix + row * g.a_scale_row + k / SCALE_BLOCK * g.a_scale_column;
+    }
+
+    __device__ __forceinline__ static const uint8_t *scale_of_b(const Arguments &g, int column, int k)
+    {
+        return (const uint8_t *)g.b_scale + blockIdx.z * g.b_scale_matrix + column * g.b_scale_column + k / SCALE_BLOCK * g.b_scale_row;
+    }
+
+    /* The scales of blocks that stand apart. */
+    __device__ __forceinline__ static void put_blocks(Shared<Unit> &shared, const Arguments &g, int row, int column, int k0)
+    {
+#pragma unroll 1
+        for (int e = (int)threadIdx.x; e < (ROWS + COLUMN_TILE) * (Unit::DEPTH / SCALE_BLOCK); e += THREADS) {
+            const int line = e % (ROWS + COLUMN_TILE) - ROWS, block = e / (ROWS + COLUMN_TILE), k = k0 + block * SCALE_BLOCK;
+            const bool is_there = k < g.k && (line < 0 ? row + ROWS + line < g.m : column + line < g.n);
+            const uint8_t *from = line < 0 ? scale_of_a(g, row + ROWS + line, k) : scale_of_b(g, column + line, k);
+            const Number scale = is_there ? Unit::read_scale(*from) : Number{0, NO_EXPONENT, false};
+            const int exponent = scale.exponent == NO_EXPONENT ? NO_TERM : scale.exponent;
+            (line < 0 ? shared.blocks.a[block][ROWS + line] : shared.blocks.b[block][line]) = scale.value;
+            (line < 0 ? shared.blocks.of_a[block][ROWS + line] : shared.blocks.of_b[block][line]) = exponent;
+            if (scale.is_special)
+                (line < 0 ? shared.special_row[ROWS + line] : shared.special_column[line]) = 1;
+        }
+    }
+#endif
+
+    __device__ __forceinline__ void put(Shared<Unit> &shared, const Arguments &g, int row, int column, int k0, bool a_by_k, bool b_by_k)
+    {
+#if HAS_SCALES
+        if constexpr (Unit::HAS_BLOCKS)
+            put_blocks(shared, g, row, column, k0);
+#endif
         int line, k;
 #pragma unroll
         for (int i = 0; i < OF_A; i++)
             if (place<ROWS>(i, a_by_k, &line, &k)) {
+                if constexpr (Unit::PACKED > 1) {
+                    ((int8_t *)&shared.stage.a[k / Unit::PACKED][line])[k % Unit::PACKED] = Unit::byte_of(A_FORMAT, a[i]);
+                    continue;
+                }
                 Number x = Unit::read(A_FORMAT, a[i]);
 #if HAS_SCALES
                 x = scaled(x, a_scale[i]);
@@ -168,6 +213,10 @@ template <class Unit> struct Loader {
 #pragma unroll
         for (int i = 0; i < OF_B; i++)
             if (place<COLUMN_TILE>(i, b_by_k, &line, &k)) {
+                if constexpr (Unit::PACKED > 1) {
+                    ((int8_t *)&shared.stage.b[k / Unit::PACKED][line])[k % Unit::PACKED] = Unit::byte_of(B_FORMAT, b[i]);
+                    continue;
+                }
                 Number x = Unit::read(B_FORMAT, b[i]);
 #if HAS_SCALES
                 x = scaled(x, b_scale[i]);
@@ -304,7 +353,7 @@ template <class Unit> __device__ void run_tiles(const Arguments &g)
     Loader<Unit> loader;
     loader.fetch(g, a, b, first_row, first_column, 0, a_by_k, b_by_k);
     __syncthreads();
-    loader.put(shared[0], a_by_k, b_by_k);
+    loader.put(shared[0], g, first_row, first_column, 0, a_by_k, b_by_k);
     __syncthreads();
     int turn = 0, step = 0;
     const int depth = g.k > 0 ? g.k : 1;            /* K = 0 is one step of zeros */
@@ -322,7 +371,7 @@ template <class Unit> __device__ void run_tiles(const Arguments &g)
                 clear_lowest(next);
                 __syncthreads();
             }
-            loader.put(next, a_by_k, b_by_k);
+            loader.put(next, g, first_row, first_column, k0 + Unit::DEPTH, a_by_k, b_by_k);
             __syncthreads();
         }
     }

@@ -21,6 +21,7 @@
 struct double2 { double x, y; } __align__(16);
 struct float2 { float x, y; } __align__(8);
 struct uint2 { unsigned x, y; } __align__(8);
+struct int2 { int x, y; } __align__(8);
 struct int4 { int x, y, z, w; } __align__(16);
 struct uint4 { unsigned x, y, z, w; } __align__(16);
 
@@ -71,6 +72,12 @@ static uint32_t add_max(uint32_t a, uint32_t b, uint32_t c)
 static uint32_t __viaddmax_s16x2(uint32_t a, uint32_t b, uint32_t c)
 {
     return add_max(a, b, c) | add_max(a >> 16, b >> 16, c >> 16) << 16;
+}
+static int __dp4a(int a, int b, int c)
+{
+    for (int i = 0; i < 32; i += 8)
+        c += (int8_t)(a >> i) * (int8_t)(b >> i);
+    return c;
 }
 template <class T> static void atomicMin(T *to, T x) { *to = x < *to ? x : *to; }
 template <class T> static void atomicOr(T *to, T x) { *to |= x; }

@@ -27,11 +27,13 @@ from hwsim.numerics.dot_operands import DotOperands
 
 HERE = Path(__file__).parent
 OPTIONS = ("-std=c++20", "-O1", "-w", "-ffp-contract=off", "-frounding-math", "-fno-strict-aliasing", "-fpermissive")
+NVF4 = "mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"
 #: A unit of each main loop, with what its edges are: signs of zeros, scales, lines of wide range, subnormal results.
 UNITS = (
     *(("h100", "mma.m16n8k16.f16.f16.f16.f16"), ("b200", "tcgen05.mma.m128nNk32.mxf8f6f4.f32.A.B")),
     *(("ascend910b1", "mmad.m16n16k8.f32.f32.f32"), ("mi300x", "v_mfma_f32_32x32x8_bf16")),
     *(("mi300x", "v_mfma_f32_32x32x16_fp8_bf8"), ("h100", "mma.m16n8k32.f32.A.B.f32")),
+    *(("b200", f"tcgen05.mma.m128nNk64.{kind}") for kind in ("mxf4.f32.e2m1.e2m1", NVF4)),
     *(("mi210", "v_mfma_f32_32x32x4bf16"), ("a100", "mma.m8n8k4.f64.f64.f64.f64")),
     ("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"),
 )
@@ -140,8 +142,11 @@ def zeros(rng, spec, k):
     a, c = (rng.integers(0, 2, (1, m, 1)) << (format_of(name).bits - 1) for name in (spec.a, spec.c))
     a, b, c = np.broadcast_to(a, (1, m, k)), np.zeros((1, k, n)), np.broadcast_to(c, (1, m, n))
     codes = (side.astype(code_dtype(format_of(name))) for side, name in ((a, spec.a), (b, spec.b), (c, spec.c)))
-    scale = None if spec.scale_format is None else np.full((1, m, k // spec.scale_block), 127, np.uint8)
-    return DotOperands(*codes, scale, None if scale is None else np.full((1, k // spec.scale_block, n), 127, np.uint8))
+    if spec.scale_format is None:
+        return DotOperands(*codes)
+    of_scales, blocks = format_of(spec.scale_format), k // spec.scale_block
+    one = np.uint8(of_scales.bias << of_scales.fraction_bits)
+    return DotOperands(*codes, np.full((1, m, blocks), one), np.full((1, blocks, n), one))
 
 
 @pytest.mark.parametrize(("device", "instruction"), UNITS)
@@ -186,4 +191,6 @@ def test_bits_of_a_divided_accumulator(tmp_path):
 
 def test_every_loop_is_asked():
     loops = {loop_of(dot_spec(load(device), instruction)) for device, instruction in UNITS}
-    assert loops == {"fused.cuh", "exact.cuh", "two_level.cuh", "pairwise.cuh", "chain.cuh", "integer.cuh", "composite.cuh"}
+    assert loops == {"fused.cuh", "exact.cuh", "two_level.cuh", "pairwise.cuh", "chain.cuh", "integer.cuh", "composite.cuh"} | {
+        "block_scaled.cuh"
+    }

@@ -13,6 +13,7 @@ from hwsim._kernels import dot
 from hwsim.formats import format_of
 from hwsim.host.places import kernel_sources
 from hwsim.numerics.units import (
+    BlockScaledUnit,
     CompositeUnit,
     DotSpec,
     ExactUnit,
@@ -53,6 +54,7 @@ INT32_LIMIT = 1 << 31
 POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
 #: Rows of a thread and warps of a block, the fastest of seven pairs for a Hopper unit on an H200 (lab/docs/engine.md).
 FUSED_ROWS, FUSED_WARPS, FUSED_AT_ONCE = 8, 16, 1
+PACKED, MOST_BYTE = 4, 127  # elements of a dp4a, and the largest of them
 WORD_BITS = 51  # of a sum in a double that keeps its last place
 
 
@@ -70,6 +72,8 @@ def loop_of(spec: DotSpec, divided: bool = False) -> str | None:
         return "fused.cuh" if _takes_fused(spec, fields, unit) else None
     if isinstance(unit, CompositeUnit) and not divided and spec.scale_format is None:
         return "composite.cuh" if _takes_composite(spec, fields, unit) else None
+    if isinstance(unit, BlockScaledUnit) and not divided:
+        return "block_scaled.cuh" if _takes_block_scaled(spec, fields, unit) else None
     if divided or spec.scale_format is not None or fields["rounding"]:  # the others round to nearest even
         return None
     if isinstance(unit, IntegerUnit):
@@ -110,6 +114,23 @@ def _takes_composite(spec: DotSpec, fields: dict[str, Any], unit: CompositeUnit)
     has_edges = any(fields[name] for name in EDGES)
     inner_spec = DotSpec(unit.inner, unit.operand_format, unit.operand_format, spec.d, spec.d)
     return are_runs and is_own and not has_edges and _takes_fused(inner_spec, inner, unit.inner)
+
+
+def _takes_block_scaled(spec: DotSpec, fields: dict[str, Any], unit: BlockScaledUnit) -> bool:
+    """Whether block_scaled.cuh takes a unit: its elements are bytes, groups share scales, empty groups are no matter.
+
+    A term is below 4 * 2^(its exponent) * largest a * largest b * group, and exact but for the cut.
+    """
+    a, block = format_of(spec.a), int(spec.scale_block or 0)
+    exponent, fraction = divmod(a.largest_magnitude, 1 << a.fraction_bits)
+    units = (1 << a.fraction_bits | fraction) << max(exponent - 1, 0)  # the largest number, in least numbers
+    largest = math.ldexp(units, a.min_exponent - a.fraction_bits)
+    is_packed = spec.a == spec.b and spec.c == spec.d == "fp32" and a.nan == "none" and units <= MOST_BYTE
+    are_groups = unit.group % PACKED == 0 and block % unit.group == 0 and unit.terms % block == 0
+    bits = unit.fraction_bits + math.ceil(math.log2(4 * largest**2 * (unit.terms + 1)))
+    edges = any(fields[name] for name in EDGES) or fields["ieee_zero"]
+    fits = bits < WORD_BITS and unit.zero_exponent <= unit.floor_exponent
+    return is_packed and are_groups and fits and unit.rounding == "RZ" and fields["result"] == fields["d"] and not edges
 
 
 def _takes_two_level(fields: dict[str, Any], unit: TwoLevelUnit) -> bool:
