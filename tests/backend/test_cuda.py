@@ -26,6 +26,8 @@ from hwsim.formats import code_dtype, format_of
 from hwsim.frameworks.numpy.emulation import Array
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import (
+    BlockScaledUnit,
+    CompositeUnit,
     DotSpec,
     ExactUnit,
     FmaChainUnit,
@@ -37,7 +39,7 @@ from hwsim.numerics.units import (
 )
 
 SIZE = round(LEAST_MACS ** (1 / 3))
-#: A unit of each main loop, and two that scalar steps compute.
+#: A unit of each main loop, and one that scalar steps compute.
 UNITS = {
     "fused.cuh": ("a100", "mma.m16n8k16.f32.bf16.bf16.f32"),
     "exact.cuh": ("ascend910a", "mmad.m16n16k16.f32.f16.f16"),
@@ -45,12 +47,16 @@ UNITS = {
     "pairwise.cuh": ("mi210", "v_mfma_f32_32x32x8f16"),
     "chain.cuh": ("h100", "mma.m16n8k16.f64.f64.f64.f64"),
     "integer.cuh": ("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"),
-    "composite": ("h100", "mma.m16n8k32.f32.A.B.f32"),
-    "block_scaled": ("b200", "tcgen05.mma.m128nNk64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"),
+    "composite.cuh": ("h100", "mma.m16n8k32.f32.A.B.f32"),
+    "block_scaled.cuh": ("b200", "tcgen05.mma.m128nNk64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"),
+    "scalar": DotSpec(FusedUnit(terms=16, fraction_bits=60, floor_exponent=-133), "fp16", "fp16", "fp32", "fp32"),
 }
 
 
 IEEE, FLUSHES = Specials(zero="ieee"), Specials(zero="ieee", flush_operands=True, flush_results=True)
+INNER = FusedUnit(terms=16, fraction_bits=25, floor_exponent=-133)
+COMPOSITE = CompositeUnit(32, INNER, "fp16", 4, ((0, 1), (2, 3)))
+BLOCKS = BlockScaledUnit(64, group=16, fraction_bits=35, floor_exponent=-139, zero_exponent=-139)
 #: A unit that a loop takes, and what it must not be: each line differs from the first in one thing.
 TAKEN = {
     "fused.cuh": (
@@ -70,9 +76,21 @@ TAKEN = {
     "two_level.cuh": (
         DotSpec(TwoLevelUnit(terms=8, specials=IEEE), "fp16", "tf32", "fp32", "fp32"),
         ({"terms": 32}, {"product_fraction_bits": 45}, {"sum_fraction_bits": 45}, {"accumulator_fraction_bits": 45}),
-        ({"final_fraction_bits": 51}, {"interleaved": True}, {"accumulator_drop_bits": 25}, {"rounding": "RZ"}),
+        ({"final_fraction_bits": 51}, {"terms": 5, "interleaved": True}, {"rounding": "RZ"}),
         ({"specials": Specials()}, {"specials": FLUSHES}, {"specials": replace(IEEE, overflow="saturate")}),
         ({"c": "fp16", "d": "fp16"}, {"a": "fp64"}, {"b": "ue8m0"}),
+    ),
+    "composite.cuh": (
+        DotSpec(COMPOSITE, "e4m3", "e5m2", "fp32", "fp32"),
+        ({"inner": replace(INNER, fraction_bits=46)}, {"inner": replace(INNER, rounding="RU")}, {"terms": 16}),
+        ({"inner": replace(INNER, specials=FLUSHES)}, {"specials": Specials(overflow="saturate")}),
+        ({"selections": ((0, 2), (1, 3))}, {"c": "fp16", "d": "fp16"}, {"c": "fp16"}),
+    ),
+    "block_scaled.cuh": (
+        DotSpec(BLOCKS, "e2m1", "e2m1", "fp32", "fp32", "ue4m3", 16),
+        ({"group": 2}, {"group": 32}, {"fraction_bits": 37}, {"zero_exponent": -138}, {"rounding": "RNE"}),
+        ({"specials": IEEE}, {"specials": Specials(overflow="saturate")}, {"a": "e2m3", "b": "e3m2"}),
+        ({"a": "e3m2", "b": "e3m2"}, {"a": "e4m3", "b": "e4m3"}, {"d": "fp16", "c": "fp16"}),
     ),
     "pairwise.cuh": (
         DotSpec(PairwiseUnit(terms=4, specials=FLUSHES), "bf16", "hf32", "fp32", "fp32"),
@@ -101,8 +119,8 @@ def changed(spec, change):
 
 
 def spec_of(unit):
-    name, instruction = UNITS[unit]
-    return dot_spec(load(name), instruction)
+    given = UNITS[unit]
+    return given if isinstance(given, DotSpec) else dot_spec(load(given[0]), given[1])
 
 
 def without_gpu():
@@ -188,7 +206,7 @@ def test_what_does_not_fit_is_refused_before_the_gpu_sees_it(monkeypatch):
     for total in (np.zeros((SIZE + 1, SIZE), np.float32), np.zeros((SIZE, SIZE), np.float32).T):
         with pytest.raises(InputError, match=r"promote: .*total"):
             backend.promote(spec, given, total, length=16)
-    scaled = spec_of("block_scaled")
+    scaled = spec_of("block_scaled.cuh")
     given = operands(scaled)
     blocks = -(-SIZE // scaled.scale_block)
     few = given._replace(scale_a=np.zeros((SIZE - 1, blocks), np.uint8), scale_b=np.zeros((blocks, SIZE), np.uint8))

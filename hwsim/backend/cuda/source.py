@@ -108,12 +108,18 @@ def _takes_composite(spec: DotSpec, fields: dict[str, Any], unit: CompositeUnit)
     inner = fields["inner"]
     run = unit.modulus // len(unit.selections)
     parts = tuple(tuple(range(first, first + run)) for first in range(0, unit.modulus, run))
-    are_runs = parts == unit.selections and not unit.terms % unit.modulus and unit.inner.terms * len(parts) == unit.terms
+    are_whole = not unit.terms % unit.modulus and unit.inner.terms * len(parts) == unit.terms
     is_fp16 = spec.c == spec.d == "fp16" and unit.inner.rounding == "RNE"
     is_own = (spec.c == spec.d == "fp32" or is_fp16) and inner["result"] == fields["d"]
     has_edges = any(fields[name] for name in EDGES)
     inner_spec = DotSpec(unit.inner, unit.operand_format, unit.operand_format, spec.d, spec.d)
-    return are_runs and is_own and not has_edges and _takes_fused(inner_spec, inner, unit.inner)
+    return (
+        parts == unit.selections
+        and are_whole
+        and is_own
+        and not has_edges
+        and _takes_fused(inner_spec, inner, unit.inner)
+    )
 
 
 def _takes_block_scaled(spec: DotSpec, fields: dict[str, Any], unit: BlockScaledUnit) -> bool:
