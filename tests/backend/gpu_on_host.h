@@ -57,9 +57,11 @@ static double __dadd_rn(double a, double b) { return a + b; }
 static double __dadd_ru(double a, double b) { return __fma_ru(a, 1, b); }
 static double __dadd_rd(double a, double b) { return __fma_rd(a, 1, b); }
 static double __dsub_rn(double a, double b) { return a - b; }
+static double __dmul_rn(double a, double b) { return a * b; }
 static float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
+static float __fsub_rn(float a, float b) { return a - b; }
 static float __double2float_rn(double x) { return (float)x; }
 static float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 static float mul_rn_ftz(float a, float b) { return flushed(flushed(a) * flushed(b)); }
@@ -79,6 +81,7 @@ static int __dp4a(int a, int b, int c)
         c += (int8_t)(a >> i) * (int8_t)(b >> i);
     return c;
 }
+template <class T> static void atomicMax(T *to, T x) { *to = x > *to ? x : *to; }
 template <class T> static void atomicMin(T *to, T x) { *to = x < *to ? x : *to; }
 template <class T> static void atomicOr(T *to, T x) { *to |= x; }
 template <class T> static void atomicAdd(T *to, T x) { *to += x; }

@@ -10,23 +10,20 @@ import ctypes
 import math
 import re
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_in_place import library_of
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda.records import ProductArguments
-from hwsim.backend.cuda.source import loop_of, program_text, sources
+from hwsim.backend.cuda.source import loop_of, program_text
 from hwsim.devices import load
 from hwsim.devices.query import dot_spec
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics.dot_operands import DotOperands
 
-HERE = Path(__file__).parent
-OPTIONS = ("-std=c++20", "-O1", "-w", "-ffp-contract=off", "-frounding-math", "-fno-strict-aliasing", "-fpermissive")
 NVF4 = "mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"
 #: A unit of each main loop, with what its edges are: signs of zeros, scales, lines of wide range, subnormal results.
 UNITS = (
@@ -57,28 +54,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def for_host(name, text):
-    """A source without what the host's compiler has of its own, and without a GPU's instructions."""
-    if name == "machine.cuh":
-        text = re.sub(r"(?m)^(typedef|#define (INT32_|__builtin)).*$", "", text)
-    return re.sub(
-        r'asm\("(\w+)\.rn\.ftz\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\(x\), "f"\(y\)\);',
-        r"\2 = \1_rn_ftz(x, y);",
-        text,
-    )
-
-
 def compiled(spec, folder, divided=False):
     """The program of a unit as a library of this machine."""
-    for name, text in sources().items():
-        if text:
-            (folder / name).write_text(for_host(name, text))
     text = re.sub(r'(?m)^extern "C" __global__.*(\n\{(\n.*)*?\n\})?$', "", program_text(spec, divided))
-    (folder / "program.cpp").write_text(f'#include "gpu_on_host.h"\n{text}{RUN}')
-    library = folder / "program.so"
-    files = ("-I", folder, "-I", HERE, folder / "program.cpp", "-o", library)
-    subprocess.run(["g++", *OPTIONS, "-shared", "-fPIC", *files], check=True, capture_output=True, text=True)
-    return ctypes.CDLL(str(library))
+    return library_of(text + RUN, folder)
 
 
 def by_host(library, spec, given):

@@ -40,7 +40,7 @@ class CudaBackend:
     encode, decode, split = staticmethod(CPU.encode), staticmethod(CPU.decode), staticmethod(CPU.split)
     scale, largest = staticmethod(CPU.scale), staticmethod(CPU.largest)
     combine, specials = staticmethod(CPU.combine), staticmethod(CPU.specials)
-    from_host, to_host = staticmethod(CPU.from_host), staticmethod(CPU.to_host)
+    from_host, to_host, result = (staticmethod(move) for move in (CPU.from_host, CPU.to_host, CPU.result))
     empty, zeros = staticmethod(CPU.empty), staticmethod(CPU.zeros)
     takes, promotes = staticmethod(CPU.takes), staticmethod(CPU.promotes)
 

@@ -25,6 +25,7 @@ from hwsim.numerics.units import (
 )
 
 HEADERS = ("hw_format.h", "hw_dot.h", "hw_dot_terms.h")
+OF_ELEMENTS = ("hw_convert.h", "hw_convert_lane.h", "hw_lanes.h")  # of elements.cuh
 SUMS = '#include "sums.cuh"\n'  # the program that adds chains
 STEPS = ("dot_sum.c", "dot_two_level.c", "dot_step.c")
 MODEL_STEPS = (  # by the number of a model in hw_dot.h
@@ -226,7 +227,7 @@ def program_text(spec: DotSpec, divided: bool) -> str:
 def sources() -> dict[str, str]:
     """The texts that programs include, by name."""
     folder = kernel_sources()
-    parts = [("include", name) for name in HEADERS] + [("src", name) for name in STEPS]
+    parts = [("include", name) for name in (*HEADERS, *OF_ELEMENTS)] + [("src", name) for name in STEPS]
     texts = {name: (folder / part / name).read_text(encoding="utf-8") for part, name in parts}
     cuda = folder / "cuda"
     texts |= {file.name: file.read_text(encoding="utf-8") for file in cuda.iterdir() if file.name.endswith(".cuh")}
