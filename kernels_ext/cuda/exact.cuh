@@ -1,7 +1,7 @@
 /* Exact steps in pairs of doubles: products and accumulator added exactly, rounded once to nearest even, to binary32.
  *
- * high holds multiples of 2^w, w = top + 2 + log2(terms) - 51, top being the largest exponent of a step's products; low
- * holds what high lost, below terms * 2^(w - 1). Both are exact as long as no product has places below low's: the
+ * high begins with 1.5 * 2^(top + 3 + log2(terms)), top being the largest exponent of a step's products: it holds
+ * multiples of 2^w, w = top + 3 + log2(terms) - 52. low holds what high lost, below terms * 2^(w - 1). Both are exact as long as no product has places below low's: the
  * least exponents of the lines tell, for formats of wide range.
  *
  * It knows ExactUnit (hwsim.numerics.units) with results in fp32.

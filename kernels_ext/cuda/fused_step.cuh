@@ -57,7 +57,7 @@ struct FusedStep {
             for (int i = 0; i < Unit::ROWS; i++)
 #pragma unroll
                 for (int j = 0; j < COLUMNS; j++)
-                    if (above_least(sum[i][j]) >= ORDINARY) {
+                    if (sum[i][j] != 0 && above_least(sum[i][j]) >= ORDINARY) {
                         bool is_beyond = false;
                         sum[i][j] = edge(sum[i][j], &is_beyond);
                         if (is_beyond)

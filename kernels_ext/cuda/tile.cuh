@@ -30,7 +30,7 @@ struct Arguments {
     const char *a_scale, *b_scale;
     long long a_scale_row, a_scale_column, b_scale_row, b_scale_column, a_scale_matrix, b_scale_matrix;
     const uint8_t *divide;                  /* for each step; NULL: nobody is */
-    uint32_t *marks;                        /* a bit for each element of C, and before them their number */
+    uint32_t *marks;                        /* a bit for each element of C, and before them whether one is set */
     int m, n, k;
 };
 
@@ -40,9 +40,12 @@ template <class Unit> struct Tile {
         ROWS = Unit::ROWS * Unit::WARPS, THREADS = Unit::WARPS * WARP,
         PAD = ALIGNMENT / sizeof(typename Unit::Element)    /* beside a line: other banks, and vectors stay aligned */
     };
+    static_assert(ROWS <= COLUMN_TILE && Unit::ROWS % 4 == 0 && Unit::ROWS * COLUMNS <= 64, "flags, vectors, marks");
+    static_assert(Unit::DEPTH % Unit::TERMS == 0 && Unit::DEPTH % Unit::PACKED == 0, "whole steps");
+    static_assert(Unit::DEPTH * COLUMN_TILE <= 32 * THREADS || !Unit::HAS_SIGNS, "changes of signs are bits of a word");
 };
 
-template <class Unit> struct Stage {
+template <class Unit> struct __align__(ALIGNMENT) Stage {
     typename Unit::Element a[Unit::DEPTH / Unit::PACKED][Tile<Unit>::ROWS + Tile<Unit>::PAD];
     typename Unit::Element b[Unit::DEPTH / Unit::PACKED][COLUMN_TILE + Tile<Unit>::PAD];
 };
@@ -50,7 +53,7 @@ template <class Unit> struct Stage {
 struct Nothing {};
 template <bool HAS, class Kind> struct If { typedef Nothing Type; };
 template <class Kind> struct If<true, Kind> { typedef Kind Type; };
-template <int ROWS, int DEPTH> struct Exponents {
+template <int ROWS, int DEPTH> struct __align__(ALIGNMENT) Exponents {
     uint32_t a[DEPTH][ROWS];            /* twice the same 16 bits */
     uint16_t b[DEPTH][COLUMN_TILE];
 };
@@ -67,7 +70,7 @@ template <class Unit> __device__ __forceinline__ constexpr int distance_before(i
 }
 
 /* Where the sign of a line changes within a part of a step: SIGN_WORD or 0. A part begins with plus. */
-template <int ROWS, int DEPTH> struct Signs {
+template <int ROWS, int DEPTH> struct __align__(ALIGNMENT) Signs {
     uint32_t a[DEPTH][ROWS], b[DEPTH][COLUMN_TILE];
 };
 template <class Unit> using SignsOf = typename If<Unit::HAS_SIGNS, Signs<Tile<Unit>::ROWS, Unit::DEPTH>>::Type;
@@ -389,7 +392,7 @@ template <class Unit> __device__ void run_tiles(const Arguments &g)
             if (!unit.store(i, j, &code) || marks.bits >> (i * COLUMNS + j) & 1 || (Unit::MARKS_SPECIALS && is_special)) {
                 const long long at = ((long long)blockIdx.z * g.m + y) * g.n + x;
                 atomicOr(&g.marks[1 + at / 32], 1u << (at % 32));
-                atomicAdd(&g.marks[0], 1u);
+                g.marks[0] = 1;     /* whoever writes it last */
             } else
                 store_code<D_FORMAT.storage_bits>(out + ((long long)y * g.n + x) * (D_FORMAT.storage_bits / 8), code);
         }

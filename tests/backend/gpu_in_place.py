@@ -20,11 +20,14 @@ HERE = Path(__file__).parent
 OPTIONS = ("-std=c++20", "-O1", "-w", "-ffp-contract=off", "-frounding-math", "-fno-strict-aliasing", "-fpermissive")
 
 
+GPU = SimpleNamespace(id=0, compute_capability="90")
+
+
 class Memory(np.ndarray):
     """An array that has of CuPy's what the backend asks for. It becomes no other array by itself."""
 
     data = property(lambda self: SimpleNamespace(ptr=self.ctypes.data))
-    device = 0
+    device = GPU
 
     def get(self):
         return np.array(self.view(np.ndarray))
@@ -48,7 +51,7 @@ CUPY = SimpleNamespace(
     ndarray=Memory,
     asarray=in_memory,
     array=_made(np.array),
-    cuda=SimpleNamespace(Device=lambda: 0),
+    cuda=SimpleNamespace(Device=lambda: GPU),
     **{name: _made(getattr(np, name)) for name in ("empty", "zeros", "broadcast_to", "expand_dims", "stack", "where")},
     ascontiguousarray=_made(np.ascontiguousarray),
 )
@@ -97,7 +100,7 @@ def put_in_place(monkeypatch, kernels):
         monkeypatch.setattr(module, "cupy", lambda: CUPY)
     monkeypatch.setattr(gpu_arrays, "to_gpu", in_memory)
     monkeypatch.setattr(elements, "grid_for", lambda count: (1,))
-    monkeypatch.setattr(elements, "program", lambda: kernels)
+    monkeypatch.setattr(elements, "program_of", lambda text, gpu: kernels)
     monkeypatch.setattr(on_device, "architecture", lambda: "sm_90")
     monkeypatch.setattr(on_device, "failures", lambda: (MemoryError,))
 

@@ -265,7 +265,8 @@ def test_stacks_and_rows_beyond_a_grid_are_computed_in_parts(monkeypatch, lead):
     arrays = {name: lambda *given, make=make: make(*given).view(Array) for name, make in made.items()}
     program = SimpleNamespace(has_loop=True, most_rows=3, most_matrices=4, run=run)
     monkeypatch.setattr(unit_programs, "cupy", lambda: SimpleNamespace(**arrays))
-    monkeypatch.setattr(unit_programs, "unit_program", lambda spec, divided: program)
+    monkeypatch.setattr(unit_programs, "unit_program", lambda spec, divided, gpu: program)
+    monkeypatch.setattr(unit_programs, "current", lambda: 0)
     rng = np.random.default_rng(1)
     shapes = ((*lead, 9, 7), np.uint16), ((*lead, 9, 5), np.uint16), ((*lead, 5, 7), np.uint32)
     b, a, c = (rng.integers(0, 1 << 14, shape).astype(dtype).view(Array) for shape, dtype in shapes)

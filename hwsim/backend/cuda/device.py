@@ -29,6 +29,10 @@ OPTIONS = (
 )
 
 
+class CompilationError(Exception):
+    """NVRTC is not there, or refuses a program."""
+
+
 @cache
 def cupy() -> Any:
     """CuPy with a GPU. Raises UnsupportedError where either is missing."""
@@ -47,7 +51,11 @@ def cupy() -> Any:
     return cupy
 
 
-@cache
+def current() -> int:
+    """The number of the current GPU: programs belong to one."""
+    return int(cupy().cuda.Device().id)
+
+
 def architecture() -> str:
     """Of the current GPU, as NVRTC names it: "sm_90"."""
     return f"sm_{cupy().cuda.Device().compute_capability}"
@@ -61,7 +69,8 @@ def is_out_of_memory(error: Exception) -> bool:
 def failures() -> tuple[type[Exception], ...]:
     """The errors of a GPU."""
     cuda = cupy().cuda
-    return (cuda.memory.OutOfMemoryError, cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError)
+    of_driver = cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError
+    return (cuda.memory.OutOfMemoryError, *of_driver, CompilationError)
 
 
 def to_gpu(x: npt.NDArray[Any]) -> Any:
@@ -73,9 +82,8 @@ def to_gpu(x: npt.NDArray[Any]) -> Any:
     return gpu.asarray(x)
 
 
-LOADED: WeakSet[CompiledProgram] = (
-    WeakSet()
-)  # by whose modules the driver must not be asked when the interpreter has gone
+#: Programs with modules, which are let go before the interpreter goes: the driver is not asked after it.
+LOADED: WeakSet[CompiledProgram] = WeakSet()
 
 
 @atexit.register
@@ -88,25 +96,33 @@ def _unload() -> None:
 def compiled(text: str) -> bytes:
     """The machine code of a program for the current GPU, from the cache where it has been compiled before.
 
-    Raises UnsupportedError where NVRTC refuses the text.
+    Raises CompilationError.
     """
-    from cupy.cuda import nvrtc  # optional
-
+    nvrtc = _nvrtc()
     parts = (text, *sources().values(), architecture(), *OPTIONS, str(nvrtc.getVersion()))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     file = cache_folder("cuda") / f"{digest}.cubin"
     with contextlib.suppress(OSError):
         return file.read_bytes()
-    code = _compiled_anew(text)
+    code = _compiled_anew(nvrtc, text)
     with contextlib.suppress(InputError, OSError):  # what cannot be kept is compiled again
         make_folder(file.parent)
         write_whole(file, lambda whole: whole.write(code))
     return code
 
 
-def _compiled_anew(text: str) -> bytes:
-    from cupy.cuda import nvrtc  # optional
+def _nvrtc() -> Any:
+    """NVRTC by CuPy. Raises CompilationError where it does not load."""
+    try:
+        from cupy.cuda import nvrtc  # optional
 
+        nvrtc.getVersion()
+    except (ImportError, RuntimeError) as error:
+        raise CompilationError(f"NVRTC, which compiles kernels, does not load: {error}") from None
+    return nvrtc
+
+
+def _compiled_anew(nvrtc: Any, text: str) -> bytes:
     texts = sources()
     headers, names = (tuple(part.encode() for part in side) for side in (texts.values(), texts))
     program = nvrtc.createProgram(text, "hwsim.cu", headers, names)
@@ -115,13 +131,13 @@ def _compiled_anew(text: str) -> bytes:
         return bytes(nvrtc.getCUBIN(program))
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program)
-        raise UnsupportedError(f"engine cuda: NVRTC refuses a kernel ({error}): {log[:2000]}") from None
+        raise CompilationError(f"NVRTC refuses a kernel ({error}): {log[:2000]}") from None
     finally:
         nvrtc.destroyProgram(program)
 
 
 class CompiledProgram:
-    """A compiled program. Raises UnsupportedError where NVRTC refuses the text."""
+    """A compiled program of the current GPU. Raises CompilationError."""
 
     def __init__(self, text: str) -> None:
         code = compiled(text)

@@ -6,13 +6,12 @@ What is wrong with arguments is said by the CPU's kernels, which are asked with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hwsim.backend.cpu import CPU
-from hwsim.backend.cuda.device import CompiledProgram, cupy, grid_for
+from hwsim.backend.cuda.device import cupy, current, grid_for
 from hwsim.backend.cuda.gpu_arrays import GpuArray, word_of
 from hwsim.backend.cuda.records import (
     AXES,
@@ -26,6 +25,7 @@ from hwsim.backend.cuda.records import (
     shape_of,
     strided,
 )
+from hwsim.backend.cuda.unit_programs import program_of
 from hwsim.errors import InputError
 from hwsim.formats import code_dtype
 
@@ -36,12 +36,6 @@ TEXT = '#define HW_ON_GPU 1\n#include "elements.cuh"\n'
 LANE_TYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.int32): 2}  # enum hw_lane_type
 LANE_OPS = ("load", "constant", "add", "subtract", "times", "scale", "fused")  # enum hw_lane_op
 RECORD_ALIGNMENT = 16  # bytes
-
-
-@cache
-def program() -> CompiledProgram:
-    """The elementwise kernels, compiled once."""
-    return CompiledProgram(TEXT)
 
 
 def encode(
@@ -145,7 +139,7 @@ def combine(
             record.steps[i] = LaneRecord(LANE_OPS.index(name), index, factor)
         addresses, _memory = _on_gpu([record, shape_of(lengths)])
         others = (np.int32(dtype == np.float64), np.uint64(target.memory.data.ptr), addresses[1])
-        program().start("combine", (addresses[0], *others), grid=grid_for(target.size))
+        program_of(TEXT, current()).start("combine", (addresses[0], *others), grid=grid_for(target.size))
     if out is None or out is target:
         return target
     out[...] = target
@@ -167,7 +161,7 @@ def _start(name: str, first: Sequence[Any], x: GpuArray, out: GpuArray | None) -
     arguments = [record if isinstance(record, np.generic) else next(addresses) for record in records]
     if out is not None:
         arguments.insert(-1, np.uint64(out.memory.data.ptr))
-    program().start(name, arguments, grid=grid_for(x.size))
+    program_of(TEXT, current()).start(name, arguments, grid=grid_for(x.size))
 
 
 def _on_gpu(records: Sequence[Any]) -> tuple[list[np.uint64], Any]:

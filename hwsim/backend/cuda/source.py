@@ -184,6 +184,14 @@ def _is_nan(fields: dict[str, Any]) -> bool:
     return magnitude > (1 << exponent_bits) - 1 << bits
 
 
+def _nan_stays(fields: dict[str, Any]) -> bool:
+    """Whether a NaN result is the result of all further steps: operands and accumulators are IEEE's, and no operand's
+    NaN passes on.
+    """
+    has_edges = any(fields[name] for name in EDGES) or fields["d"]["special"] or fields["nan_order"][0]
+    return not has_edges and _is_nan(fields)
+
+
 def _exponent_bits(fields: dict[str, Any]) -> int:
     """The widest exponent field of operands, accumulator and result."""
     return max(int(fields[side]["exponent_bits"]) for side in "abcd")
@@ -202,6 +210,7 @@ def program_text(spec: DotSpec, divided: bool) -> str:
         f"#define HAS_SCALES {int(bool(block))}",
         f"#define SCALE_BLOCK {max(block, 1)}",
         f"#define HAS_DIVISIONS {int(divided)}",
+        f"#define NAN_STAYS {int(_nan_stays(fields))}",
         f"#define FUSED_ROWS {FUSED_ROWS}",
         f"#define FUSED_WARPS {FUSED_WARPS}",
         f"#define FUSED_AT_ONCE {FUSED_AT_ONCE}",

@@ -171,7 +171,7 @@ def compare(results: float, others: float, seconds: float, threads: int, seed: i
 
 def golden(paths: list[Path], results: int | None, file: Path | None) -> int:
     """Golden sets with every product on the GPU; returns the number of results that differ."""
-    cuda_backend.LEAST_MACS = 0
+    cuda_backend.LEAST_MACS = cuda_backend.LEAST_MACS_PER_BYTE = 0
     gpu = cuda_backend.cuda_backend()
     report = verify(paths, partial(simulated.mma, backend=gpu), results=results)
     print("\n".join(line for line in report.to_text().splitlines() if not line.startswith("ok ")))
