@@ -158,6 +158,7 @@ class Stub(CudaBackend):
         monkeypatch.setattr(cuda_backend, "add_chains", add_chains)
         monkeypatch.setattr(cuda_backend, "to_gpu", lambda x: np.array(x).view(Array))
         monkeypatch.setattr(cuda_backend, "failures", lambda: (MemoryError,))
+        monkeypatch.setattr(cuda_backend, "TOLD", set())
         monkeypatch.setattr(cuda_backend, "is_out_of_memory", lambda error: isinstance(error, MemoryError))
 
 
@@ -184,8 +185,83 @@ def test_large_products_alone_go_to_the_gpu(monkeypatch, is_large):
 def test_a_gpu_that_fails_leaves_the_product_to_the_cpu(monkeypatch):
     spec, backend = spec_of("fused.cuh"), Stub(monkeypatch, MemoryError())
     given = operands(spec)
-    with pytest.warns(UserWarning, match="engine cuda: its memory is too small: the CPU's kernels compute"):
-        assert np.array_equal(backend.gemm(spec, given), CPU.gemm(spec, given))
+    with pytest.warns(UserWarning, match="engine cuda: its memory is too small: the CPU's kernels compute") as told:
+        for _ in range(2):
+            assert np.array_equal(backend.gemm(spec, given), CPU.gemm(spec, given))
+    assert len(told) == 1
+    total, want = np.ones((SIZE, SIZE), np.float32), np.ones((SIZE, SIZE), np.float32)
+    backend.promote(spec, given, total, length=SIZE // 2)
+    CPU.promote(spec, given, want, length=SIZE // 2)
+    assert np.array_equal(total, want)
+
+
+def test_what_the_gpus_memory_does_not_hold_is_computed_in_parts(monkeypatch):
+    spec, backend = spec_of("fused.cuh"), Stub(monkeypatch)
+    monkeypatch.setattr(cuda_backend, "FEWEST_ROWS", 32)
+    whole, rows = cuda_backend.product, []
+
+    def product(spec, given):
+        rows.append(given.a.shape[0])
+        if rows[-1] > 70:
+            raise MemoryError
+        return whole(spec, given)
+
+    monkeypatch.setattr(cuda_backend, "product", product)
+    given = operands(spec)
+    given = given._replace(c=given.a.astype(np.uint32) << 12)
+    want = CPU.gemm(spec, given)
+    assert np.array_equal(backend.gemm(spec, given), want)
+    assert backend.gemm(spec, given, out=given.c) is given.c and np.array_equal(given.c, want)
+    assert rows == [256, 128, 64, 64, 128, 64, 64] * 2
+
+
+def test_a_product_of_few_multiply_accumulates_for_its_bytes_stays_on_the_cpu(monkeypatch):
+    spec, backend = spec_of("fused.cuh"), Stub(monkeypatch)
+    for m, n, k, calls in ((4096, 4096, 1, 0), (1, 8192, 2048, 0), (1024, 1024, 16, 1)):
+        given = operands(spec, m, n, k)
+        assert np.array_equal(backend.gemm(spec, given), CPU.gemm(spec, given)) and backend.calls == calls
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_nvrtc_fails_at_is_the_cpus_work(monkeypatch, refused):
+    class RefusalError(Exception):
+        pass
+
+    def fails(*args):
+        raise RefusalError("no such option")
+
+    nvrtc = SimpleNamespace(
+        getVersion=lambda: (13, 0),
+        createProgram=lambda *args: 1,
+        compileProgram=fails,
+        getProgramLog=lambda program: "line 1",
+        destroyProgram=lambda program: None,
+        NVRTCError=RefusalError,
+    )
+    modules = {"cupy": SimpleNamespace(), "cupy.cuda": SimpleNamespace(nvrtc=nvrtc) if refused else None}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(device, "architecture", lambda: "sm_90")
+    with pytest.raises(
+        device.CompilationError, match="refuses a kernel .no such option.: line 1" if refused else "does not load"
+    ):
+        device.compiled("text")
+
+
+def test_a_program_is_compiled_once_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("HWSIM_CACHE", str(tmp_path))
+    monkeypatch.setattr(device, "architecture", lambda: "sm_90")
+    monkeypatch.setattr(device, "_nvrtc", lambda: SimpleNamespace(getVersion=lambda: (13, 0)))
+    compilations = []
+    monkeypatch.setattr(device, "_compiled_anew", lambda nvrtc, text: compilations.append(text) or text.encode())
+    for text in ("one", "two", "one"):
+        assert device.compiled(text) == text.encode()
+    assert compilations == ["one", "two"]
+    monkeypatch.setattr(device, "architecture", lambda: "sm_100")
+    device.compiled("one")
+    monkeypatch.setenv("HWSIM_CACHE", str(tmp_path / "file" / "folder"))
+    (tmp_path / "file").write_text("no folder")
+    assert device.compiled("one") == b"one" and compilations == ["one", "two", "one", "one"]
 
 
 def test_what_does_not_fit_is_refused_before_the_gpu_sees_it(monkeypatch):

@@ -32,7 +32,8 @@ UNITS = (
     *(("mi300x", "v_mfma_f32_32x32x16_fp8_bf8"), ("h100", "mma.m16n8k32.f32.A.B.f32")),
     *(("b200", f"tcgen05.mma.m128nNk64.{kind}") for kind in ("mxf4.f32.e2m1.e2m1", NVF4)),
     *(("mi210", "v_mfma_f32_32x32x4bf16"), ("a100", "mma.m8n8k4.f64.f64.f64.f64")),
-    ("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"),
+    *(("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"), ("a100", "mma.m16n8k32.satfinite.s32.u8.s8.s32")),
+    ("a100", "mma.m16n8k64.s32.s4.s4.s32"),
 )
 KINDS = ("normal", "specials", "least", "largest", "few")
 RUN = """
