@@ -46,12 +46,15 @@ KINDS = ("normal", "finite bits", "wide", "cancelling", "sparse", "all bits")
 ROW_STEP = 17  # accumulators come again, so many places on in the next row
 FEW = 1024  # rows and columns of products of which scalar steps of the CPU compute much
 WIDE_BITS = 8  # of an exponent field: sums of such bit fields leave fp32's range
+NVF4 = "mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"
 SPEEDS = (
     *(("h100", "mma.m16n8k16.f32.f16.f16.f32"), ("h100", "mma.m16n8k16.f32.bf16.bf16.f32")),
     *(("a100", "mma.m16n8k16.f32.f16.f16.f32"), ("a100", "mma.m16n8k16.f32.bf16.bf16.f32")),
     *(("v100", "mma.m8n8k4.f32.f16.f16.f32"), ("h100", "wgmma.m64nNk32.f32.A.B"), ("mi210", "v_mfma_f32_32x32x8f16")),
     *(("mi300x", "v_mfma_f32_32x32x8_f16"), ("ascend910a", "mmad.m16n16k16.f32.f16.f16"), ("h100", "fma.rn.f32")),
     *(("h100", "mma.m16n8k16.f64.f64.f64.f64"), ("ascend910a", "mmad.m16n16k32.s32.s8.s8")),
+    *(("mi300x", "v_mfma_f32_32x32x16_fp8_fp8"), ("h100", "mma.m16n8k32.f32.A.B.f32")),
+    *(("b200", "tcgen05.mma.m128nNk32.mxf8f6f4.f32.A.B"), ("b200", f"tcgen05.mma.m128nNk64.{NVF4}")),
 )
 
 
@@ -109,11 +112,11 @@ def operands(rng: np.random.Generator, spec: DotSpec, size: int, k: int, kind: s
     """Random operands of a unit, and of every other product what accumulators are made of."""
     scales: list[Codes | None] = [None, None]
     if spec.scale_format is not None and spec.scale_block is not None:
-        blocks = -(-k // spec.scale_block)
-        bias = format_of(spec.scale_format).bias
-        scales = [drawn(rng, spec.scale_format, shape, "all bits") for shape in ((size, blocks), (blocks, size))]
-        if kind != "all bits" and spec.scale_format == "ue8m0":
-            scales = [(bias - 8 + side % 16).astype(np.uint8) for side in scales if side is not None]
+        blocks, fmt = -(-k // spec.scale_block), format_of(spec.scale_format)
+        scales = [drawn(rng, fmt.name, shape, "all bits") for shape in ((size, blocks), (blocks, size))]
+        if kind != "all bits":  # no NaN, and powers of two near 1
+            least, count = (fmt.bias - 8, 16) if spec.scale_format == "ue8m0" else (0, fmt.largest_magnitude + 1)
+            scales = [(least + side % count).astype(np.uint8) for side in scales if side is not None]
     pool = drawn(rng, spec.c, ((ROW_STEP + 1) * size,), kind) if k % 2 else None
     return DotOperands(drawn(rng, spec.a, (size, k), kind), drawn(rng, spec.b, (k, size), kind), None, *scales), pool
 
@@ -207,8 +210,13 @@ def speed(size: int, file: Path | None) -> None:
     print(f"FP32 product of the GPU: {own:.2f} TMAC/s")
     for device, name in SPEEDS:
         spec = dot_spec(load(device), name)
-        a, b = (to_gpu(drawn(rng, fmt, (size, size), "normal")) for fmt in (spec.a, spec.b))
-        rate = size**3 / seconds_of(lambda spec=spec, a=a, b=b: product(spec, DotOperands(a, b))) / 1e12
+        few, _ = operands(rng, spec, FEW, size, "normal")
+        turns = size // FEW  # the same lines again: they change no speed
+        tiled = (None if x is None else to_gpu(np.tile(x, (turns, 1))) for x in (few.a, few.scale_a))
+        across = (None if x is None else to_gpu(np.tile(x, (1, turns))) for x in (few.b, few.scale_b))
+        (a, scale_a), (b, scale_b) = tiled, across
+        given = DotOperands(a, b, None, scale_a, scale_b)
+        rate = size**3 / seconds_of(lambda spec=spec, given=given: product(spec, given)) / 1e12
         found[f"{device} {name}"] = {"tmacs": rate, "of_fp32_product": rate / own}
         print(f"{device} {name}: {rate:.2f} TMAC/s, {rate / own:.3f} of it", flush=True)
     if file is not None:

@@ -3,9 +3,9 @@
     python lab/tools/gpu/networks.py gpt2 --chips ascend910a:fp16 v100:fp16 --json gpt2.json
     python lab/tools/gpu/networks.py train --chips ascend910a:fp16 v100:fp16 mi250:bf16 h200:e4m3 --out build/training
 
-gpt2: 124 million random parameters, 128 tokens; seconds of a pass with the engine cuda, tensors on the GPU, and with the
-CPU's kernels, and whether loss and gradients have equal bits. train: 200 steps of 10.7 million parameters,
-beside PyTorch's own FP32 products; draws losses.svg from the files of --out, also without a GPU where all are there.
+gpt2: 124 million random parameters, 128 tokens; seconds of a pass by the engine cuda, with tensors on the GPU, and by
+the CPU's kernels, and whether loss and gradients have equal bits. train: 200 steps of 10.7 million parameters, beside
+PyTorch's own FP32 products; draws losses.svg from the files of --out, also without a GPU where all are there.
 """
 
 from __future__ import annotations
