@@ -40,6 +40,7 @@ from hwsim.host.arrays import lies_on_gpu
 from hwsim.host.threads import worker_count
 from hwsim.program.ir import Program
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, describe
+from hwsim.request.on_gpu import check_on_gpu
 from hwsim.request.region import places_of
 from hwsim.request.run_options import RunOptions
 from hwsim.result import Execution, Result
@@ -191,6 +192,7 @@ def matmul(
         product = run(a, b, c, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c
         assert product is not None
         return product
+    check_on_gpu(scheme, options)
     gpu = backend(options.get("engine"), on_gpu=True)
     arrays: tuple[Any, ...] = (a, b, c)
     left, right, added = (None if x is None else gpu.from_host(x) for x in arrays)

@@ -110,8 +110,6 @@ def test_splits_and_steps_have_the_cpus_bits(gpu, dtype):
 @pytest.mark.parametrize("more", EPILOGUES)
 def test_whole_products_stay_on_the_gpu(gpu, name, more):
     options, dtype = RUNS[name]
-    if options.get("scheme") == "ape":
-        pytest.skip("its scheme looks at operands")
     epilogue = dict(EPILOGUES[more])
     a, b = drawn((M, K), dtype, 1), drawn((K, N), dtype, 2)
     wide = hwsim.matmul(a, b, **options)
@@ -130,15 +128,26 @@ def test_whole_products_stay_on_the_gpu(gpu, name, more):
 
 def test_arrays_of_a_gpu_go_in_and_come_out(gpu):
     a, b = (drawn(shape, np.float16, 1) for shape in ((M, K), (K, N)))
-    tall = np.stack([a, a + 1])
+    tall, bias = np.stack([a, a + 1]), np.arange(N, dtype=np.float32)
     for left, right in ((a, b), (tall, b)):
         want = hwsim.matmul(left, right, device="a100")
         for sides in ((gpu.moved(left), gpu.moved(right)), (gpu.moved(left), right)):
             product = hwsim.matmul(*sides, device="a100", engine="cuda")
             assert type(product) is type(sides[0])
             assert np.array_equal(product.get().view(np.uint32), want.view(np.uint32))
+    some = {"rows": [3, 1], "cols": slice(1, 3)}
+    part = hwsim.matmul(gpu.moved(a), gpu.moved(b), device="a100", engine="cuda", bias=gpu.moved(bias), **some)
+    assert np.array_equal(part.get(), hwsim.matmul(a, b, device="a100", bias=bias, **some), equal_nan=True)
     with pytest.raises(InputError, match="lie on a GPU, and the engine is cpu; give engine='cuda'"):
         hwsim.matmul(gpu.moved(a), b, device="a100", engine="cpu")
+    for options in (
+        {"scheme": "auto"},
+        {"library": "cublas"},
+        {"scheme": "mxfp8"},
+        {"functional": True},
+    ):
+        with pytest.raises(UnsupportedError, match=f"{next(iter(options))}.*looks at operands on the host"):
+            hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
 
 
 def test_what_does_not_fit_is_refused(gpu):
