@@ -20,7 +20,7 @@
 #pragma once
 #include "numbers.cuh"
 
-enum { COLUMN_TILE = 128, COLUMNS = 4, WARP = 32, ALIGNMENT = 16 };
+enum { COLUMN_TILE = 128, COLUMNS = 4, WARP = 32, ALIGNMENT = 16, LINE_PAD = 16 };     /* bytes */
 
 struct Arguments {
     const char *a, *b, *c;                  /* c: NULL, or codes of C_FORMAT */
@@ -54,8 +54,8 @@ struct Nothing {};
 template <bool HAS, class Kind> struct If { typedef Nothing Type; };
 template <class Kind> struct If<true, Kind> { typedef Kind Type; };
 template <int ROWS, int DEPTH> struct __align__(ALIGNMENT) Exponents {
-    uint32_t a[DEPTH][ROWS];            /* twice the same 16 bits */
-    uint16_t b[DEPTH][COLUMN_TILE];
+    uint32_t a[DEPTH][ROWS + LINE_PAD / 4];     /* twice the same 16 bits */
+    uint16_t b[DEPTH][COLUMN_TILE + LINE_PAD / 2];
 };
 template <class Unit> using ExponentsOf = typename If<Unit::HAS_EXPONENTS, Exponents<Tile<Unit>::ROWS, Unit::DEPTH>>::Type;
 
@@ -71,7 +71,7 @@ template <class Unit> __device__ __forceinline__ constexpr int distance_before(i
 
 /* Where the sign of a line changes within a part of a step: SIGN_WORD or 0. A part begins with plus. */
 template <int ROWS, int DEPTH> struct __align__(ALIGNMENT) Signs {
-    uint32_t a[DEPTH][ROWS], b[DEPTH][COLUMN_TILE];
+    uint32_t a[DEPTH][ROWS + LINE_PAD / 4], b[DEPTH][COLUMN_TILE + LINE_PAD / 4];
 };
 template <class Unit> using SignsOf = typename If<Unit::HAS_SIGNS, Signs<Tile<Unit>::ROWS, Unit::DEPTH>>::Type;
 
