@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hwsim._version import __version__
 from hwsim.analysis.changed_numbers import ChangeableCall
 from hwsim.analysis.errors import fma_chain
+from hwsim.backend.by_name import backend
 from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, Errors, compute
 from hwsim.compute.call import DeviceLike, ProductCall, Progress, of_computing, product_call
@@ -35,9 +36,11 @@ from hwsim.devices import load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.record import Gemm
+from hwsim.host.arrays import lies_on_gpu
 from hwsim.host.threads import worker_count
 from hwsim.program.ir import Program
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, describe
+from hwsim.request.on_gpu import check_on_gpu
 from hwsim.request.region import places_of
 from hwsim.request.run_options import RunOptions
 from hwsim.result import Execution, Result
@@ -181,11 +184,23 @@ def matmul(
         a: (..., m, k).
         b: (..., k, n). Leading dimensions broadcast, as in numpy.matmul.
         c: as of `run`, as all further arguments; raises as `run`.
+
+    With engine="cuda" arrays may lie on a GPU (CuPy's, or any that say so by DLPack); then CuPy's array is returned.
     """
     options.setdefault("timing", False)
-    product = run(a, b, c, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c
-    assert product is not None
-    return product
+    if not any(map(lies_on_gpu, (a, b, c))):
+        product = run(a, b, c, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c
+        assert product is not None
+        return product
+    check_on_gpu(scheme, options)
+    gpu = backend(options.get("engine"), on_gpu=True)
+    arrays: tuple[Any, ...] = (a, b, c)
+    left, right, added = (None if x is None else gpu.from_host(x) for x in arrays)
+    if lies_on_gpu(options.get("bias")):
+        bias: Any = options["bias"]
+        options["bias"] = gpu.to_host(gpu.from_host(bias))
+    on_gpu: Any = run(left, right, added, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c
+    return on_gpu.typed  # type: ignore[no-any-return]
 
 
 def _with_c(options: RunOptions, c: AnyArray | None) -> dict[str, Any]:

@@ -15,15 +15,22 @@ if TYPE_CHECKING:
 
 CUDA = "cuda"
 NAMES = (CPU.name, CUDA)
-GPU = "hwsim.backend.cuda.backend:cuda_backend"  # imported where it is asked for: it needs the extra `cuda`
+#: Imported where they are asked for: they need the extra `cuda`. Of arrays of the host, and of the GPU.
+GPU, ON_GPU = "hwsim.backend.cuda.backend:cuda_backend", "hwsim.backend.cuda.on_device:device_backend"
 
 
-def backend(name: str | None = None) -> Backend:
-    """The backend of that name; None: of the environment variable HWSIM_ENGINE, else the CPU's.
+def backend(name: str | None = None, *, on_gpu: bool = False) -> Backend:
+    """The backend of that name; None: of the environment variable HWSIM_ENGINE, else the CPU's. on_gpu: of arrays that
+    lie on a GPU.
 
-    Raises InputError for an unknown name, UnsupportedError where this machine lacks what the backend needs.
+    Raises InputError for an unknown name and for arrays of a GPU without the engine cuda, UnsupportedError where this
+    machine lacks what the backend needs.
     """
-    return CPU if chosen(name) == CPU.name else _cuda()
+    if chosen(name) == CPU.name:
+        if on_gpu:
+            raise InputError("the operands lie on a GPU, and the engine is cpu; give engine='cuda', or NumPy's arrays")
+        return CPU
+    return _on_gpu() if on_gpu else _cuda()
 
 
 def chosen(name: str | None = None) -> str:
@@ -37,7 +44,17 @@ def chosen(name: str | None = None) -> str:
 
 @cache
 def _cuda() -> Backend:
-    """The GPU's."""
-    module, _, maker = GPU.partition(":")
+    """The GPU's, of arrays of the host."""
+    return _made(GPU)
+
+
+@cache
+def _on_gpu() -> Backend:
+    """The GPU's, of its own arrays."""
+    return _made(ON_GPU)
+
+
+def _made(named: str) -> Backend:
+    module, _, maker = named.partition(":")
     gpu: Backend = getattr(import_module(module), maker)()
     return gpu

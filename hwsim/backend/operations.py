@@ -6,8 +6,9 @@ What a backend promises:
 
 * Bits. Each operation gives the bits of the integer reference (hwsim.numerics.reference, hwsim.formats). No tolerance.
 * Arrays. Codes, values and flags are arrays of the backend: NumPy's, or arrays that answer NumPy's functions and
-  operators (NEP 13 and 18) and have its views, slices and strides. `from_host`, `empty` and `zeros` make them, and
-  `to_host` brings them back. A backend takes its own arrays alone. hwsim.compute.bits moves operands and results.
+  operators (NEP 13 and 18) and have its views, slices and strides. `from_host`, `empty` and `zeros` make them,
+  `to_host` and `result` bring them back. A backend takes its own arrays alone. hwsim.compute.bits moves operands and
+  results.
 * Threads. `threads` is how many host threads an operation may take. It changes no bit. A backend may ignore it.
 * Safety. Several threads may call one backend at a time.
 * Environment. A flag of the host (subnormals to zero, rounding) changes no bit.
@@ -66,6 +67,9 @@ class Backend(Protocol):
 
     def to_host(self, x: AnyArray) -> AnyArray:
         """An array of the backend as a NumPy array: itself where it is one."""
+
+    def result(self, x: AnyArray) -> AnyArray:
+        """A result as the caller of a product gets it: a NumPy array, or one of the backend's where operands are."""
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> AnyArray:
         """An array of the backend with any content, C order."""

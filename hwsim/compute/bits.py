@@ -230,7 +230,7 @@ def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress 
 
     def product_of(x: Operand, y: Operand, start: AnyArray | None, report: Progress | None) -> AnyArray:
         codes = evaluator.product(x, y, c=start, bias=bias, at=part.places, threads=threads, progress=report)
-        return evaluator.typed(backend.to_host(codes))
+        return evaluator.typed(backend.result(codes))
 
     if is_tall:
         tall = replace(a, codes=a.codes.reshape(-1, a.shape[1]))
@@ -238,7 +238,7 @@ def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress 
         return product_of(tall, b, start, progress).reshape(*lead, a.shape[0], b.shape[1])
     if at_once > 1:
         codes = _as_stack(evaluator, a, b, c, bias, lead, threads, progress)
-        return evaluator.typed(backend.to_host(codes))
+        return evaluator.typed(backend.result(codes))
     return _stacked(a, b, c, lead, product_of, progress)
 
 
@@ -519,7 +519,7 @@ def _stacked(
         pair = Operand(left[at], a.format), Operand(right[at], b.format)
         part = multiply(*pair, None if c is None else c[at], report)
         if product is None:
-            product = np.empty((*lead, *part.shape), part.dtype)
+            product = np.empty_like(part, shape=(*lead, *part.shape))
         product[at] = part
     assert product is not None
     return product

@@ -75,7 +75,18 @@ class Repeated:
         c, bias, *scales = (varying[name] if name in varying else fixed.get(name) for name in ARRAYS)
         varying_key = repr([item for item in varying.items() if item[0] not in ARRAYS])  # tells 0.0 from -0.0
         of_scales = [None if x is None else (np.shape(x), getattr(x, "dtype", None)) for x in scales]
-        kind = (variant, a.shape, a.dtype, b.shape, b.dtype, c is None, bias is None, repr(of_scales), varying_key)
+        kind = (
+            type(a),
+            variant,
+            a.shape,
+            a.dtype,
+            b.shape,
+            b.dtype,
+            c is None,
+            bias is None,
+            repr(of_scales),
+            varying_key,
+        )
         ready = self.ready.get(kind)
         if ready is not None and ready.product is not None:
             return ready.product(a, b, c, bias, exponents, scales), ready

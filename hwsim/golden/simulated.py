@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.api import matmul
-from hwsim.devices import find, load
+from hwsim.backend.cpu import CPU
+from hwsim.backend.operations import Backend
+from hwsim.devices import arithmetic, find, load
 from hwsim.devices import instruction as model_of
 from hwsim.errors import InputError
 from hwsim.formats import array_of, format_of
@@ -35,9 +37,17 @@ def has(device: str, name: str) -> bool:
 
 
 def mma(
-    device: str, instruction: str, a: UnsignedCodes, b: UnsignedCodes, c: UnsignedCodes, **scales: Any
+    device: str,
+    instruction: str,
+    a: UnsignedCodes,
+    b: UnsignedCodes,
+    c: UnsignedCodes,
+    *,
+    backend: Backend = CPU,
+    **scales: Any,
 ) -> UnsignedCodes:
-    """Results d (cases, M, N) of an instruction on hwsim's device, as codes: see `hwsim.golden.verify.Mma`.
+    """Results d (cases, M, N) of an instruction on hwsim's device, as codes: see `hwsim.golden.verify.Mma`. backend:
+    computes them.
 
     M, N and K may be smaller than the instruction's. Raises InputError for larger ones, UnsupportedError for a device
     or an instruction that hwsim has not.
@@ -48,15 +58,16 @@ def mma(
     if m > model.m or n > model.n or k > model.k:
         raise InputError(f"{name}: tiles of at most {model.m} x {model.n} x {model.k} are allowed; got {m} x {n} x {k}")
     if (m, n, k) == (model.m, model.n, model.k):
-        return chip.mma(name, a, b, c, **scales)
+        return arithmetic.mma(chip, name, a, b, c, backend=backend, **scales)
     if m * n == 1 or "scale_a" in scales:  # padding would multiply the work
         across = {name: s for name, s in scales.items() if name == "scale_d"}
         if "scale_a" in scales:
             columns = np.swapaxes(scales["scale_b"], 1, 2)
             across |= {"scale_a": scales["scale_a"][:, :, None, :], "scale_b": columns[:, None, :, :]}
-        return chip.dot(name, a[:, :, None, :], np.swapaxes(b, 1, 2)[:, None, :, :], c, **across)
+        columns_of_b = np.swapaxes(b, 1, 2)[:, None, :, :]
+        return arithmetic.dot(chip, name, a[:, :, None, :], columns_of_b, c, backend=backend, **across)
     wide = (_within(a, model.m, model.k), _within(b, model.k, model.n), _within(c, model.m, model.n))
-    return chip.mma(name, *wide, **scales)[:, :m, :n]
+    return arithmetic.mma(chip, name, *wide, backend=backend, **scales)[:, :m, :n]
 
 
 def _within(tiles: UnsignedCodes, rows: int, columns: int) -> UnsignedCodes:

@@ -1,6 +1,6 @@
 """Arrays as callers hand them over: anything that NumPy takes for an array, but no masked elements.
 
-It knows NumPy's kinds of arrays; it knows no format and no shape that is allowed.
+It knows NumPy's kinds of arrays, and where DLPack says that memory is; it knows no format and no shape that is allowed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from hwsim.errors import InputError
 
+CUDA_MEMORY = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
+
 
 def given_array(name: str, value: Any) -> NDArray[Any]:
-    """What a caller handed over as `name`, as an array.
+    """What a caller handed over as `name`, as an array; an array of a backend stays what it is.
 
     Raises InputError for one with masked elements (numpy.ma), which no product can leave out.
     """
@@ -24,4 +26,16 @@ def given_array(name: str, value: Any) -> NDArray[Any]:
             f"{name} is a masked array with {count} masked element{'s' if count > 1 else ''}, which a product cannot "
             "leave out; give x.filled(0) or other values in their place, or x.data"
         )
-    return np.asarray(value)
+    return value if is_of_a_backend(value) else np.asarray(value)
+
+
+def is_of_a_backend(value: Any) -> bool:
+    """Whether an array is none of NumPy's, but one of a backend's own (hwsim.backend.operations)."""
+    return getattr(value, "is_of_a_backend", False) is True
+
+
+def lies_on_gpu(x: Any) -> bool:
+    """Whether an array, of whatever library, says by DLPack that its memory is an NVIDIA GPU's."""
+    if x is None or type(x) is np.ndarray or not hasattr(x, "__dlpack_device__"):
+        return False
+    return int(x.__dlpack_device__()[0]) in CUDA_MEMORY

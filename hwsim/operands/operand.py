@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, Format, array_dtype, array_of, code_dtype, codes_of, format_of
-from hwsim.host.arrays import given_array
+from hwsim.host.arrays import given_array, is_of_a_backend
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -81,6 +81,11 @@ class Operand:
         """The operand with its codes in an array of the backend."""
         codes = backend.from_host(self.codes)
         return self if codes is self.codes else replace(self, codes=codes)
+
+    def on_host(self) -> Operand:
+        """The operand with its codes in a NumPy array."""
+        of_backend: Any = self.codes
+        return replace(self, codes=of_backend.get()) if is_of_a_backend(of_backend) else self
 
     def values(self, backend: Backend = CPU) -> AnyArray:
         """The values as float16, float32 or float64: the format's own dtype, or one that holds it exactly (int64 is

@@ -19,6 +19,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.planned import Planned
 from hwsim.gemm.problem import Problem, Sparsity
 from hwsim.gemm.schedule import ScaleOrder, Schedule, schedule_of
+from hwsim.host.arrays import is_of_a_backend
 from hwsim.libraries.call import LibraryCall
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.request.epilogue import with_epilogue
@@ -100,8 +101,13 @@ def request_of(
         exact=is_exact,
         timing=options.machine.timing,
         functional=bool(options.machine.functional),
-        backend=backend(options.machine.engine) if is_exact else CPU,
+        backend=backend(options.machine.engine, on_gpu=_is_on_gpu(operands)) if is_exact else CPU,
     )
+
+
+def _is_on_gpu(operands: ProductOperands) -> bool:
+    """Whether an operand is an array of a GPU."""
+    return any(is_of_a_backend(side.codes) for side in operands.pair or ())
 
 
 def _scaled(problem: Problem, operands: ProductOperands) -> Problem:

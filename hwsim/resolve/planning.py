@@ -74,7 +74,7 @@ def _own_plan(
         scheme.input_formats[0],
     )
     if scheme.survey is not None and scheme.is_of_data(complete) and operands is not None:
-        a, b = operands
+        a, b = (side.on_host() for side in operands)
         complete = scheme.survey(a.values(), b.values(), complete)
     problem_as_taken = problem.with_format(operand_format)
     name = scheme.alternatives

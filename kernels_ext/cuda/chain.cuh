@@ -8,9 +8,10 @@
 template <int BITS> struct Real { typedef float Type; };
 template <> struct Real<64> { typedef double Type; };
 
-struct Chain {
+struct Chain : Operands {
     typedef Real<D_FORMAT.storage_bits>::Type Element;
-    enum { TERMS = 1, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = sizeof(Element) == 8 ? 8 : 16, WARPS = 8, SIDES = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
+    enum { TERMS = 1, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = sizeof(Element) == 8 ? 8 : 16, WARPS = 8, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
+    static_assert(SPEC.terms == TERMS, "a step is one addition");
     Element sum[ROWS][COLUMNS];
 
     __device__ __forceinline__ bool load(int i, int j, Number, uint64_t code)
@@ -42,7 +43,7 @@ struct Chain {
         Element column[COLUMNS];
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++)
-            column[j] = shared.stage.b[k][0][column_of(lane, j)];
+            column[j] = shared.stage.b[k][column_of(lane, j)];
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             const Element a = shared.stage.a[k][row + i];

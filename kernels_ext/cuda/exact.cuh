@@ -1,7 +1,7 @@
 /* Exact steps in pairs of doubles: products and accumulator added exactly, rounded once to nearest even, to binary32.
  *
- * high holds multiples of 2^w, w = top + 2 + log2(terms) - 51, top being the largest exponent of a step's products; low
- * holds what high lost, below terms * 2^(w - 1). Both are exact as long as no product has places below low's: the
+ * high begins with 1.5 * 2^(top + 3 + log2(terms)), top being the largest exponent of a step's products: it holds
+ * multiples of 2^w, w = top + 3 + log2(terms) - 52. low holds what high lost, below terms * 2^(w - 1). Both are exact as long as no product has places below low's: the
  * least exponents of the lines tell, for formats of wide range.
  *
  * It knows ExactUnit (hwsim.numerics.units) with results in fp32.
@@ -9,10 +9,10 @@
 #pragma once
 #include "tile.cuh"
 
-struct Exact {
+struct Exact : Operands {
     typedef double Element;
     enum {
-        TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 4, WARPS = 16, SIDES = 1, HAS_EXPONENTS = 1, MARKS_SPECIALS = 1,
+        TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 4, WARPS = 16, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 1, MARKS_SPECIALS = 1,
         LOG_TERMS = TERMS <= 1 ? 0 : TERMS <= 2 ? 1 : TERMS <= 4 ? 2 : TERMS <= 8 ? 3 : TERMS <= 16 ? 4 : TERMS <= 32 ? 5 : 6,
         /* products whose exponents lie this far below the largest one still have all places in low */
         SPAN = 103 - 2 - 2 * LOG_TERMS - A_FORMAT.fraction_bits - B_FORMAT.fraction_bits,
@@ -53,8 +53,8 @@ struct Exact {
             }
 #pragma unroll 2
         for (int t = 0; t < TERMS; t++) {
-            const double2 near = *(const double2 *)&shared.stage.b[k + t][0][2 * lane];
-            const double2 far = *(const double2 *)&shared.stage.b[k + t][0][COLUMN_TILE / 2 + 2 * lane];
+            const double2 near = *(const double2 *)&shared.stage.b[k + t][2 * lane];
+            const double2 far = *(const double2 *)&shared.stage.b[k + t][COLUMN_TILE / 2 + 2 * lane];
             const double column[COLUMNS] = {near.x, near.y, far.x, far.y};
 #pragma unroll
             for (int i = 0; i < ROWS; i++) {

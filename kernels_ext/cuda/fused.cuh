@@ -1,23 +1,16 @@
-/* Fused steps in doubles: terms aligned to the largest exponent, cut toward zero, added exactly, rounded once.
+/* Chains of fused steps; between steps a sum is a number of the result format.
  *
- * A sum starts from 1.5 * 2^(top + 52 - F), top being the largest exponent: its last place is 2^(top - F), and a
- * product added with rounding toward zero is cut there. The sum keeps its binade because of
- * terms * 2^(F + 2) + 2^(F + 1) < 2^51. A product costs two multiply-adds,
- * of which one adds zero.
- *
- * Between steps a sum is a number of the result format. It knows FusedUnit (hwsim.numerics.units).
+ * It knows FusedUnit (hwsim.numerics.units).
  */
 #pragma once
-#include "tile.cuh"
+#include "fused_step.cuh"
 
-struct Fused {
+struct Fused : Operands {
     typedef double Element;
     enum {
         TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = TERMS > 16 ? 1 : 2,
-        ROWS = FUSED_ROWS, WARPS = TERMS > 32 ? FUSED_WARPS / 2 : FUSED_WARPS, HAS_EXPONENTS = 1, HAS_LOWEST = 0, SIDES = 2,
-        MARKS_SPECIALS = 1,
-        DROPPED = 52 - SPEC.result.fraction_bits,   /* places of a double that the result lacks */
-        LEAST = 1 - SPEC.result.bias, MOST = SPEC.result.bias   /* exponents of normal results */
+        ROWS = FUSED_ROWS, WARPS = TERMS > 32 ? FUSED_WARPS / 2 : FUSED_WARPS, AT_ONCE = FUSED_AT_ONCE,
+        HAS_EXPONENTS = 1, HAS_LOWEST = 0, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 1, MODULUS = 1, RUN = 1, MARKS_SPECIALS = 1
     };
     double sum[ROWS][COLUMNS];
 
@@ -29,80 +22,24 @@ struct Fused {
 
     __device__ __forceinline__ bool store(int i, int j, uint64_t *code)
     {
-        if constexpr (D_FORMAT.fraction_bits == 23 && D_FORMAT.exponent_bits == 8)
-            *code = __float_as_uint((float)sum[i][j]);
-        else {
-            const double x = sum[i][j];
-            const uint64_t bits = (uint64_t)__double_as_longlong(x) & ~(1ull << 63);
-            *code = !bits ? 0 : hw_round(&D_FORMAT, HW_RNE, 0, x < 0, (bits & hw_mask(52)) | 1ull << 52,
-                                         (int)(bits >> 52) - BIAS - 52, 0);
-        }
+        *code = code_of_result(sum[i][j]);
         return true;
-    }
-
-    /* A result outside the normal numbers: zero, subnormal, or too large, which is marked. */
-    __device__ __noinline__ static double edge(double x, bool *is_beyond)
-    {
-        const double places = three_halves((uint32_t)(LEAST - SPEC.result.fraction_bits + 52 + BIAS) << EXPONENT_SHIFT);
-        const uint32_t magnitude = high_word(x) & ~SIGN_WORD;
-        if (magnitude >= (uint32_t)(LEAST + BIAS) << EXPONENT_SHIFT) {     /* normal, so too large, perhaps by the rounding */
-            *is_beyond = true;
-            return 0;
-        }
-        const double cut = SPEC.rounding == HW_RNE ? __dadd_rn(places, x) : add_cut(x, places);
-        return __dsub_rn(cut, places) + 0.0;
-    }
-
-    /* x, a multiple of the sum's last place, rounded to the result format. */
-    __device__ __forceinline__ static double rounded(double x, bool *is_beyond)
-    {
-        uint32_t high = high_word(x), low = (uint32_t)__double2loint(x);
-        const uint32_t least = (uint32_t)(LEAST + BIAS) << EXPONENT_SHIFT;
-        const uint32_t beyond = (uint32_t)(MOST + 1 + BIAS) << EXPONENT_SHIFT;
-        if constexpr (SPEC.rounding == HW_RNE) {
-            uint64_t bits = (uint64_t)high << 32 | low;
-            bits += (1ull << (DROPPED - 1)) - 1 + (bits >> DROPPED & 1);
-            high = (uint32_t)(bits >> 32);
-            low = (uint32_t)bits;
-        }
-        if ((high & ~SIGN_WORD) - least >= beyond - least)
-            return edge(x, is_beyond);
-        if (DROPPED >= 32)
-            return from_words(high & ~((1u << (DROPPED - 32 & 31)) - 1), 0);
-        else
-            return from_words(high, low & ~((1u << (DROPPED % 32)) - 1));
     }
 
     __device__ __forceinline__ void step(const Shared<Fused> &shared, int k, int row, int lane, int step, const uint8_t *divide,
                                 Marks &marks)
     {
-        uint32_t top[ROWS][COLUMNS / 2];
-        largest_exponents<Fused, TERMS>(shared.exponents, k, row, lane, SPEC.floor_exponent + BIAS, top);
         const int places = divide ? divide[step] : 0;
-        const int least_exponent = (step ? hw_emin(&D_FORMAT) : hw_emin(&C_FORMAT)) - places;
-        const uint32_t least = (uint32_t)(least_exponent + BIAS) << EXPONENT_SHIFT;
-        const double factor = power_of_two(-places);
+        const int least = (step ? hw_emin(&D_FORMAT) : hw_emin(&C_FORMAT)) - places;
+        if constexpr (HAS_DIVISIONS) {
+            const double factor = power_of_two(-places);
 #pragma unroll
-        for (int i = 0; i < ROWS; i++)
+            for (int i = 0; i < ROWS; i++)
 #pragma unroll
-            for (int j = 0; j < COLUMNS; j++) {
-                const double c = HAS_DIVISIONS ? sum[i][j] * factor : sum[i][j];
-                uint32_t own = high_word(c) & EXPONENT_WORD;
-                own = own ? max(own, least) : 0;
-                const uint32_t power = max(own, top_word(top[i], j));
-                sum[i][j] = add_cut(c, three_halves(power + ((52 - SPEC.fraction_bits) << EXPONENT_SHIFT)));
-            }
-        add_cut_products<Fused, TERMS>(shared.stage, k, row, lane, sum);
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++) {
-                bool is_beyond = false;
-                const double start = three_halves(high_word(sum[i][j]) & EXPONENT_WORD);
-                sum[i][j] = rounded(__dsub_rn(sum[i][j], start), &is_beyond);
-                if (is_beyond)
-                    marks.set(i, j);
-            }
+                for (int j = 0; j < COLUMNS; j++)
+                    sum[i][j] *= factor;
+        }
+        FusedStep::add<Fused, 0>(shared, k, row, lane, least, sum, marks);
     }
 };
 typedef Fused Unit;

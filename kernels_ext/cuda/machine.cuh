@@ -22,6 +22,13 @@ __device__ __forceinline__ double from_words(uint32_t high, uint32_t low) { retu
 
 constexpr uint32_t EXPONENT_WORD = 0x7ff00000, SIGN_WORD = 0x80000000, HALF_WORD = 0x80000;
 enum { EXPONENT_SHIFT = 20, BIAS = 1023 };
+#define INFINITY_OF_FLOATS __uint_as_float(0x7f800000u)
+
+/* x with its sign changed where `change` has SIGN_WORD, else 0. */
+__device__ __forceinline__ double with_sign_changed(double x, uint32_t change)
+{
+    return from_words(high_word(x) ^ change, (uint32_t)__double2loint(x));
+}
 
 /* 1.5 * 2^exponent of a high word that holds 2^exponent: sums added to it keep its last place. */
 __device__ __forceinline__ double three_halves(uint32_t power) { return from_words(power | HALF_WORD, 0); }
@@ -30,6 +37,9 @@ __device__ __forceinline__ double power_of_two(int exponent)
 {
     return from_words((uint32_t)(exponent + BIAS) << EXPONENT_SHIFT, 0);
 }
+
+/* x, without the conversion, which few lanes of a processor do. */
+__device__ __forceinline__ double double_of(uint32_t x) { return __dsub_rn(from_words(0x43300000, x), 0x1p52); }
 
 /* x + a, cut toward zero at the last place of x, which is positive and larger than a. */
 __device__ __forceinline__ double add_cut(double a, double x)

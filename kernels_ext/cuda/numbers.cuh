@@ -37,12 +37,17 @@ template <int BITS> __device__ __forceinline__ void store_code(char *p, uint64_t
         *(uint64_t *)p = code;
 }
 
+__device__ __forceinline__ bool sign_of(const hw_format &f, uint64_t code)
+{
+    return f.is_signed && (code >> (f.exponent_bits + f.fraction_bits + f.pad) & 1);
+}
+
 /* The exact value of a finite code of a floating format. */
 __device__ __forceinline__ double value_of_code(const hw_format &f, uint64_t code)
 {
     const int p = f.fraction_bits, w = f.exponent_bits;
     const uint64_t magnitude = (code >> f.pad) & hw_mask(w + p), biased = magnitude >> p, fraction = magnitude & hw_mask(p);
-    const bool sign = f.is_signed && (code >> (w + p + f.pad) & 1);
+    const bool sign = sign_of(f, code);
     double value;
     if (w == 11)
         value = __longlong_as_double((long long)magnitude);
@@ -59,7 +64,7 @@ __device__ __forceinline__ Number read_number(const hw_format &f, uint64_t code)
     if (f.special == HW_INTEGER)
         return Number{(double)hw_decode_integer(&f, code), 0, false};
     const uint64_t magnitude = (code >> f.pad) & hw_mask(w + p), biased = magnitude >> p;
-    const bool sign = f.is_signed && (code >> (w + p + f.pad) & 1);
+    const bool sign = sign_of(f, code);
     const bool is_infinite = f.special == HW_IEEE && magnitude == hw_mask(w) << p;
     const bool is_nan = (f.special == HW_IEEE && magnitude > hw_mask(w) << p)
         || (f.special == HW_FN && magnitude == hw_mask(w + p)) || (f.special == HW_FNUZ && sign && !magnitude);
@@ -83,6 +88,20 @@ __device__ __forceinline__ Number read_number(const hw_format &f, uint64_t code)
         x.exponent = biased ? (int)biased - f.bias : hw_emin(&f);
     return x;
 }
+
+/* The code of a number of D_FORMAT; of zeros +0. */
+__device__ __forceinline__ uint64_t code_of_result(double x)
+{
+    if constexpr (D_FORMAT.fraction_bits == 23 && D_FORMAT.exponent_bits == 8)
+        return __float_as_uint((float)x);
+    const uint64_t bits = (uint64_t)__double_as_longlong(x) & ~(1ull << 63);
+    return !bits ? 0 : hw_round(&D_FORMAT, HW_RNE, 0, x < 0, (bits & hw_mask(52)) | 1ull << 52, (int)(bits >> 52) - BIAS - 52, 0);
+}
+
+/* Operands as a unit reads them. */
+struct Operands {
+    __device__ __forceinline__ static Number read(const hw_format &f, uint64_t code) { return read_number(f, code); }
+};
 
 #if HAS_SCALES
 /* Times a block's scale, a power of two; its NaN makes a line special. */

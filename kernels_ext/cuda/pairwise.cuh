@@ -6,9 +6,9 @@
 #pragma once
 #include "tile.cuh"
 
-struct Pairwise {
+struct Pairwise : Operands {
     typedef float Element;
-    enum { TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 16, WARPS = 8, SIDES = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
+    enum { TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 16, WARPS = 8, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
     float sum[ROWS][COLUMNS];
 
     __device__ __forceinline__ bool load(int i, int j, Number, uint64_t code)
@@ -46,7 +46,7 @@ struct Pairwise {
     }
 
     /* What the unit reads as accumulator: with flushed operands zeros and subnormals are +0. */
-    __device__ __forceinline__ static float read(float c)
+    __device__ __forceinline__ static float kept(float c)
     {
         return SPEC.flush_operands && fabsf(c) < 0x1p-126f ? 0.0f : c;
     }
@@ -56,8 +56,8 @@ struct Pairwise {
         float column[TERMS][COLUMNS];
 #pragma unroll
         for (int t = 0; t < TERMS; t++) {
-            const float2 near = *(const float2 *)&shared.stage.b[k + t][0][2 * lane];
-            const float2 far = *(const float2 *)&shared.stage.b[k + t][0][COLUMN_TILE / 2 + 2 * lane];
+            const float2 near = *(const float2 *)&shared.stage.b[k + t][2 * lane];
+            const float2 far = *(const float2 *)&shared.stage.b[k + t][COLUMN_TILE / 2 + 2 * lane];
             column[t][0] = near.x, column[t][1] = near.y, column[t][2] = far.x, column[t][3] = far.y;
         }
 #pragma unroll
@@ -76,7 +76,7 @@ struct Pairwise {
                     if constexpr (TERMS == 4)
                         tree = plus(tree, plus(times(a[2], column[2][j]), times(a[3], column[3][j])));
                 }
-                sum[i][j] = plus(read(sum[i][j]), tree);
+                sum[i][j] = plus(kept(sum[i][j]), tree);
             }
         }
     }

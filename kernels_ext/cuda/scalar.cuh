@@ -44,6 +44,8 @@ __device__ void run_element(const Arguments &g, int y, int x, int matrix)
             c_format.bias += g.divide[step];
         code = step_of_unit(s, left, right, &scales, &c_format, code);
         c_format = D_FORMAT;
+        if (NAN_STAYS && code == SPEC.nan_code)
+            break;
     }
     store_code<D_FORMAT.storage_bits>(out, code);
 }

@@ -64,7 +64,7 @@ class DeviceBackend:
     def __init__(self, operations):
         for name in operations:
             setattr(self, name, _on_arrays_of_the_device(getattr(CPU, name)))
-        self.from_host, self.to_host = on_device, to_host
+        self.from_host, self.to_host, self.result = on_device, to_host, to_host
 
 
 def _on_arrays_of_the_device(operation):

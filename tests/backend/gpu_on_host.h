@@ -20,6 +20,8 @@
 #define __align__(x) __attribute__((aligned(x)))
 struct double2 { double x, y; } __align__(16);
 struct float2 { float x, y; } __align__(8);
+struct uint2 { unsigned x, y; } __align__(8);
+struct int2 { int x, y; } __align__(8);
 struct int4 { int x, y, z, w; } __align__(16);
 struct uint4 { unsigned x, y, z, w; } __align__(16);
 
@@ -55,9 +57,11 @@ static double __dadd_rn(double a, double b) { return a + b; }
 static double __dadd_ru(double a, double b) { return __fma_ru(a, 1, b); }
 static double __dadd_rd(double a, double b) { return __fma_rd(a, 1, b); }
 static double __dsub_rn(double a, double b) { return a - b; }
+static double __dmul_rn(double a, double b) { return a * b; }
 static float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
+static float __fsub_rn(float a, float b) { return a - b; }
 static float __double2float_rn(double x) { return (float)x; }
 static float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 static float mul_rn_ftz(float a, float b) { return flushed(flushed(a) * flushed(b)); }
@@ -71,6 +75,13 @@ static uint32_t __viaddmax_s16x2(uint32_t a, uint32_t b, uint32_t c)
 {
     return add_max(a, b, c) | add_max(a >> 16, b >> 16, c >> 16) << 16;
 }
+static int __dp4a(int a, int b, int c)
+{
+    for (int i = 0; i < 32; i += 8)
+        c += (int8_t)(a >> i) * (int8_t)(b >> i);
+    return c;
+}
+template <class T> static void atomicMax(T *to, T x) { *to = x > *to ? x : *to; }
 template <class T> static void atomicMin(T *to, T x) { *to = x < *to ? x : *to; }
 template <class T> static void atomicOr(T *to, T x) { *to |= x; }
 template <class T> static void atomicAdd(T *to, T x) { *to += x; }

@@ -26,6 +26,8 @@ from hwsim.formats import code_dtype, format_of
 from hwsim.frameworks.numpy.emulation import Array
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import (
+    BlockScaledUnit,
+    CompositeUnit,
     DotSpec,
     ExactUnit,
     FmaChainUnit,
@@ -37,7 +39,7 @@ from hwsim.numerics.units import (
 )
 
 SIZE = round(LEAST_MACS ** (1 / 3))
-#: A unit of each main loop, and two that scalar steps compute.
+#: A unit of each main loop, and one that scalar steps compute.
 UNITS = {
     "fused.cuh": ("a100", "mma.m16n8k16.f32.bf16.bf16.f32"),
     "exact.cuh": ("ascend910a", "mmad.m16n16k16.f32.f16.f16"),
@@ -45,12 +47,16 @@ UNITS = {
     "pairwise.cuh": ("mi210", "v_mfma_f32_32x32x8f16"),
     "chain.cuh": ("h100", "mma.m16n8k16.f64.f64.f64.f64"),
     "integer.cuh": ("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"),
-    "composite": ("h100", "mma.m16n8k32.f32.A.B.f32"),
-    "block_scaled": ("b200", "tcgen05.mma.m128nNk64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"),
+    "composite.cuh": ("h100", "mma.m16n8k32.f32.A.B.f32"),
+    "block_scaled.cuh": ("b200", "tcgen05.mma.m128nNk64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"),
+    "scalar": DotSpec(FusedUnit(terms=16, fraction_bits=60, floor_exponent=-133), "fp16", "fp16", "fp32", "fp32"),
 }
 
 
 IEEE, FLUSHES = Specials(zero="ieee"), Specials(zero="ieee", flush_operands=True, flush_results=True)
+INNER = FusedUnit(terms=16, fraction_bits=25, floor_exponent=-133)
+COMPOSITE = CompositeUnit(32, INNER, "fp16", 4, ((0, 1), (2, 3)))
+BLOCKS = BlockScaledUnit(64, group=16, fraction_bits=35, floor_exponent=-139, zero_exponent=-139)
 #: A unit that a loop takes, and what it must not be: each line differs from the first in one thing.
 TAKEN = {
     "fused.cuh": (
@@ -70,9 +76,21 @@ TAKEN = {
     "two_level.cuh": (
         DotSpec(TwoLevelUnit(terms=8, specials=IEEE), "fp16", "tf32", "fp32", "fp32"),
         ({"terms": 32}, {"product_fraction_bits": 45}, {"sum_fraction_bits": 45}, {"accumulator_fraction_bits": 45}),
-        ({"final_fraction_bits": 51}, {"interleaved": True}, {"accumulator_drop_bits": 25}, {"rounding": "RZ"}),
+        ({"final_fraction_bits": 51}, {"terms": 5, "interleaved": True}, {"rounding": "RZ"}),
         ({"specials": Specials()}, {"specials": FLUSHES}, {"specials": replace(IEEE, overflow="saturate")}),
         ({"c": "fp16", "d": "fp16"}, {"a": "fp64"}, {"b": "ue8m0"}),
+    ),
+    "composite.cuh": (
+        DotSpec(COMPOSITE, "e4m3", "e5m2", "fp32", "fp32"),
+        ({"inner": replace(INNER, fraction_bits=46)}, {"inner": replace(INNER, rounding="RU")}, {"terms": 16}),
+        ({"inner": replace(INNER, specials=FLUSHES)}, {"specials": Specials(overflow="saturate")}),
+        ({"selections": ((0, 2), (1, 3))}, {"c": "fp16", "d": "fp16"}, {"c": "fp16"}),
+    ),
+    "block_scaled.cuh": (
+        DotSpec(BLOCKS, "e2m1", "e2m1", "fp32", "fp32", "ue4m3", 16),
+        ({"group": 2}, {"group": 32}, {"fraction_bits": 37}, {"zero_exponent": -138}, {"rounding": "RNE"}),
+        ({"specials": IEEE}, {"specials": Specials(overflow="saturate")}, {"a": "e2m3", "b": "e3m2"}),
+        ({"a": "e3m2", "b": "e3m2"}, {"a": "e4m3", "b": "e4m3"}, {"d": "fp16", "c": "fp16"}),
     ),
     "pairwise.cuh": (
         DotSpec(PairwiseUnit(terms=4, specials=FLUSHES), "bf16", "hf32", "fp32", "fp32"),
@@ -101,8 +119,8 @@ def changed(spec, change):
 
 
 def spec_of(unit):
-    name, instruction = UNITS[unit]
-    return dot_spec(load(name), instruction)
+    given = UNITS[unit]
+    return given if isinstance(given, DotSpec) else dot_spec(load(given[0]), given[1])
 
 
 def without_gpu():
@@ -140,6 +158,7 @@ class Stub(CudaBackend):
         monkeypatch.setattr(cuda_backend, "add_chains", add_chains)
         monkeypatch.setattr(cuda_backend, "to_gpu", lambda x: np.array(x).view(Array))
         monkeypatch.setattr(cuda_backend, "failures", lambda: (MemoryError,))
+        monkeypatch.setattr(cuda_backend, "TOLD", set())
         monkeypatch.setattr(cuda_backend, "is_out_of_memory", lambda error: isinstance(error, MemoryError))
 
 
@@ -166,8 +185,83 @@ def test_large_products_alone_go_to_the_gpu(monkeypatch, is_large):
 def test_a_gpu_that_fails_leaves_the_product_to_the_cpu(monkeypatch):
     spec, backend = spec_of("fused.cuh"), Stub(monkeypatch, MemoryError())
     given = operands(spec)
-    with pytest.warns(UserWarning, match="engine cuda: its memory is too small: the CPU's kernels compute"):
-        assert np.array_equal(backend.gemm(spec, given), CPU.gemm(spec, given))
+    with pytest.warns(UserWarning, match="engine cuda: its memory is too small: the CPU's kernels compute") as told:
+        for _ in range(2):
+            assert np.array_equal(backend.gemm(spec, given), CPU.gemm(spec, given))
+    assert len(told) == 1
+    total, want = np.ones((SIZE, SIZE), np.float32), np.ones((SIZE, SIZE), np.float32)
+    backend.promote(spec, given, total, length=SIZE // 2)
+    CPU.promote(spec, given, want, length=SIZE // 2)
+    assert np.array_equal(total, want)
+
+
+def test_what_the_gpus_memory_does_not_hold_is_computed_in_parts(monkeypatch):
+    spec, backend = spec_of("fused.cuh"), Stub(monkeypatch)
+    monkeypatch.setattr(cuda_backend, "FEWEST_ROWS", 32)
+    whole, rows = cuda_backend.product, []
+
+    def product(spec, given):
+        rows.append(given.a.shape[0])
+        if rows[-1] > 70:
+            raise MemoryError
+        return whole(spec, given)
+
+    monkeypatch.setattr(cuda_backend, "product", product)
+    given = operands(spec)
+    given = given._replace(c=given.a.astype(np.uint32) << 12)
+    want = CPU.gemm(spec, given)
+    assert np.array_equal(backend.gemm(spec, given), want)
+    assert backend.gemm(spec, given, out=given.c) is given.c and np.array_equal(given.c, want)
+    assert rows == [256, 128, 64, 64, 128, 64, 64] * 2
+
+
+def test_a_product_of_few_multiply_accumulates_for_its_bytes_stays_on_the_cpu(monkeypatch):
+    spec, backend = spec_of("fused.cuh"), Stub(monkeypatch)
+    for m, n, k, calls in ((4096, 4096, 1, 0), (1, 8192, 2048, 0), (1024, 1024, 16, 1)):
+        given = operands(spec, m, n, k)
+        assert np.array_equal(backend.gemm(spec, given), CPU.gemm(spec, given)) and backend.calls == calls
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_nvrtc_fails_at_is_the_cpus_work(monkeypatch, refused):
+    class RefusalError(Exception):
+        pass
+
+    def fails(*args):
+        raise RefusalError("no such option")
+
+    nvrtc = SimpleNamespace(
+        getVersion=lambda: (13, 0),
+        createProgram=lambda *args: 1,
+        compileProgram=fails,
+        getProgramLog=lambda program: "line 1",
+        destroyProgram=lambda program: None,
+        NVRTCError=RefusalError,
+    )
+    modules = {"cupy": SimpleNamespace(), "cupy.cuda": SimpleNamespace(nvrtc=nvrtc) if refused else None}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(device, "architecture", lambda: "sm_90")
+    with pytest.raises(
+        device.CompilationError, match="refuses a kernel .no such option.: line 1" if refused else "does not load"
+    ):
+        device.compiled("text")
+
+
+def test_a_program_is_compiled_once_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("HWSIM_CACHE", str(tmp_path))
+    monkeypatch.setattr(device, "architecture", lambda: "sm_90")
+    monkeypatch.setattr(device, "_nvrtc", lambda: SimpleNamespace(getVersion=lambda: (13, 0)))
+    compilations = []
+    monkeypatch.setattr(device, "_compiled_anew", lambda nvrtc, text: compilations.append(text) or text.encode())
+    for text in ("one", "two", "one"):
+        assert device.compiled(text) == text.encode()
+    assert compilations == ["one", "two"]
+    monkeypatch.setattr(device, "architecture", lambda: "sm_100")
+    device.compiled("one")
+    monkeypatch.setenv("HWSIM_CACHE", str(tmp_path / "file" / "folder"))
+    (tmp_path / "file").write_text("no folder")
+    assert device.compiled("one") == b"one" and compilations == ["one", "two", "one", "one"]
 
 
 def test_what_does_not_fit_is_refused_before_the_gpu_sees_it(monkeypatch):
@@ -188,7 +282,7 @@ def test_what_does_not_fit_is_refused_before_the_gpu_sees_it(monkeypatch):
     for total in (np.zeros((SIZE + 1, SIZE), np.float32), np.zeros((SIZE, SIZE), np.float32).T):
         with pytest.raises(InputError, match=r"promote: .*total"):
             backend.promote(spec, given, total, length=16)
-    scaled = spec_of("block_scaled")
+    scaled = spec_of("block_scaled.cuh")
     given = operands(scaled)
     blocks = -(-SIZE // scaled.scale_block)
     few = given._replace(scale_a=np.zeros((SIZE - 1, blocks), np.uint8), scale_b=np.zeros((blocks, SIZE), np.uint8))
@@ -247,7 +341,8 @@ def test_stacks_and_rows_beyond_a_grid_are_computed_in_parts(monkeypatch, lead):
     arrays = {name: lambda *given, make=make: make(*given).view(Array) for name, make in made.items()}
     program = SimpleNamespace(has_loop=True, most_rows=3, most_matrices=4, run=run)
     monkeypatch.setattr(unit_programs, "cupy", lambda: SimpleNamespace(**arrays))
-    monkeypatch.setattr(unit_programs, "unit_program", lambda spec, divided: program)
+    monkeypatch.setattr(unit_programs, "unit_program", lambda spec, divided, gpu: program)
+    monkeypatch.setattr(unit_programs, "current", lambda: 0)
     rng = np.random.default_rng(1)
     shapes = ((*lead, 9, 7), np.uint16), ((*lead, 9, 5), np.uint16), ((*lead, 5, 7), np.uint32)
     b, a, c = (rng.integers(0, 1 << 14, shape).astype(dtype).view(Array) for shape, dtype in shapes)

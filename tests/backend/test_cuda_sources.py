@@ -10,29 +10,30 @@ import ctypes
 import math
 import re
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_in_place import library_of
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda.records import ProductArguments
-from hwsim.backend.cuda.source import loop_of, program_text, sources
+from hwsim.backend.cuda.source import loop_of, program_text
 from hwsim.devices import load
 from hwsim.devices.query import dot_spec
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics.dot_operands import DotOperands
 
-HERE = Path(__file__).parent
-OPTIONS = ("-std=c++20", "-O1", "-w", "-ffp-contract=off", "-frounding-math", "-fno-strict-aliasing", "-fpermissive")
+NVF4 = "mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"
 #: A unit of each main loop, with what its edges are: signs of zeros, scales, lines of wide range, subnormal results.
 UNITS = (
     *(("h100", "mma.m16n8k16.f16.f16.f16.f16"), ("b200", "tcgen05.mma.m128nNk32.mxf8f6f4.f32.A.B")),
     *(("ascend910b1", "mmad.m16n16k8.f32.f32.f32"), ("mi300x", "v_mfma_f32_32x32x8_bf16")),
+    *(("mi300x", "v_mfma_f32_32x32x16_fp8_bf8"), ("h100", "mma.m16n8k32.f32.A.B.f32")),
+    *(("b200", f"tcgen05.mma.m128nNk64.{kind}") for kind in ("mxf4.f32.e2m1.e2m1", NVF4)),
     *(("mi210", "v_mfma_f32_32x32x4bf16"), ("a100", "mma.m8n8k4.f64.f64.f64.f64")),
-    ("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"),
+    *(("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"), ("a100", "mma.m16n8k32.satfinite.s32.u8.s8.s32")),
+    ("a100", "mma.m16n8k64.s32.s4.s4.s32"),
 )
 KINDS = ("normal", "specials", "least", "largest", "few")
 RUN = """
@@ -54,28 +55,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def for_host(name, text):
-    """A source without what the host's compiler has of its own, and without a GPU's instructions."""
-    if name == "machine.cuh":
-        text = re.sub(r"(?m)^(typedef|#define (INT32_|__builtin)).*$", "", text)
-    return re.sub(
-        r'asm\("(\w+)\.rn\.ftz\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\(x\), "f"\(y\)\);',
-        r"\2 = \1_rn_ftz(x, y);",
-        text,
-    )
-
-
 def compiled(spec, folder, divided=False):
     """The program of a unit as a library of this machine."""
-    for name, text in sources().items():
-        if text:
-            (folder / name).write_text(for_host(name, text))
     text = re.sub(r'(?m)^extern "C" __global__.*(\n\{(\n.*)*?\n\})?$', "", program_text(spec, divided))
-    (folder / "program.cpp").write_text(f'#include "gpu_on_host.h"\n{text}{RUN}')
-    library = folder / "program.so"
-    files = ("-I", folder, "-I", HERE, folder / "program.cpp", "-o", library)
-    subprocess.run(["g++", *OPTIONS, "-shared", "-fPIC", *files], check=True, capture_output=True, text=True)
-    return ctypes.CDLL(str(library))
+    return library_of(text + RUN, folder)
 
 
 def by_host(library, spec, given):
@@ -139,8 +122,11 @@ def zeros(rng, spec, k):
     a, c = (rng.integers(0, 2, (1, m, 1)) << (format_of(name).bits - 1) for name in (spec.a, spec.c))
     a, b, c = np.broadcast_to(a, (1, m, k)), np.zeros((1, k, n)), np.broadcast_to(c, (1, m, n))
     codes = (side.astype(code_dtype(format_of(name))) for side, name in ((a, spec.a), (b, spec.b), (c, spec.c)))
-    scale = None if spec.scale_format is None else np.full((1, m, k // spec.scale_block), 127, np.uint8)
-    return DotOperands(*codes, scale, None if scale is None else np.full((1, k // spec.scale_block, n), 127, np.uint8))
+    if spec.scale_format is None:
+        return DotOperands(*codes)
+    of_scales, blocks = format_of(spec.scale_format), k // spec.scale_block
+    one = np.uint8(of_scales.bias << of_scales.fraction_bits)
+    return DotOperands(*codes, np.full((1, m, blocks), one), np.full((1, blocks, n), one))
 
 
 @pytest.mark.parametrize(("device", "instruction"), UNITS)
@@ -185,4 +171,5 @@ def test_bits_of_a_divided_accumulator(tmp_path):
 
 def test_every_loop_is_asked():
     loops = {loop_of(dot_spec(load(device), instruction)) for device, instruction in UNITS}
-    assert loops == {"fused.cuh", "exact.cuh", "two_level.cuh", "pairwise.cuh", "chain.cuh", "integer.cuh"}
+    names = ("fused", "exact", "two_level", "pairwise", "chain", "integer", "composite", "block_scaled")
+    assert loops == {f"{name}.cuh" for name in names}

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Of a product that pays for the way to the GPU and back: an estimate, some milliseconds of one host thread.
 LEAST_MACS = 1 << 24
+#: Multiply-accumulates for each byte that moves, an estimate: a host thread computes as many while the byte moves.
+LEAST_MACS_PER_BYTE = 2
+RESULT_BYTES = 4  # of most units
+FEWEST_ROWS = 1024  # of a product that a GPU with too little memory is given
 MOST_LINES = 1 << 30  # rows, columns and K of a matrix: the kernels count them in 32 bits
 
 
@@ -40,7 +44,7 @@ class CudaBackend:
     encode, decode, split = staticmethod(CPU.encode), staticmethod(CPU.decode), staticmethod(CPU.split)
     scale, largest = staticmethod(CPU.scale), staticmethod(CPU.largest)
     combine, specials = staticmethod(CPU.combine), staticmethod(CPU.specials)
-    from_host, to_host = staticmethod(CPU.from_host), staticmethod(CPU.to_host)
+    from_host, to_host, result = (staticmethod(move) for move in (CPU.from_host, CPU.to_host, CPU.result))
     empty, zeros = staticmethod(CPU.empty), staticmethod(CPU.zeros)
     takes, promotes = staticmethod(CPU.takes), staticmethod(CPU.promotes)
 
@@ -58,11 +62,13 @@ class CudaBackend:
             return CPU.gemm(spec, operands, threads=threads, out=out)
         _check(spec, operands, out)
 
-        def by_gpu() -> npt.NDArray[Any]:
-            codes = product(spec, _on_gpu(operands))
-            return np.asarray(codes.get(out=out) if out is not None else codes.get())
+        whole = np.empty((*a.shape[:-1], b.shape[-1]), code_dtype(format_of(spec.d))) if out is None else out
 
-        return _or_else(by_gpu, lambda: CPU.gemm(spec, operands, threads=threads, out=out))
+        def by_gpu() -> npt.NDArray[Any]:
+            _by_parts(spec, operands, whole)
+            return whole
+
+        return _or_else(by_gpu, lambda: CPU.gemm(spec, operands, threads=threads, out=whole))
 
     def promote(
         self, spec: DotSpec, operands: DotOperands, total: npt.NDArray[Any], **arguments: Any
@@ -76,10 +82,14 @@ class CudaBackend:
             sums = to_gpu(total)
             saturate, nan_code = bool(arguments.get("saturate")), arguments.get("nan_code")
             add_chains(spec, _on_gpu(operands), sums, length=arguments["length"], saturate=saturate, nan_code=nan_code)
-            sums.get(out=total)
+            total[...] = sums.get()  # whole, or not at all
             return total
 
         return _or_else(by_gpu, lambda: CPU.promote(spec, operands, total, **arguments))
+
+
+#: What warnings have said of the GPU.
+TOLD: set[str] = set()
 
 
 def cuda_backend() -> Backend:
@@ -89,14 +99,34 @@ def cuda_backend() -> Backend:
 
 def _pays(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     """Whether a product is worth the way to the GPU, and fits its kernels."""
-    is_matrix = a.ndim >= MATRIX_AXES and b.ndim >= MATRIX_AXES
-    return is_matrix and math.prod(a.shape) * b.shape[-1] >= LEAST_MACS and max(*a.shape, *b.shape) <= MOST_LINES
+    if a.ndim < MATRIX_AXES or b.ndim < MATRIX_AXES or max(*a.shape, *b.shape) > MOST_LINES:
+        return False
+    macs, results = math.prod(a.shape) * b.shape[-1], math.prod(a.shape[:-1]) * b.shape[-1]
+    return bool(macs >= max(LEAST_MACS, LEAST_MACS_PER_BYTE * (a.nbytes + b.nbytes + RESULT_BYTES * results)))
 
 
 def _on_gpu(operands: DotOperands) -> DotOperands:
     """The operands on the GPU; the exponents of the steps stay on the host."""
     a, b, c, scale_a, scale_b = (None if x is None else to_gpu(x) for x in operands[:-1])
     return DotOperands(a, b, c, scale_a, scale_b, _steps(operands.scale_d))
+
+
+def _by_parts(spec: DotSpec, operands: DotOperands, out: npt.NDArray[Any]) -> None:
+    """The product by the GPU; where its memory is too small, of fewer rows at a time. out: may be operands.c."""
+    try:
+        product(spec, _on_gpu(operands)).get(out=out)
+    except failures() as error:
+        rows = out.shape[-2]
+        if not is_out_of_memory(error) or rows < 2 * FEWEST_ROWS:
+            raise
+    else:
+        return
+    a, _, c, scale_a, *_ = operands
+    for some in (slice(0, rows // 2), slice(rows // 2, rows)):
+        left, start, scales = (None if x is None else x[..., some, :] for x in (a, c, scale_a))
+        part = np.empty((*out.shape[:-2], some.stop - some.start, out.shape[-1]), out.dtype)
+        _by_parts(spec, operands._replace(a=left, c=start, scale_a=scales), part)
+        out[..., some, :] = part
 
 
 def _steps(scale_d: Any) -> Any:
@@ -110,7 +140,9 @@ def _or_else(by_gpu: Callable[[], npt.NDArray[Any]], by_cpu: Callable[[], npt.ND
         return by_gpu()
     except failures() as error:
         what = "its memory is too small" if is_out_of_memory(error) else f"it failed ({error})"
-        warnings.warn(f"engine cuda: {what}: the CPU's kernels compute what it could not", stacklevel=2)
+        if what not in TOLD:
+            TOLD.add(what)
+            warnings.warn(f"engine cuda: {what}: the CPU's kernels compute what it could not", stacklevel=3)
         return by_cpu()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import hashlib
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hwsim.backend.cuda.source import sources
-from hwsim.errors import UnsupportedError
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.host.cache import cache_folder
+from hwsim.host.files import make_folder, write_whole
 
 THREADS = 128  # of a block, where a kernel says nothing else
 BLOCKS_PER_PROCESSOR = 16
@@ -23,6 +27,10 @@ OPTIONS = (
     *("--std=c++20", "--fmad=false", "--device-int128", "--device-as-default-execution-space"),
     "--diag-suppress=20044,2361,39,62,68",  # of C sources: extern tables, narrowing, constants of other units
 )
+
+
+class CompilationError(Exception):
+    """NVRTC is not there, or refuses a program."""
 
 
 @cache
@@ -43,7 +51,11 @@ def cupy() -> Any:
     return cupy
 
 
-@cache
+def current() -> int:
+    """The number of the current GPU: programs belong to one."""
+    return int(cupy().cuda.Device().id)
+
+
 def architecture() -> str:
     """Of the current GPU, as NVRTC names it: "sm_90"."""
     return f"sm_{cupy().cuda.Device().compute_capability}"
@@ -57,7 +69,8 @@ def is_out_of_memory(error: Exception) -> bool:
 def failures() -> tuple[type[Exception], ...]:
     """The errors of a GPU."""
     cuda = cupy().cuda
-    return (cuda.memory.OutOfMemoryError, cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError)
+    of_driver = cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError
+    return (cuda.memory.OutOfMemoryError, *of_driver, CompilationError)
 
 
 def to_gpu(x: npt.NDArray[Any]) -> Any:
@@ -69,9 +82,8 @@ def to_gpu(x: npt.NDArray[Any]) -> Any:
     return gpu.asarray(x)
 
 
-LOADED: WeakSet[CompiledProgram] = (
-    WeakSet()
-)  # by whose modules the driver must not be asked when the interpreter has gone
+#: Programs with modules, which are let go before the interpreter goes: the driver is not asked after it.
+LOADED: WeakSet[CompiledProgram] = WeakSet()
 
 
 @atexit.register
@@ -81,23 +93,54 @@ def _unload() -> None:
         program.module = None
 
 
-class CompiledProgram:
-    """A compiled program. Raises UnsupportedError where NVRTC refuses the text."""
+def compiled(text: str) -> bytes:
+    """The machine code of a program for the current GPU, from the cache where it has been compiled before.
 
-    def __init__(self, text: str) -> None:
+    Raises CompilationError.
+    """
+    nvrtc = _nvrtc()
+    parts = (text, *sources().values(), architecture(), *OPTIONS, str(nvrtc.getVersion()))
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    file = cache_folder("cuda") / f"{digest}.cubin"
+    with contextlib.suppress(OSError):
+        return file.read_bytes()
+    code = _compiled_anew(nvrtc, text)
+    with contextlib.suppress(InputError, OSError):  # what cannot be kept is compiled again
+        make_folder(file.parent)
+        write_whole(file, lambda whole: whole.write(code))
+    return code
+
+
+def _nvrtc() -> Any:
+    """NVRTC by CuPy. Raises CompilationError where it does not load."""
+    try:
         from cupy.cuda import nvrtc  # optional
 
-        texts = sources()
-        headers, names = (tuple(part.encode() for part in side) for side in (texts.values(), texts))
-        program = nvrtc.createProgram(text, "hwsim.cu", headers, names)
-        try:
-            nvrtc.compileProgram(program, (f"--gpu-architecture={architecture()}", *OPTIONS))
-            code = nvrtc.getCUBIN(program)
-        except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program)
-            raise UnsupportedError(f"engine cuda: NVRTC refuses a kernel ({error}): {log[:2000]}") from None
-        finally:
-            nvrtc.destroyProgram(program)
+        nvrtc.getVersion()
+    except (ImportError, RuntimeError) as error:
+        raise CompilationError(f"NVRTC, which compiles kernels, does not load: {error}") from None
+    return nvrtc
+
+
+def _compiled_anew(nvrtc: Any, text: str) -> bytes:
+    texts = sources()
+    headers, names = (tuple(part.encode() for part in side) for side in (texts.values(), texts))
+    program = nvrtc.createProgram(text, "hwsim.cu", headers, names)
+    try:
+        nvrtc.compileProgram(program, (f"--gpu-architecture={architecture()}", *OPTIONS))
+        return bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        log = nvrtc.getProgramLog(program)
+        raise CompilationError(f"NVRTC refuses a kernel ({error}): {log[:2000]}") from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+class CompiledProgram:
+    """A compiled program of the current GPU. Raises CompilationError."""
+
+    def __init__(self, text: str) -> None:
+        code = compiled(text)
         self.module = cupy().cuda.function.Module()
         self.module.load(code)
         self.functions: dict[str, Any] = {}

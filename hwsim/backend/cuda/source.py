@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hwsim._kernels import dot
 from hwsim.formats import format_of
 from hwsim.host.places import kernel_sources
 from hwsim.numerics.units import (
+    BlockScaledUnit,
+    CompositeUnit,
+    DotSpec,
     ExactUnit,
     FmaChainUnit,
     FusedUnit,
@@ -21,10 +24,8 @@ from hwsim.numerics.units import (
     TwoLevelUnit,
 )
 
-if TYPE_CHECKING:
-    from hwsim.numerics.units import DotSpec
-
 HEADERS = ("hw_format.h", "hw_dot.h", "hw_dot_terms.h")
+OF_ELEMENTS = ("hw_convert.h", "hw_convert_lane.h", "hw_lanes.h")  # of elements.cuh
 SUMS = '#include "sums.cuh"\n'  # the program that adds chains
 STEPS = ("dot_sum.c", "dot_two_level.c", "dot_step.c")
 MODEL_STEPS = (  # by the number of a model in hw_dot.h
@@ -53,7 +54,8 @@ FP32_BITS = 24  # of a significand
 INT32_LIMIT = 1 << 31
 POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
 #: Rows of a thread and warps of a block, the fastest of seven pairs for a Hopper unit on an H200 (lab/docs/engine.md).
-FUSED_ROWS, FUSED_WARPS = 8, 16
+FUSED_ROWS, FUSED_WARPS, FUSED_AT_ONCE = 8, 16, 1
+PACKED, MOST_BYTE = 4, 127  # elements of a dp4a, and the largest of them
 WORD_BITS = 51  # of a sum in a double that keeps its last place
 
 
@@ -69,6 +71,10 @@ def loop_of(spec: DotSpec, divided: bool = False) -> str | None:
         return None
     if isinstance(unit, FusedUnit) and spec.scale_format in (None, POWERS):
         return "fused.cuh" if _takes_fused(spec, fields, unit) else None
+    if isinstance(unit, CompositeUnit) and not divided and spec.scale_format is None:
+        return "composite.cuh" if _takes_composite(spec, fields, unit) else None
+    if isinstance(unit, BlockScaledUnit) and not divided:
+        return "block_scaled.cuh" if _takes_block_scaled(spec, fields, unit) else None
     if divided or spec.scale_format is not None or fields["rounding"]:  # the others round to nearest even
         return None
     if isinstance(unit, IntegerUnit):
@@ -96,9 +102,47 @@ def _takes_fused(spec: DotSpec, fields: dict[str, Any], unit: FusedUnit) -> bool
     return is_held and is_reached and fits and not has_edges
 
 
+def _takes_composite(spec: DotSpec, fields: dict[str, Any], unit: CompositeUnit) -> bool:
+    """Whether composite.cuh takes a unit: its parts are runs of places one after another, its inner steps are fused
+    ones of the result format. Sums of fp16 numbers are exact doubles, which the inner rounding must round to nearest.
+    """
+    inner = fields["inner"]
+    run = unit.modulus // len(unit.selections)
+    parts = tuple(tuple(range(first, first + run)) for first in range(0, unit.modulus, run))
+    are_whole = not unit.terms % unit.modulus and unit.inner.terms * len(parts) == unit.terms
+    is_fp16 = spec.c == spec.d == "fp16" and unit.inner.rounding == "RNE"
+    is_own = (spec.c == spec.d == "fp32" or is_fp16) and inner["result"] == fields["d"]
+    has_edges = any(fields[name] for name in EDGES)
+    inner_spec = DotSpec(unit.inner, unit.operand_format, unit.operand_format, spec.d, spec.d)
+    return (
+        parts == unit.selections
+        and are_whole
+        and is_own
+        and not has_edges
+        and _takes_fused(inner_spec, inner, unit.inner)
+    )
+
+
+def _takes_block_scaled(spec: DotSpec, fields: dict[str, Any], unit: BlockScaledUnit) -> bool:
+    """Whether block_scaled.cuh takes a unit: its elements are bytes, groups share scales, empty groups are no matter.
+
+    A term is below 4 * 2^(its exponent) * largest a * largest b * group, and exact but for the cut.
+    """
+    a, block = format_of(spec.a), int(spec.scale_block or 0)
+    exponent, fraction = divmod(a.largest_magnitude, 1 << a.fraction_bits)
+    units = (1 << a.fraction_bits | fraction) << max(exponent - 1, 0)  # the largest number, in least numbers
+    largest = math.ldexp(units, a.min_exponent - a.fraction_bits)
+    is_packed = spec.a == spec.b and spec.c == spec.d == "fp32" and a.nan == "none" and units <= MOST_BYTE
+    are_groups = unit.group % PACKED == 0 and block % unit.group == 0 and unit.terms % block == 0
+    bits = unit.fraction_bits + math.ceil(math.log2(4 * largest**2 * (unit.terms + 1)))
+    edges = any(fields[name] for name in EDGES) or fields["ieee_zero"]
+    fits = bits < WORD_BITS and unit.zero_exponent <= unit.floor_exponent
+    return is_packed and are_groups and fits and unit.rounding == "RZ" and fields["result"] == fields["d"] and not edges
+
+
 def _takes_two_level(fields: dict[str, Any], unit: TwoLevelUnit) -> bool:
     """Whether two_level.cuh takes a unit of fp32 results."""
-    is_simple = not unit.interleaved and unit.accumulator_drop_bits is None and unit.terms <= TWO_LEVEL_TERMS
+    is_simple = unit.terms <= TWO_LEVEL_TERMS and not (unit.interleaved and unit.terms % 2)
     bits = max(unit.product_fraction_bits, unit.sum_fraction_bits, unit.accumulator_fraction_bits)
     fits = _fits_double(bits, unit.terms) and unit.final_fraction_bits < WORD_BITS
     return is_simple and fits and not any(fields[name] for name in EDGES)
@@ -140,6 +184,14 @@ def _is_nan(fields: dict[str, Any]) -> bool:
     return magnitude > (1 << exponent_bits) - 1 << bits
 
 
+def _nan_stays(fields: dict[str, Any]) -> bool:
+    """Whether a NaN result is the result of all further steps: operands and accumulators are IEEE's, and no operand's
+    NaN passes on.
+    """
+    has_edges = any(fields[name] for name in EDGES) or fields["d"]["special"] or fields["nan_order"][0]
+    return not has_edges and _is_nan(fields)
+
+
 def _exponent_bits(fields: dict[str, Any]) -> int:
     """The widest exponent field of operands, accumulator and result."""
     return max(int(fields[side]["exponent_bits"]) for side in "abcd")
@@ -158,19 +210,22 @@ def program_text(spec: DotSpec, divided: bool) -> str:
         f"#define HAS_SCALES {int(bool(block))}",
         f"#define SCALE_BLOCK {max(block, 1)}",
         f"#define HAS_DIVISIONS {int(divided)}",
+        f"#define NAN_STAYS {int(_nan_stays(fields))}",
         f"#define FUSED_ROWS {FUSED_ROWS}",
         f"#define FUSED_WARPS {FUSED_WARPS}",
+        f"#define FUSED_AT_ONCE {FUSED_AT_ONCE}",
         f"enum {{ SCALES_PER_STEP = {max(1, fields['terms'] // block if block else 1)} }};",
         f"enum {{ HW_MAX_TERMS = {terms}, HW_MAX_EXACT_TERMS = {terms} }};",
         '#include "machine.cuh"',
         '#include "hw_dot.h"',
-        *([] if inner is None else [f"__device__ const hw_spec INNER = {_record(inner, 'nullptr')};"]),
+        *([] if inner is None else [f"__device__ constexpr hw_spec INNER = {_record(inner, 'nullptr')};"]),
         *(f"__device__ constexpr hw_format {side.upper()}_FORMAT = {_format(fields[side])};" for side in "abcd"),
         f"__device__ constexpr hw_spec SPEC = {_record(fields, 'nullptr')};",
         f"__device__ const hw_spec SCALAR_SPEC = {_record(fields, pointer)};",
         *(f'#include "{name}"' for name in STEPS),
     ]
     lines.append(f"#define step_of_unit {MODEL_STEPS[fields['model']]}")
+    lines.append(f"#define STEP {'SPEC' if inner is None else 'INNER'}")
     lines += ['#include "scalar.cuh"', SCALAR_KERNEL]
     if loop is not None:
         lines += [f'#include "{loop}"', TILE_KERNELS]
@@ -181,7 +236,7 @@ def program_text(spec: DotSpec, divided: bool) -> str:
 def sources() -> dict[str, str]:
     """The texts that programs include, by name."""
     folder = kernel_sources()
-    parts = [("include", name) for name in HEADERS] + [("src", name) for name in STEPS]
+    parts = [("include", name) for name in (*HEADERS, *OF_ELEMENTS)] + [("src", name) for name in STEPS]
     texts = {name: (folder / part / name).read_text(encoding="utf-8") for part, name in parts}
     cuda = folder / "cuda"
     texts |= {file.name: file.read_text(encoding="utf-8") for file in cuda.iterdir() if file.name.endswith(".cuh")}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from hwsim.backend.cuda.device import CompiledProgram, cupy, grid_for, most_shared_bytes, record_on_gpu
+from hwsim.backend.cuda.device import CompiledProgram, cupy, current, grid_for, most_shared_bytes, record_on_gpu
 from hwsim.backend.cuda.records import ProductArguments
 from hwsim.backend.cuda.source import SUMS, loop_of, program_text
 from hwsim.formats import code_dtype, format_of
@@ -53,15 +53,15 @@ class UnitProgram:
 
 
 @lru_cache(MOST_UNITS)
-def unit_program(spec: DotSpec, divided: bool) -> UnitProgram:
-    """The kernels of a unit, compiled once."""
+def unit_program(spec: DotSpec, divided: bool, gpu: int) -> UnitProgram:
+    """The kernels of a unit, compiled once. gpu: the current one."""
     return UnitProgram(spec, divided)
 
 
-@cache
-def sums_program() -> CompiledProgram:
-    """The kernels of sums, compiled once."""
-    return CompiledProgram(SUMS)
+@lru_cache(MOST_UNITS)
+def program_of(text: str, gpu: int) -> CompiledProgram:
+    """The kernels of a text, compiled once. gpu: the current one."""
+    return CompiledProgram(text)
 
 
 def product(spec: DotSpec, operands: DotOperands) -> Any:
@@ -76,7 +76,7 @@ def product(spec: DotSpec, operands: DotOperands) -> Any:
     if not out.size:
         return out
     divide = None if isinstance(scale_d, int) else gpu.asarray(scale_d)
-    program = unit_program(spec, divide is not None)
+    program = unit_program(spec, divide is not None, current())
     left, right, start, left_scale, right_scale, whole = map(_stack, (a, b, c, scale_a, scale_b, out))
     for matrices, rows in parts(whole.shape, program.most_matrices, program.most_rows):
         few = DotOperands(
@@ -133,4 +133,4 @@ def add_chains(
     for start in range(0, a.shape[1], length):
         k = slice(start, start + length)
         chain = product(spec, DotOperands(a[:, k], b[k], scale_d=operands.scale_d))
-        sums_program().start("add", (total, chain, *edges), grid=grid_for(total.size))
+        program_of(SUMS, current()).start("add", (total, chain, *edges), grid=grid_for(total.size))

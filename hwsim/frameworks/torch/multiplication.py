@@ -8,22 +8,24 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 
+from hwsim.backend.by_name import CUDA
+from hwsim.backend.by_name import chosen as chosen_engine
 from hwsim.errors import InputError
 from hwsim.frameworks.product import NARROW, multiplied
-from hwsim.frameworks.settings import PassName, Settings
+from hwsim.frameworks.settings import PassName, PassSettings, Settings
 from hwsim.frameworks.torch.layer_record import Record
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.plain import plain_product
 from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
-from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, layout, tensor_of
+from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, gpu_array_of, layout, tensor_of
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
 from hwsim.request.operands import scaled_pair
@@ -96,7 +98,6 @@ def multiply(
         if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
             return plain_product(a, b, c, alpha, beta, dtype)
         start = time.perf_counter()
-        left, right = array_of(a), array_of(b)
         more, is_added = _c_arguments(a, b, c, alpha, beta)
         output = format_name(dtype)
         if output in NARROW:
@@ -112,6 +113,8 @@ def multiply(
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         is_timed = record.timing and not place.is_timed_whole
         more |= {"timing": is_timed, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
+        taken = gpu_array_of if _stays_on_gpu(chosen, a, b, more) else array_of
+        left, right = taken(a), taken(b)
         if chosen.scale is not None and c is not None:  # the scaled product comes first
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
             is_added = True
@@ -121,6 +124,20 @@ def multiply(
             out = out + (c if beta == 1 else beta * c).to(dtype)
         record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
         return out
+
+
+def _stays_on_gpu(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, more: Mapping[str, Any]) -> bool:
+    """Whether tensors of a GPU are multiplied where they are: by the engine cuda, where nothing looks at the elements
+    or the memory of operands but the unit.
+    """
+    if not (a.is_cuda and b.is_cuda) or a.dtype != b.dtype:
+        return False
+    assert chosen.arguments is not None
+    arguments = {**chosen.arguments, **more}
+    if chosen_engine(arguments.get("engine")) != CUDA or arguments.get("library") is not None:
+        return False
+    scheme = arguments["scheme"]
+    return chosen.scale is None and scheme.quantizes is None
 
 
 def multiply_scaled(

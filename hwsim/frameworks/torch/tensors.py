@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hwsim.backend.by_name import CUDA, backend
 from hwsim.errors import UnsupportedError
+from hwsim.host.arrays import is_of_a_backend
 
 AnyArray = NDArray[Any]
 
@@ -65,9 +67,20 @@ def _shared(tensor: torch.Tensor) -> AnyArray:
     return array
 
 
+def gpu_array_of(tensor: torch.Tensor) -> Any:
+    """The memory of a tensor of a GPU as an array of the engine's, there."""
+    plain = tensor.detach().resolve_neg()
+    _, dtype = FORMATS[plain.dtype]
+    words = plain if plain.dtype in _PLAIN else plain.view(_AS_INTEGERS[plain.element_size()])
+    return backend(CUDA, on_gpu=True).from_host(words).view(dtype)
+
+
 def tensor_of(array: AnyArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor over the array's memory, converted where `dtype` is another."""
     torch_dtype = _OF_NUMPY[array.dtype]
+    if is_of_a_backend(array):
+        on_gpu: Any = array
+        return torch.from_dlpack(on_gpu.typed).view(torch_dtype).to(dtype=dtype, device=device)
     if torch_dtype in _PLAIN:
         tensor = torch.from_numpy(array)
     else:

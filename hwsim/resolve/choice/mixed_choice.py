@@ -42,7 +42,7 @@ def surveyed(
     """
     types = None
     if operands is not None:
-        types = types_of_operands(mixed, *operands)
+        types = types_of_operands(mixed, operands[0].on_host(), operands[1].on_host())
         blocks = count_block_products(*types, len(mixed.plans))
     else:
         blocks = _assumed(mixed.wide_percent or 0, mixed, sizes)

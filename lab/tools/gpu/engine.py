@@ -1,10 +1,14 @@
 """The engine `cuda` beside the CPU's kernels, on a machine with an NVIDIA GPU: results that differ, and speeds.
 
     python lab/tools/gpu/engine.py compare --results 1e9 --seconds 30 --json compare.json
+    python lab/tools/gpu/engine.py golden tests/golden/self tests/golden/h200/instructions.npz --json golden.json
     python lab/tools/gpu/engine.py speed --size 8192 --json speed.json
+    python lab/tools/gpu/engine.py compile --workers 16
 
 compare: every dot unit of the device files, on random operands of several kinds, until it has so many results or took
-so long; a file that is there already is continued. speed: a product of each chip beside the GPU's own FP32 product.
+so long; a file that is there already is continued. golden: sets of instructions, every product on the GPU, however
+small. speed: a product of each chip beside the GPU's own FP32 product. compile: the kernels of every unit, into the
+cache.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import argparse
 import json
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
-from hwsim.backend.cuda.device import cupy, to_gpu
-from hwsim.backend.cuda.source import loop_of
+from hwsim.backend.cuda import backend as cuda_backend
+from hwsim.backend.cuda.device import compiled, cupy, to_gpu
+from hwsim.backend.cuda.source import SUMS, loop_of, program_text
 from hwsim.backend.cuda.unit_programs import product
 from hwsim.devices import load
 from hwsim.devices.query import dot_spec
 from hwsim.formats import code_dtype, format_of
+from hwsim.golden import simulated
+from hwsim.golden.verify import verify
 from hwsim.host.places import package_folder
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
@@ -34,14 +43,18 @@ Codes = NDArray[Any]
 SIZE = 4096  # rows and columns of a product of `compare`
 DEPTHS = (1, 3, 67, 32, 48, 96)
 KINDS = ("normal", "finite bits", "wide", "cancelling", "sparse", "all bits")
-POOL = 65537  # accumulators that are drawn; they come again
-FEW = 1024  # rows and columns of operands with infinities and NaNs, which scalar steps compute
+ROW_STEP = 17  # accumulators come again, so many places on in the next row
+FEW = 1024  # rows and columns of products of which scalar steps of the CPU compute much
+WIDE_BITS = 8  # of an exponent field: sums of such bit fields leave fp32's range
+NVF4 = "mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"
 SPEEDS = (
     *(("h100", "mma.m16n8k16.f32.f16.f16.f32"), ("h100", "mma.m16n8k16.f32.bf16.bf16.f32")),
     *(("a100", "mma.m16n8k16.f32.f16.f16.f32"), ("a100", "mma.m16n8k16.f32.bf16.bf16.f32")),
     *(("v100", "mma.m8n8k4.f32.f16.f16.f32"), ("h100", "wgmma.m64nNk32.f32.A.B"), ("mi210", "v_mfma_f32_32x32x8f16")),
     *(("mi300x", "v_mfma_f32_32x32x8_f16"), ("ascend910a", "mmad.m16n16k16.f32.f16.f16"), ("h100", "fma.rn.f32")),
     *(("h100", "mma.m16n8k16.f64.f64.f64.f64"), ("ascend910a", "mmad.m16n16k32.s32.s8.s8")),
+    *(("mi300x", "v_mfma_f32_32x32x16_fp8_fp8"), ("h100", "mma.m16n8k32.f32.A.B.f32")),
+    *(("b200", "tcgen05.mma.m128nNk32.mxf8f6f4.f32.A.B"), ("b200", f"tcgen05.mma.m128nNk64.{NVF4}")),
 )
 
 
@@ -80,48 +93,101 @@ def drawn(rng: np.random.Generator, name: str, shape: tuple[int, ...], kind: str
     return result
 
 
-def operands(rng: np.random.Generator, spec: DotSpec, size: int, k: int, kind: str) -> DotOperands:
-    """Random operands of a unit; of every other product with an accumulator."""
+def few_or_many(spec: DotSpec, kind: str) -> int:
+    """Rows and columns of a product that takes the CPU about as long as others."""
+    is_float = not format_of(spec.a).is_integer
+    wide = max(format_of(name).exponent_bits for name in (spec.a, spec.b)) >= WIDE_BITS
+    leaves_range = kind == "all bits" or (kind == "finite bits" and wide) or format_of(spec.d).exponent_bits < WIDE_BITS
+    return FEW if loop_of(spec) is None or (is_float and leaves_range) else SIZE
+
+
+def in_rows(pool: Codes, size: int, of: Any) -> Codes:
+    """Accumulators of a product, as a view. of: NumPy or CuPy."""
+    strides = (ROW_STEP * pool.itemsize, pool.itemsize)
+    rows: Codes = of.lib.stride_tricks.as_strided(pool, (size, size), strides)
+    return rows
+
+
+def operands(rng: np.random.Generator, spec: DotSpec, size: int, k: int, kind: str) -> tuple[DotOperands, Codes | None]:
+    """Random operands of a unit, and of every other product what accumulators are made of."""
     scales: list[Codes | None] = [None, None]
     if spec.scale_format is not None and spec.scale_block is not None:
-        blocks = -(-k // spec.scale_block)
-        bias = format_of(spec.scale_format).bias
-        scales = [drawn(rng, spec.scale_format, shape, "all bits") for shape in ((size, blocks), (blocks, size))]
-        if kind != "all bits" and spec.scale_format == "ue8m0":
-            scales = [(bias - 8 + side % 16).astype(np.uint8) for side in scales if side is not None]
-    c = np.resize(drawn(rng, spec.c, (POOL,), kind), (size, size)) if k % 2 else None
-    return DotOperands(drawn(rng, spec.a, (size, k), kind), drawn(rng, spec.b, (k, size), kind), c, *scales)
+        blocks, fmt = -(-k // spec.scale_block), format_of(spec.scale_format)
+        scales = [drawn(rng, fmt.name, shape, "all bits") for shape in ((size, blocks), (blocks, size))]
+        if kind != "all bits":  # no NaN, and powers of two near 1
+            least, count = (fmt.bias - 8, 16) if spec.scale_format == "ue8m0" else (0, fmt.largest_magnitude + 1)
+            scales = [(least + side % count).astype(np.uint8) for side in scales if side is not None]
+    pool = drawn(rng, spec.c, ((ROW_STEP + 1) * size,), kind) if k % 2 else None
+    return DotOperands(drawn(rng, spec.a, (size, k), kind), drawn(rng, spec.b, (k, size), kind), None, *scales), pool
 
 
-def differing(spec: DotSpec, given: DotOperands, threads: int) -> int:
-    """Results of the GPU that are not the CPU's."""
-    want = CPU.gemm(spec, given, threads=threads)
+def pinned(size: int, dtype: np.dtype[Any]) -> Codes:
+    """A square array of the host from which the GPU copies fast."""
+    memory = cupy().cuda.alloc_pinned_memory(size * size * dtype.itemsize)
+    return np.frombuffer(memory, dtype, size * size).reshape(size, size)
+
+
+def differing(spec: DotSpec, given: DotOperands, pool: Codes | None, threads: int, want: Codes) -> int:
+    """Results of the GPU that are not the CPU's. want: memory for the CPU's."""
     on_gpu = DotOperands(*(None if x is None else to_gpu(x) for x in given[:-1]))
-    return int((product(spec, on_gpu) != to_gpu(want)).sum())
+    if pool is not None:
+        given = given._replace(c=in_rows(pool, len(want), np))
+        on_gpu = on_gpu._replace(c=in_rows(to_gpu(pool), len(want), cupy()))
+    got = product(spec, on_gpu)
+    CPU.gemm(spec, given, threads=threads, out=want)
+    return int((got != to_gpu(want)).sum())
 
 
 def compare(results: float, others: float, seconds: float, threads: int, seed: int, file: Path | None) -> int:
     """Compare every unit; returns the number of results that differ."""
     known: dict[str, Any] = json.loads(file.read_text()) if file is not None and file.is_file() else {}
-    for spec, name in units().items():
-        if name in known:
-            continue
-        rng, begin, count, wrong, turn = np.random.default_rng(seed), time.monotonic(), 0, 0, 0
-        wanted = results if tuple(name.split(" ", 1)) in SPEEDS else others
-        while count < wanted and time.monotonic() - begin < seconds:
-            kind, k = KINDS[turn % len(KINDS)], DEPTHS[turn // len(KINDS) % len(DEPTHS)]
-            size = FEW if kind == "all bits" or loop_of(spec) is None else SIZE
-            wrong += differing(spec, operands(rng, spec, size, k, kind), threads)
-            count, turn = count + size * size, turn + 1
-        loop = loop_of(spec) or "scalar.cuh"
-        formats = {"a": spec.a, "b": spec.b, "c": spec.c, "d": spec.d}
-        known[name] = formats | {"loop": loop, "results": count, "differ": wrong}
-        print(f"{name}: {count:.3g} results by {loop}, {wrong} differ", flush=True)
-        if file is not None:
-            file.write_text(json.dumps(known, indent=1) + "\n")
-    differ = sum(unit["differ"] for unit in known.values())
+    with ThreadPoolExecutor(1) as ahead:
+        for spec, name in units().items():
+            wanted = results if tuple(name.split(" ", 1)) in SPEEDS else others
+            before = known.get(name, {"results": 0, "differ": 0})
+            rng, begin, turn = np.random.default_rng((seed, before["results"])), time.monotonic(), 0
+            count, wrong = before["results"], before["differ"]
+
+            def next_operands(turn: int, spec: DotSpec = spec, rng: np.random.Generator = rng) -> tuple[int, Any]:
+                kind, k = KINDS[turn % len(KINDS)], DEPTHS[turn // len(KINDS) % len(DEPTHS)]
+                size = few_or_many(spec, kind)
+                return size, operands(rng, spec, size, k, kind)
+
+            memory = {size: pinned(size, code_dtype(format_of(spec.d))) for size in (FEW, SIZE)}
+            drawing = ahead.submit(next_operands, turn)
+            while count < wanted and time.monotonic() - begin < seconds:
+                size, (given, pool) = drawing.result()
+                turn += 1
+                drawing = ahead.submit(next_operands, turn)
+                wrong += differing(spec, given, pool, threads, memory[size])
+                count += size * size
+            drawing.result()
+            formats = {"a": spec.a, "b": spec.b, "c": spec.c, "d": spec.d}
+            known[name] = formats | {"loop": loop_of(spec) or "scalar.cuh", "results": count, "differ": wrong}
+            print(f"{name}: {count:.3g} results, {wrong} differ, {time.monotonic() - begin:.1f} s", flush=True)
+            if file is not None:
+                file.write_text(json.dumps(known, indent=1) + "\n")
+    differ = int(sum(unit["differ"] for unit in known.values()))
     print(f"{len(known)} units, {sum(unit['results'] for unit in known.values()):.4g} results, {differ} differ")
     return differ
+
+
+def golden(paths: list[Path], results: int | None, file: Path | None) -> int:
+    """Golden sets with every product on the GPU; returns the number of results that differ."""
+    cuda_backend.LEAST_MACS = cuda_backend.LEAST_MACS_PER_BYTE = 0
+    gpu = cuda_backend.cuda_backend()
+    report = verify(paths, partial(simulated.mma, backend=gpu), results=results)
+    print("\n".join(line for line in report.to_text().splitlines() if not line.startswith("ok ")))
+    if file is not None:
+        file.write_text(json.dumps(report.to_json(), indent=1) + "\n")
+    return report.mismatches
+
+
+def compile_all(workers: int) -> None:
+    """The kernels of every unit, into the cache, by so many processes."""
+    texts = [SUMS, *(program_text(spec, divided=False) for spec in units())]
+    with ProcessPoolExecutor(workers) as pool:
+        print(f"{sum(map(len, pool.map(compiled, texts)))} bytes of {len(texts)} programs")
 
 
 def seconds_of(work: Any) -> float:
@@ -144,8 +210,13 @@ def speed(size: int, file: Path | None) -> None:
     print(f"FP32 product of the GPU: {own:.2f} TMAC/s")
     for device, name in SPEEDS:
         spec = dot_spec(load(device), name)
-        a, b = (to_gpu(drawn(rng, fmt, (size, size), "normal")) for fmt in (spec.a, spec.b))
-        rate = size**3 / seconds_of(lambda spec=spec, a=a, b=b: product(spec, DotOperands(a, b))) / 1e12
+        few, _ = operands(rng, spec, FEW, size, "normal")
+        turns = size // FEW  # the same lines again: they change no speed
+        tiled = (None if x is None else to_gpu(np.tile(x, (turns, 1))) for x in (few.a, few.scale_a))
+        across = (None if x is None else to_gpu(np.tile(x, (1, turns))) for x in (few.b, few.scale_b))
+        (a, scale_a), (b, scale_b) = tiled, across
+        given = DotOperands(a, b, None, scale_a, scale_b)
+        rate = size**3 / seconds_of(lambda spec=spec, given=given: product(spec, given)) / 1e12
         found[f"{device} {name}"] = {"tmacs": rate, "of_fp32_product": rate / own}
         print(f"{device} {name}: {rate:.2f} TMAC/s, {rate / own:.3f} of it", flush=True)
     if file is not None:
@@ -154,19 +225,28 @@ def speed(size: int, file: Path | None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("compare", "speed"))
-    parser.add_argument("--results", type=float, default=1e8, help="of each unit (1e8)")
+    parser.add_argument("what", choices=("compare", "golden", "speed", "compile"))
+    parser.add_argument("paths", type=Path, nargs="*", help="files and folders of golden sets")
+    parser.add_argument("--results", type=float, help="of each unit (1e8), or of each golden set (all)")
     parser.add_argument("--others", type=float, default=1e7, help="of each unit that speed does not measure (1e7)")
     parser.add_argument("--seconds", type=float, default=60, help="at most, of each unit (60)")
     parser.add_argument("--threads", type=int, default=16, help="of the CPU (16)")
+    parser.add_argument("--workers", type=int, default=4, help="processes of compile (4)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, default=8192, help="m, n and k of speed (8192)")
     parser.add_argument("--json", type=Path, help="file of what was found")
     chosen = parser.parse_args()
-    if chosen.what == "speed":
+    differ = 0
+    if chosen.what == "compile":
+        compile_all(chosen.workers)
+    elif chosen.what == "speed":
         speed(chosen.size, chosen.json)
-        return 0
-    return int(compare(chosen.results, chosen.others, chosen.seconds, chosen.threads, chosen.seed, chosen.json) > 0)
+    elif chosen.what == "golden":
+        differ = golden(chosen.paths, None if chosen.results is None else int(chosen.results), chosen.json)
+    else:
+        results = chosen.results or 1e8
+        differ = compare(results, chosen.others, chosen.seconds, chosen.threads, chosen.seed, chosen.json)
+    return int(differ > 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,199 @@
+"""Arrays that stay on the GPU: its backend with the GPU in the processor's place, by the kernels' own sources.
+
+Not seen here: CuPy, a GPU's compiler, and what a GPU does with subnormal numbers (hwsim.backend.cuda.gpu_arrays).
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from gpu_in_place import ElementKernels, in_memory, put_in_place
+from test_backend import EPILOGUES, RUNS, drawn
+
+import hwsim
+from hwsim.backend import by_name
+from hwsim.backend.cpu import CPU
+from hwsim.backend.cuda import device
+from hwsim.backend.cuda.gpu_arrays import GpuArray, on_gpu
+from hwsim.backend.cuda.on_device import DeviceBackend
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import FORMATS, code_dtype
+
+M, N, K = 5, 4, 70
+FLOATS = (np.float32, np.float64)
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    if sys.platform != "linux" or shutil.which("g++") is None:
+        pytest.skip("the sources are compiled by g++ on Linux")
+    return ElementKernels(tmp_path_factory.mktemp("elements"))
+
+
+@pytest.fixture(params=["in the processor's place", "a GPU"])
+def gpu(request, monkeypatch):
+    """The backend, and arrays of the host as another library has them on the GPU."""
+    if request.param == "a GPU":
+        try:
+            backend = DeviceBackend()
+        except UnsupportedError as error:
+            pytest.skip(str(error))
+        backend.moved = device.cupy().asarray
+    else:
+        backend = put_in_place(monkeypatch, request.getfixturevalue("kernels"))
+        backend.moved = in_memory
+    monkeypatch.setattr(by_name, "_on_gpu", lambda: backend)
+    return backend
+
+
+def values(dtype, shape=(11, 13)):
+    """Bit fields, with ends of the range, ties of narrow formats, zeros, infinities and NaNs."""
+    rng, word = np.random.default_rng(3), f"u{np.dtype(dtype).itemsize}"
+    fields = rng.integers(0, 1 << 64, shape, np.uint64).astype(word).view(dtype)
+    few = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 1.0625, 1.1875, -448.0, 464.0, 2.0**-24, -3e38], dtype)
+    near = rng.choice(few, shape) * rng.choice(np.array([1.0, 0.5, -2.0], dtype), shape)
+    with np.errstate(all="ignore"):
+        return np.where(rng.random(shape) < 0.5, fields, near).astype(dtype)
+
+
+def same(got, want):
+    assert isinstance(got, GpuArray) and got.dtype == want.dtype
+    return np.array_equal(got.get().view(f"u{want.itemsize}"), want.view(f"u{want.itemsize}"))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("fmt", [fmt for fmt in FORMATS.values() if fmt.name != "int64"], ids=lambda fmt: fmt.name)
+def test_conversions_have_the_cpus_bits(gpu, fmt, dtype):
+    x = values(dtype)
+    for rounding, overflow in (
+        ("RNE", "ieee"),
+        ("RZ", "saturate"),
+        ("RU", "infinity"),
+        ("RNA", "ieee"),
+        ("RD", "ieee"),
+    ):
+        for nan in ("zero", "quiet") if fmt.nan != "none" or fmt.is_integer else ("zero",):
+            want = CPU.encode(x.T, fmt, rounding, overflow, nan=nan)
+            assert same(gpu.encode(on_gpu(x).T, fmt, rounding, overflow, nan=nan, threads=2), want), (rounding, nan)
+    codes = np.random.default_rng(1).integers(0, 1 << min(fmt.bits, 62), (5, 9), np.uint64).astype(code_dtype(fmt))
+    if dtype == np.float64 or fmt.precision <= 24:
+        assert same(gpu.decode(on_gpu(codes)[:, ::2], fmt, dtype), CPU.decode(codes[:, ::2], fmt, dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_splits_and_steps_have_the_cpus_bits(gpu, dtype):
+    x, y = values(dtype), values(dtype, (13,))
+    bf16, e4m3 = FORMATS["bf16"], FORMATS["e4m3"]
+    pieces = [(bf16, "RNE", 0), (bf16, "RZ", 8, "saturate"), (e4m3, "RNE", 3)]
+    for clamp in (False, True):
+        want = CPU.split(x, pieces, overflow="saturate" if clamp else "ieee", clamp=clamp)
+        got = gpu.split(on_gpu(x), pieces, overflow="saturate" if clamp else "ieee", clamp=clamp)
+        assert all(map(same, got, want))
+    steps = [("load", 0), ("constant", 0.1), ("times",), ("load", 1), ("fused", -3.0), ("load", 0), ("subtract",)]
+    for saturate in (False, True):
+        want = CPU.combine((x, y), steps, dtype, saturate=saturate, nan_code=0x7FFFFFFF)
+        assert same(gpu.combine((on_gpu(x), on_gpu(y)), steps, dtype, saturate=saturate, nan_code=0x7FFFFFFF), want)
+        out = on_gpu(np.zeros((13, 11), dtype)).T
+        assert gpu.combine((on_gpu(x), on_gpu(y)), steps, dtype, saturate=saturate, nan_code=0x7FFFFFFF, out=out) is out
+        assert same(out, want)
+    assert same(gpu.scale(on_gpu(x), -7), CPU.scale(x, -7))
+    for rows in (slice(0), slice(None), slice(3, 4)):
+        found = gpu.largest(on_gpu(x)[rows]), CPU.largest(x[rows])
+        assert np.array_equal(*found, equal_nan=True)
+    assert all(map(same, gpu.specials(on_gpu(x)), CPU.specials(x)))
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("more", EPILOGUES)
+def test_whole_products_stay_on_the_gpu(gpu, name, more):
+    options, dtype = RUNS[name]
+    epilogue = dict(EPILOGUES[more])
+    a, b = drawn((M, K), dtype, 1), drawn((K, N), dtype, 2)
+    wide = hwsim.matmul(a, b, **options)
+    if epilogue.pop("c", False):
+        epilogue["c"] = wide * 2
+    if epilogue.pop("bias", False):
+        epilogue["bias"] = np.arange(N, dtype=np.float32)
+    try:
+        want = hwsim.matmul(a, b, **options, **epilogue)
+    except hwsim.HwsimError as error:
+        pytest.skip(str(error))
+    on_the_gpu = {key: on_gpu(x) if key == "c" else x for key, x in epilogue.items()}
+    got = hwsim.run(on_gpu(a), on_gpu(b), engine="cuda", timing=False, **options, **on_the_gpu).c
+    assert same(got, want)
+
+
+def test_arrays_of_a_gpu_go_in_and_come_out(gpu):
+    a, b = (drawn(shape, np.float16, 1) for shape in ((M, K), (K, N)))
+    tall, bias = np.stack([a, a + 1]), np.arange(N, dtype=np.float32)
+    for left, right in ((a, b), (tall, b)):
+        want = hwsim.matmul(left, right, device="a100")
+        for sides in ((gpu.moved(left), gpu.moved(right)), (gpu.moved(left), right)):
+            product = hwsim.matmul(*sides, device="a100", engine="cuda")
+            assert type(product) is type(sides[0])
+            assert np.array_equal(product.get().view(np.uint32), want.view(np.uint32))
+    some = {"rows": [3, 1], "cols": slice(1, 3)}
+    part = hwsim.matmul(gpu.moved(a), gpu.moved(b), device="a100", engine="cuda", bias=gpu.moved(bias), **some)
+    assert np.array_equal(part.get(), hwsim.matmul(a, b, device="a100", bias=bias, **some), equal_nan=True)
+    with pytest.raises(InputError, match="lie on a GPU, and the engine is cpu; give engine='cuda'"):
+        hwsim.matmul(gpu.moved(a), b, device="a100", engine="cpu")
+    for options in (
+        {"scheme": "auto"},
+        {"library": "cublas"},
+        {"scheme": "mxfp8"},
+        {"functional": True},
+    ):
+        with pytest.raises(UnsupportedError, match=f"{next(iter(options))}.*looks at operands on the host"):
+            hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
+
+
+def test_what_does_not_fit_is_refused(gpu):
+    x = on_gpu(np.ones((4, 4), np.float32))
+    for wrong in (
+        lambda: gpu.encode(x, FORMATS["bf16"], "RN"),
+        lambda: gpu.encode(on_gpu(np.full((2, 2), np.nan, np.float32)), FORMATS["e2m1"]),
+        lambda: gpu.encode(x, FORMATS["bf16"], out=on_gpu(np.zeros((2, 2), np.uint16))),
+        lambda: gpu.decode(x, FORMATS["fp16"]),
+        lambda: gpu.split(x, []),
+        lambda: gpu.combine((x,), [("load", 1)]),
+        lambda: gpu.combine((x,), [("load", 0)], out=on_gpu(np.zeros((2, 2), np.float32))),
+        lambda: gpu.scale(x, 5000),
+        lambda: gpu.specials(on_gpu(np.ones(3, np.float32))),
+    ):
+        with pytest.raises(InputError):
+            wrong()
+
+
+def test_elements_move_as_numpys_do(gpu):
+    x = values(np.float32)
+    y, index = on_gpu(x), np.array([3, 0, 5])
+    for change in (
+        lambda x: x[1:, ::3],
+        lambda x: x[index],
+        lambda x: x[:, index],
+        lambda x: x[np.ix_(index, index)],
+        lambda x: x[..., None, :].reshape(-1),
+        lambda x: x.T.copy(),
+        lambda x: x.astype(np.float64),
+        lambda x: np.where(np.isnan(x), np.float32(2), x),
+        lambda x: np.stack([x, x[::-1]]),
+        lambda x: np.broadcast_to(x[0], (3, 13)),
+        lambda x: np.add(x, x),
+        lambda x: np.zeros_like(x, order="C", shape=(2, 3)),
+        lambda x: np.isfinite(x).all(axis=0),
+        lambda x: np.abs(x).max(axis=1),
+    ):
+        with np.errstate(all="ignore"):
+            assert same(change(y), change(x))
+    target, want = on_gpu(np.zeros((11, 13), np.float32)), np.zeros((11, 13), np.float32)
+    for array, source in ((target, y), (want, x)):
+        array[2:5] = source[1:4]
+        array[:, index] = np.float32(7)
+        np.copyto(array[8:], source[:3])
+        np.add(array[:2], 1, out=array[:2])
+    assert same(target, want)
+    with pytest.raises(TypeError, match=r"take its \.get\(\)"):
+        np.asarray(y)
