@@ -29,11 +29,11 @@ TALLEST = 16_000  # pixels of a photograph: what Chromium still draws
 DRAWN = """document.readyState === "complete" && [...document.querySelectorAll(".plot")].every(
     plot => plot.querySelector(".main-svg") !== null)"""
 
-#: What sticks out of the page to the right, but for what is scrolled in its own box.
+#: What sticks out of the page to the right, but for what is scrolled in its own box, and the site's closed drawers.
 OUTSIDE = """[...document.querySelectorAll("body *")].filter(element => {
     const box = element.getBoundingClientRect();
     return box.width > 0 && box.right > document.documentElement.clientWidth + 1
-        && !element.closest(".wide, pre, defs, clipPath");
+        && !element.closest(".wide, pre, defs, clipPath, .toc-drawer, .sidebar-drawer");
 }).map(element => `${element.tagName} ${element.textContent.slice(0, 60)}`)"""
 #: Texts of plots that lie outside of their plot.
 CUT = """[...document.querySelectorAll(".plot text")].filter(text => {

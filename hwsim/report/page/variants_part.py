@@ -61,8 +61,9 @@ def variant_lead(table: SweepTable) -> list[str]:
     if len(variants) < 2 or not ran or not costs:
         return []
     front = [variant for variant in ran if variant.is_on_front]
-    are = ("are" if len(front) > 1 else "is") + (f" on the front of {_joined(costs)}" if len(costs) > 1 else " fastest")
-    lines = [f"{count(len(front))} of {plural(len(variants), 'variant')} {are}"]
+    are = "are" if len(front) > 1 else "is"
+    place = f"on the front of {_joined(costs)}" if len(costs) > 1 else "the fastest"
+    lines = [f"{count(len(front))} of {plural(len(variants), 'variant')} {are} {place}"]
     if len(ran) < len(variants):
         lines[0] += f"; {count(len(variants) - len(ran))} do not run"
     for cost in costs:

@@ -56,7 +56,9 @@ def duration(seconds: float) -> str:
 
 
 def value(item: object) -> str:
-    """A setting as text: mappings as key=value, None in words."""
+    """A setting as text: mappings as key=value, truth values as options take them, None in words."""
+    if isinstance(item, bool):
+        return str(item).lower()
     if isinstance(item, dict):
         return " ".join(f"{key}={value(setting)}" for key, setting in item.items())
     if isinstance(item, float):
