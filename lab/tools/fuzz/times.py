@@ -5,7 +5,7 @@
 A case is a product of a drawn device, format or scheme, sizes, layouts, state of L2, clock and power limit, on h100 and
 h200 mostly through cuBLAS. It computes no bits. Bounds are the device file's: each byte of A and B crosses L2 once,
 what L2 cannot hold crosses HBM, all of it in a cold run, and products go at the peak rate of the unit, at the clock in
-force. The parts of a program's time add up to it.
+force. The parts of a program's time add up to it. STATES_EACH cases that follow each other are of one product.
 """
 
 import random
@@ -24,6 +24,7 @@ from hwsim.machines.l2_state import COLD, DEFAULT, STATES
 
 SCHEMES = ("bf16x9", "tf32x3", "sgemm-cube", "ootomo-tf32", "le-gemm", "bf16x6")
 MOST_MACS, MOST_BYTES = 2**36, 3e9
+STATES_EACH = 5  # of a product, whose tiles are searched once
 CHIPS_ASKED = ("h100", "h200")
 ROUNDING = 1e-9
 
@@ -118,10 +119,9 @@ def run(chip, options, sizes):
 
 
 def case(number):
-    """One product."""
-    rng = random.Random(number)
-    chip, options, sizes = drawn(rng)
-    asked = drawn_state(rng, chip)
+    """One product in one state."""
+    chip, options, sizes = drawn(random.Random(number // STATES_EACH))
+    asked = drawn_state(random.Random(f"state {number}"), chip)
     result = run(chip, options | asked, sizes)
     if result is None:
         return "without a time"
