@@ -266,7 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--least", type=int, default=1, help="fewest calls of a leaf")
+    parser.add_argument("--least", type=int, default=4, help="fewest calls of a leaf")
     arguments = parser.parse_args()
     calls = [ran for path in arguments.files for ran in read(path)]
     with arguments.out.open("w", newline="") as file:
