@@ -80,3 +80,15 @@ def test_slices_merged_in_a_narrow_output_are_rounded_one_after_the_other():
     schedule = Schedule(slice_k=64, merge_into="output")
     got = hwsim.matmul(a, b.T, bias=bias, output="fp16", schedule=schedule, **common)
     assert np.array_equal(got.view(np.uint16), expected.view(np.uint16))
+
+
+def test_fp8_sums_are_promoted_unless_fast_ones_are_asked_for():
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn) for shape in ((16, 4096), (4096, 32)))
+    options = {"device": "h100", "format": "e4m3", "output": "bf16", "b_layout": "columns"}
+    default, fast, slow = (
+        hwsim.matmul(a, b, library="pytorch", **options, **more).view(np.int16)
+        for more in ({}, {"accumulate": "fast"}, {"accumulate": "promoted"})
+    )
+    assert np.array_equal(default, slow) and not np.array_equal(default, fast)
+    assert np.array_equal(fast, hwsim.matmul(a, b, library="cublas", **options).view(np.int16))

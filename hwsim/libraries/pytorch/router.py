@@ -27,6 +27,7 @@ from hwsim.libraries.pytorch.routes import GEMM, pytorch, route_of
 #: Families on which cuBLAS multiplies with scales of rows (ScaledBlas.cpp of PyTorch 2.11).
 ROWS_BY_CUBLAS = ("sm90",)
 ROWS, VECTORS = ("row", "row"), ("vector", "vector")
+PROMOTED = ("e4m3",)  # operands whose fast accumulation PyTorch asks for alone by use_fast_accum
 LIBRARIES: dict[str, LibraryProvider] = {CUBLAS.name: CUBLAS}  # by the names in the routes
 
 
@@ -46,7 +47,7 @@ class UnknownKernel(LibraryChoice):
 class PytorchRules(ChipRules):
     """What one version of PyTorch runs on one chip. library: that which it calls there; None: hwsim has no rules of
     it. of_rows: the library of FP8 products with scales of rows, where that is another (but on Hopper CUTLASS). sparse:
-    that for a sparse A.
+    that for a sparse A. promotes: FP8 sums are promoted unless fast accumulation is asked for.
     """
 
     takes_sparse: ClassVar[bool] = True
@@ -55,6 +56,7 @@ class PytorchRules(ChipRules):
     library: LibraryRules | None
     of_rows: LibraryRules | None = None
     sparse: LibraryRules | None = None
+    promotes: bool = False
 
     @property
     def id(self) -> LibraryId:
@@ -75,7 +77,8 @@ class PytorchRules(ChipRules):
         if gemm.scales == ROWS and self.of_rows is not None:
             return self.of_rows.choose(gemm)
         if self.library is not None and gemm.scales != VECTORS:
-            return self.library.choose(gemm)
+            choice = self.library.choose(gemm)
+            return replace(choice, accumulate=gemm.accumulate) if choice.accumulate is None else choice
         name = "kernel of a library that is not known"
         return UnknownKernel(
             family=name, kernel=name, operand=gemm.format, confidence=0.0, accumulate=gemm.accumulate, chip=self.chip
@@ -119,7 +122,9 @@ class PytorchRules(ChipRules):
         reductions = gemm.reductions
         if reductions is None and gemm.format in framework.reductions.narrow:
             reductions = framework.reductions.default
-        return replace(gemm, caller=PYTORCH, reductions=reductions)
+        is_slow = self.promotes and gemm.format in PROMOTED and gemm.format_b in (None, *PROMOTED)
+        accumulate = "promoted" if gemm.accumulate is None and is_slow else gemm.accumulate
+        return replace(gemm, caller=PYTORCH, reductions=reductions, accumulate=accumulate)
 
 
 class Pytorch(LibraryProvider):
@@ -143,7 +148,8 @@ class Pytorch(LibraryProvider):
         is_cutlass = chip.family in CUTLASS.families and chip.family not in ROWS_BY_CUBLAS
         of_rows = CUTLASS.on(replace(request, device=chip, version=None)) if is_cutlass else None
         sparse = CusparseltRules(chip.name, chip.cores) if chip.family in SPARSE_FAMILIES else None
-        return PytorchRules(chip.name, chip.cores, version, library, of_rows, sparse)
+        promotes = chip.family in pytorch(version).promoting_families
+        return PytorchRules(chip.name, chip.cores, version, library, of_rows, sparse, promotes)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
         """Raises UnsupportedError: answers in files are a library's."""

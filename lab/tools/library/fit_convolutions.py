@@ -123,7 +123,7 @@ def kernel_of(kernels: list[tuple[str, list[int] | None]], call: ConvolutionCall
     if "sm90_xmma" in name and "gemm" not in name and "_segment_k_on" in name and grid and tile[2]:
         slices = segments_of(call, tile, grid, is_cut)
         family = family.replace("_segment_k_on", "_split_k") if is_cut else family
-    elif "nvjet" in name or "gemm" in name:
+    elif "nvjet" in name or "gemm" in name or "cutlass_tensorop" in name:
         family += "_split_k" if is_cut or (grid and grid[2] > 1 and call.direction == "backward_weight") else ""
     elif grid and ("nhwckrsc_nchw" in name if call.direction == "forward" else "sm80" in name or "cutlassT" in name):
         slices = grid[2] if call.direction != "forward" or tile == (64, 32, 64) else 1
@@ -266,7 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--least", type=int, default=1, help="fewest calls of a leaf")
+    parser.add_argument("--least", type=int, default=4, help="fewest calls of a leaf")
     arguments = parser.parse_args()
     calls = [ran for path in arguments.files for ran in read(path)]
     with arguments.out.open("w", newline="") as file:
