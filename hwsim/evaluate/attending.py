@@ -178,6 +178,8 @@ class Attending:
         if self.order.adds_blocks:
             of_block = added_by_lanes(np.zeros_like(total), powers)
             return multiply_add(total, np.broadcast_to(rescale, total.shape), of_block)
+        if self.order.fuses_first:
+            return added_by_lanes(total, powers, np.broadcast_to(rescale, total.shape))
         total = total * rescale
         if self.order.warp_keys is None:
             return added_by_lanes(total, powers)

@@ -189,9 +189,9 @@ def blocks_by_loops(query, keys, values, factor, order):
         new = max(largest, *scores)
         change = Single(0) if np.isneginf(largest) else chip.exp2((largest - new) * scaled)
         powers = [chip.exp2(score * scaled - new * scaled) for score in scores]
-        sums = [total * change for total in sums]
+        sums = [fma(total, change, power) for total, power in zip(sums, powers[:8:2], strict=True)]
         for column, power in enumerate(powers):
-            sums[column % 8 // 2] += power
+            sums[column % 8 // 2] += power if column > 7 or column % 2 else Single(0)
         narrow = [power.astype(query.dtype) for power in powers]
         block = values[first : first + order.keys]
         result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]
@@ -278,9 +278,12 @@ def by_its_authors(query, keys, values, factor, order):
         new = max(largest, *scores)
         change = Single(0) if np.isneginf(largest) else ex2((largest - new) * scaled)
         powers = [ex2(fma(score, scaled, -(new * scaled))) for score in scores]
-        sums = [total * change for total in sums]
+        sums = [
+            fma(total, change, power) if order.fuses_first else total * change + power
+            for total, power in zip(sums, powers[:8:2], strict=True)
+        ]
         for column, power in enumerate(powers):
-            sums[column % 8 // 2] += power
+            sums[column % 8 // 2] += power if column > 7 or column % 2 else Single(0)
         narrow = [power.astype(query.dtype) for power in powers]
         block = values[first : first + order.keys]
         result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]

@@ -129,9 +129,11 @@ _FLASH = AttentionOrder(
     warp_keys=None,
     first_partner=2,
     is_division_fast=False,
+    fuses_first=True,
+    in_step=True,
     swaps_heads=True,
     evidence=SEEN,
-    source="FlashAttention-2, as PyTorch builds it; 49,152 results of an H100",
+    source="FlashAttention-2, as PyTorch builds it; captures of an H100 and an H200",
 )
 _EFFICIENT = AttentionOrder(
     kernel="fmha_cutlassF",
@@ -144,8 +146,9 @@ _EFFICIENT = AttentionOrder(
     is_division_fast=False,
     rows=64,
     row_warps=2,
+    in_step=True,
     evidence=SEEN,
-    source="PyTorch's memory-efficient attention; 49,152 results of an H100",
+    source="PyTorch's memory-efficient attention; captures of an H100 and an H200",
 )
 _CUDNN = AttentionOrder(
     kernel="cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16",
