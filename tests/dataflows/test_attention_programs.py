@@ -238,7 +238,7 @@ def test_a_causal_mask_saves_what_it_hides():
 
 
 def test_two_tiles_go_in_step_where_nothing_makes_them_alternate():
-    """On a core with two tiles of FlashAttention-2 no softmax runs beside products; tiles that take turns are faster."""
+    """With two tiles of FlashAttention-2 on a core no softmax runs beside products; tiles that alternate are faster."""
     zero = np.broadcast_to(np.float16(0), (216, 128, 1024))[..., :64]
     keys = np.broadcast_to(np.float16(0), (216, 2048, 64))
     arguments = {"library": "pytorch", "backend": FLASH, "is_causal": False, "scale": None, "clock_mhz": 1410}
