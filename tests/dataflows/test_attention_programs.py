@@ -84,18 +84,18 @@ def test_the_program_has_the_evaluator_s_bits(name):
     assert np.array_equal(by_program.codes, attended(case, operands).codes)
 
 
-@pytest.mark.parametrize("width", [64, 136])
+@pytest.mark.parametrize(("backend", "width"), [(EFFICIENT, 64), (EFFICIENT, 136), (CUDNN, 72)])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_a_mask_of_one_s_own(heads, width):
-    query, key, value = drawn(("a100", 2, EFFICIENT, "bf16", 3, 3, 100, 150, width, width, False))
+def test_a_mask_of_one_s_own(heads, backend, width):
+    query, key, value = drawn(("h100", 2, backend, "bf16", 3, 3, 100, 150, width, width, False))
     mask = np.random.default_rng(4).standard_normal((heads, 100, 150)).astype(TYPES["bf16"])
     mask[:, 7], mask[:, 9, :130] = -np.inf, -np.inf
-    more = {"device": chip_of("a100", 2), "mask": mask}
-    by_program = hwsim.attention(query, key, value, backend=EFFICIENT, functional=True, **more)
-    first = hwsim.attention(query, key, value, backend=EFFICIENT, **more)
+    more = {"device": chip_of("h100", 2), "mask": mask}
+    by_program = hwsim.attention(query, key, value, backend=backend, functional=True, **more)
+    first = hwsim.attention(query, key, value, backend=backend, **more)
     assert first.record.mask == ("shared" if heads == 1 else "own") and not first.out[:, 7].any()
     assert np.array_equal(by_program.codes, first.codes)
-    without = hwsim.attention(query, key, value, backend=EFFICIENT, device=more["device"])
+    without = hwsim.attention(query, key, value, backend=backend, device=more["device"])
     assert without.cycles < first.cycles and "GM_RF" not in without.traffic_bytes
     assert first.traffic_bytes["GM_RF"] == 2 * 3 * 100 * 150
 

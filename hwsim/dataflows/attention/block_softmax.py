@@ -68,16 +68,21 @@ class BlockSoftmax:
         """
         order, scores = self.design.record.order, member.scores(run.keys)
         waits = [member.of_all("S.full")]
-        factor = float(power_factor(self.design.record.factor, order))
+        record, has_mask = self.design.record, self.design.record.mask != "none"
+        factor = float(power_factor(record.factor, order, has_mask=has_mask))
+        if has_mask:
+            narrow, wide = (member.mask(run.keys, name) for name in (record.format, "fp32"))
+            self._lanes(s, "cast", wide, [narrow], [member.sync("M.full")], [member.sync("M.free")], label="mask")
         if order.scaling == "scaled":
-            self._lanes(s, "scale", scores, [scores], waits, scalar=self.design.record.factor, label="scores")
-            if self.design.record.mask != "none":
-                narrow, wide = (member.mask(run.keys, name) for name in (self.design.record.format, "fp32"))
-                waits, signals = [member.sync("M.full")], [member.sync("M.free")]
-                self._lanes(s, "cast", wide, [narrow], waits, signals, label="mask")
+            self._lanes(s, "scale", scores, [scores], waits, scalar=record.factor, label="scores")
+            if has_mask:
                 self._lanes(s, "add", scores, [scores, wide], label="mask")
             self._lanes(s, "scale", scores, [scores], scalar=LOG2E, label="scores")
             waits, factor = [], 1.0
+        elif has_mask:  # fused
+            scalar = float(np.float32(record.factor))
+            self._lanes(s, "fma", scores, [scores, wide], waits, scalar=scalar, label="mask")
+            waits = []
         if run.is_masked:
             index = GlobalTile("index", Affine(), place[1], 1, run.keys)
             limit = GlobalTile("limit", place[0], Affine(), member.rows, 1)

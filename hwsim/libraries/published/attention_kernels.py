@@ -117,7 +117,7 @@ def most_width(backend: str, family: str) -> int:
 
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
 EFFICIENT_MOST = 65536  # of the kernel that keeps it in memory, between blocks of keys
-WITH_MASKS = (EFFICIENT,)  # of which the order with a mask of one's own is known
+WITH_MASKS = (EFFICIENT, CUDNN)  # of which the order with a mask of one's own is known
 OF_ONE_QUERY = (FLASH, EFFICIENT, *AUTHORS)  # the same of one query; cuDNN has another kernel for it
 SEEN_WIDTH = 64  # of all captures; blocks of keys and parts depend on the width
 _FLASH = AttentionOrder(
@@ -162,6 +162,7 @@ _CUDNN = AttentionOrder(
     scales_largest=True,
     adds_blocks=True,
     is_log2e_single=True,
+    fuses_mask=True,
     row_groups=2,
     stages=2,
     evidence=SEEN,
