@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.numerics import special_functions
 from hwsim.numerics.special_functions import Tables
 from hwsim.program.ir import LANE_COLUMNS, LANES, Instr
@@ -58,9 +59,10 @@ class SoftmaxLanes:
         return largest
 
 
-def added_by_lanes(total: Single, source: Single) -> Single:
+def added_by_lanes(total: Single, source: Single, rescale: Single | None = None) -> Single:
     """total (..., 4) with the columns of source (..., columns), each lane in the order of its columns. Columns that
-    are missing of the last eight count as zeros.
+    are missing of the last eight count as zeros. rescale: as total, multiplies it in one rounding with a lane's first
+    column.
     """
     width = LANES * LANE_COLUMNS
     missing = -source.shape[-1] % width
@@ -68,7 +70,9 @@ def added_by_lanes(total: Single, source: Single) -> Single:
     turns = padded.reshape(*source.shape[:-1], -1, LANES, LANE_COLUMNS)
     for turn in range(turns.shape[-3]):
         for column in range(LANE_COLUMNS):
-            total = total + turns[..., turn, :, column]
+            added = turns[..., turn, :, column]
+            is_first = turn == column == 0
+            total = multiply_add(total, rescale, added) if rescale is not None and is_first else total + added
     return total
 
 

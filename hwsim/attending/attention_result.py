@@ -94,9 +94,10 @@ class AttentionResult(TimedResult):
                 f"other kernels of attention took up to {most:.2g} times as long as simulated on an H200"
             )
         near = "" if calls.least >= 1 else "near "
-        widths = " and ".join(map(str, calls.widths))
+        *some, last = map(str, calls.widths)
+        widths = f"{', '.join(some)} and {last}" if some else last
         return (
-            f"the time is {near}a lower bound: the program's tiles overlap more than a chip's warps do; an H200 took "
+            f"the time is {near}a lower bound: begins and ends of tiles overlap more than on a chip; an H200 took "
             f"{calls.least:.2g} to {calls.most:.2g} times as long ({calls.calls} calls, heads of {widths})"
         )
 

@@ -66,6 +66,7 @@ class Attending:
         width): codes. is_causal: row i sees the keys up to i. mask: codes that are added to the scores, (heads or 1,
         queries, keys).
         """
+        self.in_powers = power_factor(float(self.factor), self.order, has_mask=mask is not None)
         blocks = -(-key.shape[1] // self.order.keys)
         length = -(-blocks // self.order.parts)
         with np.errstate(all="ignore"):
@@ -124,11 +125,12 @@ class Attending:
         hidden = np.broadcast_to(columns >= key.shape[1], scores.shape[1:])
         if is_causal:
             hidden = hidden | (columns[None, :] > np.arange(start, query.shape[1])[:, None])
-        if order.scaling == "scaled":
+        if mask is not None and order.fuses_mask:
+            scores = multiply_add(scores, np.full_like(scores, self.factor), self._mask(mask, rows, first, scores))
+        elif order.scaling == "scaled":
             scores = scores * self.factor
             if mask is not None:
-                added = self.backend.decode(mask[:, rows, first : first + order.keys], self.format, np.float32)
-                scores[..., : added.shape[-1]] += added
+                scores = scores + self._mask(mask, rows, first, scores)
             scores = scores * np.float32(LOG2E)
         scores = np.where(hidden, np.float32(-np.inf), scores)
         before = sums.largest[:, rows]
@@ -152,6 +154,12 @@ class Attending:
         else:
             sums.result[:, rows] = self._product(codes, values, sums.result[:, rows] * rescale)
         sums.largest[:, rows] = largest
+
+    def _mask(self, mask: Codes, rows: slice, first: int, scores: Single) -> Single:
+        """What a mask adds to the scores of a block of keys."""
+        added = self.backend.decode(mask[:, rows, first : first + self.order.keys], self.format, np.float32)
+        missing = scores.shape[-1] - added.shape[-1]
+        return np.broadcast_to(np.pad(added, ((0, 0), (0, 0), (0, missing))), scores.shape)
 
     def _power(self, x: Single) -> Single:
         return self.math.exp2f(x) if self.order.is_guarded else self.math.ex2(x)
@@ -178,6 +186,8 @@ class Attending:
         if self.order.adds_blocks:
             of_block = added_by_lanes(np.zeros_like(total), powers)
             return multiply_add(total, np.broadcast_to(rescale, total.shape), of_block)
+        if self.order.fuses_first:
+            return added_by_lanes(total, powers, np.broadcast_to(rescale, total.shape))
         total = total * rescale
         if self.order.warp_keys is None:
             return added_by_lanes(total, powers)

@@ -26,16 +26,20 @@ class AttentionOrder:
     ScoreScaling. is_guarded: powers are CUDA's exp2f, which has those below the normal range; else ex2.approx.ftz,
     which gives 0 for them. scales_largest: earlier sums are rescaled by 2^(m f before - m f), not by 2^((m before - m)
     f). adds_blocks: lanes add the powers of a block from zero; the sums so far, rescaled, and these are one fused
-    multiply-add. is_log2e_single: f is a product of two numbers of fp32. joins_blocks: each block's product with values
-    begins at zero, and the result so far times its rescaling joins it; the last division is in that. warp_keys: keys of
-    a warp, whose sum of powers is added for each block; None: four lanes add powers of all blocks, each of two columns
-    of eight, and meet at the end. first_partner: the distance of the lanes that add their sums first; the other
-    distance, of 1 and 2, follows. is_division_fast: the row is divided by rcp.approx, not by an IEEE division. parts:
-    in how many parts the keys are cut, each with sums of its own; they are joined by their logarithms. part_rows: rows
-    of a block that joins parts. rows: queries of a tile, whose warps lie row_warps below one another, and key_warps
-    beside one another; row_groups: parts of its rows that take turns in the matrix unit. stages: blocks of keys, and of
-    values, that wait in shared memory. swaps_heads: with one query, heads that share a head of the key are rows of one
-    tile. evidence: a level of hwsim.datafiles.provenance. source: where the order is from.
+    multiply-add. fuses_first: a lane's first power of a block and its sum so far, rescaled, are one fused multiply-add.
+    is_log2e_single: f is a product of two numbers of fp32. joins_blocks: each block's product with values begins at
+    zero, and the result so far times its rescaling joins it; the last division is in that. warp_keys: keys of a warp,
+    whose sum of powers is added for each block; None: four lanes add powers of all blocks, each of two columns of
+    eight, and meet at the end. first_partner: the distance of the lanes that add their sums first; the other distance,
+    of 1 and 2, follows. is_division_fast: the row is divided by rcp.approx, not by an IEEE division. parts: in how many
+    parts the keys are cut, each with sums of its own; they are joined by their logarithms. part_rows: rows of a block
+    that joins parts. rows: queries of a tile, whose warps lie row_warps below one another, and key_warps beside one
+    another; row_groups: parts of its rows that take turns in the matrix unit. fuses_mask: a mask of one's own and a
+    score times its factor are one fused multiply-add, before log2(e); else two roundings. in_step: the warps of a
+    core's tiles are issued in turn, and nothing makes them alternate: all multiply, then all have their softmax.
+    stages: blocks of keys, and of values, that wait in shared memory. swaps_heads: with one query, heads that share a
+    head of the key are rows of one tile. evidence: a level of hwsim.datafiles.provenance. source: where the order is
+    from.
     """
 
     kernel: str
@@ -51,6 +55,7 @@ class AttentionOrder:
     is_guarded: bool = True
     scales_largest: bool = False
     adds_blocks: bool = False
+    fuses_first: bool = False
     is_log2e_single: bool = False
     joins_blocks: bool = False
     parts: int = 1
@@ -59,6 +64,8 @@ class AttentionOrder:
     row_warps: int = 4
     key_warps: int = 1
     row_groups: int = 1
+    in_step: bool = False
+    fuses_mask: bool = False
     stages: int = 1
     swaps_heads: bool = False
 
@@ -68,8 +75,11 @@ class AttentionOrder:
         return ("ex2", *(("rcp",) if self.is_division_fast else ()), *(("lg2",) if self.parts > 1 else ()))
 
 
-def power_factor(factor: float, order: AttentionOrder) -> np.float32:
-    """The factor of a score in an argument of 2^x: the factor in fp32 times log2(e), rounded."""
+def power_factor(factor: float, order: AttentionOrder, *, has_mask: bool = False) -> np.float32:
+    """The factor of a score in an argument of 2^x: the factor in fp32 times log2(e), rounded. has_mask: with a mask of
+    one's own, beside which the factor of the scores may stand already.
+    """
+    factor = 1.0 if has_mask and order.fuses_mask else factor
     log2e = float(np.float32(LOG2E)) if order.is_log2e_single else LOG2E
     return np.float32(float(np.float32(factor)) * log2e)
 

@@ -16,7 +16,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.attention_record import Attention
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder
-from hwsim.program.ir import LANES, LocalTile, Sync, one_of, variable
+from hwsim.program.ir import LANE_COLUMNS, LANES, LocalTile, Sync, one_of, variable
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -102,6 +102,8 @@ class Design:
         sizes.append(("arguments", registers, IN_FLIGHT, rows * chunk * WORD))
         if order.warp_keys is not None or order.adds_blocks:
             sizes.append(("lanes", registers, 1, rows * LANES * WORD))
+        if order.fuses_first:
+            sizes.append(("first", registers, 1, rows * LANES * LANE_COLUMNS * WORD))
         if self.reads_fragments:
             sizes.append(("A.op", registers, IN_FLIGHT, rows * self.depth * size))
             sizes.append(("B.op", registers, IN_FLIGHT, self.depth * max(order.keys, width) * size))
@@ -137,7 +139,8 @@ def designed(record: Attention, family: Family, device: Device) -> Design:
 @dataclass(frozen=True, slots=True)
 class Member:
     """The tiles of one member, with `rows` rows. number: of the member; tile: of the CTA that it is of. absent: members
-    of the CTA without rows, for which it gives the room of keys and values back.
+    of the CTA without rows, for which it gives the room of keys and values back. in_step: members that go on together
+    (AttentionOrder.in_step), itself among them.
     """
 
     design: Design
@@ -145,6 +148,7 @@ class Member:
     tile: int
     rows: int
     absent: tuple[int, ...] = ()
+    in_step: tuple[int, ...] = ()
 
     def queries(self) -> LocalTile:
         """The queries in shared memory."""
@@ -180,6 +184,14 @@ class Member:
     def sync(self, name: str) -> Sync:
         """One of a semaphore of this member."""
         return one_of(semaphore(name, self.number))
+
+    def of_all(self, name: str) -> Sync:
+        """A semaphore of this member that all in step with it signal."""
+        return Sync(semaphore(name, self.number), len(self.in_step))
+
+    def to_all(self, name: str) -> list[Sync]:
+        """One for each member in step."""
+        return [one_of(semaphore(name, number)) for number in self.in_step]
 
     def counter(self, letter: str, number: int | None = None) -> str:
         """The counter that says which block of keys (K) or values (V) comes next. number: of another member."""

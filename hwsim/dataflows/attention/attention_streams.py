@@ -7,7 +7,7 @@ the other. The module knows tiles, places and semaphores; products and softmax h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.attention.attention_buffers import Design, Member, declare, keys_tile, values_tile
@@ -62,7 +62,9 @@ class AttentionStreams:
                 rows = min(design.member_rows, shape.rows - group * design.member_rows)
                 absent = range(tile * groups + there, (tile + 1) * groups) if group == 0 else ()
                 members.append(Member(design, tile * groups + group, tile, rows, tuple(absent)))
-        return members
+        numbers = tuple(member.number for member in members)
+        in_step = design.record.order.in_step
+        return [replace(member, in_step=numbers if in_step else (member.number,)) for member in members]
 
     def _row(self, member: Member, places: list[TilePlace]) -> Affine:
         """The first row of a member in the stack of heads."""

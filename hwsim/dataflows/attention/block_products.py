@@ -26,7 +26,7 @@ class BlockProducts:
         """Emit the product of queries and a block of keys. is_first: of a tile."""
         queries, keys = member.queries(), keys_tile(self.design, member.tile, member.counter("K"), run.keys)
         arrived = [member.sync("Q.full")] if is_first else []
-        waits, signals = [member.sync("K.full")], [*member.frees("K"), member.sync("S.full")]
+        waits, signals = [member.sync("K.full")], [*member.frees("K"), *member.to_all("S.full")]
         target = member.scores(run.keys)
         if self.design.reads_fragments:
             order = self.design.record.order
@@ -46,7 +46,7 @@ class BlockProducts:
         values, target = values_tile(self.design, member.tile, member.counter("V"), run.keys), member.product()
         joins = self.design.record.order.joins_blocks
         room = [member.sync(JOINED)] if joins else [member.sync("O.free")] if is_first else []
-        ready, begins = [member.sync("P.full"), *room], is_first or joins
+        ready, begins = [member.of_all("P.full"), *room], is_first or joins
         waits, signals = [member.sync("V.full")], [*member.frees("V"), member.sync("O.full")]
         if self.design.reads_fragments:
             for first, depth, is_last in self._steps(run.keys):

@@ -15,7 +15,7 @@ from hwsim.dataflows.attention.attention_buffers import ARGUMENT, CHUNK, IN_FLIG
 from hwsim.dataflows.attention.query_tiles import BlockRun
 from hwsim.gemm.attention_order import LN2, LOG2E, power_factor
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import LANES, Affine, AnyTile, GlobalTile, LocalTile, Sync, one_of
+from hwsim.program.ir import LANE_COLUMNS, LANES, Affine, AnyTile, GlobalTile, LocalTile, Sync, one_of
 from hwsim.program.roles import Opcode
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SMALL = -126.0  # CUDA's exp2f halves arguments below it and squares the result
 INFINITY = float("inf")
+FIRST_COLUMNS = LANES * LANE_COLUMNS  # of a block, one pair for each lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class BlockSoftmax:
         order = self.design.record.order
         if order.joins_blocks:
             self._lanes(s, "fill", member.result(), waits=[member.sync("O.free")], label="result")
-        if order.joins_blocks or order.adds_blocks:
+        if order.joins_blocks or order.adds_blocks or order.fuses_first:
             self._lanes(s, "fill", member.column("change"), label="rescale")
 
     def block(
@@ -66,17 +67,22 @@ class BlockSoftmax:
         its head.
         """
         order, scores = self.design.record.order, member.scores(run.keys)
-        waits = [member.sync("S.full")]
-        factor = float(power_factor(self.design.record.factor, order))
+        waits = [member.of_all("S.full")]
+        record, has_mask = self.design.record, self.design.record.mask != "none"
+        factor = float(power_factor(record.factor, order, has_mask=has_mask))
+        if has_mask:
+            narrow, wide = (member.mask(run.keys, name) for name in (record.format, "fp32"))
+            self._lanes(s, "cast", wide, [narrow], [member.sync("M.full")], [member.sync("M.free")], label="mask")
         if order.scaling == "scaled":
-            self._lanes(s, "scale", scores, [scores], waits, scalar=self.design.record.factor, label="scores")
-            if self.design.record.mask != "none":
-                narrow, wide = (member.mask(run.keys, name) for name in (self.design.record.format, "fp32"))
-                waits, signals = [member.sync("M.full")], [member.sync("M.free")]
-                self._lanes(s, "cast", wide, [narrow], waits, signals, label="mask")
+            self._lanes(s, "scale", scores, [scores], waits, scalar=record.factor, label="scores")
+            if has_mask:
                 self._lanes(s, "add", scores, [scores, wide], label="mask")
             self._lanes(s, "scale", scores, [scores], scalar=LOG2E, label="scores")
             waits, factor = [], 1.0
+        elif has_mask:  # fused
+            scalar = float(np.float32(record.factor))
+            self._lanes(s, "fma", scores, [scores, wide], waits, scalar=scalar, label="mask")
+            waits = []
         if run.is_masked:
             index = GlobalTile("index", Affine(), place[1], 1, run.keys)
             limit = GlobalTile("limit", place[0], Affine(), member.rows, 1)
@@ -100,7 +106,7 @@ class BlockSoftmax:
             operands = {"left": sums, "right": self._lanes_tile(member), "multiplier": change}
             self._lanes(s, "fma", sums, operands, label="sums")
         narrow = member.scores(run.keys, self.design.record.format)
-        self._lanes(s, "cast", narrow, [scores], signals=[member.sync("P.full")], label="powers")
+        self._lanes(s, "cast", narrow, [scores], signals=member.to_all("P.full"), label="powers")
 
     def _rescale(self, s: StreamBuilder, member: Member, factor: float) -> None:
         """Emit the rescaling of sums and result by the change of the largest score."""
@@ -118,7 +124,7 @@ class BlockSoftmax:
                 self._lanes(s, "scale", argument, [argument], signals=ready, scalar=factor, label="rescale")
         self._power(s, change, argument, "rescale")
         waits = self._powered(s, change, argument, "rescale")
-        if not self.design.record.order.adds_blocks:
+        if not (self.design.record.order.adds_blocks or self.design.record.order.fuses_first):
             self._lanes(s, "mul", member.sums(), [member.sums(), change], waits, label="rescale")
             waits = []
         if not self.design.record.order.joins_blocks:
@@ -183,6 +189,24 @@ class BlockSoftmax:
             self._lanes(s, "fma", argument, operands, signals=signals, scalar=factor, label="powers")
         self._power(s, chunk, argument, "powers")
 
+    def _first_columns(self, s: StreamBuilder, member: Member, chunk: LocalTile, waits: list[Sync]) -> None:
+        """Emit the sums with a block's first eight columns: each lane's first one joins the rescaled sum at once."""
+        sums, change = member.sums(), member.column("change")
+        columns = min(FIRST_COLUMNS, chunk.cols)
+        first = LocalTile("first", member.rows, columns, "fp32", width=FIRST_COLUMNS)
+        self._lanes(s, "copy", first, [replace(chunk, cols=columns)], waits, label="sums")
+        for lane in range(LANES):
+            total, column = (replace(tile, col=at, cols=1, width=width) for tile, at, width in (
+                (sums, lane, LANES), (first, LANE_COLUMNS * lane, FIRST_COLUMNS)
+            ))  # fmt: skip
+            if LANE_COLUMNS * lane < columns:
+                operands = {"left": total, "right": column, "multiplier": change}
+                self._lanes(s, "fma", total, operands, label="sums")
+                self._lanes(s, "fill", column, label="sums")
+            else:
+                self._lanes(s, "mul", total, [total, change], label="sums")
+        self._lanes(s, "reduce_lanes", sums, [first, sums], label="sums")
+
     @staticmethod
     def _lanes_tile(member: Member) -> LocalTile:
         """The sums of a block, or of a warp's keys, by lane."""
@@ -194,7 +218,11 @@ class BlockSoftmax:
         if warp is None:
             of_block = self.design.record.order.adds_blocks
             sums = self._lanes_tile(member) if of_block else member.sums()
-            self._lanes(s, "reduce_lanes", sums, [chunk, sums], waits, label="sums")
+            if self.design.record.order.fuses_first and number == 0:
+                self._first_columns(s, member, chunk, waits)
+                chunk, waits = replace(chunk, col=FIRST_COLUMNS, cols=chunk.cols - FIRST_COLUMNS), []
+            if chunk.cols > 0:
+                self._lanes(s, "reduce_lanes", sums, [chunk, sums], waits, label="sums")
             return
         lanes, total = self._lanes_tile(member), member.column("total")
         self._lanes(s, "fill", lanes, (), waits, label="sums")

@@ -258,7 +258,7 @@ def _way(key: str, layer: str, stage: Any, *kind: Any) -> tuple[tuple[tuple[Any,
     rule = pytorch().softmax
     kernels: tuple[int, ...] = ()
     if device.family in rule.families:
-        kernels = rule.lanes, rule.most, rule.threads, rule.vector, rule.shared_bytes
+        kernels = rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes
     return tuple(map(tuple, options)), is_wide, kernels
 
 

@@ -16,14 +16,15 @@ WORD = 4  # bytes of fp32
 
 
 class SoftmaxKernels(NamedTuple):
-    """lanes: of a warp, which add a row of at most `most` elements. Longer rows: so many threads of a block; elements
-    that one takes at once; bytes of shared memory, where a row waits that fits, and that begins where a vector may. No
-    lanes: another chip's.
+    """lanes: of a warp, which add a row of at most `most` elements. Longer rows: so many threads of a block, of which
+    each has at most so many elements in registers; of still longer ones, elements that a thread takes at once, and
+    bytes of shared memory, where a row waits that fits.
     """
 
     lanes: int
     most: int
     threads: int
+    registers: int
     vector: int
     shared_bytes: int
 
@@ -46,13 +47,18 @@ def _of_warps(powers: torch.Tensor, lanes: int) -> torch.Tensor:
 
 
 def _of_blocks(powers: torch.Tensor, kernels: SoftmaxKernels) -> torch.Tensor:
-    """Sums of rows (..., count), (..., 1): a block's threads add vectors; warps meet in halves, then their sums do.
+    """Sums of rows (..., count), (..., 1): a block's threads add every so many elements, or vectors where these are too
+    many for registers; warps meet in halves, then their sums do.
 
-    A row that does not fit into shared memory, or whose length no vector divides, begins inside a vector: its first
-    elements are added one by one up to the block's width, and so are those behind the last whole turn of vectors.
+    A row of vectors that does not fit into shared memory, or whose length no vector divides, begins inside a vector:
+    its first elements are added one by one up to the block's width, and so are those behind the last whole turn of
+    vectors.
     """
     count, rows = powers.shape[-1], powers.reshape(-1, powers.shape[-1])
     warps, turn = kernels.threads // kernels.lanes, kernels.threads * kernels.vector
+    if count <= kernels.threads * kernels.registers:
+        steps = _steps(F.pad(rows, (0, -count % kernels.threads)), kernels)
+        return _met(_in_order(steps), kernels).reshape(*powers.shape[:-1], 1)
     if count % kernels.vector == 0 and count < kernels.shared_bytes // WORD - warps:
         steps = _vectors(F.pad(rows, (0, -count % turn)), kernels)
         return _met(_in_order(steps), kernels).reshape(*powers.shape[:-1], 1)

@@ -99,14 +99,15 @@ class AttentionModel(StrictRecord):
 
 class SoftmaxModel(StrictRecord):
     """Rows of at most so many elements are added by this many lanes: each adds its own in order, then lanes add in
-    pairs. Longer rows are added by so many threads of a block, which take vectors of so many elements; shared_bytes:
-    where a row waits that fits.
+    pairs. Longer rows are added by so many threads of a block, which have at most so many elements each in registers,
+    or take vectors of so many elements; shared_bytes: where a row waits that fits.
     """
 
     families: NameList
     lanes: PositiveInt
     most: PositiveInt
     threads: PositiveInt
+    registers: PositiveInt
     vector: PositiveInt
     shared_bytes: PositiveInt
 

@@ -2,12 +2,12 @@
 computation.
 
 It knows sizes and families; no tensor. What a kernel computes in which order follows from its source. cuDNN's has none:
-its order was found on captures of an H100 with heads of 64 elements.
+its order was found on captures of an H100 and an H200.
 
 Sources: FlashAttention-2 (github Dao-AILab/flash-attention 01afd16d, csrc/flash_attn/src: flash_fwd_launch_template.h,
 flash_fwd_kernel.h, softmax.h); PyTorch (github pytorch/pytorch 03b7c19d, aten/src/ATen/native/transformers/cuda:
 flash_attn/flash_api.cpp, mem_eff_attention/kernel_forward.h, kernels/cutlassF.h, gemm_kernel_utils.h). PyTorch builds
-FlashAttention-2 with UNFUSE_FMA: 16,384 results of an H100 decide it.
+FlashAttention-2 with UNFUSE_FMA: captures decide it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MMA16, MMA8, WGMMA = "mma.m16n8k16.f32.{0}.{0}.f32", "mma.m16n8k8.f32.{0}.{0}.f3
 FAMILIES = ("sm80", "sm90")
 AUTHORS = (VERSION_2, VERSION_3)  # libraries of their own, without a choice of backends
 SEEN = "microbenchmark"
-READ, ASSUMED = "datasheet", "assumption"  # of widths without captures: the published source; of cuDNN there is none
+READ, ASSUMED = "datasheet", "assumption"  # of kernels without captures: the published source; no chip was asked
 PART_QUERIES, MOST_PARTS = 64, 128  # FlashAttention-2: rows of a tile, where the keys are cut
 WARP_KEYS = 32  # of the memory-efficient kernel: a warp has 32 x 32 scores
 FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
@@ -44,11 +44,11 @@ class MeasuredCalls:
     most: float
 
 
-#: By backend, from the table of own times in lab/docs/attention.md; calls below 50 us are left out.
+#: By backend, from the two sets of own times in lab/docs/attention.md; calls below 50 us are left out.
 MEASURED: Mapping[str, tuple[MeasuredCalls, ...]] = {
-    FLASH: (MeasuredCalls(16, (64, 128), 1.41, 2.06), MeasuredCalls(8, (256,), 1.03, 1.44)),
-    EFFICIENT: (MeasuredCalls(16, (64, 128), 1.69, 2.99),),
-    CUDNN: (MeasuredCalls(16, (64, 128), 0.95, 1.47),),
+    FLASH: (MeasuredCalls(38, (64, 96, 128), 0.98, 1.87), MeasuredCalls(12, (256,), 0.88, 1.20)),
+    EFFICIENT: (MeasuredCalls(16, (64, 128), 1.55, 2.07),),
+    CUDNN: (MeasuredCalls(38, (64, 96, 128), 0.95, 1.75),),
 }
 
 
@@ -83,9 +83,9 @@ def order_of(
     family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller.
     """
     order = _order(backend, sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
-    if order is None or sizes.width == SEEN_WIDTH or backend in AUTHORS:
-        return order
-    return replace(order, evidence=ASSUMED if backend == CUDNN else READ)
+    if order is not None and backend == FLASH and sizes.width in UNSEEN_FLASH:
+        return replace(order, evidence=READ)
+    return order
 
 
 def _order(
@@ -117,9 +117,9 @@ def most_width(backend: str, family: str) -> int:
 
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
 EFFICIENT_MOST = 65536  # of the kernel that keeps it in memory, between blocks of keys
-WITH_MASKS = (EFFICIENT,)  # of which the order with a mask of one's own is known
+WITH_MASKS = (EFFICIENT, CUDNN)  # of which the order with a mask of one's own is known
 OF_ONE_QUERY = (FLASH, EFFICIENT, *AUTHORS)  # the same of one query; cuDNN has another kernel for it
-SEEN_WIDTH = 64  # of all captures; blocks of keys and parts depend on the width
+UNSEEN_FLASH = range(129, 193)  # widths whose tile of FlashAttention-2 no capture has
 _FLASH = AttentionOrder(
     kernel="flash_fwd_kernel",
     instruction=MMA16,
@@ -129,9 +129,11 @@ _FLASH = AttentionOrder(
     warp_keys=None,
     first_partner=2,
     is_division_fast=False,
+    fuses_first=True,
+    in_step=True,
     swaps_heads=True,
     evidence=SEEN,
-    source="FlashAttention-2, as PyTorch builds it; 49,152 results of an H100",
+    source="FlashAttention-2, as PyTorch builds it; captures of an H100 and an H200",
 )
 _EFFICIENT = AttentionOrder(
     kernel="fmha_cutlassF",
@@ -144,8 +146,9 @@ _EFFICIENT = AttentionOrder(
     is_division_fast=False,
     rows=64,
     row_warps=2,
+    in_step=True,
     evidence=SEEN,
-    source="PyTorch's memory-efficient attention; 49,152 results of an H100",
+    source="PyTorch's memory-efficient attention; captures of an H100 and an H200",
 )
 _CUDNN = AttentionOrder(
     kernel="cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16",
@@ -159,6 +162,7 @@ _CUDNN = AttentionOrder(
     scales_largest=True,
     adds_blocks=True,
     is_log2e_single=True,
+    fuses_mask=True,
     row_groups=2,
     stages=2,
     evidence=SEEN,

@@ -1,11 +1,13 @@
 """Times of PyTorch's attention on a GPU, and beside hwsim's: the tables of lab/docs/attention.md.
 
     python lab/tools/measure/attention.py record        # with PyTorch on a GPU: rows of attention_times.csv
-    python lab/tools/measure/attention.py compare       # the tables, from both files
+    python lab/tools/measure/attention.py record-other  # the same of other shapes: attention_other_times.csv
+    python lab/tools/measure/attention.py compare       # the tables, from the files
+    python lab/tools/measure/attention.py errors        # of attention_other_times.csv, by backend and width
 
-attention_times.csv: own times, each of a series of calls between two CUDA events, with the SM clock that nvidia-smi
-reads after it. attention_rates.csv: rates that others published. A call is simulated at the clock that was read, where
-one was.
+attention_times.csv and attention_other_times.csv: own times, each of a series of calls between two CUDA events, with
+the SM clock that nvidia-smi reads after it. attention_rates.csv: rates that others published. A call is simulated at
+the clock that was read, where one was.
 """
 
 from __future__ import annotations
@@ -43,7 +45,23 @@ def cases() -> Iterator[tuple[Sizes, bool, tuple[str, ...]]]:
     yield (1, 4, 4, 100, 1000, 64), False, BACKENDS
 
 
-def record() -> None:
+def other_cases() -> Iterator[tuple[Sizes, bool, tuple[str, ...]]]:
+    """Drawn sizes, which the model was not looked at with."""
+    draw = np.random.default_rng(4411)
+    for number in range(26):
+        width = (64, 128, 96, 256, 64, 128)[number % 6]
+        length = round(300 * 40 ** draw.random())
+        heads = int(draw.choice([4, 8, 16, 32]))
+        batch = max(1, int(2 ** draw.integers(14, 16)) * 16 // (heads * length))
+        groups = int(draw.choice([1, 1, 4]))
+        causal = bool(draw.integers(2)) if number % 5 else False
+        keys = length if number % 5 else 2 * length
+        cudnn = width <= WIDTHS[1]
+        backends = [name for name, takes in zip(BACKENDS, (True, cudnn, groups == 1), strict=True) if takes]
+        yield (batch, heads, heads // groups, length, keys, width), causal, tuple(backends)
+
+
+def record(cases: Iterator[tuple[Sizes, bool, tuple[str, ...]]]) -> None:
     """Print a row for each case."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -58,7 +76,7 @@ def record() -> None:
         return first.elapsed_time(last) / count
 
     generator = torch.Generator("cuda").manual_seed(0)
-    for (batch, heads, key_heads, queries, keys, width), causal, backends in cases():
+    for (batch, heads, key_heads, queries, keys, width), causal, backends in cases:
         shapes = ((heads, queries), (key_heads, keys), (key_heads, keys))
         operands = [
             torch.randn(batch, *shape, width, device="cuda", dtype=torch.float16, generator=generator)
@@ -127,7 +145,27 @@ def compare() -> None:
         print(f"| {row['kernel']} | {width} | {mask} | {length} | {row['tflops']} | {rates} |")
 
 
+def errors() -> None:
+    """Print how far the simulated times of attention_other_times.csv are from the measured ones."""
+    shares: dict[tuple[str, str], list[float]] = {}
+    for row in csv.DictReader((FOLDER / "attention_other_times.csv").open()):
+        sizes: Any = tuple(int(row[name]) for name in ("batch", "heads", "key_heads", "queries", "keys", "width"))
+        causal, clock = row["causal"] == "1", float(row["sm_mhz"])
+        result = simulated(row["device"], row["backend"], sizes, causal=causal, clock_mhz=clock)
+        share = result.seconds * 1e6 / float(row["us"])
+        shares.setdefault((row["backend"], row["width"]), []).append(share)
+    for (backend, width), found in sorted(shares.items()):
+        error = np.mean(np.abs(np.array(found) - 1))
+        print(f"{backend} {width}: {len(found)} calls, {min(found):.2f} to {max(found):.2f}, mean error {error:.1%}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("record", "compare"))
-    {"record": record, "compare": compare}[parser.parse_args().what]()
+    what = {
+        "record": lambda: record(cases()),
+        "record-other": lambda: record(other_cases()),
+        "compare": compare,
+        "errors": errors,
+    }
+    parser.add_argument("what", choices=what)
+    what[parser.parse_args().what]()
