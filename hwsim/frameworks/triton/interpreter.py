@@ -38,6 +38,9 @@ class TritonArithmetic(Protocol):
     def options(self, num_warps: int) -> Any:
         """The target's options."""
 
+    def modules(self) -> Any:
+        """The target's modules in the place of Triton's own, by name."""
+
     def least_size(self, num_warps: int) -> Any:
         """The target's least M, N, K of a dot."""
 
@@ -82,7 +85,7 @@ def hooked(arithmetic: TritonArithmetic, functions: tuple[str, ...], processes: 
     """Inside, dots, `functions` and fused operations are `arithmetic`'s. processes: how many run a grid."""
     builder = interpreter.interpreter_builder
     kind, executor = type(builder), interpreter.GridExecutor
-    launch, blocks = Launch(), Blocks()
+    launch, blocks, library = Launch(), Blocks(), _library(arithmetic.modules())
     joined = JoinedOperations(blocks, lambda: bool(getattr(builder.options, "enable_fp_fusion", False)))
     before = {"options": builder.options, "codegen_fns": dict(builder.codegen_fns)}
     plain_call = executor.__call__
@@ -92,13 +95,14 @@ def hooked(arithmetic: TritonArithmetic, functions: tuple[str, ...], processes: 
         builder.options = arithmetic.options(launch.num_warps)
         builder.codegen_fns = {**builder.codegen_fns, "min_dot_size": arithmetic.least_size(launch.num_warps)}
         arithmetic.begin(self.fn, arguments, {"num_warps": DEFAULT_WARPS, **keywords})
-        with _language_restored(), _loops(self.fn, blocks):
+        with _language_restored(), _loops(self.fn, blocks, library):
             _run(self, plain_call, arguments, keywords, processes)
 
     hooks = {
         **_dot_hooks(kind, arithmetic, joined, blocks, launch),
         **_joining_hooks(kind, joined, _one_nan),
         **_brain_float_hooks(kind),
+        "create_extern_elementwise": _extern_hook(kind.create_extern_elementwise, arithmetic),
         **{
             f"create_{name}": _function_hook(getattr(kind, f"create_{name}"), name, arithmetic)
             for name in functions
@@ -301,6 +305,19 @@ def _calls() -> list[tuple[str, int]]:
     return places
 
 
+def _extern_hook(plain: Callable[..., Any], arithmetic: TritonArithmetic) -> Callable[..., Any]:
+    """Functions of the target's library."""
+
+    def create(self: Any, library: Any, path: Any, symbol: str, values: Any, kind: Any, is_pure: Any) -> Any:
+        if all(x.dtype.scalar == tl.float32 for x in values) and kind.scalar == tl.float32:
+            result = arithmetic.function(symbol, [x.data for x in values])
+            if result is not None:
+                return interpreter.TensorHandle(result, tl.float32)
+        return plain(self, library, path, symbol, values, kind, is_pure)
+
+    return create
+
+
 def _with_floats(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Arguments as the interpreter takes them, and numbers with a point in fp32, as a compiled kernel takes them."""
 
@@ -312,9 +329,36 @@ def _with_floats(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return convert
 
 
+def _whole_number(bound: Any) -> int:
+    """A bound of a loop; Triton 3.6 cannot convert its scalars where NumPy is 2.4."""
+    return int(bound.handle.data.item()) if isinstance(bound, tl.tensor) else operator.index(bound)
+
+
 def _or_none(plain: Callable[..., Any]) -> Callable[..., Any]:
     """What a kernel assigns, as a tensor; a compiled kernel may assign None too."""
     return lambda x, *arguments: None if x is None else plain(x, *arguments)
+
+
+def _key(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return None
+    return value
+
+
+def _library(modules: Any) -> dict[Any, Any]:
+    """The functions that a kernel names of Triton's modules, and the target's functions that they mean."""
+    meant: dict[Any, Any] = {}
+    for name, module in modules.items():
+        for function in vars(sys.modules[name]).values() if name in sys.modules else ():
+            if inspect.isfunction(function) and function.__module__ == name and hasattr(module, function.__name__):
+                meant[function] = _with_semantic(getattr(module, function.__name__))
+    return meant
+
+
+def _with_semantic(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values, **_: function(*values, _semantic=interpreter.interpreter_semantic)
 
 
 @contextlib.contextmanager
@@ -334,21 +378,28 @@ def _language_restored() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _loops(function: Callable[..., Any], blocks: Blocks) -> Iterator[None]:
-    """Inside, loops of kernels count over tensors, as in a compiled kernel, and each iteration begins a block."""
-    changed: dict[int, tuple[dict[str, Any], Any]] = {}
+def _loops(function: Callable[..., Any], blocks: Blocks, library: dict[Any, Any]) -> Iterator[None]:
+    """Inside, loops of kernels count over tensors, as in a compiled kernel, and each iteration begins a block;
+    functions of Triton's library are the target's. library: {what a kernel names: what it means}.
+    """
+    changed: list[tuple[dict[str, Any], str, Any]] = []
+    entered: set[int] = set()
     patched: set[Any] = set()
 
     def kernel_range(*bounds: Any, **_: Any) -> Iterator[Any]:
-        for number in builtins.range(*map(operator.index, bounds)):
+        for number in builtins.range(*map(_whole_number, bounds)):
             blocks.begin()
             yield interpreter._implicit_cvt(number)
         blocks.begin()
 
     def enter(names: dict[str, Any]) -> None:
-        if id(names) not in changed:
-            changed[id(names)] = (names, names.get("range", builtins.range))
-            names["range"] = kernel_range
+        if id(names) in entered:
+            return
+        entered.add(id(names))
+        replaced = {name: library[value] for name, value in names.items() if callable(value) and _key(value) in library}
+        for name, value in {**replaced, "range": kernel_range}.items():
+            changed.append((names, name, names.get(name)))
+            names[name] = value
 
     plain_device_call, plain_core = interpreter.InterpretedFunction.__call__, interpreter._patch_lang_core
     plain_tensor = interpreter._patch_lang_tensor
@@ -378,16 +429,18 @@ def _loops(function: Callable[..., Any], blocks: Blocks) -> Iterator[None]:
         scope.set_attr(tensor, "__bool__", condition)
 
     enter(function.__globals__)
+    for module in {sys.modules[of.__module__] for of in library}:
+        enter(vars(module))
     hooks = {"_patch_lang_core": patch_core, "_patch_lang_tensor": patch_tensor}
     try:
         with _replaced(interpreter, hooks), _replaced(interpreter.InterpretedFunction, {"__call__": device_call}):
             yield
     finally:
-        for names, value in changed.values():
-            if value is builtins.range:
-                del names["range"]
+        for names, name, value in reversed(changed):
+            if value is None:
+                del names[name]
             else:
-                names["range"] = value
+                names[name] = value
 
 
 def _codes(x: NDArray[Any]) -> Codes:
