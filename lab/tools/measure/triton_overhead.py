@@ -3,7 +3,7 @@
     python lab/tools/measure/triton_overhead.py --repeats 5   # needs PyTorch and Triton; no GPU
 
 A product of 512 x 512 x 512 in fp16 and an attention of two heads of 512 x 64 in bf16, by Triton's interpreter alone
-and with `hwsim.triton.emulate`: medians of processor time, and what the first run adds, when Triton's compiler is asked.
+and with `hwsim.triton.emulate`: medians of processor time, and the first run's, in which Triton's compiler is asked.
 """
 
 from __future__ import annotations
