@@ -20,6 +20,7 @@ RECORDED_BY = "3.6"
 FUSED_OTHERWISE = 16  # the row of a b + c a, where a b has further uses
 ERF, SIN, COS = 9, 4, 5  # erf changed with the compiler; sin and cos loop for large arguments
 OTHER_SUMS = ("whole", "rows", "columns")
+SAME_SUMS = "1x1024"  # whose order both compilers take
 
 
 def checked(folder: Path, case: str) -> tuple[int, list[str]]:
@@ -35,7 +36,8 @@ def test_sums_have_an_h200s_bits() -> None:
     _, lines = checked(GOLDEN, case)
     differing = [line.split(": ")[1] for line in lines if "differ" in line]
     by_compiler = () if triton.__version__.startswith(RECORDED_BY) else OTHER_SUMS
-    assert len(lines) > 20 and [name for name in differing if not name.endswith(by_compiler)] == []
+    excused = [name for name in differing if name.endswith(by_compiler) and not name.startswith(SAME_SUMS)]
+    assert len(lines) > 20 and differing == excused
     assert f"{case}: not simulated: nothing" in lines[-1]
 
 
