@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 FOLDER, MUFU = "special_functions", "mufu.yaml"
+FIRST = "1.0"  # of compute capabilities
 
 
 class _Strict(BaseModel):
@@ -29,7 +30,9 @@ class _Strict(BaseModel):
 
 
 class FunctionTable(_Strict):
-    """A table of a file: the fields of Interpolation, with source and evidence. absent: chips without the function."""
+    """A table of a file: the fields of Interpolation, with source and evidence. since: the compute capability from
+    which on chips have the function.
+    """
 
     rest_bits: int
     shifts: tuple[int, int, int]
@@ -37,19 +40,18 @@ class FunctionTable(_Strict):
     dropped: int
     source: str
     evidence: str
-    absent: list[str] = []
+    since: str = FIRST
     lines: list[tuple[int, int, int]]
 
 
 class NarrowForm(_Strict):
-    """An instruction of 16 bits: the fp32 function whose result is cut to a format. families: which have it, but chips
-    named `absent`.
+    """An instruction of 16 bits: the fp32 function whose result is cut to a format. since: the compute capability from
+    which on chips have it.
     """
 
     function: str
     format: Literal["f16", "bf16"]
-    families: list[str]
-    absent: list[str] = []
+    since: str
     source: str
     evidence: str
 
@@ -109,16 +111,21 @@ def special_functions(device: Device) -> Tables:
             f"{', '.join(_data().families.value)}"
         )
     tables = nvidia_tables()
-    return {name: tables[name] for name, table in _data().functions.items() if device.name not in table.absent}
+    return {name: tables[name] for name, table in _data().functions.items() if _has(device, table.since)}
 
 
 def narrow_forms(device: Device) -> Mapping[str, NarrowForm]:
     """The instructions of 16 bits that a device has, by PTX's name."""
-    return {
-        name: form
-        for name, form in _data().narrow_forms.items()
-        if device.family in form.families and device.name not in form.absent
-    }
+    return {name: form for name, form in _data().narrow_forms.items() if _has(device, form.since)}
+
+
+def _has(device: Device, since: str) -> bool:
+    """Whether a device's compute capability is this one or a later one."""
+    return _version(device.compute_capability or FIRST) >= _version(since)
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
 
 
 def has_special_functions(device: Device) -> bool:

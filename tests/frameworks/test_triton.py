@@ -13,7 +13,7 @@ import hwsim
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'hwsim[torch]'")
 pytest.importorskip("triton", minversion="3.9", reason="needs Triton 3.9: pip install 'hwsim[triton]'")
-from triton_kernels import added, batches, functions, product  # noqa: E402
+from triton_kernels import added, batches, brain_floats, functions, product  # noqa: E402
 
 import hwsim.triton  # noqa: E402
 from hwsim.arithmetic.rounded_once import multiply_add  # noqa: E402
@@ -116,6 +116,17 @@ def test_functions_and_joined_operations_have_the_chips_bits():
     exact = np.float64(np.float32(scale)) * np.float64(np.float32(1.44269504)) + x.astype(np.float64)
     np.testing.assert_array_equal(shifted, exact.astype(np.float32))  # a float is fp32, and the sum is fused
     np.testing.assert_array_equal(quotient, hwsim.mufu("rcp", y, device="h100") * x)
+    assert not emulation.not_simulated
+
+
+def test_brain_floats_are_numbers_and_libdevice_is_there():
+    x, y = (torch.from_numpy(operand(seed, 1, 128, "fp32")[0]).bfloat16() for seed in (1, 2))
+    out, reciprocal = torch.empty(3, 128).bfloat16(), torch.empty(128)
+    with hwsim.triton.emulate(device="h100") as emulation:
+        brain_floats[(1,)](x, y, out, reciprocal, 128)
+    for got, expected in zip(out, (x + y, torch.maximum(x, y), (x.float() * 1.37).bfloat16()), strict=True):
+        np.testing.assert_array_equal(got.view(torch.int16), expected.view(torch.int16))
+    np.testing.assert_array_equal(reciprocal, hwsim.mufu("rsqrt", x.float().abs().numpy(), device="h100"))
     assert not emulation.not_simulated
 
 

@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 
 @triton.jit
@@ -63,3 +64,14 @@ def added(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BK: tl.con
         y = tl.load(b + (first + k[:, None]) * N + j[None])
         acc += tl.dot(x, y)
     tl.store(c + i[:, None] * N + j[None], acc)
+
+
+@triton.jit
+def brain_floats(x, y, out, reciprocal, COUNT: tl.constexpr):
+    """out (3, COUNT) of bf16 x, y: their sum, the larger one, a fp32 product. reciprocal: 1/sqrt(|x|) of libdevice."""
+    i = tl.arange(0, COUNT)
+    a, b = tl.load(x + i), tl.load(y + i)
+    tl.store(out + i, a + b)
+    tl.store(out + COUNT + i, tl.where(a > b, a, b))
+    tl.store(out + 2 * COUNT + i, a.to(tl.float32) * 1.37)
+    tl.store(reciprocal + i, libdevice.rsqrt(tl.abs(a.to(tl.float32))))

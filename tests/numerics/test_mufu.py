@@ -10,7 +10,7 @@ import pytest
 
 import hwsim
 from hwsim.arithmetic.mufu import NAMES, NARROW
-from hwsim.devices.special_functions import special_functions, tables_evidence
+from hwsim.devices.special_functions import narrow_forms, special_functions, tables_evidence
 from hwsim.numerics.special_functions import FUNCTIONS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "h200_mufu"
@@ -102,6 +102,17 @@ def test_evidence_is_the_weakest() -> None:
         tables_evidence(H100, ["expf"])
     with pytest.raises(hwsim.UnsupportedError, match="device v100: it has no instruction tanh"):
         tables_evidence(hwsim.device("v100"), ["tanh"])
+
+
+def test_a_compute_capability_says_which_forms_there_are():
+    """PTX ISA 8.7: ex2.approx.ftz.bf16 and tanh.approx.bf16 from sm_90 on, the fp16 forms and tanh from sm_75 on."""
+    forms = {name: set(narrow_forms(hwsim.device(name))) for name in ("v100", "t4", "l4", "h200", "rtx5090", "mi300x")}
+    half = {"ex2.approx.f16", "tanh.approx.f16"}
+    every = half | {"ex2.approx.ftz.bf16", "tanh.approx.bf16"}
+    none = set()
+    assert forms == {"v100": none, "t4": half, "l4": half, "h200": every, "rtx5090": every, "mi300x": none}
+    derived = hwsim.device({"schema_version": 1, "name": "mine", "title": "Mine", "extends": "v100"})
+    assert "tanh" not in special_functions(derived)
 
 
 with np.load(GOLDEN / "results.npz") as archive:

@@ -18,9 +18,10 @@ from hwsim.devices.model.memories import LinkModel, MemoryModel, SharedModel
 from hwsim.devices.ranges import Cores, Mhz, Microseconds, Milliseconds, SmallBytes, Watts
 from hwsim.numerics.units import DotSpec, Unit
 
+Capability = Annotated[str, Field(pattern=r"^[1-9]\d?\.\d$")]  # NVIDIA's compute capability: "9.0"
 Title = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=400)]  # one line
 DotUnit = Annotated[Unit, Field(discriminator="model")]
-LEFT_OUT = ("energy", "area", "special")  # parts that a file without them does not name
+LEFT_OUT = ("energy", "area", "special", "compute_capability")  # parts that a file without them does not name
 OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit", "board_power")
 
 
@@ -70,6 +71,8 @@ class DeviceModel(SourcedFile):
     name: Name
     title: Title
     family: Name
+    # which instructions of PTX there are; NVIDIA's chips alone. No number depends on it, and no hash
+    compute_capability: Capability | None = None
     default_format: Name
     cores: Cores
     clock_mhz: Mhz
@@ -109,7 +112,11 @@ class DeviceModel(SourcedFile):
 
     def canonical(self) -> str:
         """Canonical JSON of the expanded model; `sha256` is its hash."""
-        return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+        return json.dumps(
+            self.model_dump(mode="json", by_alias=True, exclude={"compute_capability"}),
+            sort_keys=True,
+            separators=(",", ":"),
+        )
 
     @cached_property
     def unclocked(self) -> tuple[object, ...]:

@@ -86,6 +86,11 @@ def target_options(target: TritonTarget, num_warps: int) -> Any:
     return _backend(target).parse_options({"num_warps": num_warps})
 
 
+def module_map(target: TritonTarget) -> Any:
+    """The modules that the target's compiler takes in the place of Triton's own, by name: its library of functions."""
+    return _backend(target).get_module_map()
+
+
 def least_dot_size(target: TritonTarget, num_warps: int) -> Any:
     """The function by which the frontend asks for the least M, N, K of a dot."""
     backend = _backend(target)
@@ -241,8 +246,8 @@ def _pointers(name: str, kind: str, shape: tuple[int, ...]) -> list[str]:
     return lines
 
 
-def function_ptx(operation: str, inputs: int, target: TritonTarget) -> str:
-    """The assembly of a kernel that applies an operation to fp32 numbers, one for each thread.
+def function_ptx(operation: str, inputs: int, target: TritonTarget, attributes: str = "") -> str:
+    """The assembly of a kernel that applies an operation with attributes to fp32 numbers, one for each thread.
 
     Raises UnsupportedError with the compiler's words where it cannot lower it.
     """
@@ -251,7 +256,10 @@ def function_ptx(operation: str, inputs: int, target: TritonTarget) -> str:
     values = ", ".join(f"%{name}_value" for name in names)
     types = f"{kind} -> {kind}" if inputs == 1 else f"{', '.join([kind] * inputs)} -> {kind}"
     lines = [line for name in names for line in _loaded(name, "f32", shape)]
-    lines += [*_pointers("d", "f32", shape), f'%result = "{operation}"({values}) : ({types.replace(" -> ", ") -> ")}']
+    lines += [
+        *_pointers("d", "f32", shape),
+        f'%result = "{operation}"({values}) {attributes} : ({types.replace(" -> ", ") -> ")}',
+    ]
     lines += [f"tt.store %d_pointers, %result : {_tensor(shape, '!tt.ptr<f32>')}", "tt.return"]
     return _compiled(_function([(name, "f32") for name in (*names, "d")], lines), WARPS_OF_A_FUNCTION, target).assembly
 

@@ -24,7 +24,14 @@ from hwsim.devices.loader import load
 from hwsim.devices.query import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import Format, format_of
-from hwsim.frameworks.triton.compiler import MLIR_TYPES, DotQuestion, least_dot_size, lowered, target_options
+from hwsim.frameworks.triton.compiler import (
+    MLIR_TYPES,
+    DotQuestion,
+    least_dot_size,
+    lowered,
+    module_map,
+    target_options,
+)
 from hwsim.frameworks.triton.dot_steps import FORMATS
 from hwsim.frameworks.triton.elementwise import OPERATIONS, Functions
 from hwsim.frameworks.triton.interpreter import hooked
@@ -105,6 +112,10 @@ class TritonEmulation:
     def options(self, num_warps: int) -> Any:
         """The target's options."""
         return target_options(self.target, num_warps)
+
+    def modules(self) -> Any:
+        """The target's modules in the place of Triton's own, by name."""
+        return module_map(self.target)
 
     def least_size(self, num_warps: int) -> Any:
         """The target's least M, N, K of a dot."""

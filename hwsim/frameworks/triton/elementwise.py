@@ -39,10 +39,11 @@ OPERATIONS = {
     "approx_divf": ("tt.approx_divf", 2),
     "precise_divf": ("tt.precise_divf", 2),
 }
+EXTERN = '{libname = "", libpath = "", pure = true, symbol = "%s"}'  # a function of libdevice
 
 
 class Functions:
-    """The functions of a device, of fp32 arrays."""
+    """The functions of a device, of fp32 arrays: OPERATIONS, and libdevice's by their symbols."""
 
     def __init__(self, device: Device, target: TritonTarget) -> None:
         self._device, self._target = device, target
@@ -51,7 +52,7 @@ class Functions:
     def __call__(self, name: str, inputs: list[NDArray[Any]]) -> Single | None:
         """The results; None where hwsim does not know the chip's bits."""
         if name not in self._evaluators:
-            self._evaluators[name] = _evaluator(name, self._device, self._target)
+            self._evaluators[name] = _evaluator(name, len(inputs), self._device, self._target)
         evaluator = self._evaluators[name]
         if evaluator is None:
             return None
@@ -62,15 +63,15 @@ class Functions:
             return None
 
 
-def _evaluator(name: str, device: Device, target: TritonTarget) -> PtxFunction | None:
+def _evaluator(name: str, inputs: int, device: Device, target: TritonTarget) -> PtxFunction | None:
     try:
         math = CudaMath(special_functions(device))
-        return PtxFunction(steps_of(_ptx(name, target)), math)
+        return PtxFunction(steps_of(_ptx(name, inputs, target)), math)
     except UnsupportedError:
         return None
 
 
 @lru_cache(256)
-def _ptx(name: str, target: TritonTarget) -> str:
-    operation, count = OPERATIONS[name]
-    return function_ptx(operation, count, target)
+def _ptx(name: str, inputs: int, target: TritonTarget) -> str:
+    operation, count = OPERATIONS.get(name, ("", inputs))
+    return function_ptx(operation or "tt.extern_elementwise", count, target, "" if operation else EXTERN % name)

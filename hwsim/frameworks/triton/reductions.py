@@ -69,7 +69,7 @@ def sites_of(ttgir: str) -> list[ReductionSite]:
         if closing is None:
             continue
         operand, result, location = closing.groups()
-        region = [BLOCK.sub("", LOCATION.sub("", x)) for x in lines[number + 1 : end]]
+        region = _renamed([BLOCK.sub("", LOCATION.sub("", x)) for x in lines[number + 1 : end]])
         moved = reshaped.get(source)
         first = _tensor(moved[1] if moved else operand)
         if first is None or first[1] != "f32":
@@ -146,6 +146,12 @@ class ThreadSums:
             return program_of(here[0], self._target)(x)
         except UnsupportedError:
             return None
+
+
+def _renamed(lines: list[str]) -> list[str]:
+    """Lines with their values numbered, so that the same text means the same sum."""
+    names: dict[str, str] = {}
+    return [re.sub(r"%\w+", lambda m: names.setdefault(m[0], f"%v{len(names)}"), line) for line in lines]
 
 
 def _tensor(text: str) -> tuple[tuple[int, ...], str, str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal, NamedTuple
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from hwsim.datafiles.base import Name, SourcedFile, StrictRecord
 from hwsim.datafiles.reading import record_of
@@ -26,10 +26,10 @@ class TritonTarget(NamedTuple):
 
 
 class BackendTargets(StrictRecord):
-    """The architectures of one backend of Triton, by device; threads of a warp."""
+    """One backend of Triton: threads of a warp; architectures by device, where no compute capability says them."""
 
     warp_size: PositiveInt
-    arch: dict[Name, PositiveInt | Name]
+    arch: dict[Name, Name] = Field(default_factory=dict)
 
 
 class TritonTargets(SourcedFile):
@@ -52,14 +52,11 @@ def _file() -> TritonTargets:
 def target_of(device: DeviceModel) -> TritonTarget:
     """The device's target. Raises UnsupportedError where Triton has none."""
     file = _file()
-    targets = {
-        name: TritonTarget(backend, arch, block.warp_size)
-        for backend, block in (("cuda", file.cuda), ("hip", file.hip))
-        for name, arch in block.arch.items()
-    }
-    if device.name not in targets:
+    if device.compute_capability is not None:
+        return TritonTarget("cuda", int(device.compute_capability.replace(".", "")), file.cuda.warp_size)
+    if device.name not in file.hip.arch:
         raise UnsupportedError(
-            f"Triton has no target for the device {device.name}{nearest(device.name, list(targets))}; "
-            f"devices with one: {', '.join(targets)}"
+            f"Triton has no target for the device {device.name}{nearest(device.name, list(file.hip.arch))}; "
+            f"devices with one: NVIDIA's, {', '.join(file.hip.arch)}"
         )
-    return targets[device.name]
+    return TritonTarget("hip", file.hip.arch[device.name], file.hip.warp_size)

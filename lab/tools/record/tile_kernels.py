@@ -98,3 +98,23 @@ def sums(x, whole, by_row, by_column, running, M: tl.constexpr, N: tl.constexpr)
     tl.store(by_column + j, tl.sum(a, 0))
     tl.store(whole, tl.sum(a))
     tl.store(running + i[:, None] * N + j[None], tl.cumsum(a, 1))
+
+
+@triton.jit
+def scaled_product(
+    a, a_scale, b, b_scale, d, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BK: tl.constexpr, A: tl.constexpr,
+    B: tl.constexpr, HAS_A: tl.constexpr, HAS_B: tl.constexpr,
+):  # fmt: skip
+    """d (M, N) fp32 = scaled a (M, K) by scaled b (K, N) in one tile; scales of 32 of K, e8m0. A, B: formats."""
+    i, j, block = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK // 32)
+    a_packed: tl.constexpr = 2 if A == "e2m1" else 1
+    b_packed: tl.constexpr = 2 if B == "e2m1" else 1
+    k, r = tl.arange(0, BK // a_packed), tl.arange(0, BK // b_packed)
+    acc = tl.zeros((M, N), tl.float32)
+    for first in range(0, K, BK):
+        x = tl.load(a + i[:, None] * (K // a_packed) + first // a_packed + k[None])
+        y = tl.load(b + (first // b_packed + r[:, None]) * N + j[None])
+        u = tl.load(a_scale + i[:, None] * (K // 32) + first // 32 + block[None]) if HAS_A else None
+        v = tl.load(b_scale + j[:, None] * (K // 32) + first // 32 + block[None]) if HAS_B else None
+        acc = tl.dot_scaled(x, u, A, y, v, B, acc)
+    tl.store(d + i[:, None] * N + j[None], acc)

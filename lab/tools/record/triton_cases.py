@@ -185,7 +185,7 @@ def _own_functions(draw: Draw) -> Results:
     kernel = import_module("tile_kernels").functions
     kernel[(16,)](x, y, z, out, count, 1024)
     kernel[(16,)](y, z, draw(count, dtype=FP32), near, count, 1024)
-    return {"all exponents": out, "near 1": near}
+    return {"all exponents": out[:, ::32], "near 1": near[:, ::32]}
 
 
 def _own_sums(draw: Draw) -> Results:
@@ -195,7 +195,68 @@ def _own_sums(draw: Draw) -> Results:
         parts = [torch.empty(size, dtype=FP32, device=x.device) for size in (1, m, n, m * n)]
         kernel[(1,)](x, *parts, m, n, num_warps=warps)
         names = ("whole", "rows", "columns", "running")
-        results |= {f"{m}x{n} {warps} {name}": part for name, part in zip(names, parts, strict=True)}
+        results |= {f"{m}x{n} {warps} {name}": part[:1024] for name, part in zip(names, parts, strict=True)}
+    return results
+
+
+def _fla_gated_delta(draw: Draw) -> Results:
+    q, k, v = (draw(1, 128, 2, 64, dtype=BF16) for _ in range(3))
+    gates = torch.nn.functional.logsigmoid(draw(1, 128, 2, dtype=FP32).cpu()).to(q.device)
+    beta = draw(1, 128, 2, dtype=BF16).cpu().float().sigmoid().bfloat16().to(k.device)
+    function = import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
+    return {"out": function(q, k, v, gates, beta, use_qk_l2norm_in_kernel=True)[0]}
+
+
+def _fla_forgetting(draw: Draw) -> Results:
+    q, k, v = (draw(1, 256, 2, 64, dtype=BF16) for _ in range(3))
+    gates = torch.nn.functional.logsigmoid(draw(1, 256, 2, dtype=FP32).cpu()).to(q.device)
+    return {"out": import_module("fla.ops.forgetting_attn").parallel_forgetting_attn(q, k, v, gates)}
+
+
+def _fla_rwkv6(draw: Draw) -> Results:
+    r, k, v = (draw(1, 128, 2, 64, dtype=BF16) for _ in range(3))
+    w = torch.nn.functional.logsigmoid(draw(1, 128, 2, 64, dtype=FP32).cpu()).to(r.device)
+    return {"out": import_module("fla.ops.rwkv6").chunk_rwkv6(r, k, v, w, draw(2, 64, dtype=BF16))[0]}
+
+
+def _fla_backward(draw: Draw) -> Results:
+    q, k, v = (draw(1, 128, 2, 64, dtype=BF16).requires_grad_() for _ in range(3))
+    out = import_module("fla.ops.attn").parallel_attn(q, k, v)
+    out.backward(draw(1, 128, 2, 64, dtype=BF16))
+    return {"out": out.detach(), **{f"d{name}": x.grad for name, x in zip("qkv", (q, k, v), strict=True)}}
+
+
+def _liger_more(draw: Draw) -> Results:
+    layer, softmax = import_module("liger_kernel.ops.layer_norm"), import_module("liger_kernel.ops.softmax")
+    swiglu, added = import_module("liger_kernel.ops.swiglu"), import_module("liger_kernel.ops.fused_add_rms_norm")
+    x, w, y = draw(16, 2000, dtype=BF16), draw(2000, dtype=BF16), draw(16, 2000, dtype=BF16)
+    return {
+        "layer_norm": layer.layer_norm_forward(x, w, draw(2000, dtype=BF16), 1e-5)[0],
+        "softmax": softmax._softmax_forward(x)[0],
+        "swiglu": swiglu.swiglu_forward(x, y)[-1],
+        "fused_add_rms_norm": added.fused_add_rms_norm_forward(x, y, w, 1e-6, 0.0, "llama")[0],
+    }
+
+
+def _own_scaled(draw: Draw) -> Results:
+    """Every pair of formats; a 16-bit operand has no scales."""
+    m, n, k, results, kernel = 128, 64, 256, {}, import_module("tile_kernels").scaled_product
+    types = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "bf16": BF16}
+    pairs = ("e4m3 e4m3", "e5m2 e4m3", "e2m1 e2m1", "e2m1 e4m3", "bf16 e2m1", "e5m2 bf16")
+    for a, b in map(str.split, pairs):
+        operands = []
+        for name, shape in ((a, (m, k)), (b, (k, n))):
+            packed = (shape[0], shape[1] // 2) if shape == (m, k) else (shape[0] // 2, shape[1])
+            if name == "e2m1":
+                x = draw(*packed, dtype=FP32, scale=60.0).abs().round().clamp(0, 255).to(torch.uint8)
+            else:
+                x = draw(*shape, dtype=types[name])
+                x = x.view(torch.uint8) if name[0] == "e" else x
+            rows = m if shape == (m, k) else n
+            operands += [x, (draw(rows, k // 32, dtype=FP32, scale=3.0).round() + 127).to(torch.uint8)]
+        d = torch.empty(m, n, dtype=FP32, device=operands[0].device)
+        kernel[(1,)](*operands, d, m, n, k, 64, a, b, a != "bf16", b != "bf16")
+        results[f"{a} x {b}"] = d
     return results
 
 
@@ -223,6 +284,12 @@ CASES: dict[str, Callable[[Draw], Results]] = {
     "liger, neighborhood attention": _liger_neighborhood,
     "liger, int8 by int2": _liger_int8,
     "liger, rows": _liger_rows,
+    "fla, gated delta rule": _fla_gated_delta,
+    "fla, forgetting attention": _fla_forgetting,
+    "fla, rwkv6": _fla_rwkv6,
+    "fla, parallel attention, backward": _fla_backward,
+    "liger, more rows": _liger_more,
+    "own, scaled dots": _own_scaled,
     "own, functions": _own_functions,
     "own, sums": _own_sums,
     "own, attention, fp16, 64": _own_attention(FP16, False, 64, 64),
