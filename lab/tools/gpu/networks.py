@@ -178,7 +178,8 @@ def train(chips: list[str], steps: int, engine: str, folder: Path) -> None:
         results[name] = json.loads(file.read_text())
         last = results[name]["losses"][-MEAN:]
         print(f"{name}: {sum(last) / len(last):.4f}, {results[name]['seconds']:.1f} s", flush=True)
-    plot(results, folder / "losses.svg")
+    if steps >= MEAN:
+        plot(results, folder / "losses.svg")
 
 
 def main() -> int:
