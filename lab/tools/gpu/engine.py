@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda import backend as cuda_backend
 from hwsim.backend.cuda.device import compiled, cupy, to_gpu
-from hwsim.backend.cuda.source import SUMS, loop_of, program_text
+from hwsim.backend.cuda.source import FEWER, MOST_TERMS_OF_FEWER, SUMS, loop_of, program_text
 from hwsim.backend.cuda.unit_programs import product
 from hwsim.devices import load
 from hwsim.devices.query import dot_spec
@@ -186,6 +186,7 @@ def golden(paths: list[Path], results: int | None, file: Path | None) -> int:
 def compile_all(workers: int) -> None:
     """The kernels of every unit, into the cache, by so many processes."""
     texts = [SUMS, *(program_text(spec, divided=False) for spec in units())]
+    texts += [program_text(spec, False, FEWER) for spec in units() if spec.unit.terms <= MOST_TERMS_OF_FEWER]
     with ProcessPoolExecutor(workers) as pool:
         print(f"{sum(map(len, pool.map(compiled, texts)))} bytes of {len(texts)} programs")
 
