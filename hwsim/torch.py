@@ -8,7 +8,7 @@ hwsim.torch.diff(model, x, "h200", "b200")              # the first product and 
 hwsim.torch.compare(model, x, "h200", "mi300x", "plain")  # outputs: distance, KL divergence, changed answers, a page
 hwsim.torch.invariance(model, x, [1, 8, 64], device="h100", library="pytorch")  # batch sizes with equal bits, by layer
 
-Needs the extra `torch` (CPU PyTorch suffices).
+Needs the extra `torch` (CPU PyTorch suffices). With engine="cuda" CUDA tensors are multiplied on their GPU.
 """
 
 from hwsim.frameworks.torch import (

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, nearest
+from hwsim.host.arrays import is_of_a_backend
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -31,6 +32,11 @@ def backend(name: str | None = None, *, on_gpu: bool = False) -> Backend:
             raise InputError("the operands lie on a GPU, and the engine is cpu; give engine='cuda', or NumPy's arrays")
         return CPU
     return _on_gpu() if on_gpu else _cuda()
+
+
+def backend_of(x: Any) -> Backend:
+    """The backend whose arrays an array is one of."""
+    return _on_gpu() if is_of_a_backend(x) else CPU
 
 
 def chosen(name: str | None = None) -> str:

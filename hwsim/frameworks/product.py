@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.backend.by_name import backend_of
 from hwsim.backend.environment import in_default_environment
 from hwsim.formats import format_of
 from hwsim.frameworks.repeated import Ready
@@ -45,7 +46,7 @@ def multiplied(
     left, right, exponents = scaled_operands(chosen, a, b, gradient, threads)
     result, ready = chosen.repeated.product(left, right, arguments, more, gradient, exponents)
     values = result.astype(np.float32, copy=False)  # nobody else's
-    product = times_power(values, -sum(exponents), out=values, threads=threads)
+    product = times_power(values, -sum(exponents), out=values, threads=threads, backend=backend_of(values))
     return (product if factor == 1 else product * np.float32(factor)), ready
 
 
@@ -75,12 +76,15 @@ def scaled_operands(
     arguments = _formats(chosen, gradient)
     names = arguments["format"], arguments.get("format_b") or arguments["format"]
     left, right = (_fp32(x) for x in (a, b))
-    first, second = (exponent_for(x, format_of(name), threads) for x, name in zip((left, right), names, strict=True))
+    first, second = (
+        exponent_for(x, format_of(name), threads, backend=backend_of(x))
+        for x, name in zip((left, right), names, strict=True)
+    )
     return left, right, (first, second)
 
 
 def _fp32(x: AnyArray) -> AnyArray:
-    return x if x.dtype == np.float32 else operand("operand", x).fp32().array
+    return x if x.dtype == np.float32 else operand("operand", x).fp32(backend_of(x)).array
 
 
 def _formats(chosen: PassSettings, gradient: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.api import prepared
+from hwsim.backend.by_name import backend_of
 from hwsim.compute.prepared import UNSCALED
 from hwsim.host.memory import keep_freed_pages
 from hwsim.operands.powers import times_power
@@ -92,7 +93,7 @@ class Repeated:
             return ready.product(a, b, c, bias, exponents, scales), ready
         keep_freed_pages()
         a, b = (
-            times_power(operand, exponent) if exponent else operand
+            times_power(operand, exponent, backend=backend_of(operand)) if exponent else operand
             for operand, exponent in zip((a, b), exponents, strict=True)
         )
         result, product = prepared(a, b, **{**fixed, **varying})  # threads may be in both

@@ -11,7 +11,7 @@
 struct BlockScaled : Operands {
     typedef int Element;
     enum {
-        TERMS = SPEC.terms, DEPTH = TERMS, STAGES = 2, ROWS = 4, WARPS = 16, GROUP = SPEC.group, GROUPS = TERMS / GROUP,
+        TERMS = SPEC.terms, DEPTH = TERMS, STAGES = 2, ROWS = 4, WARPS = 16 / FEWER, GROUP = SPEC.group, GROUPS = TERMS / GROUP,
         HAS_EXPONENTS = 0, HAS_LOWEST = 0, HAS_SIGNS = 0, PACKED = 4, HAS_BLOCKS = 1, MODULUS = 1, RUN = 1, MARKS_SPECIALS = 1
     };
     double sum[ROWS][COLUMNS];

@@ -10,7 +10,7 @@ template <> struct Real<64> { typedef double Type; };
 
 struct Chain : Operands {
     typedef Real<D_FORMAT.storage_bits>::Type Element;
-    enum { TERMS = 1, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = sizeof(Element) == 8 ? 8 : 16, WARPS = 8, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
+    enum { TERMS = 1, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = sizeof(Element) == 8 ? 8 : 16, WARPS = 8 / FEWER, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
     static_assert(SPEC.terms == TERMS, "a step is one addition");
     Element sum[ROWS][COLUMNS];
 

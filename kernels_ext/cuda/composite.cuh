@@ -9,7 +9,7 @@
 struct Composite {
     typedef double Element;
     enum {
-        TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 8, WARPS = 12, AT_ONCE = 1,
+        TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 8, WARPS = FEWER > 1 ? 4 : 12, AT_ONCE = 1,
         HAS_EXPONENTS = 1, HAS_LOWEST = 0, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 1, MODULUS = SPEC.modulus, RUN = SPEC.modulus / SPEC.selections,
         MARKS_SPECIALS = 1
     };

@@ -12,7 +12,7 @@
 struct Exact : Operands {
     typedef double Element;
     enum {
-        TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 4, WARPS = 16, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 1, MARKS_SPECIALS = 1,
+        TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 4, WARPS = 16 / FEWER, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 1, MARKS_SPECIALS = 1,
         LOG_TERMS = TERMS <= 1 ? 0 : TERMS <= 2 ? 1 : TERMS <= 4 ? 2 : TERMS <= 8 ? 3 : TERMS <= 16 ? 4 : TERMS <= 32 ? 5 : 6,
         /* products whose exponents lie this far below the largest one still have all places in low */
         SPAN = 103 - 2 - 2 * LOG_TERMS - A_FORMAT.fraction_bits - B_FORMAT.fraction_bits,

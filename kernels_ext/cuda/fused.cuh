@@ -9,7 +9,7 @@ struct Fused : Operands {
     typedef double Element;
     enum {
         TERMS = SPEC.terms, DEPTH = TERMS > 16 ? TERMS : 16, STAGES = TERMS > 16 ? 1 : 2,
-        ROWS = FUSED_ROWS, WARPS = TERMS > 32 ? FUSED_WARPS / 2 : FUSED_WARPS, AT_ONCE = FUSED_AT_ONCE,
+        ROWS = FUSED_ROWS, WARPS = (TERMS > 32 ? FUSED_WARPS / 2 : FUSED_WARPS) / FEWER, AT_ONCE = FUSED_AT_ONCE,
         HAS_EXPONENTS = 1, HAS_LOWEST = 0, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 1, MODULUS = 1, RUN = 1, MARKS_SPECIALS = 1
     };
     double sum[ROWS][COLUMNS];

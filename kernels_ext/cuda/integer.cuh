@@ -9,7 +9,7 @@ struct Integer : Operands {
     typedef int Element;
     enum {
         TERMS = SPEC.saturate_overflow || SPEC.terms > 32 ? SPEC.terms : 32,    /* sums that wrap are one sum */
-        DEPTH = TERMS > 32 ? TERMS : 32, STAGES = 2, ROWS = 16, WARPS = 8,
+        DEPTH = TERMS > 32 ? TERMS : 32, STAGES = 2, ROWS = 16, WARPS = FEWER > 1 ? 4 : 8,
         ARE_BYTES = A_FORMAT.is_signed && B_FORMAT.is_signed && A_FORMAT.storage_bits == 8 && B_FORMAT.storage_bits == 8,
         PACKED = ARE_BYTES && TERMS % 4 == 0 ? 4 : 1, WORDS = TERMS / PACKED,
         HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 0

@@ -8,7 +8,7 @@
 
 struct Pairwise : Operands {
     typedef float Element;
-    enum { TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 16, WARPS = 8, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
+    enum { TERMS = SPEC.terms, DEPTH = 16, STAGES = DEPTH > 16 ? 1 : 2, ROWS = 16, WARPS = 8 / FEWER, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 0, MODULUS = 1, RUN = 1, HAS_EXPONENTS = 0, HAS_LOWEST = 0, MARKS_SPECIALS = 1 };
     float sum[ROWS][COLUMNS];
 
     __device__ __forceinline__ bool load(int i, int j, Number, uint64_t code)

@@ -356,27 +356,23 @@ template <class Unit> __device__ void run_tiles(const Arguments &g)
     Loader<Unit> loader;
     loader.fetch(g, a, b, first_row, first_column, 0, a_by_k, b_by_k);
     __syncthreads();
-    loader.put(shared[0], g, first_row, first_column, 0, a_by_k, b_by_k);
-    __syncthreads();
     int turn = 0, step = 0;
     const int depth = g.k > 0 ? g.k : 1;            /* K = 0 is one step of zeros */
+#pragma unroll 1
     for (int k0 = 0; k0 < depth; k0 += Unit::DEPTH, turn = (turn + 1) % Unit::STAGES) {
-        const bool has_next = k0 + Unit::DEPTH < depth;
-        if (has_next)
+        /* Of two stages, nobody reads this one any more: all have met since. */
+        if (Unit::STAGES == 1 && k0)
+            __syncthreads();
+        if (Unit::HAS_LOWEST && k0) {
+            clear_lowest(shared[turn]);
+            __syncthreads();
+        }
+        loader.put(shared[turn], g, first_row, first_column, k0, a_by_k, b_by_k);
+        __syncthreads();
+        if (k0 + Unit::DEPTH < depth)
             loader.fetch(g, a, b, first_row, first_column, k0 + Unit::DEPTH, a_by_k, b_by_k);
         for (int k = 0; k < Unit::DEPTH && k0 + k < depth; k += Unit::TERMS, step++)
             unit.step(shared[turn], k, row, lane, step, g.divide, marks);
-        if (has_next) {
-            Shared<Unit> &next = shared[(turn + 1) % Unit::STAGES];
-            if (Unit::STAGES == 1)
-                __syncthreads();
-            if (Unit::HAS_LOWEST) {
-                clear_lowest(next);
-                __syncthreads();
-            }
-            loader.put(next, g, first_row, first_column, k0 + Unit::DEPTH, a_by_k, b_by_k);
-            __syncthreads();
-        }
     }
     __syncthreads();
 #pragma unroll

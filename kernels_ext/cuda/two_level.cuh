@@ -11,7 +11,7 @@ struct TwoLevel : Operands {
     typedef double Element;
     enum {
         TERMS = SPEC.terms, DEPTH = 16, STAGES = 2, MODULUS = SPEC.interleaved ? 2 : 1, RUN = 1,
-        ROWS = SPEC.interleaved ? 4 : 8, WARPS = SPEC.interleaved ? 16 : 12, HAS_EXPONENTS = 1, HAS_LOWEST = 0, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 1, AT_ONCE = 1, MARKS_SPECIALS = 1,
+        ROWS = SPEC.interleaved ? 4 : 8, WARPS = (SPEC.interleaved ? 16 : 12) / FEWER, HAS_EXPONENTS = 1, HAS_LOWEST = 0, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 1, AT_ONCE = 1, MARKS_SPECIALS = 1,
         NO_PRODUCT = 1, LEAST = -126, LARGE = 127   /* products of this exponent may be infinities; store() sees sums that are */
     };
     float sum[ROWS][COLUMNS];

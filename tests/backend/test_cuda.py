@@ -352,16 +352,46 @@ def test_stacks_and_rows_beyond_a_grid_are_computed_in_parts(monkeypatch, lead):
     assert starts == [(matrices, rows) for matrices in of_stack for rows in (3, 2)]
 
 
-def test_a_program_that_the_gpu_has_no_shared_memory_for_is_scalar(monkeypatch):
-    sizes = SimpleNamespace(get=lambda: (2048, 512, 128))
-    program = SimpleNamespace(start=lambda *given, **more: None, allow_shared_bytes=lambda *given: None)
-    monkeypatch.setattr(unit_programs, "CompiledProgram", lambda text: program)
-    monkeypatch.setattr(unit_programs, "cupy", lambda: SimpleNamespace(zeros=lambda *given: sizes))
-    for most in (2047, 2048):
-        monkeypatch.setattr(unit_programs, "most_shared_bytes", lambda most=most: most)
-        made = unit_programs.UnitProgram(spec_of("fused.cuh"), divided=False)
-        assert made.has_loop == (most == 2048)
-        assert (made.most_rows, made.most_matrices) == ((65535 * 128, 65535) if made.has_loop else (sys.maxsize,) * 2)
+@pytest.mark.parametrize(
+    ("most_bytes", "rows"),
+    [(2048, {(128, 16384): 128, (130, 300): 32, (32, 300): 128}), (2047, {(9, 9): 32}), (511, {})],
+)
+def test_blocks_have_the_rows_that_fit_the_memory_and_fill_the_gpu(monkeypatch, most_bytes, rows):
+    starts = []
+
+    def compiled(text):
+        fewer = int(re.search(r"#define FEWER (\d)", text)[1])
+        sizes = np.array([2048 // fewer, 512 // fewer, 128 // fewer])
+
+        def start(name, arguments, **more):
+            if name == "sizes":
+                arguments[0][...] = sizes
+            else:
+                starts.append((name, more.get("grid"), more.get("threads")))
+
+        return SimpleNamespace(start=start, allow_shared_bytes=lambda *given: None)
+
+    class Sizes(np.ndarray):
+        def get(self):
+            return self
+
+    monkeypatch.setattr(unit_programs, "CompiledProgram", compiled)
+    monkeypatch.setattr(
+        unit_programs, "cupy", lambda: SimpleNamespace(zeros=lambda *given: np.zeros(*given).view(Sizes))
+    )
+    monkeypatch.setattr(unit_programs, "most_shared_bytes", lambda: most_bytes)
+    monkeypatch.setattr(unit_programs, "processors", lambda: 100)
+    monkeypatch.setattr(unit_programs, "record_on_gpu", lambda record: None)
+    monkeypatch.setattr(unit_programs, "grid_for", lambda count: (count,))
+    made = unit_programs.UnitProgram(spec_of("fused.cuh"), divided=False)
+    assert made.has_loop == bool(rows)
+    fewest = 8 if most_bytes == 2047 else 32
+    assert (made.most_rows, made.most_matrices) == ((65535 * fewest, 65535) if rows else (sys.maxsize,) * 2)
+    for (m, n), height in (rows or {(9, 9): 0}).items():
+        starts.clear()
+        made.run(ProductArguments(m=m, n=n, k=5), 1)
+        tiles = [("tiles", (-(-n // 128), -(-m // height), 1), 4 * height)] if height else []
+        assert starts == [*tiles, ("scalar", (m * n,), None)]
 
 
 def test_an_accumulator_that_is_divided_is_for_the_fused_loop_alone():

@@ -21,6 +21,8 @@ from hwsim.backend.cuda.gpu_arrays import GpuArray, on_gpu
 from hwsim.backend.cuda.on_device import DeviceBackend
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import FORMATS, code_dtype
+from hwsim.frameworks.product import multiplied
+from hwsim.frameworks.settings import settings_of
 
 M, N, K = 5, 4, 70
 FLOATS = (np.float32, np.float64)
@@ -148,6 +150,19 @@ def test_arrays_of_a_gpu_go_in_and_come_out(gpu):
     ):
         with pytest.raises(UnsupportedError, match=f"{next(iter(options))}.*looks at operands on the host"):
             hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
+
+
+@pytest.mark.parametrize("gradient", ["", "b"])
+def test_scales_by_powers_of_two_stay_on_the_gpu(gpu, gradient):
+    options = {"device": "h200", "format": "e4m3", "gradient_format": "e5m2", "scale": "power-of-two"}
+    a, b = (np.random.default_rng(seed).standard_normal((K, K)).astype(np.float32) * 2.0**-9 for seed in (1, 2))
+    for dtype, more in ((np.float32, {}), (np.float16, {"alpha": 0.5})):
+        left, right = (x.astype(dtype) for x in (a, b))
+        of_cpu, of_gpu = (settings_of({**options, "engine": engine}).base["forward"] for engine in ("cpu", "cuda"))
+        want, _ = multiplied(of_cpu, left, right, gradient=gradient, timing=False, **more)
+        for _ in range(2):  # the second time it is prepared
+            got, _ = multiplied(of_gpu, on_gpu(left), on_gpu(right), gradient=gradient, timing=False, **more)
+            assert same(got, want)
 
 
 def test_what_does_not_fit_is_refused(gpu):

@@ -18,7 +18,7 @@ from gpu_in_place import library_of
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda.records import ProductArguments
-from hwsim.backend.cuda.source import loop_of, program_text
+from hwsim.backend.cuda.source import FEWER, loop_of, program_text
 from hwsim.devices import load
 from hwsim.devices.query import dot_spec
 from hwsim.formats import code_dtype, format_of
@@ -55,9 +55,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def compiled(spec, folder, divided=False):
+def compiled(spec, folder, divided=False, fewer=1):
     """The program of a unit as a library of this machine."""
-    text = re.sub(r'(?m)^extern "C" __global__.*(\n\{(\n.*)*?\n\})?$', "", program_text(spec, divided))
+    text = re.sub(r'(?m)^extern "C" __global__.*(\n\{(\n.*)*?\n\})?$', "", program_text(spec, divided, fewer))
     return library_of(text + RUN, folder)
 
 
@@ -166,6 +166,15 @@ def test_bits_of_a_divided_accumulator(tmp_path):
     for kind in KINDS:
         given = operands(rng, spec, kind, 67)
         given = given._replace(scale_d=rng.integers(0, 16, -(-67 // spec.unit.terms)).astype(np.uint8))
+        assert np.array_equal(by_host(library, spec, given), CPU.gemm(spec, given)), kind
+
+
+@pytest.mark.parametrize(("device", "instruction"), (("v100", "mma.m8n8k4.f32.f16.f16.f32"), UNITS[2]))
+def test_bits_of_blocks_with_fewer_rows(device, instruction, tmp_path):
+    spec, rng = dot_spec(load(device), instruction), np.random.default_rng(1)
+    library = compiled(spec, tmp_path, fewer=FEWER)
+    for kind in KINDS:
+        given = operands(rng, spec, kind, 67)
         assert np.array_equal(by_host(library, spec, given), CPU.gemm(spec, given)), kind
 
 

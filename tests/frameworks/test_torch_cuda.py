@@ -14,7 +14,7 @@ from hwsim.frameworks.torch import multiplication, tensors  # noqa: E402
 
 SETTINGS = (
     {"device": "ascend910a", "format": "fp16"},
-    {"device": "a100", "format": "bf16", "split_k": 2},
+    {"device": "a100", "format": "bf16"},
     {"device": "h200", "scheme": "tf32x3"},
     {"device": "b200", "scheme": "bf16x9"},
     {"device": "mi300x", "format": "bf16", "backward_weight": {"format": "tf32"}},
@@ -55,7 +55,7 @@ def test_bits_of_tensors_of_a_gpu(settings, dtype, monkeypatch):
     results = [of_model("cuda", {**settings, "engine": engine}, dtype) for engine in ("cpu", "cuda")]
     for want, got in zip(*results, strict=True):
         assert got.is_cuda and torch.equal(*(side.contiguous().view(torch.uint8) for side in (got, want)))
-    assert set(stays) == (set() if "scale" in settings else {"cuda"})
+    assert set(stays) == {"cuda"}
 
 
 def test_tensors_cross_by_dlpack_or_their_words(monkeypatch):

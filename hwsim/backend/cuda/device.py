@@ -181,5 +181,9 @@ def record_on_gpu(record: Any) -> Any:
 
 def grid_for(count: int) -> tuple[int]:
     """Blocks for so many elements."""
-    processors = int(cupy().cuda.Device().attributes["MultiProcessorCount"])
-    return (max(1, min(math.ceil(count / THREADS), processors * BLOCKS_PER_PROCESSOR)),)
+    return (max(1, min(math.ceil(count / THREADS), processors() * BLOCKS_PER_PROCESSOR)),)
+
+
+def processors() -> int:
+    """Multiprocessors of the current GPU."""
+    return int(cupy().cuda.Device().attributes["MultiProcessorCount"])

@@ -54,6 +54,7 @@ FP32_BITS = 24  # of a significand
 INT32_LIMIT = 1 << 31
 POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
 #: Rows of a thread and warps of a block, the fastest of seven pairs for a Hopper unit on an H200 (lab/docs/engine.md).
+FEWER, MOST_TERMS_OF_FEWER = 4, 32  # blocks with fewer warps, and the longest step that they load
 FUSED_ROWS, FUSED_WARPS, FUSED_AT_ONCE = 8, 16, 1
 PACKED, MOST_BYTE = 4, 127  # elements of a dp4a, and the largest of them
 WORD_BITS = 51  # of a sum in a double that keeps its last place
@@ -197,8 +198,11 @@ def _exponent_bits(fields: dict[str, Any]) -> int:
     return max(int(fields[side]["exponent_bits"]) for side in "abcd")
 
 
-def program_text(spec: DotSpec, divided: bool) -> str:
-    """The C++ program of a unit: its constants, the C steps, the scalar kernel and, where one takes it, a main loop."""
+def program_text(spec: DotSpec, divided: bool, fewer: int = 1) -> str:
+    """The C++ program of a unit: its constants, the C steps, the scalar kernel and, where one takes it, a main loop.
+
+    fewer: by which number a block of the main loop has fewer warps, and so fewer rows; 1 or FEWER.
+    """
     fields = dot.spec_fields(spec)
     loop = loop_of(spec, divided)
     inner = fields["inner"]
@@ -211,6 +215,7 @@ def program_text(spec: DotSpec, divided: bool) -> str:
         f"#define SCALE_BLOCK {max(block, 1)}",
         f"#define HAS_DIVISIONS {int(divided)}",
         f"#define NAN_STAYS {int(_nan_stays(fields))}",
+        f"#define FEWER {fewer}",
         f"#define FUSED_ROWS {FUSED_ROWS}",
         f"#define FUSED_WARPS {FUSED_WARPS}",
         f"#define FUSED_AT_ONCE {FUSED_AT_ONCE}",

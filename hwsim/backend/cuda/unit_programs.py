@@ -10,9 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from hwsim.backend.cuda.device import CompiledProgram, cupy, current, grid_for, most_shared_bytes, record_on_gpu
+from hwsim.backend.cuda.device import (
+    CompiledProgram,
+    cupy,
+    current,
+    grid_for,
+    most_shared_bytes,
+    processors,
+    record_on_gpu,
+)
 from hwsim.backend.cuda.records import ProductArguments
-from hwsim.backend.cuda.source import SUMS, loop_of, program_text
+from hwsim.backend.cuda.source import FEWER, MOST_TERMS_OF_FEWER, SUMS, loop_of, program_text
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
@@ -24,32 +32,66 @@ MOST_UNITS = 256  # whose programs are kept
 MATRIX_AXES = 2
 
 
-class UnitProgram:
-    """The kernels of a unit. divided: whether the accumulator is divided before steps."""
+class TileProgram:
+    """The kernels of a unit. fewer: see `program_text`. fits: whether a block has the shared memory that it needs."""
 
-    def __init__(self, spec: DotSpec, divided: bool) -> None:
-        self.program = CompiledProgram(program_text(spec, divided))
-        self.has_loop = loop_of(spec, divided) is not None
-        self.most_rows = self.most_matrices = sys.maxsize  # of one start
-        if not self.has_loop:
-            return
+    def __init__(self, spec: DotSpec, divided: bool, fewer: int) -> None:
+        self.program = CompiledProgram(program_text(spec, divided, fewer))
         sizes = cupy().zeros(3, np.int32)
         self.program.start("sizes", (sizes,), grid=(1,), threads=1)
         self.shared_bytes, self.threads, self.rows = (int(x) for x in sizes.get())
-        self.has_loop = self.shared_bytes <= most_shared_bytes()  # else the scalar steps compute all
-        if self.has_loop:
+        self.fits = self.shared_bytes <= most_shared_bytes()
+        if self.fits:
             self.program.allow_shared_bytes("tiles", self.shared_bytes)
-            self.most_rows, self.most_matrices = MOST_BLOCKS * self.rows, MOST_BLOCKS
+
+    def grid(self, m: int, n: int, matrices: int) -> tuple[int, int, int]:
+        """Blocks of threads."""
+        return math.ceil(n / COLUMN_TILE), math.ceil(m / self.rows), matrices
+
+
+class UnitProgram:
+    """The kernels of a unit. divided: whether the accumulator is divided before steps.
+
+    Blocks with fewer rows compute products that have too few blocks for the GPU's processors, and all where larger
+    blocks do not fit.
+    """
+
+    def __init__(self, spec: DotSpec, divided: bool) -> None:
+        self.spec, self.divided = spec, divided
+        self.most_rows = self.most_matrices = sys.maxsize  # of one start
+        self.has_fewer = spec.unit.terms <= MOST_TERMS_OF_FEWER
+        self.tiles: list[TileProgram] = []
+        if loop_of(spec, divided) is not None:
+            whole = self._tiles(1)
+            self.tiles = [program for program in (whole,) if program.fits]
+            if not self.tiles and self.has_fewer:
+                self.tiles = [program for program in (self._tiles(FEWER),) if program.fits]
+        self.has_loop = bool(self.tiles)
+        if self.has_loop:
+            self.most_rows, self.most_matrices = MOST_BLOCKS * (self.tiles[0].rows // FEWER), MOST_BLOCKS
+        self.scalar = self.tiles[0].program if self.tiles else CompiledProgram(program_text(spec, divided))
+
+    @lru_cache(2)  # noqa: B019  programs live as long as the process
+    def _tiles(self, fewer: int) -> TileProgram:
+        return TileProgram(self.spec, self.divided, fewer)
+
+    def _chosen(self, m: int, n: int, matrices: int) -> TileProgram:
+        """The program for a product."""
+        (whole,) = self.tiles
+        if self.has_fewer and math.prod(whole.grid(m, n, matrices)) < processors() and m > whole.rows // FEWER:
+            return self._tiles(FEWER)
+        return whole
 
     def run(self, arguments: ProductArguments, matrices: int) -> None:
         """Compute all elements of a stack. arguments.marks: zeros, a word, and a bit for each element."""
         m, n, record = arguments.m, arguments.n, record_on_gpu(arguments)
         if self.has_loop:
-            grid = (math.ceil(n / COLUMN_TILE), math.ceil(m / self.rows), matrices)
-            self.program.start("tiles", (record,), grid=grid, threads=self.threads, shared_bytes=self.shared_bytes)
+            tiles = self._chosen(m, n, matrices)
+            grid, size = tiles.grid(m, n, matrices), tiles.shared_bytes
+            tiles.program.start("tiles", (record,), grid=grid, threads=tiles.threads, shared_bytes=size)
         count = matrices * m * n
         others = (np.int64(count), np.int32(not self.has_loop))
-        self.program.start("scalar", (record, *others), grid=grid_for(count))
+        self.scalar.start("scalar", (record, *others), grid=grid_for(count))
 
 
 @lru_cache(MOST_UNITS)

@@ -136,8 +136,7 @@ def _stays_on_gpu(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, more: 
     arguments = {**chosen.arguments, **more}
     if chosen_engine(arguments.get("engine")) != CUDA or arguments.get("library") is not None:
         return False
-    scheme = arguments["scheme"]
-    return chosen.scale is None and scheme.quantizes is None
+    return arguments["scheme"].quantizes is None
 
 
 def multiply_scaled(

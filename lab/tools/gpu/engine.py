@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda import backend as cuda_backend
 from hwsim.backend.cuda.device import compiled, cupy, to_gpu
-from hwsim.backend.cuda.source import SUMS, loop_of, program_text
+from hwsim.backend.cuda.source import FEWER, MOST_TERMS_OF_FEWER, SUMS, loop_of, program_text
 from hwsim.backend.cuda.unit_programs import product
 from hwsim.devices import load
 from hwsim.devices.query import dot_spec
@@ -44,7 +44,8 @@ SIZE = 4096  # rows and columns of a product of `compare`
 DEPTHS = (1, 3, 67, 32, 48, 96)
 KINDS = ("normal", "finite bits", "wide", "cancelling", "sparse", "all bits")
 ROW_STEP = 17  # accumulators come again, so many places on in the next row
-FEW = 1024  # rows and columns of products of which scalar steps of the CPU compute much
+SMALL = 512  # of a few products of each unit of `speed`, whose blocks have fewer rows
+FEW = 2048  # rows and columns of products of which scalar steps of the CPU compute much
 WIDE_BITS = 8  # of an exponent field: sums of such bit fields leave fp32's range
 NVF4 = "mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"
 SPEEDS = (
@@ -143,17 +144,20 @@ def compare(results: float, others: float, seconds: float, threads: int, seed: i
     known: dict[str, Any] = json.loads(file.read_text()) if file is not None and file.is_file() else {}
     with ThreadPoolExecutor(1) as ahead:
         for spec, name in units().items():
-            wanted = results if tuple(name.split(" ", 1)) in SPEEDS else others
+            is_fast = tuple(name.split(" ", 1)) in SPEEDS
+            wanted = results if is_fast else others
             before = known.get(name, {"results": 0, "differ": 0})
             rng, begin, turn = np.random.default_rng((seed, before["results"])), time.monotonic(), 0
             count, wrong = before["results"], before["differ"]
 
-            def next_operands(turn: int, spec: DotSpec = spec, rng: np.random.Generator = rng) -> tuple[int, Any]:
+            def next_operands(
+                turn: int, spec: DotSpec = spec, rng: np.random.Generator = rng, is_fast: bool = is_fast
+            ) -> tuple[int, Any]:
                 kind, k = KINDS[turn % len(KINDS)], DEPTHS[turn // len(KINDS) % len(DEPTHS)]
-                size = few_or_many(spec, kind)
+                size = SMALL if is_fast and turn < len(KINDS) else few_or_many(spec, kind)
                 return size, operands(rng, spec, size, k, kind)
 
-            memory = {size: pinned(size, code_dtype(format_of(spec.d))) for size in (FEW, SIZE)}
+            memory = {size: pinned(size, code_dtype(format_of(spec.d))) for size in (SMALL, FEW, SIZE)}
             drawing = ahead.submit(next_operands, turn)
             while count < wanted and time.monotonic() - begin < seconds:
                 size, (given, pool) = drawing.result()
@@ -184,8 +188,10 @@ def golden(paths: list[Path], results: int | None, file: Path | None) -> int:
 
 
 def compile_all(workers: int) -> None:
-    """The kernels of every unit, into the cache, by so many processes."""
+    """The kernels of every unit, and of those of `speed` with small blocks, into the cache, by so many processes."""
     texts = [SUMS, *(program_text(spec, divided=False) for spec in units())]
+    chosen = [spec for spec, name in units().items() if tuple(name.split(" ", 1)) in SPEEDS]
+    texts += [program_text(spec, False, FEWER) for spec in chosen if spec.unit.terms <= MOST_TERMS_OF_FEWER]
     with ProcessPoolExecutor(workers) as pool:
         print(f"{sum(map(len, pool.map(compiled, texts)))} bytes of {len(texts)} programs")
 
