@@ -183,6 +183,17 @@ def test_stacks_and_several_rows_a_sample_are_followed():
         hwsim.torch.invariance(layer, drawn(1, 2, 5, 32), [0], **H200)
 
 
+def test_a_product_that_all_samples_share_is_followed_whole():
+    angles, layer = drawn(2, 1, 6, 1), torch.nn.Linear(8, 8)
+
+    def model(x):
+        return layer(x) + (angles @ torch.ones(1, 1, 8)).to(x.dtype)
+
+    answer = hwsim.torch.invariance(model, drawn(1, 1, 6, 8), [1, 3], **H200)
+    assert [product.classes for product in answer.layers] == [((1, 3),)] * 2
+    assert not any(product.operands_differ for product in answer.layers)
+
+
 def test_products_are_counted_on_a_terminal(monkeypatch):
     told = []
 

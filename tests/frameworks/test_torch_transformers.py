@@ -66,7 +66,7 @@ def test_models_run_forward_and_backward(name, attention, device):
     plain = model(input_ids=ids).logits
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert torch.linalg.vector_norm((logits - plain).float()) < 0.05 * torch.linalg.vector_norm(plain.float())
-    is_fused = attention == "sdpa" and "library" in DEVICES[device]
+    is_fused = attention == "sdpa" and device == "mi300x"  # an H100's fused kernels have a known order
     assert all("ATTENTION" in kernel for kernel in run.not_caught) and bool(run.not_caught) == is_fused
     assert (run.record.simulated_share < 1) == is_fused and not run.record.uncounted
 
@@ -88,5 +88,6 @@ def test_each_layer_is_the_call_by_hand(name):
     for place, a, b, out, gemm in seen:
         if gemm.problem.bias is not None or gemm.problem.has_c:
             continue
-        got = hwsim.matmul(a.float().numpy(), b.float().numpy(), device="h200", format="bf16", output="bf16")
-        assert same(torch.from_numpy(got.astype("float32")).bfloat16(), out), place
+        fmt = "bf16" if out.dtype == torch.bfloat16 else "fp32"  # Llama's rotary angles are a product in fp32
+        got = hwsim.matmul(a.float().numpy(), b.float().numpy(), device="h200", format=fmt, output=fmt)
+        assert same(torch.from_numpy(got.astype("float32")).to(out.dtype), out), place

@@ -122,10 +122,12 @@ class _Follower:
         if self.count >= len(self.products) or not self._is_like(place, out):
             raise InputError(
                 f"{where}: product {self.count + 1} of batch size {self.size}, of shape {tuple(out.shape)}, has no "
-                "like of batch size 1; its first dimension must count samples, and no operation depend on their number"
+                "like of batch size 1; its first dimension must count samples, or all samples share it, and no "
+                "operation depend on their number"
             )
         product = self.products[self.count]
-        taken = _first_samples(len(out), self.size)
+        is_shared = out.shape == product.rows.shape  # by all samples, as the angles of positions
+        taken = (slice(None),) if is_shared else _first_samples(len(out), self.size)
         operands = [torch.equal(a[part], product.operand) for part in taken]
         part = taken[operands.index(True) if any(operands) else 0]
         if not any(operands):
@@ -142,7 +144,7 @@ class _Follower:
         product = self.products[self.count]
         is_same = (product.place.layer, product.place.operation) == (place.layer, place.operation)
         count, *rest = product.rows.shape
-        return is_same and out.shape == (count * self.size, *rest)
+        return is_same and out.shape in (product.rows.shape, (count * self.size, *rest))
 
 
 def _first_samples(count: int, size: int) -> tuple[slice, slice]:

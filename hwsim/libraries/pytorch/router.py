@@ -149,7 +149,7 @@ class Pytorch(LibraryProvider):
         of_rows = CUTLASS.on(replace(request, device=chip, version=None)) if is_cutlass else None
         sparse = CusparseltRules(chip.name, chip.cores) if chip.family in SPARSE_FAMILIES else None
         promotes = chip.family in pytorch(version).promoting_families
-        return PytorchRules(chip.name, chip.cores, version, library, of_rows, sparse, promotes)
+        return PytorchRules(chip.name, chip.cores, version, library, of_rows=of_rows, sparse=sparse, promotes=promotes)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:
         """Raises UnsupportedError: answers in files are a library's."""
