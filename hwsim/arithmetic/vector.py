@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic import integer_lanes
 from hwsim.arithmetic.integer_lanes import differing_axes, integers
+from hwsim.arithmetic.residue_places import places_of_largest, places_of_squares
 from hwsim.arithmetic.residues import residues
 from hwsim.arithmetic.rounded_once import multiply_add, raised_whole
+from hwsim.arithmetic.rounded_up import added_up, product_added_up
 from hwsim.arithmetic.softmax_lanes import OPCODES, SoftmaxLanes
 from hwsim.backend.arrays import in_c_order
 from hwsim.formats import Format, format_of
@@ -136,6 +138,10 @@ class VectorUnit:
         if instr.opcode == "exponent":
             codes[...] = np.frexp(values[0])[1].astype(np.int32).view(codes.dtype)
             return
+        if instr.opcode == "places":
+            rule = places_of_largest if instr.scale_exponent else places_of_squares
+            codes[...] = rule(values[0], instr.scalar).astype(np.int32).view(codes.dtype)
+            return
         if instr.opcode == "reduce_max":
             finite = np.where(np.isfinite(values[0]), np.abs(values[0]), dtype.type(0))
             axes = differing_axes(*values) if reduced is None else reduced
@@ -148,8 +154,11 @@ class VectorUnit:
             result = self._raised(values[0], -instr.scale_exponent)
         elif instr.has("multiplier"):
             left, right, multiplier = values
-            result = multiply_add(left, np.broadcast_to(multiplier, left.shape), right)
+            function = product_added_up if instr.rounding == "RU" else multiply_add
+            result = function(left, np.broadcast_to(multiplier, left.shape), right)
             result = self.settled(self._one_nan(result))
+        elif instr.opcode == "add" and instr.rounding == "RU":
+            result = self.settled(self._one_nan(added_up(*values)))
         elif instr.opcode == "fma":
             values[1] = in_c_order(np.broadcast_to(values[1], values[0].shape))
             steps: tuple[LaneStep, ...] = (LOAD, ("load", 1), ("fused", float(instr.scalar)))

@@ -30,9 +30,12 @@ from hwsim.dataflows.residue_pieces import (
 )
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.errors import UnsupportedError
+from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of
+from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import (
     SLICED,
+    SQUARE_LANES,
     ChineseRemainder,
     Depth,
     Expression,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 
 
 WORD_BITS = 32
+RAISED_BY = 2.0**-24  # for each of K and one more: an error of a bound that is not exact
 PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 
 
@@ -320,12 +324,30 @@ def operand_passes(
                 format=lanes,
                 finish="signed_exponent" if plan.split == "signed_slices" else "exponent",
                 matrices=matrices,
+                is_single=bool(plan.log2_bound) and not plan.bounds_product,
             )
         )
     if plan.bounds_product:
         passes.append(_bound_pass(plan, side, source, pieces, vectors["largest"], matrices))
         return passes
-    if "largest" in vectors:
+    if "largest" in vectors and plan.log2_bound:
+        is_k_major = source.order == K_MAJOR["ab".index(side)]
+        passes.append(
+            LineReduction(
+                name=f"bound_{side}",
+                source=source,
+                target=vectors["exponent"],
+                by_rows=by_rows,
+                opcode="fma",
+                format=source.format,
+                finish="places",
+                matrices=matrices,
+                exponents=vectors["largest"],
+                lanes=SQUARE_LANES[not is_k_major],
+                log2_bound=plan.log2_bound,
+            )
+        )
+    elif "largest" in vectors:
         passes.append(
             LineReduction(
                 name=f"bound_{side}",
@@ -376,6 +398,7 @@ def bounded_passes(
 ) -> list[Pass | LineReduction]:
     """The passes from an operand to its residues, once there is the product that bounds the others."""
     last = len(plan.a_pieces) - 1
+    length = source.cols if side == "a" else source.rows // matrices
     reduction = LineReduction(
         name=f"bound_{side}",
         source=product,
@@ -383,11 +406,12 @@ def bounded_passes(
         by_rows=side == "a",
         opcode="reduce_max",
         format="fp64",
-        finish="bound",
-        factor=plan.bound_factor,
+        finish="places",
+        factor=1.0 if format_of(plan.a_pieces[-1].format).is_integer else 1 + (length + 1) * RAISED_BY,
         matrices=matrices,
         exponents=vectors["largest"],
         places=_bound_places(plan),
+        log2_bound=plan.log2_bound,
     )
     others = {number: array for number, array in pieces.items() if number != last}
     return [reduction, _slice_pass(plan, side, source, others, vectors["exponent"], matrices)]
@@ -418,7 +442,7 @@ def _bound_pass(
         f"magnitudes_{side}",
         (source,),
         (target,),
-        magnitude_temporaries(residual_format(source.format)),
+        magnitude_temporaries(residual_format(source.format), target.format),
         body,
         shape=(source.rows, source.cols),
         of_rows=(exponents,) if side == "a" else (),

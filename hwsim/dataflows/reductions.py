@@ -6,10 +6,10 @@ Nothing here knows a family or a scheme.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from hwsim.dataflows.residue_pieces import bounding_exponent, squares
+from hwsim.dataflows.residue_pieces import bounding_exponent, exponent_by_places, squares
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
@@ -17,7 +17,8 @@ from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-Finish = Literal["scale", "exponent", "signed_exponent", "bound"]
+Finish = Literal["scale", "exponent", "signed_exponent", "bound", "places"]
+WARP, HALVES = 32, (16, 8, 4, 2, 1)  # lanes, and between which they are added
 NEARLY_ONE = -7  # signed digits of 8 bits hold what is below 1 - 2^-7 of a power of two without another bit
 
 
@@ -26,23 +27,28 @@ class LineReduction:
     """A kernel: target = finish(the reduction of each row of `source`, or of each column).
 
     matrices: below one another in the source; each column is reduced in each of them, and the target has a row for
-    each. opcode: reduce_add or reduce_max, in `format`, to which elements are converted first. finish: "scale" by
-    `factor`, in the target's format; "exponent", int32; "signed_exponent", that of slices with signs of their own; or
-    "bound": the exponents of residues (see hwsim.gemm.plan.Plan) from sums of squares, or from the largest numbers, in
-    units of `places` bits below `exponents`, which are those of each line's largest element.
+    each. opcode: reduce_add or reduce_max, in `format`, to which elements are converted first; fma adds squares.
+    finish: "scale" by `factor`, in the target's format; "exponent", int32 (is_single: of it in fp32, saturated);
+    "signed_exponent", that of slices with signs of their own; "bound": the exponents of residues (see
+    hwsim.gemm.plan.Plan) from sums of squares, or from the largest numbers, in units of `places` bits below
+    `exponents`, which are those of each line's largest element; "places": the same by GEMMul8's rules with log2_bound,
+    from squares that `lanes` lanes add, rounding up, or from the largest numbers times `factor`.
     """
 
     name: str
     source: GlobalArray
     target: GlobalArray
     by_rows: bool
-    opcode: Literal["reduce_add", "reduce_max"]
+    opcode: Literal["reduce_add", "reduce_max", "fma"]
     format: str
     finish: Finish
     factor: float = 1.0
     matrices: int = 1
     exponents: GlobalArray | None = None
     places: int = 0
+    lanes: int = 1
+    is_single: bool = False
+    log2_bound: float = 0.0
 
 
 PER_BOUND = 8 + 2 * 4  # bytes of a line: its share of the bound in fp64, its exponent twice
@@ -70,11 +76,12 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     scratch = _scratch(work)
     per_element = 2 * bytes_of(source.format) + sum(map(bytes_of, scratch))
     is_signed = work.finish == "signed_exponent"
-    per_line = (2 + is_signed) * bytes_of(work.target.format) + bytes_of(work.format)
+    per_line = (2 + is_signed) * bytes_of(work.target.format) + work.lanes * bytes_of(work.format)
     per_line += bool(work.exponents) * PER_BOUND
     capacity = memory.capacity_bytes - (12 if work.exponents else 9) * align
     # A part of each line at a time, where whole lines of one block do not fit.
-    part = min(across, (capacity - per_line) // per_element)
+    part = (capacity - per_line) // per_element
+    part = across if part >= across else max(part // work.lanes, 1) * work.lanes
     block = max(1, min(capacity // (part * per_element + per_line), -(-line_count // device.cores)))
 
     def size(elements: int, format: str) -> int:
@@ -83,7 +90,7 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     kernel = KernelBuilder(work.name)
     ring = kernel.ring("in0", vector.memory, 2, size(block * part, source.format))
     out = kernel.ring("out0", vector.memory, 2, size(block, work.target.format))
-    kernel.buffer("total", vector.memory, 1, size(block, work.format))
+    kernel.buffer("total", vector.memory, 1, size(block * work.lanes, work.format))
     for i, form in enumerate(scratch):
         kernel.buffer(_scratch_name(i), vector.memory, 1, size(block * part, form))
     lines_before = None
@@ -101,7 +108,7 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
         """Emit the reduction of a block of lines of one matrix."""
         ops = VectorOps(stream, vector.engine)
         shape = (span.size, 1) if work.by_rows else (1, span.size)
-        total = LocalTile("total", *shape, work.format)
+        total = LocalTile("total", *_wide(shape, work.lanes, by_rows=work.by_rows), work.format)
         ops.op("fill", total, scalar=0.0)
         at = (span.start, Affine()) if work.by_rows else (matrix, span.start)
         largest = None
@@ -126,15 +133,27 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
             elif temps:
                 ops.op("cast", temps[0], lines_read)
                 lines_read = temps[0]
-            ops.op(work.opcode, total, lines_read, total)
+            if work.opcode == "fma":
+                _add_squares(ops, total, lines_read, work.lanes, by_rows=work.by_rows)
+            else:
+                ops.op(work.opcode, total, lines_read, total)
             ops.signal(ring.free)
             stream.popped(ring)
         result = out.tile("push", *shape, work.target.format)
         ops.wait(out.free)
         if largest is not None:
             temps = [LocalTile("share", *shape, "fp64"), LocalTile("constant", 1, 1, "int32")]
-            bounding_exponent(ops, result, total, largest, work.factor, work.places, temps)
+            if work.finish == "bound":
+                bounding_exponent(ops, result, total, largest, work.factor, work.places, temps)
+            else:
+                if work.opcode == "fma":
+                    total = _lanes_added(ops, total, by_rows=work.by_rows)
+                exponent_by_places(ops, result, total, largest, work.factor, work.places, work.log2_bound, temps)
         elif work.finish == "exponent":
+            if work.is_single and total.format != "fp32":
+                single = replace(total, format="fp32")
+                ops.op("cast", single, total, overflow="saturate")
+                total = single
             ops.op("exponent", result, total)
         elif is_signed:
             _signed_exponent(ops, result, total)
@@ -158,6 +177,48 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
                 lines(stream, span_of_share, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
+
+
+def _wide(shape: tuple[int, int], lanes: int, *, by_rows: bool) -> tuple[int, int]:
+    """The shape of a column of lines, or a row of them, with so many lanes for each."""
+    return (shape[0], lanes) if by_rows else (lanes, shape[1])
+
+
+def _along(tile: LocalTile, start: int, count: int, *, by_rows: bool) -> LocalTile:
+    """Elements start .. start + count - 1 of each line of a tile."""
+    width = tile.width or tile.cols
+    if by_rows:
+        return replace(tile, col=tile.col + start, cols=count, width=width)
+    return replace(tile, row=tile.row + start, rows=count, width=width)
+
+
+def _add_squares(ops: VectorOps, total: LocalTile, source: LocalTile, lanes: int, *, by_rows: bool) -> None:
+    """Emit total = total + the squares of each line, by lanes, each rounded up."""
+    length = source.cols if by_rows else source.rows
+    for start in range(0, length, lanes):
+        count = min(lanes, length - start)
+        some, sums = (_along(x, at, count, by_rows=by_rows) for x, at in ((source, start), (total, 0)))
+        ops.op("fma", sums, some, sums, multiplier=some, rounding="RU")
+
+
+def _lanes_added(ops: VectorOps, total: LocalTile, *, by_rows: bool) -> LocalTile:
+    """Emit the sums of the lanes of each line: in each warp those half apart first, and so among the warps. Returns
+    the tile of the sums.
+    """
+    lanes = total.cols if by_rows else total.rows
+
+    def add(first: int, second: int, count: int) -> None:
+        into, other = (_along(total, at, count, by_rows=by_rows) for at in (first, second))
+        ops.op("add", into, into, other, rounding="RU")
+
+    for half in HALVES:
+        for warp in range(0, lanes, WARP):
+            add(warp, warp + half, half)
+    warps = lanes // WARP
+    for half in (x for x in HALVES if x < warps):
+        for warp in range(half):
+            add(warp * WARP, (warp + half) * WARP, 1)
+    return _along(total, 0, 1, by_rows=by_rows)
 
 
 def _signed_exponent(ops: VectorOps, result: LocalTile, largest: LocalTile) -> None:

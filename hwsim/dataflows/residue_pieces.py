@@ -102,7 +102,12 @@ def magnitudes(
     places: int,
     temps: Sequence[LocalTile],
 ) -> None:
-    """Emit magnitudes rounded up to integers in units of 2^(exponent - places). temps: `magnitude_temporaries`."""
+    """Emit magnitudes in units of 2^(exponent - places), rounded up to the target's format. temps:
+    `magnitude_temporaries`.
+    """
+    if not format_of(target.format).is_integer:
+        _float_magnitudes(ops, target, source, exponents, places, temps)
+        return
     placed, positive, negative, whole, other = temps
     ops.op("ldexp", placed, source, exponents, scalar=-1.0, scale_exponent=-places)
     ops.op("cast", positive, placed, rounding="RU", overflow="saturate")  # a negative number becomes 0
@@ -114,9 +119,38 @@ def magnitudes(
     ops.op("cast", target, whole)
 
 
-def magnitude_temporaries(source: str) -> tuple[str, ...]:
+def _float_magnitudes(
+    ops: VectorOps,
+    target: LocalTile,
+    source: LocalTile,
+    exponents: AnyTile,
+    places: int,
+    temps: Sequence[LocalTile],
+) -> None:
+    """Emit the same into a narrow float format: of x and -x, each rounded up, the one that is not negative."""
+    placed, sign, narrow, single, is_positive, positive, negative = temps
+    fmt = format_of(target.format)
+    unit = 2.0 ** (fmt.fraction_bits - fmt.min_exponent)  # in which all its numbers are integers
+    ops.op("ldexp", placed, source, exponents, scalar=-1.0, scale_exponent=-places)
+    ops.op("cast", sign, placed, rounding="RU", overflow="saturate")  # 0 unless positive
+    ops.op("cast", is_positive, sign)
+    for whole in (positive, negative):
+        ops.op("cast", narrow, placed, rounding="RU", overflow="saturate")
+        ops.op("cast", single, narrow)
+        ops.op("scale", single, single, scalar=unit)
+        ops.op("cast", whole, single)
+        ops.op("scale", placed, placed, scalar=-1.0)
+    ops.op("select", positive, is_positive, positive, negative)
+    ops.op("cast", single, positive)
+    ops.op("scale", single, single, scalar=1 / unit)
+    ops.op("cast", target, single)
+
+
+def magnitude_temporaries(source: str, target: str) -> tuple[str, ...]:
     """The formats of the scratch tiles of `magnitudes`. source: the format that the lanes split in."""
-    return source, "uint8", "uint8", LANES, LANES
+    if format_of(target).is_integer:
+        return source, "uint8", "uint8", LANES, LANES
+    return source, "uint8", target, LANES, WORD, WORD, WORD
 
 
 def bounding_exponent(
@@ -143,6 +177,34 @@ def bounding_exponent(
     ops.op("add", target, target, constant)
     ops.op("extract", target, target, scale_exponent=1)
     ops.op("add", target, target, exponents)
+
+
+def exponent_by_places(
+    ops: VectorOps,
+    target: LocalTile,
+    total: LocalTile,
+    exponents: AnyTile,
+    factor: float,
+    places: int,
+    log2_bound: float,
+    temps: Sequence[LocalTile],
+) -> None:
+    """Emit the exponents that residues take by GEMMul8's rules, of which `exponents` are those of the largest elements.
+
+    total: sums of squares, where places is 0; else the largest sums of magnitudes with so many bits, in fp64, which
+    count times factor. temps: an fp64 tile, which may hold fp32, and an int32 tile of one element.
+    """
+    share, constant = temps
+    if places:
+        if factor != 1:
+            ops.op("scale", total, total, scalar=factor)
+        share = replace(share, format=LANES)
+        ops.op("cast", share, total, rounding="RNE" if factor == 1 else "RU")
+        total = share
+    ops.op("places", target, total, scalar=log2_bound, scale_exponent=int(places > 0))
+    ops.op("sub", target, exponents, target)
+    ops.op("fill", constant, scalar=-float(places or 1))
+    ops.op("add", target, target, constant)
 
 
 def remainder_temporaries(node: ChineseRemainder) -> int:

@@ -23,10 +23,11 @@ from hwsim.evaluate.block_sizes import block_at_once, sums_at_once, takes_stacks
 from hwsim.evaluate.evaluator import apply_epilogue, evaluate, evaluate_plan
 from hwsim.evaluate.mixed import evaluate_mixed
 from hwsim.evaluate.plan_evaluation import PlanEvaluation, plan_evaluation
-from hwsim.evaluate.split import Pieces, is_piece, joint_exponents, pieces_of, scaled
+from hwsim.evaluate.split import Pieces, bounds_of, exponents_from_product, is_piece, pieces_of, scaled
 from hwsim.formats import array_of, code_dtype, format_of
 from hwsim.gemm import refusals
-from hwsim.gemm.plan import Mixed
+from hwsim.gemm.layouts import K_MAJOR
+from hwsim.gemm.plan import Mixed, Residue, TermValue, chain
 from hwsim.gemm.schedule import Epilogue, has_integer_epilogue
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
@@ -96,9 +97,7 @@ class Evaluator:
             source if is_piece(source, self.plan, side) else source.converted(self.plan.input_format, self.backend)
             for source, side in sides
         ]
-        exponents = (
-            joint_exponents(taken[0], taken[1], self.plan, self.backend) if self.plan.bounds_product else (None, None)
-        )
+        exponents = self._joint_exponents(taken[0], taken[1], threads) if self.plan.bounds_product else (None, None)
         left, right = (
             pieces_of(
                 source,
@@ -109,9 +108,12 @@ class Evaluator:
                 word_rounding=word_rounding,
                 vector=vector,
                 exponents=of_side,
+                is_k_major=layout == k_major,
                 threads=threads,
             )
-            for source, (_, side), of_side in zip(taken, sides, exponents, strict=True)
+            for source, (_, side), of_side, layout, k_major in zip(
+                taken, sides, exponents, self.gemm.problem.layouts, K_MAJOR, strict=True
+            )
         )
         wanted = [side.scale is not None for side in self.gemm.problem.operands]
         if wanted != [source.scales is not None for source in (a, b)]:
@@ -121,6 +123,30 @@ class Evaluator:
         if not any(wanted):
             return left, right
         return dataclasses.replace(left, scales=a.scales), dataclasses.replace(right, scales=b.scales)
+
+    def _joint_exponents(self, a: Operand, b: Operand, threads: int) -> tuple[AnyArray, AnyArray]:
+        """The exponents of A's rows and B's columns by the product of bounds, as the unit adds it up."""
+        plan, backend = self.plan, self.backend
+        whole = tuple(
+            dataclasses.replace(piece, residue=Residue(piece.residue.modulus)) for piece in plan.a_pieces[-1:]
+            if piece.residue is not None
+        )  # fmt: skip
+        alone = dataclasses.replace(
+            plan,
+            a_pieces=whole,
+            b_pieces=whole,
+            terms=(dataclasses.replace(plan.terms[-1], stages=chain((0, 0)).stages),),
+            combine=TermValue(0),
+            specials="unit",
+            output_format="fp64",
+        )
+        schedule = dataclasses.replace(self.schedule, epilogue=Epilogue())
+        bounds = [bounds_of(a, plan, "a", backend)], [bounds_of(b, plan, "b", backend)]
+        product = evaluate(alone, schedule, self.device, *bounds, threads=threads, backend=backend).view(np.float64)
+        return (
+            exponents_from_product(a, plan, "a", product, backend),
+            exponents_from_product(b, plan, "b", product, backend),
+        )
 
     def scaled(self, source: Operand, side: Side, exponent: int, threads: int = 1) -> Operand:
         """A finite fp32 operand times 2^exponent, for `product` and `stack`: in the format of its piece, where the plan

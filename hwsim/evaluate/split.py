@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.residue_places import places_of_largest, places_of_squares
 from hwsim.arithmetic.residues import residues
+from hwsim.arithmetic.rounded_up import narrowed_up, squares_added_up
 from hwsim.arithmetic.vector import VectorUnit, saturates, widened
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm import refusals
-from hwsim.gemm.plan import SLICED
+from hwsim.gemm.plan import SLICED, SQUARE_LANES
 from hwsim.host.threads import for_elements
 from hwsim.operands.operand import Operand
 from hwsim.operands.powers import as_they_lie, encoded, power_of_four_beyond, times_power
@@ -35,6 +37,7 @@ AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
 RESIDUE_PLACES = 15  # bits of an element of which the sum of squares takes note
 HALF = 0.5
+RAISED_BY = 2.0**-24  # for each of K and one more: an error of a sum that is not exact
 LEADING_ONES = 6  # bits behind the leading one with which a magnitude counts as the next power of two
 
 
@@ -91,6 +94,7 @@ def pieces_of(
     word_rounding: str | None = None,
     vector: VectorUnit | None = None,
     exponents: AnyArray | None = None,
+    is_k_major: bool = True,
     threads: int = 1,
 ) -> Pieces:
     """The pieces of an operand in the plan's input format, by the device's conversions (saturating where the device's
@@ -99,7 +103,8 @@ def pieces_of(
     rounding: instead of the piece's, for a split of one piece. word_rounding: of 32-bit words that are the piece
     already, where the instruction rounds them itself (None: it ignores their low bits). vector: the conversions, with
     their backend and the matrix unit's NaNs (None: the device's with the default NaN, by the CPU's backend). exponents:
-    of rows or columns, where they depend on both operands (`joint_exponents`).
+    of rows or columns, where they depend on both operands (`joint_exponents`). is_k_major: whether K is contiguous in
+    memory, which decides the order of sums that some exponents come from.
     Raises InputError for a rounding of several pieces.
     """
     pieces = plan.a_pieces if side == "a" else plan.b_pieces
@@ -112,7 +117,8 @@ def pieces_of(
     vector = vector or VectorUnit(device.vector, CPU)
     if plan.split in SLICED:
         if plan.split == "residues":
-            codes, exponents = _residues(operand, pieces, side, plan.bound_factor, vector.backend, exponents)
+            lanes = SQUARE_LANES[not is_k_major]
+            codes, exponents = _residues(operand, pieces, side, plan, lanes, vector.backend, exponents)
             return Pieces(codes, exponents, source)
         sliced = _signed_slices if plan.split == "signed_slices" else _slices
         codes, exponents = sliced(operand, pieces, side, plan.slice_bits, vector.backend)
@@ -255,19 +261,27 @@ def _signed_slices(
 
 
 def _residues(
-    operand: Operand, pieces: Sequence[Piece], side: Side, bound_factor: float, backend: Backend, joint: AnyArray | None
+    operand: Operand,
+    pieces: Sequence[Piece],
+    side: Side,
+    plan: Plan,
+    lanes: int,
+    backend: Backend,
+    joint: AnyArray | None,
 ) -> tuple[tuple[AnyArray, ...], AnyArray]:
     """Residues of the elements as integers, and the exponent of each row (side a) or column (see Plan). joint: these
-    exponents, where they depend on both operands.
+    exponents, where they depend on both operands. lanes: that add squares.
     """
-    axis, x = _finite(operand, side, backend)
-    if operand.format != "fp64":
-        x = x.astype(np.float32)
+    axis, x = _in_own_type(operand, side, backend)
     top = _top_exponents(x, axis)
-    if joint is None:
+    if joint is None and plan.log2_bound:
+        squares = squares_added_up(np.moveaxis(x, axis, -1), lanes)
+        joint = _single_exponents(x, axis) - 1 - places_of_squares(squares, plan.log2_bound)
+    elif joint is None:
         placed = np.ldexp(x, RESIDUE_PLACES - np.expand_dims(top, axis))
-        squares: AnyArray = np.ceil(placed * placed).astype(np.int64).sum(axis=axis)
-        joint = _bounded(top, squares, bound_factor, RESIDUE_PLACES)
+        whole: AnyArray = np.ceil(placed * placed).astype(np.int64).sum(axis=axis)
+        share = power_of_four_beyond(whole.astype(np.float64) * plan.bound_factor)
+        joint = top - RESIDUE_PLACES + share
     scaled_up = np.ldexp(x, -np.expand_dims(joint, axis))
     codes: list[AnyArray] = []
     of_modulus: dict[int, AnyArray] = {}
@@ -276,11 +290,11 @@ def _residues(
             raise UnsupportedError("a piece of a split into residues says of which modulus it is")
         modulus = piece.residue.modulus
         if piece.residue.part == "bound":
-            part = _magnitudes(x, top, axis, modulus)
-        else:
-            if modulus not in of_modulus:
-                of_modulus[modulus] = residues(scaled_up, modulus)
-            part = _part_of(of_modulus[modulus], piece.residue)
+            codes.append(_bounds(x, top, axis, piece, backend))
+            continue
+        if modulus not in of_modulus:
+            of_modulus[modulus] = residues(scaled_up, modulus)
+        part = _part_of(of_modulus[modulus], piece.residue)
         fmt = format_of(piece.format)
         if fmt.is_integer:
             codes.append(part.astype(fmt.dtype_name).view(code_dtype(fmt)))
@@ -289,20 +303,30 @@ def _residues(
     return tuple(codes), joint
 
 
-def joint_exponents(a: Operand, b: Operand, plan: Plan, backend: Backend) -> tuple[AnyArray, AnyArray]:
-    """The exponents of A's rows and B's columns where the product of bounds gives them (see Plan)."""
-    sides: tuple[tuple[Operand, Side], ...] = ((a, "a"), (b, "b"))
-    residue = plan.a_pieces[-1].residue
-    assert residue is not None
-    tops, bounds = [], []
-    for operand, side in sides:
-        axis, x = _finite(operand, side, backend)
-        tops.append(_top_exponents(x, axis))
-        bounds.append(_magnitudes(x, tops[-1], axis, residue.modulus).astype(np.float64))
-    product = bounds[0] @ bounds[1]  # of small integers, and so exact
-    places = residue.modulus.bit_length() - 1
-    rows = _bounded(tops[0], product.max(axis=-1, initial=0.0), plan.bound_factor, places)
-    return rows, _bounded(tops[1], product.max(axis=-2, initial=0.0), plan.bound_factor, places)
+def bounds_of(operand: Operand, plan: Plan, side: Side, backend: Backend) -> AnyArray:
+    """Codes of the piece that bounds an operand's elements, of a plan whose last product bounds the others."""
+    axis, x = _in_own_type(operand, side, backend)
+    return _bounds(x, _top_exponents(x, axis), axis, plan.a_pieces[-1], backend)
+
+
+def exponents_from_product(operand: Operand, plan: Plan, side: Side, product: AnyArray, backend: Backend) -> AnyArray:
+    """The exponents of A's rows or B's columns where the product of bounds gives them (see Plan). product: fp64 (m, n)
+    values.
+    """
+    axis, x = _in_own_type(operand, side, backend)
+    piece, top = plan.a_pieces[-1], _top_exponents(x, axis)
+    assert piece.residue is not None
+    largest = product.max(axis=axis, initial=0.0)
+    if not format_of(piece.format).is_integer:
+        largest = largest * (1 + (x.shape[axis] + 1) * RAISED_BY)
+    single = narrowed_up(largest) if not format_of(piece.format).is_integer else largest.astype(np.float32)
+    exponents: AnyArray = top - _places(piece.residue) - places_of_largest(single, plan.log2_bound)
+    return exponents
+
+
+def _places(residue: Residue) -> int:
+    """Bits of an element that its bound keeps."""
+    return residue.modulus.bit_length() - 1
 
 
 def _top_exponents(x: AnyArray, axis: int) -> AnyArray:
@@ -311,16 +335,19 @@ def _top_exponents(x: AnyArray, axis: int) -> AnyArray:
     return top
 
 
-def _magnitudes(x: AnyArray, top: AnyArray, axis: int, units: int) -> AnyArray:
-    """Magnitudes in so many units of 2^top, rounded up, as int64."""
-    magnitudes: AnyArray = np.ceil(np.ldexp(np.abs(x), units.bit_length() - 1 - np.expand_dims(top, axis)))
-    return magnitudes.astype(np.int64)
+def _single_exponents(x: AnyArray, axis: int) -> AnyArray:
+    """The same of the largest magnitude as fp32, rounded to nearest, where it is at most fp32's largest number."""
+    largest = np.abs(x).max(axis=axis, initial=0.0)
+    single = np.minimum(largest, np.finfo(np.float32).max).astype(np.float32)
+    exponents: AnyArray = np.frexp(single)[1].astype(np.int64)
+    return exponents
 
 
-def _bounded(top: AnyArray, total: AnyArray, bound_factor: float, places: int) -> AnyArray:
-    """top - places + j for the least j with 4^j > bound_factor total."""
-    bounded: AnyArray = top - places + power_of_four_beyond(total.astype(np.float64) * bound_factor)
-    return bounded
+def _bounds(x: AnyArray, top: AnyArray, axis: int, piece: Piece, backend: Backend) -> AnyArray:
+    """Codes of magnitudes in units of the piece's share of 2^top, rounded up to its format."""
+    assert piece.residue is not None
+    placed = np.ldexp(np.abs(x), _places(piece.residue) - np.expand_dims(top, axis))
+    return backend.encode(in_c_order(placed), format_of(piece.format), "RU", "saturate")
 
 
 def _part_of(whole: AnyArray, residue: Residue) -> AnyArray:
@@ -331,6 +358,12 @@ def _part_of(whole: AnyArray, residue: Residue) -> AnyArray:
     high = (np.rint(ratio) if residue.is_square else np.copysign(np.ceil(np.abs(ratio)), ratio)).astype(np.int64)
     low: AnyArray = whole - residue.base * high
     return {"high": high, "low": low, "sum": high + low}[residue.part]
+
+
+def _in_own_type(operand: Operand, side: Side, backend: Backend) -> tuple[int, AnyArray]:
+    """The axis of K, and the values as fp64, or fp32 for another operand, with zeros for infinities and NaNs."""
+    axis, x = _finite(operand, side, backend)
+    return axis, x if operand.format == "fp64" else x.astype(np.float32)
 
 
 def _finite(operand: Operand, side: Side, backend: Backend) -> tuple[int, AnyArray]:

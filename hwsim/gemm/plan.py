@@ -12,6 +12,8 @@ from typing import Literal
 Side = Literal["a", "b"]
 SIDES: tuple[Side, Side] = ("a", "b")
 Split = Literal["round", "bytes", "signed_bytes", "slices", "signed_slices", "residues"]
+#: Lanes that add the squares of a row of A or column of B: where K is contiguous in memory, and where not (GEMMul8).
+SQUARE_LANES = (256, 32)
 #: Splits whose pieces are integers below an exponent that a row of A or a column of B shares.
 SLICED: tuple[Split, ...] = ("slices", "signed_slices", "residues")
 ArithmeticName = Literal["fp32", "fp64", "int32", "int64", "exact"]
@@ -24,7 +26,7 @@ class Residue:
 
     part: "whole" is r. Else r = base * high + low: with base^2 = modulus, high is r / base to nearest even; with
     another base it is r / base away from zero. "sum" is high + low. "bound" is no residue: with f the least exponent
-    with all magnitudes of the row or column below 2^f, it is 2^-f |x| `modulus`, rounded up to an integer.
+    with all magnitudes of the row or column below 2^f, it is 2^-f |x| `modulus`, rounded up to the piece's format.
     """
 
     modulus: int
@@ -206,6 +208,8 @@ class Plan:
             "residues": integers below a common exponent, see below.
         slice_bits: bits of a slice.
         bound_factor: of residues, 2 / (P - 1) rounded up, P the product of all moduli.
+        log2_bound: of residues, (log2(P - 1) - 1) / 2 rounded down to fp32, where GEMMul8's rules give their exponents;
+            0: by bound_factor.
         clamp: infinities become the largest finite value of the input format before the split.
         arithmetic: of additions outside the unit. "fp32", "fp64": to nearest even each time. "int32", "int64":
             wrapping. "exact": one rounding, to the output format.
@@ -234,8 +238,15 @@ class Plan:
     so that sums over K of products of these integers are below half the product of all moduli. With f the least
     exponent with all magnitudes of the row or column below 2^f, and t = x 2^(15 - f) in the input's type, S is the sum
     of t t, each product rounded in that type and then up to an integer. e = f - 15 + j for the least j with
-    4^j > bound_factor S, computed in fp64. Where the last piece is a "bound", of b bits, S is the largest number in the
-    row or column of the last term, which is the product of these pieces, and e = f - b + j.
+    4^j > bound_factor S, computed in fp64.
+
+    With log2_bound, GEMMul8's rules hold. e = f - 1 - p, where f is of the largest magnitude as fp32 (to nearest, and
+    saturated), and p is floor(log2_bound - 1.5 - max(1, log2(S) / 2)) of
+    the sum S of squares in the input's type: SQUARE_LANES lanes add them, rounding up, and are then added in pairs
+    (hwsim.arithmetic.rounded_up). Where the last piece is a "bound", of b bits, S is the largest number in the row or
+    column of the last term, which is the product of these pieces; where sums of the unit are not exact, it is raised by
+    (K + 1) 2^-24 of itself. Then e = f - b - floor(log2_bound - log2(S) / 2). The logarithms are NVIDIA's lg2.approx,
+    halved by a factor rounded up.
     """
 
     scheme: str
@@ -250,6 +261,7 @@ class Plan:
     split: Split = "round"
     slice_bits: int = 0
     bound_factor: float = 0.0
+    log2_bound: float = 0.0
     clamp: bool = False
     arithmetic: ArithmeticName = "fp32"
     specials: Literal["unit", "fma_chain"] = "unit"

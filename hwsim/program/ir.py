@@ -45,6 +45,7 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
     "extract": (_ALL_INTEGERS, _ALL_INTEGERS),
     "exponent": (("int32",), _FLOATS),
     "remainder": (("int32", "int16", "int8"), (*_FLOATS, *_INTEGERS)),
+    "places": (("int32",), _FLOATS),
     "mask": (("fp32",), ("fp32",), ("int32",), ("int32",)),
 }
 # Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
@@ -66,6 +67,7 @@ TIMED_AS = {
     "reduce_add": ("add",),
     "reduce_max": ("add",),
     "remainder": ("scale", "scale", "add", "add"),  # quotient, product, and two corrections
+    "places": ("cast", "scale", "add", "add", "cast"),  # beside a logarithm, which is left out
     "select": ("add", "add"),  # a comparison and a choice
     "mask": ("compare", "compare"),  # a comparison and a selection, which take as long as each other
     "reduce_largest": ("compare",),
@@ -289,10 +291,10 @@ class Instr:
             conversions do); from integers to nearest even, beyond integers the nearest one
     add sub mul   D = left op right, fp32 or fp64, nearest even (add and sub also int32 or int64, which wrap). A tile
             that is read may be one row, one column or one element, which counts for all, and then lie in global memory;
-            its load takes no time of its own
+            its load takes no time of its own. rounding: RU rounds an addition of floats up
     scale   D = source * scalar, fp32 or fp64, nearest even (also int32 or int64, which wrap)
     fma     D = left * scalar + right, fp32 or fp64, rounded once to nearest even (integers: as scale). With a
-            multiplier, a tile, in place of the scalar (fp32 alone): repeated as of add
+            multiplier, a tile, in place of the scalar (fp32; fp64 rounded up, by rounding RU): repeated as of add
     ldexp   D = source * 2^(scalar * exponent - scale_exponent), fp32 or fp64, rounded once to nearest even; source is a
             float or an integer, exponent int32, and repeated as of add
     extract D = as many bits of the integer source as its format has, from bit scale_exponent on
@@ -303,6 +305,8 @@ class Instr:
             infinities and NaNs count as 0
     remainder     D = the residue of the source, truncated to an integer, modulo scale_exponent: of least magnitude,
             of two the positive one. Where it is beyond D's format its low bits stay; of an infinity or a NaN it is 0
+    places        D = GEMMul8's binary places of residues, int32, with scalar as Plan.log2_bound: of a sum of squares;
+            with scale_exponent 1 of the largest sum of magnitudes, fp32
     select  D = left where condition is not 0, else right; int32 or int64, and repeated as of add
     mask    D = source where index < limit, else scalar, fp32; index (one row) and limit (one column) are int32 and may
             lie in global memory, as of add

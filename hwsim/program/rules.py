@@ -317,7 +317,7 @@ class Rules:
         """The formats of what an elementwise instruction writes and reads."""
         instr = self.instr
         forms = [self.scope.format(tile) for tile in (*instr.writes, *instr.reads)]
-        is_whole = format_of(forms[0]).is_integer or instr.opcode == "ldexp"
+        is_whole = (format_of(forms[0]).is_integer and instr.opcode != "places") or instr.opcode == "ldexp"
         if is_whole and "scalar" in ROLES[instr.opcode].immediates.values() and not float(instr.scalar).is_integer():
             raise self._fail(f"the scalar is {instr.scalar}; {instr.opcode} takes a whole number here")
         if instr.opcode == "remainder" and not LEAST_MODULUS <= instr.scale_exponent <= MOST_MODULUS:
@@ -326,8 +326,17 @@ class Rules:
             )
         if instr.opcode == "reduce_meet" and instr.scale_exponent not in (1, 2):
             raise self._fail(f"lanes that are {instr.scale_exponent} apart meet first; allowed: 1 and 2")
-        if instr.has("multiplier") and forms[0] != "fp32":
-            raise self._fail(f"a tile is {forms[0]}; {instr.opcode} with a multiplier takes fp32")
+        is_up = instr.rounding == "RU" and (instr.opcode == "add" or instr.has("multiplier"))
+        if instr.opcode != "cast" and instr.rounding != "RNE" and not (is_up and not format_of(forms[0]).is_integer):
+            raise self._fail(
+                f"{instr.opcode} of {forms[0]} rounds {instr.rounding}; "
+                "add and fma with a multiplier round floats RU or RNE"
+            )
+        if instr.has("multiplier") and forms[0] != "fp32" and not (is_up and forms[0] == "fp64"):
+            raise self._fail(f"a tile is {forms[0]}; {instr.opcode} with a multiplier takes fp32, or fp64 rounded up")
+        is_right = instr.scale_exponent == 0 or (instr.scale_exponent, forms[-1]) == (1, "fp32")
+        if instr.opcode == "places" and not is_right:
+            raise self._fail(f"places {instr.scale_exponent} of {forms[-1]}; it takes 0 of a float, or 1 of fp32")
         if instr.opcode in MIXED_FORMATS:
             for form, allowed in zip(forms, MIXED_FORMATS[instr.opcode], strict=True):
                 if form not in allowed:

@@ -346,8 +346,9 @@ class RunOptions(TypedDict, total=False):
     #: for fp32 results; fp8: 13 and 6) [ozaki2-int8, ozaki2-fp8]
     moduli: int | None
 
-    #: powers of two of rows and columns; fast: by their norms; accurate: by one more product, of magnitudes (fast,
-    #: accurate; default: fast) [ozaki2-int8, ozaki2-fp8]
+    #: powers of two of rows and columns; fast: by their norms, as GEMMul8, which is right for operands near 1;
+    #: accurate: by one more product, of magnitudes, as GEMMul8; norms: by norms, whatever their size (fast, accurate,
+    #: norms; default: fast) [ozaki2-int8, ozaki2-fp8]
     mode: str | None
 
     #: format of the result: fp64 is DGEMM, fp32 is SGEMM (fp64, fp32; default: the operands') [ozaki2-int8, ozaki2-fp8]

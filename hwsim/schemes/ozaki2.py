@@ -1,9 +1,9 @@
 """Ozaki scheme II: FP64 and FP32 from residues, whose products a matrix unit adds exactly, by the Chinese remainder
 theorem. The module knows operands and plans; it knows no device.
 
-Steps, moduli and constants are those of GEMMul8 2.0.9 (commit 71296f9). The exponents of fast mode are not: there they
-depend on the size of the operands, so that results of small ones are wrong (arXiv 2606.29129). Here the bound of that
-paper is taken, with sums of squares that are integers and so the same in any order (ours).
+Steps, moduli, constants and the exponents of fast and accurate mode are those of GEMMul8 2.0.9 (commit 71296f9). In
+fast mode exponents depend on the size of the operands, so that results of small and large ones are wrong (arXiv
+2606.29129). Mode "norms" takes the bound of that paper, with sums of squares of integers, the same in any order (ours).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import ChineseRemainder, Congruence, Piece, Plan, Residue, chain
 from hwsim.gemm.problem import Problem
 from hwsim.operands.powers import exponents_beyond_norms
+from hwsim.schemes.piece_notices import counted
 from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
 from hwsim.schemes.span_notices import lost_elements
 
@@ -29,8 +30,20 @@ INT8_MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 
 FP8_MODULI = (1089, 1024, 961, 841, 625, 529, 511, 509, 503, 499, 491, 487, 481, 479, 467, 463, 461, 457, 449, 443)
 SQUARES = 6  # of FP8's moduli: residues are high * root + low, three products of two pieces
 KARATSUBA_BASE = 16  # of the others: three products of high, low and their sum
+#: (log2(P - 1) - 1) / 2 of the product P of 2, 3, ... moduli, as fp32, with the roundings of GEMMul8's table.
+LOG2_BOUNDS = {
+    "int8": (
+        7.4971876, 11.488673, 15.474444, 19.448627, 23.405073, 27.355507, 31.2876, 35.2072, 39.120476, 43.020924,
+        46.9017, 50.76225, 54.580563, 58.391586, 62.187817, 65.97653, 69.72645, 73.46836, 77.18568,
+    ),
+    "fp8": (
+        9.5443945, 14.4985895, 19.356571, 24.000427, 28.523989, 33.02258, 37.518337, 42.005547, 46.48699, 50.956783,
+        55.420673, 59.875618, 64.32756, 68.7612, 73.18863, 77.612946, 82.03097, 86.43626, 90.83183,
+    ),
+}  # fmt: skip
 LEAST_MODULI, MOST_MODULI, MOST_MODULI_FP32 = 2, 20, 13
 FP64_DIGITS = 53
+EXCEEDED = "moduli_exceeded"
 MARGIN = 2.0**-20  # by which squares that are rounded in the input's type may be too small
 
 
@@ -67,7 +80,7 @@ KINDS = {
         moduli_fp64=13,
         moduli_fp32=6,
         congruence_format="int16",
-        bound_units=16,
+        bound_units=256,
     ),
 }
 
@@ -107,7 +120,7 @@ class _ResiduePlan:
             congruences.append(Congruence(numbers, of_terms, modulus, kind.congruence_format))
             first += len(of_modulus)
         if options["mode"] == "accurate":
-            pieces += (Piece(pieces[0].format, residue=Residue(kind.bound_units, "bound")),)
+            pieces += (Piece(pieces[0].format, "RU", residue=Residue(kind.bound_units, "bound")),)
             terms += (replace(terms[0], stages=chain((len(pieces) - 1,) * 2).stages),)
         words = 1 if output == "fp32" or count <= kind.one_word else 2
         return Plan(
@@ -119,7 +132,8 @@ class _ResiduePlan:
             input_format=problem.input_format,
             output_format=output,
             split="residues",
-            bound_factor=bound_factor(kind.moduli[:count]),
+            bound_factor=bound_factor(kind.moduli[:count]) if options["mode"] == "norms" else 0.0,
+            log2_bound=0.0 if options["mode"] == "norms" else log2_bound(self.kind, count),
             specials="fma_chain",
             arithmetic="fp64",
             calls=True,
@@ -156,6 +170,11 @@ def bound_factor(moduli: tuple[int, ...]) -> float:
     return float(Fraction(2, math.prod(moduli) - 1)) * (1 + MARGIN)
 
 
+def log2_bound(kind: str, count: int) -> float:
+    """GEMMul8's constant for so many moduli."""
+    return float(np.float32(LOG2_BOUNDS[kind][count - LEAST_MODULI]))
+
+
 def remainder(congruences: tuple[Congruence, ...], words: int | None, output: str) -> ChineseRemainder:
     """The node that joins congruences. words: fp64 numbers of a weight (None: as many as hold it exactly).
 
@@ -188,18 +207,33 @@ def _words(number: int, numbers: list[int], bits: int, words: int) -> tuple[floa
 
 
 def inspect(kind: str, a: AnyArray, b: AnyArray, options: Mapping[str, Any]) -> list[Notice]:
-    """Notices: NaNs and infinities, and elements below the integers that the moduli hold."""
+    """Notices: NaNs and infinities, elements below the integers that the moduli hold, and integers beyond these."""
     output = options["result"] or ("fp32" if a.dtype == b.dtype == np.float32 else "fp64")
-    moduli = KINDS[kind].moduli[: moduli_of(kind, options, output)]
-    width = _widths(a, -1, moduli), _widths(b, -2, moduli)
-    return special_notices(a, b) + lost_elements(a, b, width, "moduli")
+    count = moduli_of(kind, options, output)
+    product = math.prod(KINDS[kind].moduli[:count])
+    places = log2_bound(kind, count) if options["mode"] == "fast" else 0.0
+    (of_a, beyond_a), (of_b, beyond_b) = (_widths(x, axis, product, places) for x, axis in ((a, -1), (b, -2)))
+    what = (
+        "rows of A or columns of B have integers in fast mode that exceed the moduli, and their products may be wrong: "
+        "mode accurate or norms holds them"
+    )
+    exceeded = counted((EXCEEDED, int(beyond_a.sum() + beyond_b.sum()), what))
+    return special_notices(a, b) + lost_elements(a, b, (of_a, of_b), "moduli") + exceeded
 
 
-def _widths(x: AnyArray, axis: int, moduli: tuple[int, ...]) -> AnyArray:
-    """Bits of each row's or column's integers: the most with sums of squares below half the product of all moduli."""
+def _widths(x: AnyArray, axis: int, product: int, log2_bound: float) -> tuple[AnyArray, AnyArray]:
+    """Bits of each row's or column's integers, and whether sums of their products may exceed half the product of all
+    moduli. log2_bound: of fast mode (0: the most bits with which they do not).
+    """
     finite = np.where(np.isfinite(x), x, 0.0).astype(np.float64)
-    width: AnyArray = -exponents_beyond_norms(finite, axis, bound_factor(moduli))[1].squeeze(axis)
-    return width
+    top, above = exponents_beyond_norms(finite, axis, float(Fraction(2, product - 1)))
+    most: AnyArray = -above.squeeze(axis)
+    if not log2_bound:
+        return most, np.zeros(most.shape, bool)
+    squares = (np.ldexp(finite, -top) ** 2).sum(axis=axis)
+    norm_log2 = np.log2(np.where(squares > 0, squares, 1.0)) / 2 + top.squeeze(axis)
+    places = np.floor(log2_bound - 1.5 - np.maximum(1.0, norm_log2)).astype(np.int64) + 1  # as good as a notice needs
+    return places, (places > most) & (squares > 0)
 
 
 def _options(kind: str) -> tuple[Option, ...]:
@@ -217,8 +251,9 @@ def _options(kind: str) -> tuple[Option, ...]:
             "mode",
             str,
             "fast",
-            "powers of two of rows and columns; fast: by their norms; accurate: by one more product, of magnitudes",
-            choices=("fast", "accurate"),
+            "powers of two of rows and columns; fast: by their norms, as GEMMul8, which is right for operands near 1; "
+            "accurate: by one more product, of magnitudes, as GEMMul8; norms: by norms, whatever their size",
+            choices=("fast", "accurate", "norms"),
         ),
         Option(
             "result",

@@ -122,6 +122,12 @@ PLANTED = {
         lanes("fma", FP32, FP32, FP32, ("fp32", COLUMN), optional=("multiplier",)),
         lambda x: replace(x, reads=(x.reads[1], x.reads[0], x.reads[2])),
     ),
+    "add rounded up": (lanes("add", FP32, FP32, FP32, rounding="RU"), attribute(rounding="RNE")),
+    "fma rounded up": (
+        lanes("fma", FP32, FP32, FP32, ("fp32", COLUMN), optional=("multiplier",), rounding="RU"),
+        attribute(rounding="RNE"),
+    ),
+    "places": (lanes("places", INT32, FP32, scalar=58.391586), attribute(scalar=60.0)),
     "add_row": (lanes("add_row", FP32, FP32, ("fp32", ROW)), lambda x: replace(x, opcode="copy", reads=x.reads[:1])),
     "ldexp": (lanes("ldexp", FP32, FP32, INT32, scalar=1.0), attribute(scalar=-1.0)),
     "extract": (lanes("extract", ("int8", WHOLE), INT32, scale_exponent=8), attribute(scale_exponent=7)),

@@ -444,7 +444,7 @@ def test_only_some_instructions_have_a_scale_exponent():
     program = program_of(load("h200"), "cast", ("fp32", WHOLE), [("fp64", WHOLE)], scale_exponent=3)
     with pytest.raises(
         ProgramError,
-        match="scale_exponent is 3; only mma, add, scale, ldexp, extract, remainder and reduce_meet have one",
+        match="scale_exponent is 3; only mma, add, scale, ldexp, extract, remainder, places and reduce_meet have one",
     ):
         check(program, load("h200"))
 

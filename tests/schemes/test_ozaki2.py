@@ -12,7 +12,7 @@ import hwsim
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.schemes import scheme_of
-from hwsim.schemes.ozaki2 import FP8_MODULI, INT8_MODULI, KINDS
+from hwsim.schemes.ozaki2 import FP8_MODULI, INT8_MODULI, KINDS, log2_bound
 
 #: By scheme and number of moduli, the first weights and the product of GEMMul8 2.0.9 (src/table.hpp).
 PUBLISHED = {
@@ -97,7 +97,7 @@ def ill_conditioned(count, k, digits, dtype):
 def test_with_enough_moduli_ill_conditioned_dots_are_correctly_rounded(scheme, device, fmt):
     digits, dtype, moduli = {"fp64": (53, np.float64, 20), "fp32": (24, np.float32, 13)}[fmt]
     a, b = ill_conditioned(100, 24, digits - 12, dtype)
-    got = hwsim.matmul(a, b, device=device, scheme=scheme, moduli=moduli, sum="exact")
+    got = hwsim.matmul(a, b, device=device, scheme=scheme, moduli=moduli, sum="exact", mode="norms")
     assert got.dtype == dtype
     wide, conditions = (a.astype(np.float64), b.astype(np.float64)), []
     sizes = np.abs(wide[0]) @ np.abs(wide[1])
@@ -112,7 +112,7 @@ def test_with_enough_moduli_ill_conditioned_dots_are_correctly_rounded(scheme, d
 
 def test_a_sum_in_fp64_is_not_correctly_rounded():
     a, b = ill_conditioned(100, 24, 41, np.float64)
-    asked = {"device": "h200", "scheme": "ozaki2-int8", "moduli": 20}
+    asked = {"device": "h200", "scheme": "ozaki2-int8", "moduli": 20, "mode": "norms"}
     exact, rounded = (hwsim.matmul(a, b, sum=sum, **asked) for sum in ("exact", "fp64"))
     assert 0 < (exact != rounded).sum() < exact.size
     assert np.median(np.abs(rounded - exact) / np.abs(exact)) < 2.0**-52
@@ -136,9 +136,66 @@ def least_exponent(top, total, places, moduli):
     return top - places + j
 
 
-def exponents_of(rows, columns, moduli, dtype, mode, units):
-    """Of the rows of A and the columns of B."""
-    if mode == "fast":
+def up(number, dtype):
+    """A rational number rounded up."""
+    found = dtype(float(number))
+    while Fraction(float(found)) < number:
+        found = np.nextafter(found, dtype(np.inf))
+    while Fraction(float(below := np.nextafter(found, dtype(-np.inf)))) >= number:
+        found = below
+    return Fraction(float(found))
+
+
+def pairs_up(numbers, dtype):
+    """The sum of as many numbers as a power of two, of those half of them apart first, rounded up each time."""
+    while len(numbers) > 1:
+        half = len(numbers) // 2
+        numbers = [up(x + y, dtype) for x, y in zip(numbers[:half], numbers[half:], strict=True)]
+    return numbers[0]
+
+
+def log2(number):
+    return Fraction(float(hwsim.mufu("lg2.approx.f32", np.array([float(number)], np.float32), device="h200")[0]))
+
+
+def gemmul8_fast(line, is_contiguous, dtype, bound):
+    """The exponent of a row or column in GEMMul8's fast mode, step by step in rational numbers."""
+    lanes = [Fraction(0)] * (256 if is_contiguous else 32)
+    for place, x in enumerate(line):
+        lane = place % len(lanes)
+        lanes[lane] = up(Fraction(x) ** 2 + lanes[lane], dtype)
+    warps = [pairs_up(lanes[first : first + 32], dtype) for first in range(0, len(lanes), 32)]
+    total = pairs_up(warps, dtype)
+    if dtype is np.float64:
+        exponent = math.frexp(float(total))[1] - 1
+        logarithm = up(log2(up(total / Fraction(2) ** exponent, np.float32)) + exponent, np.float32)
+    else:
+        logarithm = log2(total)
+    half = up(logarithm * Fraction(float.fromhex("0x1.000006p-1")), np.float32)
+    places = math.floor(-up(Fraction(3, 2) - bound, np.float32) - max(1, half))
+    return top_of(line) - 1 - places
+
+
+def gemmul8_accurate(line, largest, length, kind, bound):
+    """The exponent of a row or column in accurate mode. largest: of its sums of magnitudes."""
+    places = kind.bound_units.bit_length() - 1
+    if kind is KINDS["fp8"]:
+        largest = up(largest + largest * (length + 1) * Fraction(1, 1 << 24), np.float32)
+    half = log2(largest) * Fraction(float.fromhex("0x1.000006p-1"))
+    return top_of(line) - places - math.floor(bound - half)
+
+
+def e4m3_up(number):
+    """A positive number rounded up to e4m3."""
+    if not number:
+        return number
+    unit = Fraction(2) ** (max(math.frexp(float(number))[1] - 1, -6) - 3)
+    return math.ceil(number / unit) * unit
+
+
+def exponents_of(rows, columns, kind, count, dtype, mode):
+    """Of the rows of A, whose elements are contiguous, and the columns of B, whose are not."""
+    if mode == "norms":
         squares = [
             [
                 sum(math.ceil(float(dtype(x) * dtype(x))) for x in (math.ldexp(y, 15 - top_of(line)) for y in line))
@@ -146,22 +203,28 @@ def exponents_of(rows, columns, moduli, dtype, mode, units):
             ]
             for side in (rows, columns)
         ]
-        places = 15
-    else:
-        bounds = [
-            [[math.ceil(Fraction(abs(x)) / Fraction(2) ** top_of(line) * units) for x in line] for line in side]
-            for side in (rows, columns)
+        return [
+            [least_exponent(top_of(line), total, 15, kind.moduli[:count]) for line, total in zip(*of_side, strict=True)]
+            for of_side in zip((rows, columns), squares, strict=True)
         ]
-        product = [[sum(x * y for x, y in zip(p, q, strict=True)) for q in bounds[1]] for p in bounds[0]]
-        squares = [[max(line) for line in product], [max(line) for line in zip(*product, strict=True)]]
-        places = units.bit_length() - 1
+    bound = Fraction(log2_bound("int8" if kind is KINDS["int8"] else "fp8", count))
+    if mode == "fast":
+        sides = (rows, True), (columns, False)
+        return [[gemmul8_fast(line, is_contiguous, dtype, bound) for line in side] for side, is_contiguous in sides]
+    rounded = math.ceil if kind is KINDS["int8"] else e4m3_up
+    bounds = [
+        [[rounded(Fraction(abs(x)) / Fraction(2) ** top_of(line) * kind.bound_units) for x in line] for line in side]
+        for side in (rows, columns)
+    ]
+    product = [[sum(x * y for x, y in zip(p, q, strict=True)) for q in bounds[1]] for p in bounds[0]]
+    largest = [max(line) for line in product], [max(line) for line in zip(*product, strict=True)]
     return [
-        [least_exponent(top_of(line), total, places, moduli) for line, total in zip(side, totals, strict=True)]
-        for side, totals in zip((rows, columns), squares, strict=True)
+        [gemmul8_accurate(line, most, len(line), kind, bound) for line, most in zip(side, of_side, strict=True)]
+        for side, of_side in zip((rows, columns), largest, strict=True)
     ]
 
 
-@pytest.mark.parametrize("mode", ["fast", "accurate"])
+@pytest.mark.parametrize("mode", ["fast", "accurate", "norms"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("count", [3, 8, 13])
 @pytest.mark.parametrize(
@@ -176,7 +239,7 @@ def test_bits_are_those_of_integers_and_fmas(scheme, device, count, dtype, mode)
         plan_of(scheme, moduli=count, fmt=np.dtype(dtype).name.replace("float", "fp")).combine,
     )
     got = hwsim.matmul(a, b, device=device, scheme=scheme, moduli=count, mode=mode)
-    rows, columns = exponents_of(a.tolist(), b.T.tolist(), moduli, dtype, mode, kind.bound_units)
+    rows, columns = exponents_of(a.tolist(), b.T.tolist(), kind, count, dtype, mode)
     for i, row in enumerate(a.tolist()):
         for j, column in enumerate(b.T.tolist()):
             left = [math.trunc(Fraction(x) / Fraction(2) ** rows[i]) for x in row]
@@ -273,12 +336,13 @@ def test_a_power_of_two_changes_nothing_but_the_exponent(scheme, device, dtype):
     least = -1060 if dtype is np.float64 else -135  # these are subnormal, and lose no digit
     a = (RNG.integers(-99, 99, (9, 40)) * 2.0 ** RNG.integers(0, 3, (9, 1))).astype(dtype)
     b = RNG.integers(-99, 99, (40, 6)).astype(dtype)
-    plain = hwsim.matmul(a, b, device=device, scheme=scheme)
+    asked = {"device": device, "scheme": scheme, "mode": "norms"}
+    plain = hwsim.matmul(a, b, **asked)
     assert np.array_equal(plain, a @ b)
     up = dtype(2.0 ** -(least + 60))
     small = np.ldexp(a, least)
     for functional in (False, True):
-        scaled = hwsim.matmul(small, b * up, device=device, scheme=scheme, functional=functional)
+        scaled = hwsim.matmul(small, b * up, functional=functional, **asked)
         assert np.array_equal(scaled, np.ldexp(plain, -60))
 
 
@@ -287,7 +351,7 @@ def test_rows_of_zeros_negative_zeros_and_far_exponents(functional):
     a, b = RNG.standard_normal((6, 30)), RNG.standard_normal((30, 5))
     a[0], a[1], b[:, 2] = 0.0, -0.0, 0.0
     a[2, 0], a[3], a[4, 1:] = 2.0**1000, a[3] * 2.0**-1040, 0.0
-    got = hwsim.matmul(a, b, device="a100", scheme="ozaki2-int8", moduli=20, functional=functional)
+    got = hwsim.matmul(a, b, device="a100", scheme="ozaki2-int8", moduli=20, mode="norms", functional=functional)
     assert not got[:2].any() and not np.signbit(got[:2]).any() and not got[:, 2].any()
     columns = [0, 1, 3, 4]
     assert np.allclose(got[2][columns], a[2, 0] * b[0, columns], rtol=2**-50, atol=0)
@@ -325,7 +389,8 @@ def test_largest_residues_over_the_longest_k_do_not_overflow():
     """All residues modulo 256 are -128: the sum of their products is 2^31 and wraps, which is the same modulo 256."""
     a = np.full((1, 1 << 17), -128.0)
     a[0, 0] = 2.0**30  # so that elements are integers times a small power of two
-    assert hwsim.matmul(a, a.T, device="a100", scheme="ozaki2-int8", moduli=20)[0, 0] == float(a[0] @ a[0])
+    asked = {"device": "a100", "scheme": "ozaki2-int8", "moduli": 20, "mode": "norms"}
+    assert hwsim.matmul(a, a.T, **asked)[0, 0] == float(a[0] @ a[0])
 
 
 def test_a_sweep_shows_from_which_size_on_emulation_is_faster():
@@ -345,3 +410,13 @@ def test_a_sweep_shows_from_which_size_on_emulation_is_faster():
     }
     assert ratio["rtx5090", 512] > 1 and ratio["rtx5090", 4096] > 1
     assert ratio["h200", 512] < 1 < ratio["h200", 4096]
+
+
+def test_fast_mode_warns_where_its_integers_exceed_the_moduli():
+    """Ones and a long K: the norm is far above the largest magnitude, and below 2 it takes no part (GEMMul8)."""
+    for size, count in ((1.0, 0), (2.0**-20, 4)):
+        a = np.full((3, 4000), size)
+        asked = {"device": "h200", "scheme": "ozaki2-int8", "timing": False}
+        found = {w["code"]: w["count"] for w in hwsim.run(a, np.ones((4000, 1)) * size, **asked).warnings}
+        assert found.get("moduli_exceeded", 0) == count
+        assert not hwsim.run(a, np.ones((4000, 1)) * size, mode="norms", **asked).warnings

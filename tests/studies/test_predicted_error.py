@@ -100,6 +100,9 @@ def test_no_error_is_far_above_or_below_its_prediction(device, scheme, fmt):
             left, right = operand("A", a), operand("B", b)
             planned = plan_for(chip, declared, Problem.of(left.format, *shape), fmt, {}, (left, right))
             predicted = predicted_error(planned.plan, chip, sample_of(left, right))
+            if predicted == math.inf and measured > 0.5:  # integers beyond the moduli, of which residues are left
+                assert scheme.startswith("ozaki2") and kind in ("small", "tiny")
+                continue
             if math.isnan(measured):  # something overflowed
                 assert predicted == math.inf, (kind, shape)
                 continue

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.residue_places import places_of_squares
 from hwsim.arithmetic.vector import saturates
 from hwsim.devices import dot_spec, find, instruction_for
 from hwsim.evaluate.defaults import first_unit, with_result_formats
@@ -252,13 +253,21 @@ def _residue_units(x: Floats, plan: Plan, axis: int) -> Floats:
 
     Ozaki-II's accurate mode bounds the product itself and takes other units. The prediction does not follow these.
     """
-    top, above = exponents_beyond_norms(x, axis, plan.bound_factor)
+    if plan.log2_bound and not plan.bounds_product:
+        with np.errstate(over="ignore", under="ignore"):
+            squares = (x.astype(np.float64) ** 2).sum(axis=axis, keepdims=True)
+        top = np.frexp(np.abs(x).max(axis=axis, keepdims=True, initial=0.0))[1]
+        by_places: Floats = np.ldexp(1.0, top - 1 - places_of_squares(squares, plan.log2_bound))
+        return by_places
+    top, above = exponents_beyond_norms(x, axis, plan.bound_factor or 2.0 ** (-2 * plan.log2_bound))
     unit: Floats = np.ldexp(1.0, top + above)
     return unit
 
 
 def _of_remainders(plan: Plan, sample: Sample) -> float:
-    """Absolute error of the Chinese remainder theorem in fp64: of the last word of the sum of residues."""
+    """Absolute error of the Chinese remainder theorem in fp64: of the last word of the sum of residues; infinite where
+    sums are beyond what the moduli hold.
+    """
     node = plan.combine
     assert isinstance(node, ChineseRemainder)
     rests = np.array([congruence.modulus for congruence in node.congruences]) / math.sqrt(12)  # uniformly distributed
@@ -266,8 +275,10 @@ def _of_remainders(plan: Plan, sample: Sample) -> float:
     is_exact = abs(node.product[0]) * rests.sum() * 2 < 2.0 ** DIGITS["fp64"] and len(node.product) == 1
     size = float(np.sqrt(((words[:, -1] * rests) ** 2).sum()))
     error = 0.0 if is_exact else math.sqrt(len(rests)) * size * 2.0 ** -DIGITS["fp64"]
-    units = [_rms(_residue_units(x, plan, axis)) for x, axis in ((sample.a, 1), (sample.b, 0))]
-    return error * units[0] * units[1]
+    of_a, of_b = (_residue_units(x, plan, axis) for x, axis in ((sample.a, 1), (sample.b, 0)))
+    if 2 * np.abs((sample.a / of_a) @ (sample.b / of_b)).max(initial=0.0) > abs(node.product[0]):
+        return math.inf
+    return error * _rms(of_a) * _rms(of_b)
 
 
 # --- the additions ---------------------------------------------------------------------------------------------------
