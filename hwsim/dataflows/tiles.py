@@ -37,7 +37,8 @@ class TileGrid:
     """A grid of tiles of m x n elements and one length of K: `depth` (batch times slices) layers of rows x cols tiles.
 
     first: number of the first tile. row, col: first element. band: width of a rasterisation band, in tiles. cluster:
-    consecutive tiles of one column on neighbouring cores; rows is a multiple.
+    consecutive tiles of one column on neighbouring cores; rows is a multiple. across, along: tiles of one row, and of
+    one column, that cores are at together, those of other grids among them: an edge's tiles count as whole ones.
     """
 
     first: int
@@ -51,6 +52,8 @@ class TileGrid:
     m: int
     n: int
     slices: Slices
+    across: int
+    along: int
 
     @property
     def tiles(self) -> int:
@@ -106,7 +109,7 @@ class WorkTile:
     start: Affine  # first element of K
     k: int
     cluster: int  # cores with the same columns of B at the same time, as a cluster
-    across: int  # tiles of one row, and of one column, that cores are at together
+    across: int  # as TileGrid has them
     along: int
     share: TileShare | None = None
     runs: tuple[tuple[int, int], ...] = ()
@@ -172,10 +175,13 @@ def tile_grids(
     ]
     order = product(along_m, along_n) if wide >= banded else ((x, y) for y, x in product(along_n, along_m))
     grids: list[TileGrid] = []
-    first = 0
+    first, all_rows, left_over = 0, -(-m // tile_m), -(-n // tile_n) - banded
     for part, ((row, rows, size_m, beside), (col, cols, size_n, width)) in product(slices, order):
         if rows and cols:
             depth = batch * part.count
+            is_banded = col < banded * tile_n
+            together = min(cores, depth * all_rows * (cols if is_banded else left_over))
+            across = min(width if is_banded else left_over, together)
             grids.append(
                 TileGrid(
                     first=first,
@@ -189,6 +195,8 @@ def tile_grids(
                     m=size_m,
                     n=size_n,
                     slices=part,
+                    across=across,
+                    along=min(all_rows, max(1, together // across)),
                 )
             )
             first += grids[-1].tiles
@@ -245,7 +253,7 @@ def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tu
     turn: name of the loop over waves. Cached, because the streams of a core and the kernels of a program share grids.
     """
     stream = Derivations(before)
-    offset, place, together = grid.first % cores, variable(CORE), min(cores, grid.tiles)
+    offset, place = grid.first % cores, variable(CORE)
     if offset:
         _, place = stream.derive("place", place + (cores - offset), cores)
     number = variable(turn) * cores + place
@@ -284,8 +292,8 @@ def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tu
         start=which * grid.slices.length + grid.slices.start,
         k=grid.slices.length,
         cluster=grid.cluster,
-        across=min(grid.band, together),
-        along=min(grid.rows, max(1, together // grid.band)),
+        across=grid.across,
+        along=grid.along,
     )
     return tile, tuple(stream.derived)
 

@@ -381,6 +381,25 @@ def test_rows_of_a_strip_come_before_the_next_strip():
     assert len(tile_grids(192, 1024, slices_of((64,)), 1, (64, 32), 4, 32, 1, strips=8)) == 1  # one kind of row
 
 
+def test_tiles_of_an_edge_are_beside_those_of_other_rows_and_columns():
+    """What cores are at together is that of whole tiles: a last row and a last column that are no whole tiles too."""
+
+    def beside(m, n, cores=132):
+        found = tile_grids(m, n, slices_of((64,)), 1, (64, 80), 0, cores)
+        return {(field.across, field.along) for field in found}
+
+    for m, n in ((128, 4000), (192, 800), (64, 800), (640, 8000)):
+        assert beside(m, n) == beside(m - 1, n) == beside(m, n - 8) == beside(m - 1, n - 8), (m, n)
+    assert beside(128, 4000) == {(8, 2), (2, 2)}  # 2 x 50 tiles in bands of 8, of which 2 columns are left
+
+
+def test_a_ragged_product_takes_no_longer_than_a_padded_one():
+    """Two rows of tiles read B together, whether the second one is whole or not."""
+    call = {"n": 4096, "k": 2048, "device": "h200", "format": "bf16", "exact": False, "tile": (64, 80, 64)}
+    seconds = [hwsim.run(m=m, **call).seconds for m in (96, 127, 128)]
+    assert seconds[0] <= 1.02 * seconds[1] <= 1.02**2 * seconds[2]
+
+
 def test_b_is_read_once_where_l2_holds_a_wave_of_it():
     call = {"n": 65536, "k": 1024, "device": "h200", "format": "bf16", "exact": False, "tile": (128, 256, 64)}
     whole, with_last_row = (hwsim.run(m=m, **call).traffic_bytes["HBM read"] for m in (128, 193))

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions, same_family
-from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS, PAIRED, SPILL, STAGING, SWAPPED, TILED, WARP
+from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS, PAIRED, SPILL, STAGES, STAGING, SWAPPED, TILED, WARP
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
@@ -288,7 +288,7 @@ class TiledDataflow:
         """Records with other tiles, and instructions of other families; see SearchedDataflow.alternatives."""
         if any(options.get(name) is not None for name in ("tile", STAGING.name, WARP.name, SPILL.name)):
             return
-        lengths = gemm.schedule.slice_lengths(gemm.problem.k)
+        lengths, tiles = gemm.schedule.slice_lengths(gemm.problem.k), self.tiles(gemm, device)
         for count, variant in self._variants(gemm, device, options):
             settings = {**options, **variant}
             try:
@@ -296,7 +296,8 @@ class TiledDataflow:
                 request, extent = self._request(settings), _extent(partition, lengths)
                 for parts in (partition.preferred(), partition.apart()):
                     kernels = partition.kernels(parts)
-                    ranked = self._chooser.ranked(device, kernels, extent, self._tiles(partition), request)
+                    known = list(dict.fromkeys([*self._tiles(partition), *tiles]))
+                    ranked = self._chooser.ranked(device, kernels, extent, known, request)
                     for blocking in ranked[:count]:
                         chosen = _KernelChoice(partition, parts, kernels, blocking, "default", "")
                         yield self._mapped(gemm, chosen, settings)
@@ -306,12 +307,16 @@ class TiledDataflow:
                 continue
 
     def _variants(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """How many tiles are worth a look, with which other options: the default's, other instructions, pairs."""
+        """How many tiles are worth a look, with which other options: the default's, other instructions, as many stages
+        as are ever tried, pairs.
+        """
         yield MOST_TILES, {}
         if options.get(INSTRUCTION.name) is None:
             for name in Instructions(device).equivalent_families(gemm.unit):
                 if not same_family(name, gemm.unit):
                     yield FEW_TILES, {INSTRUCTION.name: name}
+        if options.get(STAGES.name) is None and not self.family.through_registers:
+            yield FEW_TILES, {STAGES.name: STAGES.axis[-1]}
         if self.family.pairs and options.get("cta_group") is None:
             yield FEW_TILES, {"cta_group": 2}
 
@@ -408,7 +413,7 @@ class TiledDataflow:
         orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
         return shown | {name: order for name, order in orders.items() if order != "rows"}
 
-    def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
+    def tiles(self, gemm: Gemm, device: Device) -> list[Tile]:
         """Initial tiles of a search: the library's; for kernels that it has not, also sides of powers of two and 1.5
         times those, some instructions deep.
 
