@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 import triton.runtime.interpreter as interpreter
+from triton.language.extra import libdevice
 
 from hwsim.frameworks.triton.joined_operations import Blocks
 
@@ -115,13 +116,11 @@ def kernel_names(function: Callable[..., Any], blocks: Blocks, library: dict[Any
 
 
 def library_functions(modules: Any) -> dict[Any, Any]:
-    """The functions that a kernel names of Triton's modules, and the target's functions that they mean."""
-    meant: dict[Any, Any] = {}
-    for name, module in modules.items():
-        for function in vars(sys.modules[name]).values() if name in sys.modules else ():
-            if inspect.isfunction(function) and function.__module__ == name and hasattr(module, function.__name__):
-                meant[function] = _with_semantic(getattr(module, function.__name__))
-    return meant
+    """The functions that a kernel names of libdevice, and the target's functions that they mean."""
+    name = libdevice.__name__
+    named = (x for x in vars(libdevice).values() if inspect.isfunction(x) and x.__module__ == name)
+    means = modules.get(name)
+    return {x: _with_semantic(getattr(means, x.__name__)) for x in named if hasattr(means, x.__name__)}
 
 
 def _key(value: Any) -> Any:
