@@ -135,7 +135,9 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--told", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--device", default=DEVICE, help="hwsim's device of the GPU that was recorded")
     arguments = parser.parse_args()
+    globals()["DEVICE"] = arguments.device
     recording = read(arguments.file)
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     differing = []
