@@ -85,6 +85,7 @@ TAKEN = {
         ({"inner": replace(INNER, fraction_bits=46)}, {"inner": replace(INNER, rounding="RU")}, {"terms": 16}),
         ({"inner": replace(INNER, specials=FLUSHES)}, {"specials": Specials(overflow="saturate")}),
         ({"selections": ((0, 2), (1, 3))}, {"c": "fp16", "d": "fp16"}, {"c": "fp16"}),
+        ({"inner": replace(INNER, rounding="RNE"), "c": "fp16", "d": "fp16"},),
     ),
     "block_scaled.cuh": (
         DotSpec(BLOCKS, "e2m1", "e2m1", "fp32", "fp32", "ue4m3", 16),
