@@ -147,6 +147,7 @@ def test_arrays_of_a_gpu_go_in_and_come_out(gpu):
         {"library": "cublas"},
         {"scheme": "mxfp8"},
         {"functional": True},
+        {"scale_a": np.ones((M, 1)), "scale_b": np.ones((1, N))},
     ):
         with pytest.raises(UnsupportedError, match=f"{next(iter(options))}.*looks at operands on the host"):
             hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
