@@ -216,6 +216,26 @@ def test_what_the_gpus_memory_does_not_hold_is_computed_in_parts(monkeypatch):
     assert rows == [256, 128, 64, 64, 128, 64, 64] * 2
 
 
+def test_a_gpu_that_fails_after_some_parts_leaves_the_accumulator_to_the_cpu(monkeypatch):
+    spec, backend = spec_of("fused.cuh"), Stub(monkeypatch)
+    whole, rows = cuda_backend.product, []
+
+    def product(spec, given):
+        rows.append(given.a.shape[0])
+        if len(rows) != 2:
+            raise MemoryError
+        return whole(spec, given)
+
+    monkeypatch.setattr(cuda_backend, "product", product)
+    monkeypatch.setattr(cuda_backend, "FEWEST_ROWS", SIZE // 2)
+    given = operands(spec)
+    given = given._replace(c=given.a.astype(np.uint32) << 12)
+    want = CPU.gemm(spec, given)
+    with pytest.warns(UserWarning, match="its memory is too small"):
+        assert backend.gemm(spec, given, out=given.c) is given.c
+    assert rows == [SIZE, SIZE // 2, SIZE // 2] and np.array_equal(given.c, want)
+
+
 def test_a_product_of_few_multiply_accumulates_for_its_bytes_stays_on_the_cpu(monkeypatch):
     spec, backend = spec_of("fused.cuh"), Stub(monkeypatch)
     for m, n, k, calls in ((4096, 4096, 1, 0), (1, 8192, 2048, 0), (1024, 1024, 16, 1)):
@@ -358,9 +378,10 @@ def test_stacks_and_rows_beyond_a_grid_are_computed_in_parts(monkeypatch, lead):
     [(2048, {(128, 16384): 128, (130, 300): 32, (32, 300): 128}), (2047, {(9, 9): 32}), (511, {})],
 )
 def test_blocks_have_the_rows_that_fit_the_memory_and_fill_the_gpu(monkeypatch, most_bytes, rows):
-    starts = []
+    starts, texts = [], []
 
     def compiled(text):
+        texts.append(text)
         fewer = int(re.search(r"#define FEWER (\d)", text)[1])
         sizes = np.array([2048 // fewer, 512 // fewer, 128 // fewer])
 
@@ -393,6 +414,12 @@ def test_blocks_have_the_rows_that_fit_the_memory_and_fill_the_gpu(monkeypatch, 
         made.run(ProductArguments(m=m, n=n, k=5), 1)
         tiles = [("tiles", (-(-n // 128), -(-m // height), 1), 4 * height)] if height else []
         assert starts == [*tiles, ("scalar", (m * n,), None)]
+    others = [unit_programs.UnitProgram(spec_of(unit), divided=False) for unit in ("pairwise.cuh", "exact.cuh")]
+    for _ in range(2):  # units in turn compile nothing again
+        before = len(texts)
+        for unit in (made, *others):
+            unit.run(ProductArguments(m=130, n=300, k=5), 1)
+    assert len(texts) == before
 
 
 def test_an_accumulator_that_is_divided_is_for_the_fused_loop_alone():
