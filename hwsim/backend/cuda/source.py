@@ -53,8 +53,8 @@ LEAST_FLOOR, MOST_FLOOR = -1022, 1023 - 52  # of fused.cuh: 1.5 * 2^(floor + 52 
 FP32_BITS = 24  # of a significand
 INT32_LIMIT = 1 << 31
 POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
-#: Rows of a thread and warps of a block, the fastest of seven pairs on an H200 (lab/docs/engine.md), and places of K in
-#: a turn of the inner loop.
+#: Rows of a thread, warps of a block and places of K in a turn of the inner loop: what was tried on an H200 stands in
+#: lab/docs/engine.md.
 FEWER, MOST_TERMS_OF_FEWER = 4, 32  # blocks with fewer warps, and the longest step that they load
 FUSED_ROWS, FUSED_WARPS, FUSED_AT_ONCE = 8, 16, 1
 PACKED, MOST_BYTE = 4, 127  # elements of a dp4a, and the largest of them
