@@ -16,7 +16,7 @@ from test_backend import EPILOGUES, RUNS, drawn
 import hwsim
 from hwsim.backend import by_name
 from hwsim.backend.cpu import CPU
-from hwsim.backend.cuda import device
+from hwsim.backend.cuda import device, gpu_arrays, on_device
 from hwsim.backend.cuda.gpu_arrays import GpuArray, on_gpu
 from hwsim.backend.cuda.on_device import DeviceBackend
 from hwsim.errors import InputError, UnsupportedError
@@ -181,6 +181,19 @@ def test_what_does_not_fit_is_refused(gpu):
     ):
         with pytest.raises(InputError):
             wrong()
+
+
+def test_memory_that_the_gpu_has_not_is_a_clear_error(monkeypatch, gpu):
+    def fails():
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(on_device, "failures", lambda: (MemoryError,))
+    for module in (on_device, gpu_arrays):
+        monkeypatch.setattr(module, "cupy", fails)
+    shape = (2, 3), np.float32
+    for work in (lambda: gpu.from_host(np.ones(3)), lambda: gpu.empty(*shape), lambda: gpu.zeros(*shape)):
+        with pytest.raises(UnsupportedError, match=r"the GPU failed \(no room\); give smaller arrays"):
+            work()
 
 
 def test_elements_move_as_numpys_do(gpu):
