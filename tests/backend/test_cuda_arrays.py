@@ -142,6 +142,10 @@ def test_arrays_of_a_gpu_go_in_and_come_out(gpu):
     assert np.array_equal(part.get(), hwsim.matmul(a, b, device="a100", bias=bias, **some), equal_nan=True)
     with pytest.raises(InputError, match="lie on a GPU, and the engine is cpu; give engine='cuda'"):
         hwsim.matmul(gpu.moved(a), b, device="a100", engine="cpu")
+    with pytest.raises(InputError, match=r"A lies on a GPU; hwsim\.matmul takes"):
+        hwsim.run(gpu.moved(a), b, device="a100", engine="cuda")
+    with pytest.raises(InputError, match="bias lies on a GPU"):
+        hwsim.matmul(a, b, device="a100", bias=gpu.moved(bias))
     for options in (
         {"scheme": "auto"},
         {"library": "cublas"},
