@@ -58,7 +58,7 @@ def attention(
             the call, in PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.
         mask: broadcast to (..., heads, queries, keys): bool, where False hides, or of the operands' dtype, which is
-            added to the scaled scores. Of the memory-efficient kernel alone the order with one is known.
+            added to the scaled scores. The order with one is known of the memory-efficient kernel and of cuDNN's.
         scale: of the scores, without a unit; None: 1 / sqrt(width).
         exact: compute the bits. False: cycles alone; the operands' values are not read, so
             numpy.broadcast_to(numpy.float16(0), shape) is enough.

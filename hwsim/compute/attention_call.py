@@ -139,7 +139,7 @@ def call_of(
     if library == PYTORCH:
         taken = _backend(chip, format, sizes, groups, backend, is_causal, has_mask=mask is not None)
     else:
-        taken = _authors_kernel(chip, library, format, sizes, is_causal=is_causal)
+        taken = _authors_kernel(chip, library, format, sizes, is_causal=is_causal, has_mask=mask is not None)
     factor = _factor(scale, q.shape[-1])
     heads = math.prod(q.shape[:-2])
     shapes = [(heads, *q.shape[-2:]), (heads, *k.shape[-2:]), (heads, *v.shape[-2:])]
@@ -265,12 +265,18 @@ def _backend(
     return taken
 
 
-def _authors_kernel(chip: Device, library: str, format: str, shapes: list[tuple[int, ...]], *, is_causal: bool) -> str:
+def _authors_kernel(
+    chip: Device, library: str, format: str, shapes: list[tuple[int, ...]], *, is_causal: bool, has_mask: bool
+) -> str:
     """The library, where it takes the call. Raises UnsupportedError where it does not, or its bits are not known."""
     (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
     widest = widest_head(chip, library, format)
     if not widest:
         raise UnsupportedError(f"attention: the order of {library} on {chip.name} is not known. {IN_TORCH}")
+    if has_mask:
+        raise UnsupportedError(
+            f"attention: {library} takes no mask of one's own; leave it out, or take library={PYTORCH!r}"
+        )
     call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
     if max(width, value_width) > widest or width % STEP or value_width % STEP:
         raise UnsupportedError(

@@ -18,7 +18,8 @@ CUDA_MEMORY = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 def given_array(name: str, value: Any) -> NDArray[Any]:
     """What a caller handed over as `name`, as an array; an array of a backend stays what it is.
 
-    Raises InputError for one with masked elements (numpy.ma), which no product can leave out.
+    Raises InputError for one with masked elements (numpy.ma), which no product can leave out, and for one of a GPU
+    that no backend took.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         count = int(np.ma.getmaskarray(value).sum())
@@ -26,7 +27,14 @@ def given_array(name: str, value: Any) -> NDArray[Any]:
             f"{name} is a masked array with {count} masked element{'s' if count > 1 else ''}, which a product cannot "
             "leave out; give x.filled(0) or other values in their place, or x.data"
         )
-    return value if is_of_a_backend(value) else np.asarray(value)
+    if is_of_a_backend(value):
+        return value  # type: ignore[no-any-return]
+    if lies_on_gpu(value):
+        raise InputError(
+            f"{name} lies on a GPU; hwsim.matmul takes a, b, c there with engine='cuda', and bias beside them; else "
+            "give NumPy's array (x.get(), x.cpu())"
+        )
+    return np.asarray(value)
 
 
 def is_of_a_backend(value: Any) -> bool:

@@ -15,7 +15,7 @@ OF_HOST = ("scale_a", "scale_b", "tensor_scales", "sparsity", "conv", "library",
 
 def check_on_gpu(scheme: str | Scheme, options: Mapping[str, Any]) -> None:
     """Raise UnsupportedError where a call needs operands on the host: it, or its scheme, looks at them."""
-    names = [name for name in OF_HOST if options.get(name)]
+    names = [name for name in OF_HOST if options.get(name) is not None and options[name] is not False]
     if scheme == AUTO:
         names.append(f"scheme={AUTO!r}")
     else:

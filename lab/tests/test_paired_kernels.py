@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hwsim._kernels import dot
 
 TOOL = Path(__file__).parents[1] / "tools" / "paired_kernels.py"
@@ -31,3 +33,12 @@ def test_what_is_no_extension_is_refused(tmp_path: Path) -> None:
     for path in (str(tmp_path / "absent.so"), str(text)):
         of_tool = run(dot.__file__, path)
         assert of_tool.returncode == 2 and path in of_tool.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--format", "fp61"), "fp61: no unit has it; allowed: fp16"), (("--device", "mi300y"), "mi300y")],
+)
+def test_nothing_to_compare_is_not_equal(options: tuple[str, ...], said: str) -> None:
+    of_tool = run(dot.__file__, dot.__file__, *options)
+    assert of_tool.returncode == 2 and said in of_tool.stderr and "Traceback" not in of_tool.stderr

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hwsim.devices import dot_spec, load
+from hwsim.errors import HwsimError
 from hwsim.formats import format_of
 from hwsim_lab.bench.rows import UNITS, UnitRow, rows_of
 from hwsim_lab.bench.units import operand_codes
@@ -76,11 +77,14 @@ def main() -> None:
     given = parser.parse_args()
     try:
         builds = [loaded(given.base), loaded(given.new)]
-    except ImportError as error:
+        rows = rows_of(given.device, list(load(given.device).native)) if given.device else list(UNITS)
+        chosen = [row for row in rows if given.format in (None, row.format)]
+        if not chosen:
+            allowed = ", ".join(dict.fromkeys(row.format for row in rows))
+            parser.error(f"--format {given.format}: no unit has it; allowed: {allowed}")
+        equal = [compare(builds, row, given.size, given.pairs, given.build) for row in chosen]
+    except (ImportError, HwsimError) as error:
         parser.error(str(error))
-    rows = rows_of(given.device, list(load(given.device).native)) if given.device else list(UNITS)
-    rows = [row for row in rows if given.format in (None, row.format)]
-    equal = [compare(builds, row, given.size, given.pairs, given.build) for row in rows]
     raise SystemExit(0 if all(equal) else 1)
 
 

@@ -85,6 +85,7 @@ TAKEN = {
         ({"inner": replace(INNER, fraction_bits=46)}, {"inner": replace(INNER, rounding="RU")}, {"terms": 16}),
         ({"inner": replace(INNER, specials=FLUSHES)}, {"specials": Specials(overflow="saturate")}),
         ({"selections": ((0, 2), (1, 3))}, {"c": "fp16", "d": "fp16"}, {"c": "fp16"}),
+        ({"inner": replace(INNER, rounding="RNE"), "c": "fp16", "d": "fp16"},),
     ),
     "block_scaled.cuh": (
         DotSpec(BLOCKS, "e2m1", "e2m1", "fp32", "fp32", "ue4m3", 16),
@@ -213,6 +214,26 @@ def test_what_the_gpus_memory_does_not_hold_is_computed_in_parts(monkeypatch):
     assert np.array_equal(backend.gemm(spec, given), want)
     assert backend.gemm(spec, given, out=given.c) is given.c and np.array_equal(given.c, want)
     assert rows == [256, 128, 64, 64, 128, 64, 64] * 2
+
+
+def test_a_gpu_that_fails_after_some_parts_leaves_the_accumulator_to_the_cpu(monkeypatch):
+    spec, backend = spec_of("fused.cuh"), Stub(monkeypatch)
+    whole, rows = cuda_backend.product, []
+
+    def product(spec, given):
+        rows.append(given.a.shape[0])
+        if len(rows) != 2:
+            raise MemoryError
+        return whole(spec, given)
+
+    monkeypatch.setattr(cuda_backend, "product", product)
+    monkeypatch.setattr(cuda_backend, "FEWEST_ROWS", SIZE // 2)
+    given = operands(spec)
+    given = given._replace(c=given.a.astype(np.uint32) << 12)
+    want = CPU.gemm(spec, given)
+    with pytest.warns(UserWarning, match="its memory is too small"):
+        assert backend.gemm(spec, given, out=given.c) is given.c
+    assert rows == [SIZE, SIZE // 2, SIZE // 2] and np.array_equal(given.c, want)
 
 
 def test_a_product_of_few_multiply_accumulates_for_its_bytes_stays_on_the_cpu(monkeypatch):
@@ -357,9 +378,10 @@ def test_stacks_and_rows_beyond_a_grid_are_computed_in_parts(monkeypatch, lead):
     [(2048, {(128, 16384): 128, (130, 300): 32, (32, 300): 128}), (2047, {(9, 9): 32}), (511, {})],
 )
 def test_blocks_have_the_rows_that_fit_the_memory_and_fill_the_gpu(monkeypatch, most_bytes, rows):
-    starts = []
+    starts, texts = [], []
 
     def compiled(text):
+        texts.append(text)
         fewer = int(re.search(r"#define FEWER (\d)", text)[1])
         sizes = np.array([2048 // fewer, 512 // fewer, 128 // fewer])
 
@@ -392,6 +414,12 @@ def test_blocks_have_the_rows_that_fit_the_memory_and_fill_the_gpu(monkeypatch, 
         made.run(ProductArguments(m=m, n=n, k=5), 1)
         tiles = [("tiles", (-(-n // 128), -(-m // height), 1), 4 * height)] if height else []
         assert starts == [*tiles, ("scalar", (m * n,), None)]
+    others = [unit_programs.UnitProgram(spec_of(unit), divided=False) for unit in ("pairwise.cuh", "exact.cuh")]
+    for _ in range(2):  # units in turn compile nothing again
+        before = len(texts)
+        for unit in (made, *others):
+            unit.run(ProductArguments(m=130, n=300, k=5), 1)
+    assert len(texts) == before
 
 
 def test_an_accumulator_that_is_divided_is_for_the_fused_loop_alone():

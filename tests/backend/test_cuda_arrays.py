@@ -16,7 +16,7 @@ from test_backend import EPILOGUES, RUNS, drawn
 import hwsim
 from hwsim.backend import by_name
 from hwsim.backend.cpu import CPU
-from hwsim.backend.cuda import device
+from hwsim.backend.cuda import device, gpu_arrays, on_device
 from hwsim.backend.cuda.gpu_arrays import GpuArray, on_gpu
 from hwsim.backend.cuda.on_device import DeviceBackend
 from hwsim.errors import InputError, UnsupportedError
@@ -142,11 +142,16 @@ def test_arrays_of_a_gpu_go_in_and_come_out(gpu):
     assert np.array_equal(part.get(), hwsim.matmul(a, b, device="a100", bias=bias, **some), equal_nan=True)
     with pytest.raises(InputError, match="lie on a GPU, and the engine is cpu; give engine='cuda'"):
         hwsim.matmul(gpu.moved(a), b, device="a100", engine="cpu")
+    with pytest.raises(InputError, match=r"A lies on a GPU; hwsim\.matmul takes"):
+        hwsim.run(gpu.moved(a), b, device="a100", engine="cuda")
+    with pytest.raises(InputError, match="bias lies on a GPU"):
+        hwsim.matmul(a, b, device="a100", bias=gpu.moved(bias))
     for options in (
         {"scheme": "auto"},
         {"library": "cublas"},
         {"scheme": "mxfp8"},
         {"functional": True},
+        {"scale_a": np.ones((M, 1)), "scale_b": np.ones((1, N))},
     ):
         with pytest.raises(UnsupportedError, match=f"{next(iter(options))}.*looks at operands on the host"):
             hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
@@ -180,6 +185,19 @@ def test_what_does_not_fit_is_refused(gpu):
     ):
         with pytest.raises(InputError):
             wrong()
+
+
+def test_memory_that_the_gpu_has_not_is_a_clear_error(monkeypatch, gpu):
+    def fails():
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(on_device, "failures", lambda: (MemoryError,))
+    for module in (on_device, gpu_arrays):
+        monkeypatch.setattr(module, "cupy", fails)
+    shape = (2, 3), np.float32
+    for work in (lambda: gpu.from_host(np.ones(3)), lambda: gpu.empty(*shape), lambda: gpu.zeros(*shape)):
+        with pytest.raises(UnsupportedError, match=r"the GPU failed \(no room\); give smaller arrays"):
+            work()
 
 
 def test_elements_move_as_numpys_do(gpu):

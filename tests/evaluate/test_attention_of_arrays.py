@@ -429,6 +429,7 @@ ERRORS = {
         UNSUPPORTED,
         "order of CUDNN.* on h100 is not known with one query",
     ),
+    "mask, authors": ((X, X, X), {"mask": np.ones((8, 8), bool), "library": VERSION_2}, UNSUPPORTED, "takes no mask"),
     "mask, flash": ((X, X, X), {"mask": np.ones((8, 8), bool), "backend": FLASH}, UNSUPPORTED, "a mask on h100"),
     "odd": ((drawn(1, 1, 4, 257),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form.*hwsim.torch"),
 }

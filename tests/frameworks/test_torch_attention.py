@@ -167,6 +167,19 @@ def test_a_fused_kernel_s_time_is_its_program_s():
     assert all(entry.cycles for (_, stage), entry in rows.items() if stage != "forward")
 
 
+@pytest.mark.parametrize("option", [{"clock_mhz": 600.0}, {"l2": "cold"}, {"launch_overhead": True}])
+def test_options_that_count_for_times_count_for_a_fused_kernel_s(option):
+    query = drawn(1, 1, 2, 128, 64).half()
+    seconds = []
+    for given in ({}, option):
+        with hwsim.torch.emulate(device="h200", library="pytorch", timing=True, measure_every=0, **given) as run:
+            F.scaled_dot_product_attention(query, query, query)
+        seconds.append(run.record.layers["", "attention values in CUDNN_ATTENTION", "forward"].seconds)
+    arrays = [query.numpy()] * 3
+    assert seconds == [hwsim.attention(*arrays, device="h200", exact=False, **x).seconds for x in ({}, option)]
+    assert seconds[0] < seconds[1]
+
+
 @pytest.mark.parametrize("mask", ["own", "shared", "hides"])
 def test_masks_of_one_s_own_have_the_kernel_s_bits(mask):
     query, key, value = (drawn(i, 2, 3, 40, 72).bfloat16() for i in range(3))

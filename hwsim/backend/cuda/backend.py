@@ -112,7 +112,9 @@ def _on_gpu(operands: DotOperands) -> DotOperands:
 
 
 def _by_parts(spec: DotSpec, operands: DotOperands, out: npt.NDArray[Any]) -> None:
-    """The product by the GPU; where its memory is too small, of fewer rows at a time. out: may be operands.c."""
+    """The product by the GPU; where its memory is too small, of fewer rows at a time. out: may be operands.c; it is
+    filled whole, or not at all.
+    """
     try:
         product(spec, _on_gpu(operands)).get(out=out)
     except failures() as error:
@@ -122,11 +124,12 @@ def _by_parts(spec: DotSpec, operands: DotOperands, out: npt.NDArray[Any]) -> No
     else:
         return
     a, _, c, scale_a, *_ = operands
+    halves = []
     for some in (slice(0, rows // 2), slice(rows // 2, rows)):
         left, start, scales = (None if x is None else x[..., some, :] for x in (a, c, scale_a))
-        part = np.empty((*out.shape[:-2], some.stop - some.start, out.shape[-1]), out.dtype)
-        _by_parts(spec, operands._replace(a=left, c=start, scale_a=scales), part)
-        out[..., some, :] = part
+        halves.append(np.empty((*out.shape[:-2], some.stop - some.start, out.shape[-1]), out.dtype))
+        _by_parts(spec, operands._replace(a=left, c=start, scale_a=scales), halves[-1])
+    np.concatenate(halves, -2, out=out)
 
 
 def _steps(scale_d: Any) -> Any:

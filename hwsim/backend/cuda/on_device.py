@@ -103,7 +103,7 @@ class DeviceBackend:
     largest, specials = _without_threads(elements.largest), _without_threads(elements.specials)
     combine = _without_threads(elements.combine)
     gemm, promote = _without_threads(gemm), _without_threads(promote)
-    from_host = staticmethod(on_gpu)
+    from_host = _without_threads(on_gpu)
     takes, promotes = staticmethod(CPU.takes), staticmethod(CPU.promotes)
 
     def __init__(self) -> None:
@@ -111,6 +111,7 @@ class DeviceBackend:
         self.variant = architecture()
         self.variants = (self.variant,)
 
+    @_without_threads
     @staticmethod
     def to_host(x: Any) -> npt.NDArray[Any]:
         """The array on the host."""
@@ -121,11 +122,13 @@ class DeviceBackend:
         """The array itself."""
         return x
 
+    @_without_threads
     @staticmethod
     def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> GpuArray:
         """An array of the GPU with any content."""
         return GpuArray(cupy().empty(shape, word_of(np.dtype(dtype))), dtype)
 
+    @_without_threads
     @staticmethod
     def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> GpuArray:
         """An array of zeros of the GPU."""
@@ -134,4 +137,4 @@ class DeviceBackend:
 
 def device_backend() -> Backend:
     """The backend, where there is a GPU."""
-    return DeviceBackend()  # type: ignore[return-value]
+    return DeviceBackend()

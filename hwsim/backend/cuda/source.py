@@ -53,8 +53,8 @@ LEAST_FLOOR, MOST_FLOOR = -1022, 1023 - 52  # of fused.cuh: 1.5 * 2^(floor + 52 
 FP32_BITS = 24  # of a significand
 INT32_LIMIT = 1 << 31
 POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
-#: Rows of a thread and warps of a block, the fastest of seven pairs on an H200 (lab/docs/engine.md), and places of K in
-#: a turn of the inner loop.
+#: Rows of a thread, warps of a block and places of K in a turn of the inner loop: what was tried on an H200 stands in
+#: lab/docs/engine.md.
 FEWER, MOST_TERMS_OF_FEWER = 4, 32  # blocks with fewer warps, and the longest step that they load
 FUSED_ROWS, FUSED_WARPS, FUSED_AT_ONCE = 8, 16, 1
 PACKED, MOST_BYTE = 4, 127  # elements of a dp4a, and the largest of them
@@ -106,14 +106,13 @@ def _takes_fused(spec: DotSpec, fields: dict[str, Any], unit: FusedUnit) -> bool
 
 def _takes_composite(spec: DotSpec, fields: dict[str, Any], unit: CompositeUnit) -> bool:
     """Whether composite.cuh takes a unit: its parts are runs of places one after another, its inner steps are fused
-    ones of the result format. Sums of fp16 numbers are exact doubles, which the inner rounding must round to nearest.
+    ones of the result format, fp32. With fp16 the loop has other bits on a GPU, for a reason that is not known.
     """
     inner = fields["inner"]
     run = unit.modulus // len(unit.selections)
     parts = tuple(tuple(range(first, first + run)) for first in range(0, unit.modulus, run))
     are_whole = not unit.terms % unit.modulus and unit.inner.terms * len(parts) == unit.terms
-    is_fp16 = spec.c == spec.d == "fp16" and unit.inner.rounding == "RNE"
-    is_own = (spec.c == spec.d == "fp32" or is_fp16) and inner["result"] == fields["d"]
+    is_own = spec.c == spec.d == "fp32" and inner["result"] == fields["d"]
     has_edges = any(fields[name] for name in EDGES)
     inner_spec = DotSpec(unit.inner, unit.operand_format, unit.operand_format, spec.d, spec.d)
     return (

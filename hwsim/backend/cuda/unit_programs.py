@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,24 +62,25 @@ class UnitProgram:
         self.has_fewer = spec.unit.terms <= MOST_TERMS_OF_FEWER
         self.tiles: list[TileProgram] = []
         if loop_of(spec, divided) is not None:
-            whole = self._tiles(1)
+            whole = TileProgram(spec, divided, 1)
             self.tiles = [program for program in (whole,) if program.fits]
             if not self.tiles and self.has_fewer:
-                self.tiles = [program for program in (self._tiles(FEWER),) if program.fits]
+                self.tiles = [program for program in (self.of_fewer,) if program.fits]
         self.has_loop = bool(self.tiles)
         if self.has_loop:
             self.most_rows, self.most_matrices = MOST_BLOCKS * (self.tiles[0].rows // FEWER), MOST_BLOCKS
         self.scalar = self.tiles[0].program if self.tiles else CompiledProgram(program_text(spec, divided))
 
-    @lru_cache(2)  # noqa: B019  programs live as long as the process
-    def _tiles(self, fewer: int) -> TileProgram:
-        return TileProgram(self.spec, self.divided, fewer)
+    @cached_property
+    def of_fewer(self) -> TileProgram:
+        """The program of blocks with fewer rows."""
+        return TileProgram(self.spec, self.divided, FEWER)
 
     def _chosen(self, m: int, n: int, matrices: int) -> TileProgram:
         """The program for a product."""
         (whole,) = self.tiles
         if self.has_fewer and math.prod(whole.grid(m, n, matrices)) < processors() and m > whole.rows // FEWER:
-            return self._tiles(FEWER)
+            return self.of_fewer
         return whole
 
     def run(self, arguments: ProductArguments, matrices: int) -> None:

@@ -6,6 +6,7 @@ hwsim.compute.attention_kernel's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from hwsim.arithmetic.cuda_math import CudaMath
-from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_head
+from hwsim.compute.attention_kernel import kernel_of, widest_head
 from hwsim.compute.timed_attention import TimedAttention
+from hwsim.devices import at_clock
 from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.operators import LIBRARY
@@ -24,13 +26,15 @@ from hwsim.frameworks.torch.place import VALUES, Place, part
 from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
 from hwsim.gemm.attention_record import Attention, Mask
 from hwsim.libraries.gemm_call import PYTORCH
+from hwsim.machines.l2_state import DEFAULT
 
 if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
+    from hwsim.devices.device import Device
 
 NATIVE = "native"
 CACHED = 64  # attentions whose times stay in the cache
-_TIMES: dict[Attention, Times] = {}
+_TIMES: dict[tuple[Attention, int, bool, str], tuple[Device, Times]] = {}  # by a device's id, which so stays its own
 NEAR, TENSORS = 3, 5  # of the operands of hwsim::attended: the place of `near`, and how many are tensors or None
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 LIBRARY.define(
@@ -93,34 +97,29 @@ def _attended(
     )
     if record.timing and stage == "forward":
         place = Place(settings, layer, stage, part(backend, VALUES))
-        record.timed(place, _times(kernel, shapes, groups, factor, None if mask is None else tuple(mask.shape[:-2])))
+        of_mask: Mask = "none" if mask is None else "shared" if prod(mask.shape[:-2]) == 1 else "own"
+        work = kernel.record(shapes, groups=groups, factor=factor, mask=of_mask)
+        record.timed(place, _times(work, kernel.instruction, arguments))
     added = None if mask is None else _codes(mask.expand(*lead, query.shape[-2], key.shape[-2]))
     codes = kernel.attend(*stacks, factor=factor, threads=threads, mask=added).reshape(near.shape)
     like = array_of(torch.empty(0, dtype=query.dtype)).dtype
     return tensor_of(np.ascontiguousarray(codes).view(like), near.dtype, near.device)
 
 
-def _times(
-    kernel: AttentionKernel,
-    shapes: tuple[tuple[int, ...], ...],
-    groups: int,
-    factor: float,
-    mask: tuple[int, ...] | None,
-) -> Times:
-    """The times of a kernel. mask: the leading dimensions of a mask of one's own."""
-    of_mask: Mask = "none" if mask is None else "shared" if prod(mask) == 1 else "own"
-    return _times_of(kernel.record(shapes, groups=groups, factor=factor, mask=of_mask), kernel)
-
-
-def _times_of(record: Attention, kernel: AttentionKernel) -> Times:
-    """The times of a record; an attention that is asked for again, as by the layers of a model, is timed once."""
-    times = _TIMES.get(record)
-    if times is None:
-        times = TimedAttention(record, kernel.device, kernel.instruction).times()
+def _times(record: Attention, unit: str, arguments: Mapping[str, Any]) -> Times:
+    """The times of a record by the options that count for its cycles; an attention that is asked for again, as by the
+    layers of a model, is timed once.
+    """
+    device, mhz = arguments["device"], arguments.get("clock_mhz")
+    device = device if mhz is None else at_clock(device, mhz)
+    overhead, l2 = bool(arguments.get("launch_overhead")), arguments.get("l2") or DEFAULT
+    key = record, id(device), overhead, l2
+    if key not in _TIMES:
+        times = TimedAttention(record, device, unit).times(launch_overhead=overhead, l2=l2)
         if len(_TIMES) >= CACHED:
             _TIMES.clear()
-        _TIMES[record] = times
-    return times
+        _TIMES[key] = device, times
+    return _TIMES[key][1]
 
 
 def _codes(x: Tensor) -> Any:
