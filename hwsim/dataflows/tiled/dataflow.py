@@ -315,7 +315,8 @@ class TiledDataflow:
             for name in Instructions(device).equivalent_families(gemm.unit):
                 if not same_family(name, gemm.unit):
                     yield FEW_TILES, {INSTRUCTION.name: name}
-        if options.get(STAGES.name) is None and not self.family.through_registers:
+        has_more = STAGES.axis[-1] <= self.family.stages and not self.family.through_registers
+        if options.get(STAGES.name) is None and has_more:
             yield FEW_TILES, {STAGES.name: STAGES.axis[-1]}
         if self.family.pairs and options.get("cta_group") is None:
             yield FEW_TILES, {"cta_group": 2}
