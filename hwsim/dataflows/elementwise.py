@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hwsim.arithmetic.residue_places import RAISED_BY
 from hwsim.dataflows.integer_pieces import (
     byte_temporaries,
     signed_temporaries,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 
 WORD_BITS = 32
-RAISED_BY = 2.0**-24  # for each of K and one more: an error of a bound that is not exact
 PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 
 

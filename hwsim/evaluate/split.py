@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.residue_places import places_of_largest, places_of_squares
+from hwsim.arithmetic.residue_places import RAISED_BY, places_of_largest, places_of_squares
 from hwsim.arithmetic.residues import residues
 from hwsim.arithmetic.rounded_up import narrowed_up, squares_added_up
 from hwsim.arithmetic.vector import VectorUnit, saturates, widened
@@ -37,7 +37,6 @@ AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
 RESIDUE_PLACES = 15  # bits of an element of which the sum of squares takes note
 HALF = 0.5
-RAISED_BY = 2.0**-24  # for each of K and one more: an error of a sum that is not exact
 LEADING_ONES = 6  # bits behind the leading one with which a magnitude counts as the next power of two
 
 
