@@ -17,7 +17,6 @@ from hwsim.devices.special_functions import nvidia_tables
 
 AnyArray = NDArray[Any]
 HALF_UP = float(np.float32(0.5) * (1 + 3 * np.float32(2.0**-23)))  # by which logarithms are halved, rounded up
-RAISED_BY = 2.0**-24  # for each of K and one more: an error of a bound whose sum is not exact
 MARGIN = np.float32(1.5)
 FEWEST = -(2**20)  # places for a sum that overflowed: nothing is left of its elements
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.arithmetic.residue_places import RAISED_BY
 from hwsim.dataflows.integer_pieces import (
     byte_temporaries,
     signed_temporaries,
@@ -35,6 +34,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import (
+    RAISED_BY,
     SLICED,
     SQUARE_LANES,
     ChineseRemainder,

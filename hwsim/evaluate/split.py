@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.residue_places import RAISED_BY, places_of_largest, places_of_squares
+from hwsim.arithmetic.residue_places import places_of_largest, places_of_squares
 from hwsim.arithmetic.residues import residues
 from hwsim.arithmetic.rounded_up import narrowed_up, squares_added_up
 from hwsim.arithmetic.vector import VectorUnit, saturates, widened
@@ -21,7 +21,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm import refusals
-from hwsim.gemm.plan import SLICED, SQUARE_LANES
+from hwsim.gemm.plan import RAISED_BY, SLICED, SQUARE_LANES
 from hwsim.host.threads import for_elements
 from hwsim.operands.operand import Operand
 from hwsim.operands.powers import as_they_lie, encoded, power_of_four_beyond, times_power
