@@ -34,6 +34,7 @@ from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import (
+    RAISED_BY,
     SLICED,
     SQUARE_LANES,
     ChineseRemainder,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 
 WORD_BITS = 32
-RAISED_BY = 2.0**-24  # for each of K and one more: an error of a bound that is not exact
 PLAIN_EXPONENT = 126  # powers of two that fp32 holds, both ways
 
 

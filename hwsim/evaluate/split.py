@@ -21,7 +21,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm import refusals
-from hwsim.gemm.plan import SLICED, SQUARE_LANES
+from hwsim.gemm.plan import RAISED_BY, SLICED, SQUARE_LANES
 from hwsim.host.threads import for_elements
 from hwsim.operands.operand import Operand
 from hwsim.operands.powers import as_they_lie, encoded, power_of_four_beyond, times_power
@@ -37,7 +37,6 @@ AnyArray = NDArray[Any]
 BYTE_BIAS = 128  # of a low byte that is held as int8
 RESIDUE_PLACES = 15  # bits of an element of which the sum of squares takes note
 HALF = 0.5
-RAISED_BY = 2.0**-24  # for each of K and one more: an error of a sum that is not exact
 LEADING_ONES = 6  # bits behind the leading one with which a magnitude counts as the next power of two
 
 

@@ -14,6 +14,7 @@ SIDES: tuple[Side, Side] = ("a", "b")
 Split = Literal["round", "bytes", "signed_bytes", "slices", "signed_slices", "residues"]
 #: Lanes that add the squares of a row of A or column of B: where K is contiguous in memory, and where not (GEMMul8).
 SQUARE_LANES = (256, 32)
+RAISED_BY = 2.0**-24  # of a bound, for each of K and one more: an error of its sum, where that is not exact
 #: Splits whose pieces are integers below an exponent that a row of A or a column of B shares.
 SLICED: tuple[Split, ...] = ("slices", "signed_slices", "residues")
 ArithmeticName = Literal["fp32", "fp64", "int32", "int64", "exact"]

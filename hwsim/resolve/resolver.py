@@ -12,7 +12,7 @@ from threading import Lock
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.operations import Backend
-from hwsim.dataflows.options import INSTRUCTION
+from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices.device import Device
 from hwsim.devices.query import instruction, sparse_instruction
@@ -227,13 +227,9 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
         if not request.exact:
             raise
         return gemm, f"{error}: bits only"
-    is_asked = (
-        request.timing
-        or request.functional
-        or not request.exact
-        or any(value is not None for value in options.values())
-    )
-    if not is_asked and not flow.features.k_group:
+    names = {name for name, value in options.items() if value is not None}
+    is_asked = request.timing or request.functional or not request.exact or bool(names.difference(LAYOUT_OPTIONS))
+    if not is_asked and not names and not flow.features.k_group:  # storage orders are the record's: bits may need them
         return gemm, NOT_ASKED
     if not request.scheduled and request.library is None:
         gemm = cut_where_open(gemm, device, options)

@@ -13,7 +13,15 @@ import hwsim
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'hwsim[torch]'")
 pytest.importorskip("triton", minversion="3.9", reason="needs Triton 3.9: pip install 'hwsim[triton]'")
-from triton_kernels import added, batches, brain_floats, functions, product  # noqa: E402
+from triton_kernels import (  # noqa: E402
+    added,
+    batches,
+    brain_floats,
+    functions,
+    product,
+    scaled,
+    toward_zero,
+)
 
 import hwsim.triton  # noqa: E402
 from hwsim.arithmetic.rounded_once import multiply_add  # noqa: E402
@@ -135,6 +143,26 @@ def test_a_functions_bits_are_named_where_hwsim_lacks_them():
     with hwsim.triton.emulate(device="mi300x") as emulation:
         functions[(1,)](x, x, x, torch.empty(7, 128), 1.0, 128, 1)
     assert "exp2 of fp32" in emulation.not_simulated and "not simulated: exp2 of fp32, 1 calls" in emulation.report()
+
+
+def test_amds_products_and_nans_are_the_interpreters():
+    x, out = torch.tensor([torch.nan, *torch.rand(127)]), torch.empty(7, 128)
+    with hwsim.triton.emulate(device="mi300x"):
+        functions[(1,)](x, x, x, out, 1.0, 128, 1)
+    a = x.numpy()
+    np.testing.assert_array_equal(out[2].numpy().view(np.int32), (a * a + a).view(np.int32))
+
+
+def test_a_scaled_dot_warns():
+    codes, scales, out = torch.zeros(64, 64).byte(), torch.full((64, 2), 127).byte(), torch.ones(64, 64)
+    with pytest.warns(UserWarning, match="tl.dot_scaled has the interpreter's bits"), hwsim.triton.emulate() as run:
+        scaled[(1,)](codes, codes, scales, out, 64)
+    assert run.not_simulated["tl.dot_scaled"] == 1 and not out.any()
+
+
+def test_other_roundings_of_the_library_are_refused():
+    with pytest.raises(hwsim.UnsupportedError, match="__nv_fadd_rz of fp32, fp32: hwsim"), hwsim.triton.emulate():
+        toward_zero[(1,)](torch.ones(128), torch.empty(128), 128)
 
 
 def test_a_dot_that_is_added_begins_at_the_sum():

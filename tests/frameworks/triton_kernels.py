@@ -75,3 +75,21 @@ def brain_floats(x, y, out, reciprocal, COUNT: tl.constexpr):
     tl.store(out + COUNT + i, tl.where(a > b, a, b))
     tl.store(out + 2 * COUNT + i, a.to(tl.float32) * 1.37)
     tl.store(reciprocal + i, libdevice.rsqrt(tl.abs(a.to(tl.float32))))
+
+
+@triton.jit
+def scaled(a, b, scales, c, SIZE: tl.constexpr):
+    """c (SIZE, SIZE) fp32: a dot of e4m3 codes with scales of blocks of 32."""
+    i, k = tl.arange(0, SIZE), tl.arange(0, SIZE // 32)
+    places = i[:, None] * SIZE + i[None]
+    of_blocks = tl.load(scales + i[:, None] * (SIZE // 32) + k[None])
+    product = tl.dot_scaled(tl.load(a + places), of_blocks, "e4m3", tl.load(b + places), of_blocks, "e4m3")
+    tl.store(c + places, product)
+
+
+@triton.jit
+def toward_zero(x, out, COUNT: tl.constexpr):
+    """out: x + x of libdevice, rounded toward zero."""
+    i = tl.arange(0, COUNT)
+    a = tl.load(x + i)
+    tl.store(out + i, libdevice.add_rz(a, a))

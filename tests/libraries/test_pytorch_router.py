@@ -82,10 +82,12 @@ def test_slices_merged_in_a_narrow_output_are_rounded_one_after_the_other():
     assert np.array_equal(got.view(np.uint16), expected.view(np.uint16))
 
 
-def test_fp8_sums_are_promoted_unless_fast_ones_are_asked_for():
+@pytest.mark.parametrize("left", ["e4m3", "e5m2"])
+def test_fp8_sums_are_promoted_unless_fast_ones_are_asked_for(left):
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn) for shape in ((16, 4096), (4096, 32)))
-    options = {"device": "h100", "format": "e4m3", "output": "bf16", "b_layout": "columns"}
+    a = a.astype({"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[left])
+    options = {"device": "h100", "format": left, "format_b": "e4m3", "output": "bf16", "b_layout": "columns"}
     default, fast, slow = (
         hwsim.matmul(a, b, library="pytorch", **options, **more).view(np.int16)
         for more in ({}, {"accumulate": "fast"}, {"accumulate": "promoted"})

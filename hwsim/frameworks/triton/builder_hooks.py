@@ -6,6 +6,7 @@ The module knows the interpreter's builder and handles; it knows no lowering and
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.backend.cpu import CPU
+from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.frameworks.triton.joined_operations import Blocks, JoinedOperations, PendingDot
 from hwsim.frameworks.triton.ptx import NAN
@@ -27,7 +29,11 @@ MOVES = ("create_broadcast", "create_expand_dims")
 
 
 class TritonArithmetic(Protocol):
-    """What computes in the interpreter's place."""
+    """What computes in the interpreter's place. has_ptx: whether the target follows PTX's rules: one code of NaN, and
+    products that LLVM fuses with sums.
+    """
+
+    has_ptx: bool
 
     def options(self, num_warps: int) -> Any:
         """The target's options."""
@@ -98,6 +104,7 @@ def dot_hooks(
 
     def create_dot_scaled(self: Any, *arguments: Any, **keywords: Any) -> Any:
         arithmetic.left_out("tl.dot_scaled")
+        warnings.warn("hwsim.triton: tl.dot_scaled has the interpreter's bits, not the device's", stacklevel=2)
         return plain_scaled(self, *arguments, **keywords)
 
     return {"create_dot": create_dot, "create_dot_scaled": create_dot_scaled}
@@ -241,7 +248,7 @@ def _calls() -> list[tuple[str, int]]:
     return places
 
 
-def extern_hook(plain: Callable[..., Any], arithmetic: TritonArithmetic) -> Callable[..., Any]:
+def extern_hook(arithmetic: TritonArithmetic) -> Callable[..., Any]:
     """Functions of the target's library."""
 
     def create(self: Any, library: Any, path: Any, symbol: str, values: Any, kind: Any, is_pure: Any) -> Any:
@@ -249,7 +256,11 @@ def extern_hook(plain: Callable[..., Any], arithmetic: TritonArithmetic) -> Call
             result = arithmetic.function(symbol, [x.data for x in values])
             if result is not None:
                 return interpreter.TensorHandle(result, tl.float32)
-        return plain(self, library, path, symbol, values, kind, is_pure)
+        types = ", ".join(x.dtype.scalar.name for x in values)
+        raise UnsupportedError(
+            f"{symbol} of {types}: hwsim computes functions of Triton's library by their PTX, for fp32 numbers and "
+            "without loops, tables and roundings other than to nearest; write the function in the kernel"
+        )
 
     return create
 

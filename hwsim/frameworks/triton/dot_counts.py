@@ -72,6 +72,7 @@ class TritonEmulation:
 
     def __init__(self, device: Device, measure_every: int) -> None:
         self.device, self.target = device, target_of(device)
+        self.has_ptx = device.compute_capability is not None
         self.dots: dict[DotQuestion, DotRecord] = {}
         self.not_simulated: Counter[str] = Counter()  # calls that have the interpreter's bits, by name
         self._every = measure_every
@@ -222,12 +223,13 @@ def _error(
 def emulate(
     device: str | Path | Mapping[str, Any] | Device = "h100", *, processes: int = 1, measure_every: int = EVERY
 ) -> Iterator[TritonEmulation]:
-    """Context manager: inside it Triton kernels run in Triton's interpreter, and `tl.dot` gives a device's bits.
+    """Context manager: inside it Triton kernels run in Triton's interpreter, and give a device's bits.
 
     Set TRITON_INTERPRET=1 before Triton is imported. The kernels are untouched. Triton's own compiler says for
     each kind of dot which instruction runs, how K is cut and what is added around it; hwsim computes that by the
-    device's unit from the accumulator on. Everything else is the interpreter's: sums, exponentials and other functions
-    have NumPy's bits.
+    device's unit from the accumulator on. On NVIDIA's chips it computes functions, sums and scans of fp32 numbers and
+    fused operations by the compiler's PTX too. What has the interpreter's bits is counted in `not_simulated`;
+    `tl.dot_scaled` warns.
 
     Args:
         device: a device that Triton has a target for.

@@ -45,7 +45,8 @@ def hooked(arithmetic: TritonArithmetic, functions: tuple[str, ...], processes: 
     builder = interpreter.interpreter_builder
     kind, executor = type(builder), interpreter.GridExecutor
     launch, blocks, library = Launch(), Blocks(), library_functions(arithmetic.modules())
-    joined = JoinedOperations(blocks, lambda: bool(getattr(builder.options, "enable_fp_fusion", False)))
+    has_ptx = arithmetic.has_ptx
+    joined = JoinedOperations(blocks, lambda: has_ptx and bool(getattr(builder.options, "enable_fp_fusion", False)))
     before = {"options": builder.options, "codegen_fns": dict(builder.codegen_fns)}
     plain_call = executor.__call__
 
@@ -59,9 +60,9 @@ def hooked(arithmetic: TritonArithmetic, functions: tuple[str, ...], processes: 
 
     hooks = {
         **dot_hooks(kind, arithmetic, joined, blocks, launch),
-        **joining_hooks(kind, joined, with_one_nan),
+        **joining_hooks(kind, joined, with_one_nan if has_ptx else lambda result: result),
         **brain_float_hooks(kind),
-        "create_extern_elementwise": extern_hook(kind.create_extern_elementwise, arithmetic),
+        "create_extern_elementwise": extern_hook(arithmetic),
         **{
             f"create_{name}": function_hook(getattr(kind, f"create_{name}"), name, arithmetic)
             for name in functions

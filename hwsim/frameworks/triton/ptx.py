@@ -24,6 +24,7 @@ LINE = re.compile(r"^(?:@(!?)(%\w+)\s+)?([a-z][\w.:]*)\s+(.*);$")
 LABEL = re.compile(r"^(\$\w+):$")
 OPERANDS = re.compile(r"\{[^}]*\}|\[[^]]*\]|[^\s,{}\[\]]+")
 SKIPPED = ("ret", "bar.sync", "bar.warp.sync")
+NEAREST = frozenset(("rn", "ftz", "f32"))  # what FLOATS compute; other roundings, .sat, .NaN and .approx are unknown
 NAN = np.uint32(0x7FFFFFFF)
 SIGN, MAGNITUDE = np.uint32(1 << 31), np.uint32((1 << 31) - 1)
 INTEGERS = {"b": "u", "u": "u", "s": "i"}
@@ -137,10 +138,11 @@ class PtxFunction:
     def _result(self, opcode: str, values: list[Any]) -> Any:
         name, *parts = opcode.split(".")
         kind = parts[-1] if parts else ""
-        if name in ("mov",) and len(values) == 1:
+        if name == "mov" and len(values) == 1:
             return values[0]
-        if kind == "pred" or all(isinstance(x, np.ndarray | np.bool_) and x.dtype == bool for x in values):
-            return _LOGIC[name](*values)
+        is_logic = all(isinstance(x, np.ndarray | np.bool_) and x.dtype == bool for x in values)
+        if (kind == "pred" or is_logic) and name in LOGIC:
+            return LOGIC[name](*values)
         if name == "selp":
             return np.where(values[2], values[0], values[1])
         if name == "cvt":
@@ -167,8 +169,8 @@ class PtxFunction:
             return self._special(name, is_flushed, np.atleast_1d(values[0]))
         if name == "div" and parts[0] == "full":
             result = _full_quotient(self._math, *values)
-        elif name in _FLOATS:
-            result = _FLOATS[name](*values)
+        elif name in FLOATS and NEAREST.issuperset(parts):
+            result = FLOATS[name](*values)
         else:
             raise unknown(".".join([name, *parts]))
         result = np.asarray(result, np.float32)
@@ -211,6 +213,8 @@ def _full_quotient(math: CudaMath, x: Any, y: Any) -> Any:
 
 def _compared(parts: list[str], values: list[Any]) -> Any:
     comparison, kind = parts[0], parts[-1]
+    if len(values) != 2:  # joined with a predicate
+        raise unknown(".".join(["setp", *parts]))
     if kind == "f32":
         x, y = (np.asarray(v).view(np.float32) for v in values)
         if "ftz" in parts:
@@ -218,7 +222,7 @@ def _compared(parts: list[str], values: list[Any]) -> Any:
         either = np.isnan(x) | np.isnan(y)
         if comparison in ("num", "nan"):
             return either == (comparison == "nan")
-        is_unordered = comparison.endswith("u") and comparison != "eq"
+        is_unordered = comparison.endswith("u")
         result = COMPARISONS[comparison.removesuffix("u") if is_unordered else comparison](x, y)
         return result | either if is_unordered else result & ~either
     dtype = np.dtype(f"{INTEGERS[kind[0]]}{int(kind[1:]) // 8}")
@@ -249,7 +253,7 @@ def _fused(x: Any, y: Any, z: Any) -> Any:
 _SCALED: dict[str, Callable[[CudaMath, Any], Any]] = {
     "ex2": CudaMath.exp2f, "rcp": CudaMath.rcp, "rsqrt": CudaMath.rsqrtf, "sqrt": CudaMath.sqrt, "lg2": CudaMath.lg2,
 }  # fmt: skip
-_LOGIC: dict[str, Callable[..., Any]] = {
+LOGIC: dict[str, Callable[..., Any]] = {
     "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not, "mov": lambda x: x,
     "selp": lambda x, y, p: np.where(p, x, y),
 }  # fmt: skip
@@ -259,7 +263,7 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "shr": lambda x, n: x >> np.minimum(n, 31) if x.dtype == np.int32 else np.where(n < 32, x >> (n & 31), 0),
     "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
-_FLOATS: dict[str, Callable[..., Any]] = {
+FLOATS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": _fused, "div": np.divide, "sqrt": np.sqrt,
     "min": np.fmin, "max": np.fmax,
 }  # fmt: skip

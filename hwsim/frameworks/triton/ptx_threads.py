@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.rounded_once import multiply_add
-from hwsim.frameworks.triton.ptx import COMPARISONS, NAN, PtxStep, operand_names, steps_of, unknown
+from hwsim.frameworks.triton.ptx import (
+    COMPARISONS,
+    FLOATS,
+    LOGIC,
+    NAN,
+    NEAREST,
+    PtxStep,
+    operand_names,
+    steps_of,
+    unknown,
+)
 
 Words = NDArray[np.int64]
 LANES, WORD = 32, 4  # threads of a warp, bytes of a number
@@ -177,8 +186,8 @@ class ThreadProgram:
             return values[0]
         if name == "selp" and not isinstance(values[2], _Slot):
             return self._chosen(np.asarray(values[2], bool), values[0], values[1])
-        if parts[-1] == "f32" and name in _FLOATS and "ftz" not in parts:
-            function = _FLOATS[name]
+        if parts[-1] == "f32" and name in FLOATS and NEAREST.issuperset(parts) and "ftz" not in parts:
+            function = FLOATS[name]
             slots = tuple(self._slot(x).number for x in values)
             return self._added(lambda _, *operands: function(*operands), slots)
         raise unknown(".".join([name, *parts]))
@@ -219,8 +228,8 @@ class ThreadProgram:
     def _of_words(name: str, parts: list[str], values: list[Any]) -> Any:
         kind = parts[-1] if parts else ""
         is_logic = name in ("and", "or", "not", "xor") and all(np.asarray(x).dtype == bool for x in values)
-        if kind == "pred" or is_logic:
-            return _LOGIC[name](*(np.asarray(x, bool) for x in values))
+        if (kind == "pred" or is_logic) and name in LOGIC:
+            return LOGIC[name](*(np.asarray(x, bool) for x in values))
         if name == "mov":
             return values[0]
         if name == "selp":
@@ -246,17 +255,6 @@ def _typed(x: Any, kind: str) -> Any:
     return np.where(wrapped >> (bits - 1), wrapped - (1 << bits), wrapped) if kind[0] == "s" else wrapped
 
 
-def _fused(x: Any, y: Any, z: Any) -> Any:
-    return multiply_add(x, y, z)
-
-
-_LOGIC: dict[str, Callable[..., Any]] = {
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
-    "not": np.logical_not,
-    "mov": lambda x: x,
-}
 _WHOLE: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -274,12 +272,4 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "mul.wide": np.multiply,
     "mad.lo": lambda x, y, z: x * y + z,
     "mad.wide": lambda x, y, z: x * y + z,
-}
-_FLOATS: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "fma": _fused,
-    "max": np.fmax,
-    "min": np.fmin,
 }

@@ -57,6 +57,6 @@ def target_of(device: DeviceModel) -> TritonTarget:
     if device.name not in file.hip.arch:
         raise UnsupportedError(
             f"Triton has no target for the device {device.name}{nearest(device.name, list(file.hip.arch))}; "
-            f"devices with one: NVIDIA's, {', '.join(file.hip.arch)}"
+            f"devices with one: {', '.join(file.hip.arch)}, and each whose file has a compute_capability, as NVIDIA's"
         )
     return TritonTarget("hip", file.hip.arch[device.name], file.hip.warp_size)

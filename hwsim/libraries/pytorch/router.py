@@ -27,7 +27,7 @@ from hwsim.libraries.pytorch.routes import GEMM, pytorch, route_of
 #: Families on which cuBLAS multiplies with scales of rows (ScaledBlas.cpp of PyTorch 2.11).
 ROWS_BY_CUBLAS = ("sm90",)
 ROWS, VECTORS = ("row", "row"), ("vector", "vector")
-PROMOTED = ("e4m3",)  # operands whose fast accumulation PyTorch asks for alone by use_fast_accum
+PROMOTED = ("e4m3", "e5m2")  # operands whose fast accumulation PyTorch asks for alone by use_fast_accum
 LIBRARIES: dict[str, LibraryProvider] = {CUBLAS.name: CUBLAS}  # by the names in the routes
 
 
