@@ -244,6 +244,8 @@ def test_every_instruction_can_be_explained():
         for key in device.instructions():
             one = example(device, key)
             a, b, c, scales = operands(device, one, "spread")
+            if instruction(device, one).sparsity is not None:  # two of four elements, of 32-bit words one of two
+                a = [code if k % 4 in (0, 2) else 0 for k, code in enumerate(a)]
             assert explain_text(explain(device, one, DotOperands(a, b, c, **scales)))
             seen += 1
     assert seen > 80 and {"b200", "v100"} <= {name for name, _ in names()}
