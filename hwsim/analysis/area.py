@@ -46,7 +46,9 @@ def area_of(device: Device) -> Area:
     """
     model = device.area
     if model is None:
-        raise UnsupportedError(f"device {device.name} has no area in its file: write area: (docs/energy.md)")
+        raise UnsupportedError(
+            f"device {device.name} has no area in its file: write area: (documentation: page Energy)"
+        )
     parts = {"core": model.core_mm2}
     for engine, mm2 in model.mac_mm2.items():
         parts[engine] = mm2 * max(_rates(device, engine).values())

@@ -29,8 +29,8 @@ InOutput = Callable[[str], Times]
 #: Why numbers are refused, by what follows from them.
 REFUSED: Mapping[Reach, str] = {
     Reach.BITS: "it changes bits, and what-if is of cycles: write a device file that extends {device}, and compare "
-    "both with hwsim diff; or sweep over it (docs/sweeps.md)",
-    Reach.COST: "it changes energy or area, not cycles: sweep over it (docs/sweeps.md)",
+    "both with hwsim diff; or sweep over it (documentation: page Sweeps)",
+    Reach.COST: "it changes energy or area, not cycles: sweep over it (documentation: page Sweeps)",
 }
 
 

@@ -145,7 +145,8 @@ def energies_of(device: str) -> ChipEnergies:
     if energies is None:
         names = ", ".join(name for chip in _file().chips.values() for name in chip.devices)
         raise UnsupportedError(
-            f"no energies of device {device}: its file has no energy: (docs/energy.md), and hwsim's table has {names}"
+            f"no energies of device {device}: its file has no energy: (documentation: page Energy), and hwsim's table "
+            f"has {names}"
         )
     return energies
 

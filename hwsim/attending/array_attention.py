@@ -54,8 +54,8 @@ def attention(
         device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90.
         library: "pytorch", whose choice of a backend counts; "flash-attention-2" and "flash-attention-3" as their
             authors build them (the latter on Hopper), which nobody compared with a chip.
-        backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION"; None: the first that takes
-            the call, in PyTorch's order on the device.
+        backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION", in any case, or "flash" and
+            so on; None: the first that takes the call, in PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.
         mask: broadcast to (..., heads, queries, keys): bool, where False hides, or of the operands' dtype, which is
             added to the scaled scores. The order with one is known of the memory-efficient kernel and of cuDNN's.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,17 @@ from hwsim.trace.trace import Trace
 if TYPE_CHECKING:
     from hwsim.gemm.attention_order import AttentionOrder
     from hwsim.gemm.attention_record import Attention
+
+
+class ChipRange(TypedDict):
+    """Times of a chip over simulated ones: the least and the most of so many calls with heads of these widths."""
+
+    chip: str
+    calls: int
+    widths: list[int]
+    least: float
+    most: float
+
 
 AnyArray = NDArray[Any]
 SCHEMA = "hwsim.attention/1"
@@ -85,20 +96,33 @@ class AttentionResult(TimedResult):
         return replace(verdict, sentences=(first, self._beside_a_chip, *others))
 
     @property
-    def _beside_a_chip(self) -> str:
+    def measured(self) -> ChipRange | None:
+        """How many times as long an H200 took for such calls, for the clock of `seconds`; None where none was
+        measured, and without cycles.
+        """
         calls = measured_calls(self.backend, self.record.width, self.order.parts)
-        if calls is None:
-            most = max(calls.most for every in MEASURED.values() for calls in every)
+        if calls is None or self.state is None:
+            return None
+        least, most = calls.range_at(self.state["clock"])
+        return {"chip": "h200", "calls": calls.calls, "widths": list(calls.widths), "least": least, "most": most}
+
+    @property
+    def _beside_a_chip(self) -> str:
+        measured = self.measured
+        if measured is None:
+            most = max(calls.same_clock[1] for every in MEASURED.values() for calls in every)
             return (
                 "no chip's time was compared with this kernel's; "
                 f"other kernels of attention took up to {most:.2g} times as long as simulated on an H200"
             )
-        near = "" if calls.least >= 1 else "near "
-        *some, last = map(str, calls.widths)
+        *some, last = map(str, measured["widths"])
         widths = f"{', '.join(some)} and {last}" if some else last
+        assert self.state is not None
+        is_loaded = self.state["clock"] == "under load"
+        clock = "the simulated clock under load" if is_loaded else "one clock"
         return (
-            f"the time is {near}a lower bound: begins and ends of tiles overlap more than on a chip; an H200 took "
-            f"{calls.least:.2g} to {calls.most:.2g} times as long ({calls.calls} calls, heads of {widths})"
+            f"begins and ends of tiles overlap more than on a chip; an H200 took {measured['least']:.2g} to "
+            f"{measured['most']:.2g} times as long, compared at {clock} ({measured['calls']} calls, heads of {widths})"
         )
 
     @property
@@ -143,6 +167,7 @@ class AttentionResult(TimedResult):
             "macs": self.times.macs,
             "evidence": self.levels,
             "timing_note": self.timing_note,
+            "measured": self.measured,
             "verdict": self.verdict.to_dict(),
             "result_sha256": self.result_sha256,
             "hwsim_version": __version__,

@@ -17,7 +17,7 @@ from hwsim.cli.matrices import read_array
 from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
-from hwsim.compute.attention_call import BACKENDS, LIBRARIES
+from hwsim.compute.attention_call import BACKENDS, LIBRARIES, backend_named
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.attending import FORMATS
 from hwsim.formats import array_dtype, format_of
@@ -51,7 +51,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="device name or YAML file, families sm80 and sm90 (default h100)",
     )
-    add("--backend", choices=BACKENDS, help="backend of PyTorch (default: the first that takes the call on the device)")
+    add(
+        "--backend",
+        type=backend_named,
+        choices=BACKENDS,
+        help="backend of PyTorch, also as flash, efficient or cudnn (default: the first that takes the call on the "
+        "device)",
+    )
     add("--library", choices=LIBRARIES, default=PYTORCH, help=f"whose kernel computes it (default {PYTORCH})")
     for name, (_, text) in SIZES.items():
         add(f"--{name.replace('_', '-')}", type=whole(1), metavar="N", help=text)

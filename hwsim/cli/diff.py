@@ -16,7 +16,7 @@ from hwsim.errors import InputError
 from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST, worker_count
 from hwsim.report.page.diff_page import diff_page
-from hwsim.request.declarations import DEFAULT_SCHEME, own_options
+from hwsim.request.declarations import DEFAULT_SCHEME, PROBLEM, SPARSITY, own_options
 from hwsim.request.option_records import LibraryOptions
 from hwsim.result import plain
 from hwsim.studies.diff_operands import DISTRIBUTIONS, NORMAL
@@ -59,7 +59,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=NORMAL,
         help="of random matrices: N(0, 1), uniform in [-1, 1), or uniform in [0, 1) (default normal)",
     )
-    add_options(parser, ("library", "scheme"), ("error_target", "library"))
+    of_verb = [option.name for option in PROBLEM if option.name != SPARSITY]  # sizes and operands are declared above
+    add_options(
+        parser, ("problem", "library", "scheme"), ("error_target", "library", *of_verb), groups={"problem": group}
+    )
     group = parser.add_argument_group("what is shown")
     group.add_argument(
         "--element",

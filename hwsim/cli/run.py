@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hwsim.analysis.changed_numbers import ChangedNumbers
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
@@ -32,6 +34,7 @@ from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS
 
 #: Options whose output is of cycles.
+BETWEEN_CHANGES = re.compile(r",(?=[^,]*=)")  # the comma of PATH=2x,PATH=2x
 NEED_CYCLES = ("what_if", "trace", "gantt")
 
 
@@ -159,7 +162,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         metavar="PATH=VALUE",
         help="also the what-if analysis (cycles if one part took no time), and the roofline; with PATH=2x or "
         "PATH=VALUE the cycles with that number of the device file (paths: hwsim devices show NAME --sources); "
-        "repeatable: --what-if hbm.bytes_per_second=0.5x",
+        "repeatable, or with commas: --what-if hbm.bytes_per_second=0.5x",
     )
     add_flag(
         group,
@@ -195,19 +198,19 @@ def execute(arguments: argparse.Namespace) -> int:
         watcher = _Watcher(arguments, progress)
         result = run(a, b, launch_overhead=arguments.launch_overhead, progress=watcher, **what, **options)
         watcher.at("errors, times and the report")
+        by_library, changes = result.times.by_library, _changes(arguments.what_if)
+        changed = result.with_numbers(changes) if changes else None
         if arguments.json:
-            text = _json(result, arguments.what_if)
+            text = _json(result, arguments.what_if, changed)
         else:
             text = run_text(result)
             if result.values is not None:
                 text += f"\n\n{values_text(result.values)}"
-            if changes := _changes(arguments.what_if):
-                changed = result.with_numbers(changes)
-                assert changed is not None
-                text += f"\n\n{changed_text(changed)}"
+            if changed is not None:
+                text += f"\n\n{changed_text(changed, by_library=by_library)}"
             if "" in (arguments.what_if or ()):
                 assert result.what_if is not None and result.roofline is not None
-                text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline)}"
+                text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline, by_library=by_library)}"
     notes = []
     if arguments.gantt:
         text += f"\n\n{gantt_asked_for(arguments, result.traced)}"
@@ -227,7 +230,7 @@ def execute(arguments: argparse.Namespace) -> int:
         notes.append(f"wrote {arguments.save_gemm}: the record of this GEMM")
     if arguments.report is not None:
         with progress_bar(quiet=arguments.quiet) as progress:
-            run_page(result, progress).write(arguments.report)
+            run_page(result, progress, changed=changed).write(arguments.report)
         notes.append(report_note(arguments.report))
     print(text)
     if not arguments.quiet:
@@ -283,7 +286,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
 def _changes(wanted: list[str] | None) -> dict[str, str]:
     """{path: value} of the options --what-if PATH=VALUE. Raises InputError for one without either."""
     changes: dict[str, str] = {}
-    for text in wanted or ():
+    for text in (part for option in wanted or () for part in BETWEEN_CHANGES.split(option)):
         path, sign, value = text.partition("=")
         if text and not (path and sign and value):
             raise InputError(f"--what-if {text}: allowed: PATH=2x, PATH=VALUE, or nothing; hbm.bytes_per_second=0.5x")
@@ -291,13 +294,11 @@ def _changes(wanted: list[str] | None) -> dict[str, str]:
     return changes
 
 
-def _json(result: Result, wanted: list[str] | None) -> str:
+def _json(result: Result, wanted: list[str] | None, changed: ChangedNumbers | None) -> str:
     if not wanted:
         return result.to_json()
     more: dict[str, Any] = {}
-    if changes := _changes(wanted):
-        changed = result.with_numbers(changes)
-        assert changed is not None
+    if changed is not None:
         more["changed"] = dataclasses.asdict(changed)
     if "" in wanted:
         assert result.what_if is not None and result.roofline is not None

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 AnyArray = NDArray[Any]
 BACKENDS = (FLASH, EFFICIENT, CUDNN)
+BACKEND_ENDING = "_ATTENTION"
 LIBRARIES = (PYTORCH, *AUTHORS)
 STEP = 8  # of the widths that the authors' libraries take
 STACK = 3  # dimensions: heads, rows, width
@@ -129,6 +130,7 @@ def call_of(
         raise InputError(f"attention: library = {library!r}; {allowed}")
     if backend is not None and library != PYTORCH:
         raise InputError(f"attention: library {library} has one kernel; leave backend = {backend!r} out")
+    backend = None if backend is None else backend_named(backend)
     if backend is not None and backend not in BACKENDS:
         raise _unknown(str(backend))
     operands = {name: given_array(name, x) for name, x in (("query", query), ("key", key), ("value", value))}
@@ -184,6 +186,12 @@ def _inputs(record: Attention, stacks: list[AnyArray], mask: AnyArray | None = N
     if mask is not None:
         inputs["mask"] = mask.reshape(-1, record.keys)
     return inputs
+
+
+def backend_named(text: str) -> str:
+    """The backend that a text in any case names, also without its ending ("flash"); another text as it is."""
+    name = str(text).upper()
+    return next((known for known in BACKENDS if name in (known, known.removesuffix(BACKEND_ENDING))), text)
 
 
 def _unknown(backend: str) -> InputError | UnsupportedError:

@@ -20,6 +20,7 @@ from hwsim.host.arrays import given_array
 from hwsim.host.threads import worker_count
 from hwsim.numerics import reference
 from hwsim.numerics.dot_operands import DotOperands
+from hwsim.numerics.sparsity import group_of, require_groups
 from hwsim.numerics.units import DotSpec
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def _compute(name: str, model: InstructionModel, spec: DotSpec, operands: DotOpe
             allowed = f"0 to {model.scale_input_d}" if model.scale_input_d else "0; it does not scale its accumulator"
             raise InputError(f"{name}: scale_d = {scale_d}; allowed: {allowed}")
         c, left = scaled_accumulator(c, format_of(spec.c), int(scale_d), model.scale_input_d_rule)
+    if model.sparsity is not None:
+        _require_sparse(name, operands.a, spec.a)
     operands = operands._replace(c=c, scale_d=0)
     if backend.takes(spec):
         threads = worker_count() if c.size * operands.a.shape[-1] >= THREADED else 1
@@ -165,6 +168,17 @@ def _compute(name: str, model: InstructionModel, spec: DotSpec, operands: DotOpe
             row, column = operands.a[(*lead, i)].tolist(), operands.b[(*lead, slice(None), j)].tolist()
             d[place] = reference.dot(spec, DotOperands(row, column, int(c[place]), scale_d=int(scale_d)))
     return d
+
+
+def _require_sparse(name: str, a: Codes, fmt: str) -> None:
+    """Raise InputError for codes (..., k) of an A that the instruction cannot store."""
+    number_format, (_, elements) = format_of(fmt), group_of(fmt)
+    read = a >> a.dtype.type(number_format.ignored_bits) << a.dtype.type(number_format.ignored_bits)
+    used = ~np.isin(read, [number_format.zero_code(sign) for sign in (0, 1)])
+    try:
+        require_groups(used.reshape(*a.shape[:-1], -1, elements), fmt, "set the others to zero")
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
 def _by_reference(spec: DotSpec, operands: DotOperands) -> Codes:

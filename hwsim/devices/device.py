@@ -56,7 +56,8 @@ class Device(DeviceModel):
         otherwise the dtype is the format's own (NumPy's or ml_dtypes'; tf32: float32). d holds codes when c does.
         Leading dimensions broadcast. scale_a (..., M, K / block), scale_b (..., K / block, N): block scales.
         scale_d: c counts times 2^-scale_d (tcgen05's scale-input-d).
-        Raises UnsupportedError for an instruction that the device has not, InputError for what does not fit it.
+        Raises UnsupportedError for an instruction that the device has not, InputError for what does not fit it,
+        as an A of more elements that are not zero than a 2:4 sparse instruction stores.
         """
         return arithmetic.mma(self, instruction, a, b, c, scale_a=scale_a, scale_b=scale_b, scale_d=scale_d)
 

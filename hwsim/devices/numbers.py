@@ -26,6 +26,7 @@ from hwsim.errors import InputError
 NumberValue = int | float
 NEAR = 5  # names that an error lists
 #: Numbers that are more likely meant come first: rates, then other times, then shapes of instructions.
+MANY_WITHIN = ("instructions.", "dot_units.")  # parts whose name says little
 RATES, SHAPES = "*.macs_per_cycle", "instructions.*.[mnk]"
 CHANGED = Provenance(source="set for a study", evidence=Level.ASSUMPTION)
 
@@ -159,16 +160,22 @@ def _of_template(device: Device, name: str) -> str:
 
 
 def _near(pattern: str, paths: list[str]) -> str:
-    """A few paths that are like the one asked for: of the nearest last word first, then those with the text in them and
-    by their letters, rates before shapes of instructions.
+    """A few paths that are like the one asked for: first those of the same part of the device (`l2.`), then of the
+    nearest last word, then those with the text in them and by their letters, rates before shapes of instructions.
     """
     words = dict.fromkeys(path.rpartition(".")[2] for path in paths)
     last = difflib.get_close_matches(pattern.rpartition(".")[2], words, 1, 0.75)
+    first = pattern.partition(".")[0] + "."
+    of_part = [path for path in paths if path.startswith(first) and not path.startswith(MANY_WITHIN)]
     same = [path for path in paths if path.rpartition(".")[2] in last]
     by_letters = difflib.get_close_matches(pattern, paths, 4 * NEAR, 0.4)
     by_letters = [*(path for path in paths if pattern in path), *by_letters]
     by_letters.sort(key=lambda path: fnmatchcase(path, SHAPES) - fnmatchcase(path, RATES))
-    like = [*difflib.get_close_matches(pattern, same, NEAR, 0.0), *by_letters]
+    like = [
+        *difflib.get_close_matches(pattern, of_part, 2, 0.0),
+        *difflib.get_close_matches(pattern, same, NEAR, 0.0),
+        *by_letters,
+    ]
     near = list(dict.fromkeys(like))[:NEAR]
     listed = "hwsim devices show NAME --sources lists all, and * stands for any text"
     quoted = " or ".join(repr(path) for path in near)

@@ -22,6 +22,7 @@ from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, read_sets, write
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recording import stream
 from hwsim.golden.verify import Mma, compute
+from hwsim.numerics.sparsity import group_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -113,6 +114,14 @@ def _scattered(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...], sh
     return np.where(rng.random(shape) < share, rng.choice(special_codes(fmt), shape), codes)
 
 
+def _storable(rng: np.random.Generator, codes: UnsignedCodes, format: str) -> UnsignedCodes:
+    """Codes of a 2:4 sparse A: of each group along K as many stay as are stored, at random places; others are +0."""
+    stored, elements = group_of(format)
+    groups = codes.reshape(*codes.shape[:-1], -1, elements)
+    rank = rng.random(groups.shape).argsort(axis=-1).argsort(axis=-1)
+    return np.where(rank < stored, groups, 0).astype(codes.dtype).reshape(codes.shape)
+
+
 def _scales(rng: np.random.Generator, fmt: Format, shape: tuple[int, ...]) -> UnsignedCodes:
     """Scales within some binades of one, and a few from the whole format."""
     code = encode(fmt, Exact("finite", 0, 1, 0))
@@ -156,6 +165,8 @@ def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
         parts.append((a, b, c))
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(3)]
     a, b, c = (_clean(array, format_of(fmt)) for array, fmt in zip(arrays, (tile.a, tile.b, tile.c), strict=True))
+    if model.sparsity is not None:
+        a = _storable(rng, a, tile.a)
     scales: dict[str, UnsignedCodes] = {}
     if model.scale_format is not None and model.scale_block is not None:
         fmt, blocks = format_of(model.scale_format), model.k // model.scale_block

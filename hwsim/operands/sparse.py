@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError
-from hwsim.numerics.sparsity import METADATA_BITS, WORD_BITS, group_of
+from hwsim.numerics.sparsity import METADATA_BITS, WORD_BITS, group_of, require_groups
 from hwsim.operands.operand import Operand, operand
 
 AnyArray = NDArray[Any]
@@ -44,14 +44,7 @@ def positions(source: Operand) -> AnyArray:
     stored, elements = group_of(source.format)
     values = _groups(source.values(), elements)
     used = values != 0
-    count = used.sum(axis=-1)
-    if (count > stored).any():
-        *lead, row, group = (int(i) for i in np.argwhere(count > stored)[0])
-        where = f"[{', '.join(map(str, (*lead, row)))}, {group * elements}:{(group + 1) * elements}]"
-        raise InputError(
-            f"A{where} has {int(count[(*lead, row, group)])} elements that are not zero; sparsity 2:4 allows {stored} "
-            f"of {elements} {source.format} along K; hwsim.prune(a) makes it so"
-        )
+    require_groups(used, source.format, "hwsim.prune(a) makes it so")
     first = np.argsort(~used, axis=-1, kind="stable")[..., :stored]
     places: AnyArray = np.sort(first, axis=-1)
     return places

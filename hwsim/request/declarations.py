@@ -41,6 +41,7 @@ DEFAULT_SIZE = 1024
 CLOCK_BRIEF = "core clock, or the power it follows from"
 SCALES = "scales of blocks, and of all of A and B"
 MOST_SIZE = 10**9
+SPARSITY = "sparsity"
 
 
 def _clock(value: Any) -> float:
@@ -129,7 +130,7 @@ PROBLEM = (
         brief=SCALES,
     ),
     Option(
-        "sparsity",
+        SPARSITY,
         TEXT,
         None,
         "2:4: of four elements of A along K at most two are not zero (32 bits: one of two); hwsim.prune makes that",

@@ -21,9 +21,10 @@ from hwsim.gemm.problem import Problem
 from hwsim.host.arrays import given_array
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.numerics.dot_operands import DotOperands
+from hwsim.operands.sparse import prune
 from hwsim.report import explain as explained
 from hwsim.report.text.explain_text import explain_text
-from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.request.declarations import DEFAULT_SCHEME, SPARSITY
 from hwsim.resolve import library_on_device
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import Scheme, scheme_of
@@ -187,6 +188,8 @@ def diff(
         a, b = random_operands(**whole, seed=seed, distribution=distribution, format=fmt)
         if fmt_b is not None:
             b = random_operands(**whole, seed=seed, distribution=distribution, format=str(fmt_b))[1]
+        if any(side.options.get(SPARSITY) is not None for side in sides):
+            a = prune(a)
         words = operands_text(seed, distribution, fmt) + (f" and {fmt_b}" if fmt_b is not None else "")
     else:
         of_arrays = dict(zip("mkn", (*np.shape(a)[-2:], *np.shape(b)[-1:]), strict=False))

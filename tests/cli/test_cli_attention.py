@@ -102,3 +102,11 @@ def test_files_of_another_format_are_refused(cli, tmp_path, dtype, words, said):
 def test_one_row_is_one_row(cli):
     done = cli("attention", "--queries", "1", "--keys", "1", "--width", "1", "--heads", "1", "--no-exact")
     assert "problem   1 head of 1 element, 1 query, 1 key; fp16" in done.out
+
+
+@pytest.mark.parametrize("name", ["flash", "Flash_Attention", "FLASH_ATTENTION"])
+def test_a_backend_is_taken_in_any_case_and_by_its_short_name(cli, name):
+    words = ("attention", "--device", "a100", "--queries", "64", "--no-exact", "--json")
+    assert cli(*words, "--backend", name).json["backend"] == "FLASH_ATTENTION"
+    x = np.broadcast_to(np.float16(0), (1, 1, 16, 64))
+    assert hwsim.attention(x, x, x, device="a100", backend=name, exact=False).backend == "FLASH_ATTENTION"

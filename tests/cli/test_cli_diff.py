@@ -95,3 +95,8 @@ def test_a_saved_array_that_lost_its_format_gets_a_hint(refused, tmp_path):
     np.save(tmp_path / "a.npy", np.ones((4, 4), ml_dtypes.float8_e4m3fn))
     said = refused("diff", "--device", "h100", "--a", "a.npy", "--b", "a.npy")
     assert "save the codes, x.view(np.uint8), and give --input-format FORMAT" in said
+
+
+def test_a_sparse_a_is_drawn_and_taken_by_both_sides(cli):
+    done = cli("diff", "--device", "h100", "--device", "h200", *SMALL, "--sparsity", "2:4", "--json")
+    assert done.code == 0 and all(".sp." in name for name in done.json["instructions"])

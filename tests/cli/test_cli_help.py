@@ -51,3 +51,18 @@ def test_bare_what_if_is_as_before_and_goes_with_numbers(capsys: pytest.CaptureF
 def test_bad_what_ifs(text: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUN, "--what-if", text]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_changes_after_a_comma_are_changes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--what-if", "clock_mhz=1500,hbm.bytes_per_second=2x", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["changed"]["numbers"]) == {"clock_mhz", "hbm.bytes_per_second"}
+
+
+def test_a_what_if_beside_a_librarys_time_says_that_it_is_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["run", "--device", "h200", "--m", "256", "--n", "256", "--k", "256", "--format", "bf16", "--no-exact", "-q"]
+    wanted = ["--what-if", "--what-if", "hbm.bytes_per_second=2x"]
+    assert main([*run, *wanted, "--library", "cublas"]) == 0
+    text = capsys.readouterr().out
+    assert "\n  time of the program " in text and "\n  achieved by the program " in text
+    assert main([*run, *wanted]) == 0
+    assert "of the program " not in capsys.readouterr().out

@@ -12,6 +12,7 @@ from hwsim.devices.patterns import SPELLINGS
 from hwsim.formats import array_dtype, array_of, code_dtype, format_of
 from hwsim.numerics import reference
 from hwsim.numerics.dot_operands import DotOperands
+from hwsim.numerics.sparsity import group_of
 
 NAMES = [name for name, where in devices.names() if "configs" in where]
 load = functools.cache(devices.load)
@@ -52,6 +53,14 @@ def structured(fmt_name, shape, rng):
     # Most cases keep to ordinary numbers, or every sum would be a NaN.
     ordinary = (rng.random((shape[0], *[1] * (len(shape) - 1))) < 0.75) & np.ones(shape, bool)
     return np.where(ordinary, near | sign, chosen).astype(code_dtype(fmt))
+
+
+def storable(model, codes):
+    """Codes (..., k) of A, where the instruction's A is 2:4 sparse: a group's last elements are +0."""
+    if model.sparsity is None:
+        return codes
+    stored, elements = group_of(model.a)
+    return np.where(np.arange(codes.shape[-1]) % elements < stored, codes, codes.dtype.type(0))
 
 
 @pytest.mark.parametrize(("device", "key"), EVERY)
@@ -103,7 +112,7 @@ def test_one_output_equals_the_reference(device, key):
         cases = 40 if blocks else 12
         a, b = (structured(fmt, (cases, model.k), rng) for fmt in (a_format, b_format))
         a[rng.random(a.shape) < rng.choice([0, 0.5, 0.95], (cases, 1))] = 0
-        c = structured(model.c, (cases,), rng)
+        a, c = storable(model, a), structured(model.c, (cases,), rng)
         scales = {}
         if blocks:
             scales = {which: structured(model.scale_format, (cases, blocks), rng) for which in ("scale_a", "scale_b")}
@@ -129,7 +138,10 @@ def test_a_tile_is_its_dot_products(device, key):
     name = devices.example(chip, key)
     model = devices.instruction(chip, name)
     rng = np.random.default_rng(zlib.crc32(key.encode()))
-    a, b = structured(model.a, (3, model.m, model.k), rng), structured(model.b, (3, model.k, model.n), rng)
+    a, b = (
+        storable(model, structured(model.a, (3, model.m, model.k), rng)),
+        structured(model.b, (3, model.k, model.n), rng),
+    )
     c = structured(model.c, (3, model.m, model.n), rng)
     d = chip.mma(name, a, b, c)
     rows, columns = (rng.integers(0, size, 40) for size in (model.m, model.n))

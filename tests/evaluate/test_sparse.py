@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -172,3 +173,23 @@ def test_random_matrices_are_pruned() -> None:
     for fmt in ("fp16", "tf32"):
         result = hwsim.run(m=32, n=16, k=64, device="h100", format=fmt, sparsity="2:4")
         assert np.isfinite(result.c).all() and result.c.any()
+
+
+@pytest.mark.parametrize("name", ["wgmma.sp.m64n8k32.f32.f16.f16", "wgmma.sp.m64n8k16.f32.tf32.tf32"])
+def test_an_instruction_refuses_an_a_that_it_cannot_store(name: str) -> None:
+    device = hwsim.device("h100")
+    model = instruction(device, name)
+    a = np.zeros((model.m, model.k), np.float16 if model.a == "fp16" else np.float32)
+    b, c = np.ones((model.k, model.n), a.dtype), np.zeros((model.m, model.n), np.float32)
+    stored, elements = group_of(model.a)
+    a[3, elements : elements + stored] = 1
+    a[3, elements + stored : 2 * elements] = -0.0
+    assert device.mma(name, a, b, c)[3, 0] == stored
+    assert device.dot(name, a[3], b[:, 0], c[3, 0]) == stored
+    a[3, elements : 2 * elements] = 1
+    with pytest.raises(
+        InputError, match=rf"{re.escape(name)}: A\[3, {elements}:{2 * elements}\] .* allows {stored} of"
+    ):
+        device.mma(name, a, b, c)
+    with pytest.raises(InputError, match="set the others to zero"):
+        device.dot(name, a[3], b[:, 0], c[3, 0])

@@ -53,6 +53,10 @@ def test_errors_name_a_few_numbers_that_are_near() -> None:
     with pytest.raises(InputError) as error:
         hwsim.run(device="h200", exact=False, **SIZES).with_numbers({"instructions.mma.macs_per_cycle": "2x"})
     assert str(error.value).count("macs_per_cycle'") == 1 + NEAR and len(str(error.value)) < 600
+    with pytest.raises(InputError) as error:
+        hwsim.run(device="h200", exact=False, **SIZES).with_numbers({"l2.read_bytes_per_cycle": "2x"})
+    first, second = str(error.value).split("did you mean ")[1].split(" or ")[:2]
+    assert {first, second} == {"'l2.bytes_per_second'", "'l2.write_bytes_per_second'"}
 
 
 @pytest.mark.parametrize("name", ["h200", "ascend910a", "mi300x"])

@@ -34,21 +34,32 @@ FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCalls:
-    """How many times as long as its simulated program a kernel took on an H200, at the same clock: the least and the
-    most of so many calls, with heads of these widths.
+    """How many times as long as its simulated program a kernel took on an H200, of so many calls with heads of these
+    widths: the least and the most at the clock that the chip had, and at the one that hwsim has under the load.
     """
 
     calls: int
     widths: tuple[int, ...]
-    least: float
-    most: float
+    same_clock: tuple[float, float]
+    under_load: tuple[float, float]
+
+    def range_at(self, clock: str) -> tuple[float, float]:
+        """The least and the most for a time whose clock is from there, as of TimingState."""
+        return self.under_load if clock == "under load" else self.same_clock
 
 
-#: By backend, from the two sets of own times in lab/docs/attention.md; calls below 50 us are left out.
+#: By backend, from the two sets of own times in lab/docs/attention.md; calls below 50 us are left out. Printed by
+#: `lab/tools/measure/attention.py ranges`.
 MEASURED: Mapping[str, tuple[MeasuredCalls, ...]] = {
-    FLASH: (MeasuredCalls(38, (64, 96, 128), 0.98, 1.87), MeasuredCalls(12, (256,), 0.88, 1.20)),
-    EFFICIENT: (MeasuredCalls(16, (64, 128), 1.55, 2.07),),
-    CUDNN: (MeasuredCalls(38, (64, 96, 128), 0.95, 1.75),),
+    FLASH: (
+        MeasuredCalls(38, (64, 96, 128), (0.98, 1.87), (0.85, 1.72)),
+        MeasuredCalls(12, (256,), (0.89, 1.21), (0.89, 1.10)),
+    ),
+    EFFICIENT: (
+        MeasuredCalls(33, (64, 96, 128), (1.55, 2.28), (1.45, 2.00)),
+        MeasuredCalls(3, (256,), (0.89, 1.87), (0.90, 1.76)),
+    ),
+    CUDNN: (MeasuredCalls(38, (64, 96, 128), (0.95, 1.75), (0.83, 1.59)),),
 }
 
 

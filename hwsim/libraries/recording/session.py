@@ -78,7 +78,7 @@ def record(
     if device.cores != gpu.cores:
         raise UnsupportedError(
             f"the GPU, {gpu.name}, has {gpu.cores} SMs; the device file {device.name} has {device.cores}; name the "
-            "device of this GPU, or a device file of its own (docs/devices.md)"
+            "device of this GPU, or a device file of its own (documentation: page Devices)"
         )
     asking = ASKING if machine.runner is not None else 1.0
     try:

@@ -21,11 +21,12 @@ from hwsim.report.page.timeline import MOST_TRACED, critical_parts, timeline_par
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.provenance_text import provenance_rows
 from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, time_facts
-from hwsim.report.text.whatif_text import WORTH
+from hwsim.report.text.whatif_text import WORTH, changed_rows, how_text
 from hwsim.report.text.words import count, data, duration, percent, plural, value
 from hwsim.result import plain
 
 if TYPE_CHECKING:
+    from hwsim.analysis.changed_numbers import ChangedNumbers
     from hwsim.devices.device import Device
     from hwsim.program.ir import Program
     from hwsim.result import Result
@@ -37,12 +38,16 @@ CLEARS = "fills memory with zeros"
 NOTHING_TO_DO = ("done", "empty")
 
 
-def run_page(result: Result, progress: Callable[[float], Any] | None = None) -> Page:
-    """The page of a result. progress: called with the share done, as some sections compute."""
+def run_page(
+    result: Result, progress: Callable[[float], Any] | None = None, *, changed: ChangedNumbers | None = None
+) -> Page:
+    """The page of a result. progress: called with the share done, as some sections compute. changed: the run with other
+    numbers of the device, which the page then shows.
+    """
     m, n, k = (count(size) for size in (result.m, result.n, result.k))
     sections = []
     for number, section in enumerate(SECTIONS):
-        sections.append(section(result))
+        sections.append(_what_if(result, changed) if section is _what_if else section(result))
         if progress is not None:
             progress((number + 1) / len(SECTIONS))
     time = "" if result.seconds is None else f": {duration(result.seconds)}"
@@ -230,14 +235,18 @@ def kernel_works(program: Program | None) -> dict[str, str]:
     return works
 
 
-def _what_if(result: Result) -> PageSection:
-    """The time that each part of the device would save if it took none."""
+def _what_if(result: Result, changed: ChangedNumbers | None = None) -> PageSection:
+    """The numbers that were changed, and the time that each part of the device would save if it took none."""
     timed = result.times.timed
     advised = [
         (advice.change, f"{'at most ' if advice.is_most else ''}{percent(advice.gain)}", advice.option)
         for advice in result.verdict.advice
     ]
     parts: list[Part] = [Table(("change", "saves", "option to try it"), advised)] if advised else []
+    if changed is not None:
+        rows = changed_rows(changed, by_library=result.times.by_library)
+        asked = Table((how_text(changed), "now", "then", ""), rows, right=(1, 2, 3))
+        parts.insert(0, asked)
     if timed is not None and timed.instructions > MOST_TRACED:
         parts.append(Text(f"Left out: the program has {plural(timed.instructions, 'instruction')}; run --what-if."))
     elif timed is not None:

@@ -53,7 +53,7 @@ def _exact(record: ExplainRecord) -> str:
         return f"{value}; the result is {record['result']['hex']}"
     if difference == "0":
         return f"{value}; the result is exact"
-    off = "" if places is None else f", {places} of the last place"
+    off = "" if places is None else f", {places} of the last place of {record['formats']['d']}"
     return f"{value}; result - exact = {difference}{off}"
 
 
@@ -242,7 +242,9 @@ def _loss(rounding: ExplainRecord) -> str:
     if rounding["dropped"] is None:
         return words
     share = rounding.get("dropped_last_places")
-    return f"{words}; sum - result = {rounding['dropped']}" + (f", {share} of the last place" if share else "")
+    return f"{words}; sum - result = {rounding['dropped']}" + (
+        f", {share} of the last place of {rounding['format']}" if share else ""
+    )
 
 
 def _why_special(step: ExplainRecord) -> str:

@@ -32,11 +32,10 @@ def tune_text(landscape: Landscape, device: str, scheme: str, sizes: tuple[int, 
     m, n, k = (count(size) for size in sizes)
     ranked = landscape.ranked
     looked = f"{plural(len(ranked), 'configuration')} timed, {count(len(landscape.refused))} not legal"
-    if not landscape.complete:
-        looked += "; stopped at the budget (--budget)"
+    unfinished = "" if landscape.complete else "the search stopped at its budget (--budget): "
     lines = facts(
         [
-            ("verdict", gap_text(landscape)),
+            ("verdict", f"{unfinished}{gap_text(landscape)}"),
             ("problem", f"C[{m} x {n}], K = {k}; {scheme} on {device}"),
             ("searched", f"{looked}; least {landscape.quantity}"),
         ]
@@ -105,7 +104,10 @@ def near_text(landscape: Landscape) -> str:
     ranked = landscape.ranked
     if landscape.objective == "energy":
         evidence = ranked[0].energy_evidence
-        return f"evidence of the energies: {evidence} (docs/energy.md); the chip may rank configurations otherwise"
+        return (
+            f"evidence of the energies: {evidence} (documentation: page Energy); the chip may rank configurations "
+            "otherwise"
+        )
     least = ranked[0].value(landscape.objective)
     near = sum(point.value(landscape.objective) <= least * (1 + TIME_ERROR) for point in ranked)
     are = "is" if near == 1 else "are"

@@ -26,17 +26,32 @@ def what_if_text(gains: Sequence[WhatIf]) -> str:
     return "\n".join(lines)
 
 
-def changed_text(changed: ChangedNumbers) -> str:
-    """Numbers, cycles and time before and after a change of the device's numbers."""
+def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[tuple[str, str, str, str]]:
+    """Rows (what, now, then, words) of numbers, cycles and time before and after a change of the device's numbers.
+
+    by_library: the run's time is a library's, and not this one, which is of the program.
+    """
     rows = [
         (path, f"{before:,g}", f"{after:,g}", f"held by {changed.held[path]}" if path in changed.held else "")
         for path, (before, after) in changed.numbers.items()
     ]
     (cycles, then), (seconds, later) = changed.cycles, changed.seconds
     rows.append(("cycles", count(cycles), count(then), f"{then / cycles - 1:+.1%}"))
-    rows.append(("time", duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
+    time = "time of the program" if by_library else "time"
+    rows.append((time, duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
+    return rows
+
+
+def how_text(changed: ChangedNumbers) -> str:
+    """What was done with the kernel, in words."""
     how = "the kernel is chosen anew" if changed.is_anew else "the same program at the same clock"
-    lines = [f"with other numbers of the device: {how}", *table(rows, ("", "now", "then", ""), right=(1, 2, 3))]
+    return f"with other numbers of the device: {how}"
+
+
+def changed_text(changed: ChangedNumbers, *, by_library: bool = False) -> str:
+    """`changed_rows` as text, and what bounds the changed device."""
+    rows = changed_rows(changed, by_library=by_library)
+    lines = [how_text(changed), *table(rows, ("", "now", "then", ""), right=(1, 2, 3))]
     if changed.bound is not None:
         lines.append(
             f"  then most to gain from: {changed.bound.part} ({percent(changed.bound.saved)} if it took no time)"
@@ -44,8 +59,8 @@ def changed_text(changed: ChangedNumbers) -> str:
     return "\n".join(lines)
 
 
-def roofline_text(point: Roofline) -> str:
-    """One roofline point as text."""
+def roofline_text(point: Roofline, *, by_library: bool = False) -> str:
+    """One roofline point as text. by_library: the run's rate is a library's, and the point is of the program."""
     limit = "the matrix units" if point.bound == "compute" else "HBM"
     work = (f"{point.intensity:,.1f} FLOP", f"{data(point.hbm_bytes)} moved")
     if not point.hbm_bytes:
@@ -58,7 +73,7 @@ def roofline_text(point: Roofline) -> str:
                     ("work per byte of HBM", *work),
                     ("attainable", f"{point.attainable:,.1f} TFLOP/s", f"limited by {limit}; peak {point.peak:,.1f}"),
                     (
-                        "achieved",
+                        "achieved by the program" if by_library else "achieved",
                         f"{point.achieved:,.1f} TFLOP/s",
                         f"{percent(point.achieved / point.attainable)} of that, all phases together",
                     ),

@@ -30,6 +30,8 @@ BACKENDS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
 SERIES_MS = 60  # of the calls that are timed together
 OF_RATES = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
 Sizes = tuple[int, int, int, int, int, int]  # batch, heads, heads of the key, queries, keys, width
+LEAST_US = 50  # shorter calls are bounded by the host
+WIDE = 128  # elements of a head
 
 
 def cases() -> Iterator[tuple[Sizes, bool, tuple[str, ...]]]:
@@ -159,6 +161,28 @@ def errors() -> None:
         print(f"{backend} {width}: {len(found)} calls, {min(found):.2f} to {max(found):.2f}, mean error {error:.1%}")
 
 
+def ranges() -> None:
+    """Print the least and the most of measured over simulated times, at the clock read and at hwsim's under load."""
+    found: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+    for name in ("attention_times.csv", "attention_other_times.csv"):
+        for row in csv.DictReader((FOLDER / name).open()):
+            if (us := float(row["us"])) < LEAST_US:
+                continue
+            sizes: Any = tuple(int(row[size]) for size in ("batch", "heads", "key_heads", "queries", "keys", "width"))
+            causal = row["causal"] == "1"
+            same, loaded = (
+                us / 1e6 / simulated(row["device"], row["backend"], sizes, causal=causal, clock_mhz=clock).seconds
+                for clock in (float(row["sm_mhz"]), None)
+            )
+            found.setdefault((row["backend"], int(row["width"]) > WIDE), []).append((same, loaded))
+    for (backend, is_wide), pairs in found.items():
+        (low, high), (least, most) = ((min(times), max(times)) for times in zip(*pairs, strict=True))
+        print(
+            f"{backend}, {'wider' if is_wide else 'up to'} {WIDE}: {len(pairs)} calls, {low:.3f} to {high:.3f}", end=""
+        )
+        print(f", under load {least:.3f} to {most:.3f}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = {
@@ -166,6 +190,7 @@ if __name__ == "__main__":
         "record-other": lambda: record(other_cases()),
         "compare": compare,
         "errors": errors,
+        "ranges": ranges,
     }
     parser.add_argument("what", choices=what)
     what[parser.parse_args().what]()
