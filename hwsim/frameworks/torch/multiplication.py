@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_n
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
 from hwsim.request.operands import scaled_pair
+
+if TYPE_CHECKING:
+    from hwsim.gemm.record import Gemm
 
 #: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
@@ -103,10 +106,7 @@ def multiply(
         if output in NARROW:
             more["output"] = output
         if settings.switches is not None:
-            operand = format_name(a.dtype)
-            more |= settings.switches.arguments(chosen, place, operand)
-            if not is_known and (left_out := settings.switches.left_out(chosen, place, operand)):
-                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
+            more |= settings.switches.arguments(chosen, place, format_name(a.dtype))
         if library is not None:
             more["library"] = library
         if {**chosen.arguments, **more}.get("library") is not None:
@@ -119,11 +119,31 @@ def multiply(
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
             is_added = True
         product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
+        if not is_known or ready.gemm.library is not None:
+            _note_order(settings, record, place, format_name(a.dtype), ready.gemm, prod((*a.shape, b.shape[-1])))
         out = tensor_of(product, dtype, a.device)
         if is_added and c is not None:
             out = out + (c if beta == 1 else beta * c).to(dtype)
         record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
         return out
+
+
+def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) -> str:
+    """What hwsim's own order stands for in a product whose kernel's order is not known, in words; "": it is known.
+
+    operand: format of the tensors. gemm: the product's record.
+    """
+    if not gemm.is_order_known:
+        return f"{place.operation} of {operand}"
+    if gemm.library is not None or settings.switches is None:
+        return ""
+    return settings.switches.left_out(settings.of(place.layer, place.stage), place, operand)
+
+
+def _note_order(settings: Settings, record: Record, place: Place, operand: str, gemm: Gemm, macs: int) -> None:
+    """Count a product that hwsim's own order stands for."""
+    if name := unknown_order(settings, place, operand, gemm):
+        (record.left_out if gemm.is_order_known else record.unordered)(name, macs)
 
 
 def _stays_on_gpu(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, more: Mapping[str, Any]) -> bool:
@@ -163,13 +183,12 @@ def multiply_scaled(
         more |= {"bias": array_of(bias.contiguous())} if bias is not None else {}
         if settings.switches is not None:
             more |= settings.switches.arguments(chosen, place, operand)
-            if left_out := settings.switches.left_out(chosen, place, operand):
-                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
             more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
         product, ready = multiplied(chosen, left, right, **more)
+        _note_order(settings, record, place, operand, ready.gemm, prod((*left.shape, b.shape[-1])))
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
         if record.reads_operands(place):
