@@ -17,7 +17,8 @@ import torch
 
 from hwsim.backend.by_name import CUDA
 from hwsim.backend.by_name import chosen as chosen_engine
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import PassName, PassSettings, Settings
 from hwsim.frameworks.torch.layer_record import Record
@@ -25,6 +26,7 @@ from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.plain import plain_product
 from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
+from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, gpu_array_of, layout, tensor_of
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
@@ -140,6 +142,22 @@ def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) ->
     return settings.switches.left_out(settings.of(place.layer, place.stage), place, operand)
 
 
+def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
+    """Raises UnsupportedError for a scaled product of a format that the device has no unit for: PyTorch's operators
+    refuse such chips. Settings that name a format or another scheme than native say how it is computed.
+    """
+    assert chosen.arguments is not None
+    device = chosen.arguments["device"]
+    if chosen.arguments["scheme"].name != NATIVE or chosen.arguments.get("format") is not None:
+        return
+    if operand not in device.native:
+        narrow = [name for name in device.native if format_of(name).bits <= 8 and not format_of(name).is_integer]
+        has = f"its 8-bit floats are {', '.join(narrow)}" if narrow else "it has no 8-bit floats"
+        raise UnsupportedError(
+            f"{place.operator} of {operand} on {device.name}: {has}; take a device with {operand}, or give format="
+        )
+
+
 def _note_order(settings: Settings, record: Record, place: Place, operand: str, gemm: Gemm, macs: int) -> None:
     """Count a product that hwsim's own order stands for."""
     if name := unknown_order(settings, place, operand, gemm):
@@ -178,6 +196,7 @@ def multiply_scaled(
             return plain_scaled_product(left, right, scales, bias, dtype)
         start = time.perf_counter()
         operand = format_name(a.dtype) if a.dtype in FORMATS else "e2m1"
+        _check_has_unit(chosen, place, operand)
         more: dict[str, Any] = scales._asdict()
         more |= {"output": format_name(dtype)} if format_name(dtype) in NARROW else {}
         more |= {"bias": array_of(bias.contiguous())} if bias is not None else {}
