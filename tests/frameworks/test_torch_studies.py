@@ -249,3 +249,13 @@ def test_products_are_counted_on_a_terminal(monkeypatch):
         with hwsim.torch.emulate(**H200, progress=is_wanted):
             drawn(1, 3, 8) @ drawn(2, 8, 4)
     assert told == [96, "end"]
+
+
+def test_times_are_in_microseconds_and_said_to_be_of_products_alone():
+    with hwsim.torch.emulate(**H200, timing=True) as run:
+        drawn(1, 64, 64) @ drawn(2, 64, 64)
+    report, entry = run.report(), run.record.total()
+    table = report.partition("\n\n")[2].splitlines()
+    titles, row = table[0].split(), table[1].split()
+    assert titles[-2:] == ["cycles", "us"] and row[-2:] == [str(entry.cycles), f"{entry.seconds * 1e6:,.2f}"]
+    assert entry.seconds > 0 and "of the products and fused attention alone; softmax" in report

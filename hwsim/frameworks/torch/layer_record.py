@@ -28,6 +28,10 @@ MATRIX = 2  # dimensions
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
 GROUNDS, KERNEL = ("instruction", "order of summation"), "kernel"  # decisions of a record
 COMPUTED = "computed"  # by another kernel than there
+TIMED = (
+    "cycles, us (microseconds): of the products and fused attention alone; softmax, norms, optimizers, other "
+    "operations and launches are left out"
+)
 SHOWN_NAMES = 4  # of modules that are not swapped
 #: What has calls simulated that are not caught, by a part of their names.
 HINTS = {
@@ -312,7 +316,7 @@ class Record:
         product against fp64; distance: of the one from the other.
         """
         titles = ["layer", "operation", "pass", "calls", "MMAC", "error", "PyTorch's", "distance", "overflows"]
-        titles += ["cycles", "ms"] if self.timing else []
+        titles += ["cycles", "us"] if self.timing else []
         rows = [titles]
         named = [*self.layers.items(), (("all", "", ""), self.total())]
         for (layer, operation, stage), entry in named:
@@ -320,7 +324,7 @@ class Record:
             row += [
                 "-" if error is None else f"{error:.2e}" for error in (entry.error, entry.plain_error, entry.distance)
             ]
-            row += [str(entry.overflows), *([str(entry.cycles), f"{entry.seconds * 1e3:.3f}"] if self.timing else [])]
+            row += [str(entry.overflows), *([str(entry.cycles), f"{entry.seconds * 1e6:,.2f}"] if self.timing else [])]
             rows.append(row)
         widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
         is_text = (True, True, True, *(False for _ in titles[3:]))
@@ -330,7 +334,7 @@ class Record:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([*lines, *self.details()])
+        return "\n".join([*lines, *([TIMED] if self.timing else []), *self.details()])
 
     def remarks(self) -> list[str]:
         """What the table does not say: the verdict, then each kind of call that was not simulated."""
