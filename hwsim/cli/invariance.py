@@ -16,7 +16,7 @@ from hwsim.host.files import check_outputs
 from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.kernel_choice import LibraryChoice
 from hwsim.report.page.invariance_page import invariance_page, slices_text
-from hwsim.report.text.words import plural
+from hwsim.report.text.words import plural, run_text, runs
 from hwsim.request.declarations import LIBRARY
 from hwsim.result import plain
 from hwsim.studies.invariance import BatchClass, batch_classes, other_calls
@@ -97,7 +97,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _plain(batch_class: BatchClass) -> dict[str, Any]:
     """A class as plain data ready for JSON."""
     return {
-        "m": ranges(batch_class.sizes_m),
+        "m": runs(batch_class.sizes_m),
         "count": len(batch_class.sizes_m),
         "kernel": batch_class.choices[0].family,
         **batch_class.choices[0].numbers,
@@ -155,20 +155,9 @@ def sizes_of(text: str) -> list[int]:
     return values
 
 
-def ranges(sizes: tuple[int, ...]) -> list[list[int]]:
-    """Runs of neighbouring sizes, [first, last] each."""
-    runs: list[list[int]] = []
-    for size in sorted(sizes):
-        if runs and size == runs[-1][1] + 1:
-            runs[-1][1] = size
-        else:
-            runs.append([size, size])
-    return runs
-
-
 def _padding(sizes: tuple[int, ...]) -> str:
     """To which m of a class others are padded: its largest, and up to where it goes on without a gap."""
-    first, last = max(ranges(sizes), key=lambda run: run[1] - run[0])
+    first, last = max(runs(sizes), key=lambda run: run[1] - run[0])
     whole = f"; {first:,} to {last:,} need no padding" if first < last else ""
     return f"m up to {max(sizes):,} can be padded to {max(sizes):,}{whole}"
 
@@ -213,9 +202,9 @@ def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:
-    runs = ranges(sizes)
-    shown = ", ".join(str(a) if a == b else f"{a}..{b}" for a, b in runs[:RANGES])
-    more = f", and {plural(len(runs) - RANGES, 'more range')}" if len(runs) > RANGES else ""
+    all_runs = runs(sizes)
+    shown = ", ".join(run_text(*run) for run in all_runs[:RANGES])
+    more = f", and {plural(len(all_runs) - RANGES, 'more range')}" if len(all_runs) > RANGES else ""
     return f"{len(sizes):,} of m: {shown}{more}"
 
 

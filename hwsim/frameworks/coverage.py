@@ -6,7 +6,7 @@ It knows counts, levels and names of layers; it knows no framework's tensors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MOST_NAMES = 3  # of calls that were not caught
@@ -20,8 +20,9 @@ class CoverageVerdict:
     names of calls whose multiply-accumulates nobody counted. evidence: the weakest level behind the bits, and the layer
     that has it. least_confidence: the least probability that a library's kernel is the one computed, None where no
     library was asked, and its layer. not_caught: {name: calls} that were not simulated. substituted: {name: calls}
-    that were simulated in the unit's own order, because the library's kernel is not known. hints: how to have calls
-    simulated.
+    that were simulated in the unit's own order, because the library's kernel is not known. unknown_orders: {name:
+    calls} of a library's kernels that add in an order that is not known; the unit's own stands for it. hints: how to
+    have calls simulated.
     """
 
     share: float | None
@@ -32,6 +33,7 @@ class CoverageVerdict:
     least_confidence_layer: str
     not_caught: Mapping[str, int]
     substituted: Mapping[str, int]
+    unknown_orders: Mapping[str, int] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -43,7 +45,11 @@ class CoverageVerdict:
         else:
             counting = f", not counting {', '.join(self.uncounted)}" if self.uncounted else ""
             parts = [f"{self.share:.1%} of this model's MACs were simulated{counting}"]
-        for calls, what in ((self.not_caught, "not simulated"), (self.substituted, "in another order than there")):
+        for calls, what in (
+            (self.not_caught, "not simulated"),
+            (self.substituted, "in another order than there"),
+            (self.unknown_orders, "by a kernel whose order is not known"),
+        ):
             if calls:
                 parts.append(f"{_calls(calls)} {what} ({_names(calls)})")
         if self.evidence:

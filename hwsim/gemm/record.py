@@ -129,6 +129,12 @@ class Gemm:
         for index, part in enumerate(self.parts):
             part.check(f"{where}.parts[{index}]")
 
+    @property
+    def is_order_known(self) -> bool:
+        """Whether the order of summation is what was asked for; False: hwsim's own stands for a library's."""
+        order = self.decided("order of summation")
+        return self.library is None or order is None or order.by != "default"
+
     def decided(self, name: str) -> Decision | None:
         """The decision of that name, or None."""
         return next((decision for decision in self.decisions if decision.name == name), None)

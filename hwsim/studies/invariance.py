@@ -18,6 +18,7 @@ import numpy as np
 from hwsim.devices import dot_spec, instruction, load
 from hwsim.devices.query import instruction_for
 from hwsim.errors import InputError
+from hwsim.gemm.plan import Mixed
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
@@ -27,6 +28,7 @@ from hwsim.schemes.native import PROMOTED_K
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.gemm.record import Gemm
     from hwsim.libraries.kernel_choice import LibraryChoice
     from hwsim.libraries.on_device import LibraryOnDevice
 
@@ -192,30 +194,53 @@ def other_calls(
     return library_on_device.library(library, device=device).other_calls(call)
 
 
+def record_label(device: Device, gemm: Gemm, rows: Sequence[int]) -> Label:
+    """The order in which a resolved product adds the elements of some of its rows; equal labels as of `invariance`.
+
+    Of a scheme that chooses plans by the values of the operands it says the plans, not which block has which.
+    """
+    unit, promoted = gemm.unit, gemm.schedule.promotion_k
+    by_regions: dict[tuple[int, ...], Label] = {}
+    of_rows = []
+    for row in rows if gemm.schedule.regions else rows[:1]:
+        inside = tuple(
+            i for i, region in enumerate(gemm.schedule.regions) if region.rows.start <= row < region.rows.stop
+        )
+        if inside not in by_regions:
+            by_regions[inside] = _schedule_label(device, gemm.schedule, gemm.problem.k, unit, promoted, row)
+        of_rows.append(by_regions[inside])
+    plans = gemm.plan.plans if isinstance(gemm.plan, Mixed) else (gemm.plan,)
+    return (gemm.scheme, repr(plans), gemm.epilogue.product_format, *of_rows)
+
+
 def _label(chip: Device, choice: LibraryChoice, call: GemmCall) -> Label:
-    """The order of summation in one form: unit, format of the operands, sums, and where tiles have another order."""
-    schedule, k = choice.schedule, call.k
+    """The order of summation of the first row."""
     promoted = PROMOTED_K if (choice.accumulate or call.accumulate) == "promoted" else None
-    name = schedule.instruction or instruction_for(chip, call.format, call.format)
-    spec = dot_spec(chip, name)
+    name = choice.schedule.instruction or instruction_for(chip, call.format, call.format)
+    return _schedule_label(chip, choice.schedule, call.k, name, promoted, 0)
+
+
+def _schedule_label(chip: Device, schedule: Schedule, k: int, unit: str, promoted: int | None, row: int) -> Label:
+    """A row's order in one form: unit, format of the operands, sums, and where tiles have another order."""
+    spec = dot_spec(chip, unit)
     if isinstance(spec.unit, IntegerUnit):
         return ("integers",)
-    step = instruction(chip, name).k
+    step = instruction(chip, unit).k
     if schedule.sum is not None:
         tree = _tree(schedule.sum, step, promoted)
     else:
         slices = schedule.k_partition(k).slices
         parts = [_steps([span for run in runs for span in run], step, promoted) for runs in slices]
         tree = parts[0] if len(parts) == 1 else _added(parts, "ascending")
-    return (repr(spec.unit), spec.a, schedule.partial_format, _by_columns(schedule, tree, step, promoted))
+    return (repr(spec.unit), spec.a, schedule.partial_format, _by_columns(schedule, tree, step, promoted, row))
 
 
-def _by_columns(schedule: Schedule, tree: Label, step: int, promoted: int | None) -> Label:
-    """The orders of the first row's columns, in runs of equal ones; `tree` where every column has it."""
+def _by_columns(schedule: Schedule, tree: Label, step: int, promoted: int | None, row: int) -> Label:
+    """The orders of a row's columns, in runs of equal ones; `tree` where every column has it."""
     cuts = [
         (region.cols.start, region.cols.stop, _tree(region.sum, step, promoted))
         for region in schedule.regions
-        if region.rows.start == 0
+        if region.rows.start <= row < region.rows.stop
     ]
     if not cuts or schedule.shape is None:
         return tree

@@ -65,3 +65,25 @@ def test_nvfp4_with_factors() -> None:
             output_dtype=torch.bfloat16,
         )
     assert np.array_equal(y.view(torch.int16).numpy(), expected(a, b, tensor_scales=(a.factor, b.factor)))
+
+
+def test_what_pytorch_refuses_of_scaled_products_raises_its_own_error_and_chips_without_the_format_are_refused():
+    a, b = torch.ones(64, 128).to(torch.float8_e4m3fn), torch.ones(96, 128).to(torch.float8_e4m3fn).t()
+    one, rows = torch.tensor(1.0), (torch.ones(64, 1), torch.ones(1, 96))
+    refused = [
+        ((a, b, rows[0], one), "scale_b.dim"),
+        ((a, b, torch.ones(128, 1), rows[1]), r"Invalid scaling configuration.*scale_a.*\(64, 1\)"),
+        ((a, b.contiguous(), one, one), "mat2 must be col_major"),
+        ((a, b, torch.ones(64), torch.ones(96)), "must be 2D"),
+    ]
+    for library in (None, "pytorch"):
+        with hwsim.torch.emulate(device="h100", library=library):
+            for operands, words in refused:
+                with pytest.raises(RuntimeError, match=words):
+                    torch._scaled_mm(*operands, out_dtype=torch.bfloat16)
+            assert torch.equal(torch._scaled_mm(a, b, *rows, out_dtype=torch.float32), torch.full((64, 96), 128.0))
+    with (
+        hwsim.torch.emulate(device="a100"),
+        pytest.raises(hwsim.UnsupportedError, match="a100: it has no 8-bit floats"),
+    ):
+        torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)

@@ -23,11 +23,12 @@ from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.pytorch.attention import AttentionKind, candidates, first_fit
+from hwsim.libraries.pytorch.attention import AttentionKind, Candidate, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
 
 FP32, MATH = "fp32", "MATH"
 NARROW = (torch.float16, torch.bfloat16)
+FORMULA = (tuple(Candidate(MATH)),)
 _ATEN = torch.ops.aten
 
 #: PyTorch's names of the backends of a GPU, by their numbers in its order of priority, and how each is switched on.
@@ -87,7 +88,7 @@ def attention(
     kind = format, query.dim(), has_mask, is_causal, by_rows, is_grouped, is_broadcast
     options, is_wide, kernels = _way(caller.key, caller.layer, caller.stage, *kind)
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
-    backend = first_fit(options, *sizes) if options else MATH
+    backend = first_fit(options, *sizes, has_mask=has_mask)
     if enable_gqa:
         key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(value_groups, -3)
     mask: Tensor | None = attn_mask
@@ -238,19 +239,19 @@ def _shared_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any] 
 
 @run_by_the_compiler
 def _way(key: str, layer: str, stage: Any, *kind: Any) -> tuple[tuple[tuple[Any, ...], ...], bool, tuple[int, ...]]:
-    """How a call of this AttentionKind is computed: the backends that may take it (none: the math form), whether
+    """How a call of this AttentionKind is computed: the candidates of backends (none: PyTorch refuses it), whether
     operands of 16 bits are taken to fp32, and the SoftmaxKernels of the chip (none: PyTorch's own function for CPUs).
     """
     settings, _ = active(key)
     arguments = settings.of(layer, stage).arguments
     is_wide = not torch._C._get_math_sdp_allow_fp16_bf16_reduction()
     if arguments is None:
-        return (), is_wide, ()
+        return FORMULA, is_wide, ()
     device = arguments["device"]
     if arguments["scheme"].name == NATIVE and arguments.get("format") is None and FP32 not in device.native:
         is_wide = False
     if arguments.get("library") != PYTORCH:
-        return (), is_wide, ()
+        return FORMULA, is_wide, ()
     priority = [number for number in torch._C._get_sdp_priority_order() if number in BACKENDS]
     order = None if priority == DEFAULT_PRIORITY else [BACKENDS[number][0] for number in priority]
     enabled = {name for name, is_on in BACKENDS.values() if is_on()}

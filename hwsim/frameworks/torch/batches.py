@@ -1,11 +1,10 @@
 """`hwsim.torch.invariance`: which batch sizes give a sample's rows the same bits, layer by layer.
 
-The module runs a model on batches and compares rows of its products; how they are computed is others'.
+The module runs a model on batches and compares the orders in which its products add; what an order is, is others'.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,19 +14,27 @@ import torch
 from hwsim.errors import InputError
 from hwsim.frameworks.torch.difference import called
 from hwsim.frameworks.torch.emulation import emulate
+from hwsim.frameworks.torch.multiplication import unknown_order
+from hwsim.frameworks.torch.tensors import format_name
 from hwsim.report.page.invariance_page import slices_text
+from hwsim.report.text.words import plural, run_text, runs
+from hwsim.studies.invariance import record_label
 
 if TYPE_CHECKING:
+    from hwsim.frameworks.settings import Settings
     from hwsim.frameworks.torch.place import Place
     from hwsim.gemm.record import Gemm
+
+MATRIX = 2  # dimensions
 
 
 @dataclass(frozen=True)
 class LayerInvariance:
-    """One product of the model. classes: batch sizes, those together that give the first sample the same bits for the
-    same operands. rows: of the first sample. kernels: by batch size, a library's kernel, or the order of summation,
-    and how it divides K.
-    operands_differ: batch sizes whose operands are others, by what PyTorch computes between the products.
+    """One product of the model. classes: batch sizes, those together that add the first sample's elements in the same
+    order, as `hwsim.invariance` has it: equal bits for all operands. Other orders mostly give other bits. rows: of the
+    first sample. kernels: by batch size, a library's kernel, or the order of summation, and how it divides K. unknown:
+    batch sizes whose order of summation is not known; each is a class of its own. operands_differ: batch sizes whose
+    operands are others, by what PyTorch computes between the products.
     """
 
     layer: str
@@ -36,11 +43,14 @@ class LayerInvariance:
     classes: tuple[tuple[int, ...], ...]
     kernels: Mapping[int, str]
     operands_differ: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
 
     @property
-    def is_invariant(self) -> bool:
-        """Whether all batch sizes give the same bits."""
-        return len(self.classes) == 1
+    def is_invariant(self) -> bool | None:
+        """Whether all batch sizes add in the same order; None: not known."""
+        if len(self.classes) == 1:
+            return True
+        return None if len(self.classes) - len(self.unknown) < 2 else False
 
 
 @dataclass(frozen=True)
@@ -53,9 +63,10 @@ class BatchInvariance:
     remarks: tuple[str, ...] = ()
 
     @property
-    def is_invariant(self) -> bool:
-        """Whether all products give the same bits for all batch sizes."""
-        return all(layer.is_invariant for layer in self.layers)
+    def is_invariant(self) -> bool | None:
+        """Whether all products add in the same order for all batch sizes; None: not known."""
+        answers = [layer.is_invariant for layer in self.layers]
+        return False if False in answers else None if None in answers else True
 
     @property
     def classes(self) -> tuple[tuple[int, ...], ...]:
@@ -68,7 +79,8 @@ class BatchInvariance:
 
     def __str__(self) -> str:
         lines = [self.side, *self.remarks]
-        lines.append(f"batch sizes with equal bits in all {len(self.layers)} products: {_classes(self.classes)}")
+        of_all = f"all {len(self.layers)} products" if len(self.layers) > 1 else "the product"
+        lines.append(f"batch sizes with equal bits in {of_all}: {_classes(self.classes)}")
         lines.append(f"{'layer':<32} {'operation':<18} {'rows':>6}  batch sizes with equal bits; kernels")
         for layer in self.layers:
             kernels = "; ".join(dict.fromkeys(layer.kernels[members[0]] for members in layer.classes))
@@ -77,6 +89,12 @@ class BatchInvariance:
             )
             where = f"{layer.layer or '-':<32} {layer.operation:<18} {layer.rows:>6}"
             lines.append(f"{where}  {_classes(layer.classes)}; {kernels}{unlike}")
+        unknown = sum(bool(layer.unknown) for layer in self.layers)
+        if unknown:
+            lines.append(
+                f"order not known in {plural(unknown, 'product')}: whether their bits are equal is not known; "
+                "`hwsim library record` asks the library on a GPU"
+            )
         if not self.is_invariant:
             lines += [
                 "What to do for equal bits:",
@@ -86,21 +104,23 @@ class BatchInvariance:
 
 
 def _classes(classes: Sequence[Sequence[int]]) -> str:
-    return " | ".join(", ".join(map(str, members)) for members in classes)
+    return " | ".join(", ".join(run_text(*run) for run in runs(members)) for members in classes)
 
 
 @dataclass
 class _FollowedProduct:
-    """One product with a batch of one: its first operand and its result. digests, kernels: by batch size.
+    """One product with a batch of one: its first operand and its result.
 
-    operands_differ: batch sizes whose first sample has another operand.
+    labels, kernels: by batch size, the order of summation and the kernel in words. unknown: batch sizes whose order is
+    not known. operands_differ: batch sizes whose first sample has another operand.
     """
 
     place: Place
     operand: torch.Tensor
     rows: torch.Tensor
-    digests: dict[int, str] = field(default_factory=dict)
+    labels: dict[int, Any] = field(default_factory=dict)
     kernels: dict[int, str] = field(default_factory=dict)
+    unknown: list[int] = field(default_factory=list)
     operands_differ: list[int] = field(default_factory=list)
 
 
@@ -109,6 +129,7 @@ class _Follower:
     """Sees the products of one batch size, and compares them with those of a batch of one."""
 
     products: list[_FollowedProduct]
+    settings: Settings
     size: int
     is_first: bool
     count: int = 0
@@ -132,11 +153,16 @@ class _Follower:
         part = taken[operands.index(True) if any(operands) else 0]
         if not any(operands):
             product.operands_differ.append(self.size)
-        rows = out[part]
-        kernel = gemm.decided("kernel") or gemm.decided("order of summation")
-        product.digests[self.size] = _digest(rows)
-        slices = slices_text(gemm.schedule.split_k)
-        product.kernels[self.size] = slices if kernel is None else f"{kernel.value}, {slices}"
+        product.kernels[self.size] = _kernel_text(gemm)
+        if unknown_order(self.settings, place, format_name(a.dtype), gemm):
+            product.unknown.append(self.size)
+            product.labels[self.size] = ("unknown", self.size)
+            product.kernels[self.size] += ", order not known"
+        else:
+            rows = range(out.shape[-2])[part] if out.dim() == MATRIX else range(out.shape[-2])
+            arguments = self.settings.of(place.layer, place.stage).arguments
+            assert arguments is not None
+            product.labels[self.size] = record_label(arguments["device"], gemm, rows)
         out[part] = product.rows
         self.count += 1
 
@@ -147,13 +173,21 @@ class _Follower:
         return is_same and out.shape in (product.rows.shape, (count * self.size, *rest))
 
 
+def _kernel_text(gemm: Gemm) -> str:
+    """The kernel, or else the order of summation, and how it divides K."""
+    kernel, cut = gemm.decided("kernel") or gemm.decided("order of summation"), gemm.decided("split_k")
+    slices = slices_text(len(gemm.schedule.slice_lengths(gemm.problem.k)) if cut is None else int(cut.value))
+    return slices if kernel is None else f"{kernel.value}, {slices}"
+
+
 def _first_samples(count: int, size: int) -> tuple[slice, slice]:
     """Where the first of `size` samples may lie among `count` rows or matrices: one after another, or in turn."""
     return slice(0, count // size), slice(0, count, size)
 
 
 def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], **arguments: Any) -> BatchInvariance:
-    """Run a model's forward pass with several batch sizes, and compare the first sample's rows of each product.
+    """Run a model's forward pass with several batch sizes, and compare in which order each product adds the elements of
+    the first sample's rows.
 
     After each product the rows that a batch of one gives are put in the place of the others', so that every product has
     the same operands for the first sample with each size, and a layer's classes are its own.
@@ -176,8 +210,8 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
     side = ""
     remarks: tuple[str, ...] = ()
     for index, size in enumerate((1, *sizes)):
-        follower = _Follower(products, size, index == 0)
         with emulate(measure_every=0, **arguments) as run, torch.no_grad():
+            follower = _Follower(products, run.settings, size, index == 0)
             run.record.observer = follower
             called(model, _repeated(inputs, size))
         if index == 0:
@@ -188,22 +222,19 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
 
 
 def _layer(product: _FollowedProduct) -> LayerInvariance:
-    classes: dict[str, list[int]] = {}
-    for batch, digest in product.digests.items():
-        classes.setdefault(digest, []).append(batch)
+    classes: dict[Any, list[int]] = {}
+    for batch, label in product.labels.items():
+        classes.setdefault(label, []).append(batch)
     place = product.place
     return LayerInvariance(
-        place.layer,
-        place.operation,
-        product.rows.numel() // max(product.rows.shape[-1], 1),
-        tuple(map(tuple, classes.values())),
-        dict(product.kernels),
-        tuple(product.operands_differ),
+        layer=place.layer,
+        operation=place.operation,
+        rows=product.rows.numel() // max(product.rows.shape[-1], 1),
+        classes=tuple(map(tuple, classes.values())),
+        kernels=dict(product.kernels),
+        operands_differ=tuple(product.operands_differ),
+        unknown=tuple(product.unknown),
     )
-
-
-def _digest(rows: torch.Tensor) -> str:
-    return hashlib.sha256(bytes(rows.contiguous().view(torch.uint8).numpy())).hexdigest()
 
 
 def _repeated(inputs: Any, size: int) -> Any:

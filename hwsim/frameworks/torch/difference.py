@@ -26,6 +26,7 @@ from hwsim.frameworks.torch.run_steps import RunStep, is_compared, step_of
 from hwsim.frameworks.torch.tensors import array_of, format_name
 from hwsim.gemm.plan import Mixed
 from hwsim.operands.powers import times_power
+from hwsim.report.text.words import plural
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -68,7 +69,8 @@ class Parting:
     row and column do not explain the element, or empty. remarks: of each side, what its report says beside the table:
     evidence, what was not caught, how much of the model was simulated. records: how each side computes its sum. reason:
     why the two differ there, by their units and orders of summation; "": they differ nowhere. evidence: the level
-    behind the arithmetic of each side there; of all products where none differs.
+    behind the arithmetic of each side there; of all products where none differs. unknown_orders: calls of each side
+    whose kernel adds in an order that is not known, so that the unit's own stands for it.
     """
 
     sides: tuple[str, str]
@@ -85,6 +87,7 @@ class Parting:
     evidence: tuple[str, str] = ("", "")
     has_unlike_inputs: bool = False
     attention: tuple[str, str] = ("", "")
+    unknown_orders: tuple[int, int] = (0, 0)
 
     @property
     def is_equal(self) -> bool:
@@ -107,8 +110,17 @@ class Parting:
     def verdict(self) -> str:
         """What differs and why, in a sentence, with the evidence of both sides."""
         evidence = f", evidence {' | '.join(self.evidence)}" if all(self.evidence) else ""
+        if any(self.unknown_orders):
+            counts = " and ".join(
+                f"{plural(calls, 'product')} {side}"
+                for calls, side in zip(self.unknown_orders, ("left", "right"), strict=True)
+                if calls
+            )
+            evidence += f"; order not known of {counts}"
         if self.first is None:
-            return f"all {len(self.steps)} products that were simulated have the same bits{evidence}"
+            count = len(self.steps)
+            which = f"all {count} products that were simulated have" if count > 1 else "what was simulated has"
+            return f"{which} the same bits{evidence}"
         step = self.steps[self.first]
         where = step.layer or "outside of modules"
         parted = f"they part at product {self.first + 1} of {len(self.steps)} ({where})"
@@ -168,6 +180,7 @@ def diff(
     sides, settings = [], []
     remarks: list[tuple[str, ...]] = []
     levels: list[str] = []
+    unknown: list[int] = []
     state = torch.get_rng_state()
     for index, arguments in enumerate(settings_of_sides):
         torch.set_rng_state(state)
@@ -185,6 +198,7 @@ def diff(
             called(model, x)
         remarks.append(tuple(run.record.remarks()))
         levels.append(run.verdict.evidence)
+        unknown.append(sum(run.record.unknown_orders.values()))
         sides.append(run.title)
         settings.append(run.settings)
     _check_alike(*runs)
@@ -198,6 +212,7 @@ def diff(
         remarks=(remarks[0], remarks[1]),
         evidence=(levels[0], levels[1]),
         attention=_kernels(runs),
+        unknown_orders=(unknown[0], unknown[1]),
     )
     if first is None:
         return whole

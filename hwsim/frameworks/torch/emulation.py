@@ -324,15 +324,17 @@ def emulate(
     """Context manager: inside it PyTorch's matrix products run on a simulated device; yields an `Emulation`.
 
     Caught: mm, bmm, matmul, addmm, baddbmm, mv, dot, inner, tensordot, einsum, linear, convolutions and transposed ones
-    with their gradients, scaled_dot_product_attention in its math form, _scaled_mm with one scale per tensor, _int_mm;
-    what PyTorch multiplies otherwise is counted by name (`not_caught`). Results have the dtypes that PyTorch gives. The
-    gradients of products follow the settings of their forward pass, wherever backward() is called; products that
-    PyTorch's C++ functions call, and recomputation by checkpoints, need it to be called inside.
+    with their gradients, scaled_dot_product_attention in its math form, or with library="pytorch" as the backend that
+    PyTorch takes on the chip, _scaled_mm and scaled_mm with scales of tensors, rows and blocks, MX and NVFP4,
+    _grouped_mm, _scaled_grouped_mm, _int_mm; what PyTorch multiplies otherwise is counted by name (`not_caught`).
+    Results have the dtypes that PyTorch gives. The gradients of products follow the settings of their forward pass,
+    wherever backward() is called; products that PyTorch's C++ functions call, and recomputation by checkpoints, need it
+    to be called inside.
 
     Args:
         modules: {pattern of qualified names ("blocks.*.attn"): the arguments that hold there instead, or "plain"}.
         measure_every: the error of the first and then of every so many products of a layer is measured (0: none).
-        timing: add up the simulated device's time.
+        timing: add up the simulated device's time of products and fused attention; nothing else of the model takes any.
         progress: after two seconds, show on a terminal how many products were computed.
         arguments: those of `hwsim.run` (device, scheme, format, library, accumulate, split_k, threads, ...) for all
             three passes. forward, backward_input, backward_weight: a mapping of what differs in a pass (the gradients
@@ -341,7 +343,9 @@ def emulate(
             by a power of two. gradient_format: format of the operand that is a gradient.
 
     Raises:
-        InputError: arguments that do not fit, at once; UnsupportedError and ConfigError too.
+        InputError: arguments that do not fit, at once; UnsupportedError and ConfigError too. Inside: UnsupportedError
+            for what PyTorch refuses on the chip (attention that no allowed backend takes, scaled products of a format
+            that it has no unit for), and PyTorch's own errors for wrong shapes and dtypes.
     """
     settings, record = settings_of(arguments, modules, current()), Record(measure_every, timing)
     with contextlib.ExitStack() as stack:

@@ -247,7 +247,14 @@ def scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor | None:
-    """torch._scaled_mm: scales of tensors, rows, blocks of 1 x 128 and 128 x 128, MX and NVFP4."""
+    """torch._scaled_mm: scales of tensors, rows, blocks of 1 x 128 and 128 x 128, MX and NVFP4. What PyTorch refuses on
+    a GPU raises its own error.
+    """
+    operands = (input, mat2, scale_a, scale_b, bias)
+    if not torch.compiler.is_compiling() and not any(isinstance(x, FakeTensor) for x in operands):
+        with torch._C._DisableTorchDispatch():
+            on_meta = [None if x is None else x.detach().to("meta") for x in operands]
+            _ATEN._scaled_mm.default(*on_meta, out_dtype=out_dtype, use_fast_accum=use_fast_accum)
     return _scaled(caller, input, mat2, [scale_a], [scale_b], bias, scale_result, out_dtype, use_fast_accum)
 
 

@@ -16,6 +16,7 @@ from hwsim.analysis.running_error import RunningError
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.frameworks.coverage import CoverageVerdict, hints_for
 from hwsim.frameworks.torch.plain import plain_product
+from hwsim.report.text.words import plural
 
 if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 MATRIX = 2  # dimensions
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
 GROUNDS, KERNEL = ("instruction", "order of summation"), "kernel"  # decisions of a record
+COMPUTED = "computed"  # by another kernel than there
+TIMED = (
+    "cycles, us (microseconds): of the products and fused attention alone; softmax, norms, optimizers, other "
+    "operations and launches are left out"
+)
 SHOWN_NAMES = 4  # of modules that are not swapped
 #: What has calls simulated that are not caught, by a part of their names.
 HINTS = {
@@ -128,7 +134,8 @@ class Record:
     add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
     record. attention_observer: called with the place, query, key, value and result of each attention. not_caught: calls
     by name; macs_not_caught: multiply-accumulates of these, as far as they are known; substitutes: of products that
-    another kernel than the library's was computed for. not_swapped: {class of modules: their names}. progress: told of
+    another kernel than the library's was computed for. unknown_orders: calls whose kernel adds in an order that is not
+    known, and macs_unordered. not_swapped: {class of modules: their names}. progress: told of
     each product.
     """
 
@@ -138,6 +145,8 @@ class Record:
         self.not_caught: Counter[str] = Counter()
         self.macs_not_caught: Counter[str] = Counter()
         self.substitutes: Counter[str] = Counter()
+        self.unknown_orders: Counter[str] = Counter()
+        self.macs_unordered: Counter[str] = Counter()
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
         self.attention_observer: Any = None
@@ -147,6 +156,11 @@ class Record:
         """Count a product that the unit's own order stands for: the library's kernel for it is not known."""
         self.not_caught[name] += 1
         self.substitutes[name] += macs
+
+    def unordered(self, name: str, macs: int) -> None:
+        """Count a product of a library's kernel whose order of summation is not known: the unit's own stands for it."""
+        self.unknown_orders[name] += 1
+        self.macs_unordered[name] += macs
 
     def passed_on(self, name: str, macs: int | None) -> None:
         """Count a call that PyTorch computes; macs: None where nobody counts them."""
@@ -161,7 +175,8 @@ class Record:
         """
         caught = self.total().macs
         everything = caught + self.macs_not_caught.total()
-        return (caught - self.substitutes.total()) / everything if everything else None
+        elsewhere = self.substitutes.total() + self.macs_unordered.total()
+        return (caught - elsewhere) / everything if everything else None
 
     @property
     def uncounted(self) -> list[str]:
@@ -190,6 +205,7 @@ class Record:
             least_confidence_layer=least_sure,
             not_caught={name: n for name, n in self.not_caught.items() if name not in self.substitutes},
             substituted={name: n for name, n in self.not_caught.items() if name in self.substitutes},
+            unknown_orders=dict(self.unknown_orders),
             hints=hints_for(list(self.not_caught), HINTS),
         )
 
@@ -289,6 +305,7 @@ class Record:
             "not_caught": dict(self.not_caught),
             "macs_not_caught": dict(self.macs_not_caught),
             "substitutes": dict(self.substitutes),
+            "unknown_orders": dict(self.unknown_orders),
             "not_swapped": {kind: list(names) for kind, names in self.not_swapped.items()},
             "simulated_share": self.simulated_share,
             "verdict": self.verdict.to_dict(),
@@ -299,7 +316,7 @@ class Record:
         product against fp64; distance: of the one from the other.
         """
         titles = ["layer", "operation", "pass", "calls", "MMAC", "error", "PyTorch's", "distance", "overflows"]
-        titles += ["cycles", "ms"] if self.timing else []
+        titles += ["cycles", "us"] if self.timing else []
         rows = [titles]
         named = [*self.layers.items(), (("all", "", ""), self.total())]
         for (layer, operation, stage), entry in named:
@@ -307,7 +324,7 @@ class Record:
             row += [
                 "-" if error is None else f"{error:.2e}" for error in (entry.error, entry.plain_error, entry.distance)
             ]
-            row += [str(entry.overflows), *([str(entry.cycles), f"{entry.seconds * 1e3:.3f}"] if self.timing else [])]
+            row += [str(entry.overflows), *([str(entry.cycles), f"{entry.seconds * 1e6:,.2f}"] if self.timing else [])]
             rows.append(row)
         widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
         is_text = (True, True, True, *(False for _ in titles[3:]))
@@ -317,20 +334,26 @@ class Record:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([*lines, *self.details()])
+        return "\n".join([*lines, *([TIMED] if self.timing else []), *self.details()])
 
     def remarks(self) -> list[str]:
         """What the table does not say: the verdict, then each kind of call that was not simulated."""
         return [str(self.verdict), *self.details()]
 
     def details(self) -> list[str]:
-        """A line for each kind of call that was not simulated, with its share of the MACs."""
+        """A line for each kind of call that was not simulated by its kernel, with its share of the MACs."""
         lines = []
         everything = self.total().macs + self.macs_not_caught.total()
+
+        def _counted(name: str, count: int, macs: int) -> str:
+            share = f", {macs / everything:.1%} of the MACs" if macs else ""
+            return f"{name}, {plural(count, 'call')}{share}"
+
         for name, count in sorted(self.not_caught.items()):
             macs = self.substitutes[name] or self.macs_not_caught[name]
-            share = f", {macs / everything:.1%} of the MACs" if macs else ""
-            lines.append(f"not caught: {name}, {count} calls{share}")
+            lines.append(f"{COMPUTED if name in self.substitutes else 'not caught'}: {_counted(name, count, macs)}")
+        for name, count in sorted(self.unknown_orders.items()):
+            lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}")
         for kind, names in sorted(self.not_swapped.items()):
             shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
             lines.append(f"not swapped: {len(names)} of {kind} ({shown})")

@@ -10,14 +10,15 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from hwsim.backend.by_name import CUDA
 from hwsim.backend.by_name import chosen as chosen_engine
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
+from hwsim.formats import format_of
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import PassName, PassSettings, Settings
 from hwsim.frameworks.torch.layer_record import Record
@@ -25,10 +26,14 @@ from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.plain import plain_product
 from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
+from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, gpu_array_of, layout, tensor_of
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
 from hwsim.request.operands import scaled_pair
+
+if TYPE_CHECKING:
+    from hwsim.gemm.record import Gemm
 
 #: {key: (settings, the record that their products go to)} of everything that a compiled graph or a module may name.
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
@@ -103,10 +108,7 @@ def multiply(
         if output in NARROW:
             more["output"] = output
         if settings.switches is not None:
-            operand = format_name(a.dtype)
-            more |= settings.switches.arguments(chosen, place, operand)
-            if not is_known and (left_out := settings.switches.left_out(chosen, place, operand)):
-                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
+            more |= settings.switches.arguments(chosen, place, format_name(a.dtype))
         if library is not None:
             more["library"] = library
         if {**chosen.arguments, **more}.get("library") is not None:
@@ -119,11 +121,47 @@ def multiply(
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
             is_added = True
         product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
+        if not is_known or ready.gemm.library is not None:
+            _note_order(settings, record, place, format_name(a.dtype), ready.gemm, prod((*a.shape, b.shape[-1])))
         out = tensor_of(product, dtype, a.device)
         if is_added and c is not None:
             out = out + (c if beta == 1 else beta * c).to(dtype)
         record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
         return out
+
+
+def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) -> str:
+    """What hwsim's own order stands for in a product whose kernel's order is not known, in words; "": it is known.
+
+    operand: format of the tensors. gemm: the product's record.
+    """
+    if not gemm.is_order_known:
+        return f"{place.operation} of {operand}"
+    if gemm.library is not None or settings.switches is None:
+        return ""
+    return settings.switches.left_out(settings.of(place.layer, place.stage), place, operand)
+
+
+def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
+    """Raises UnsupportedError for a scaled product of a format that the device has no unit for: PyTorch's operators
+    refuse such chips. Settings that name a format or another scheme than native say how it is computed.
+    """
+    assert chosen.arguments is not None
+    device = chosen.arguments["device"]
+    if chosen.arguments["scheme"].name != NATIVE or chosen.arguments.get("format") is not None:
+        return
+    if operand not in device.native:
+        narrow = [name for name in device.native if format_of(name).bits <= 8 and not format_of(name).is_integer]
+        has = f"its 8-bit floats are {', '.join(narrow)}" if narrow else "it has no 8-bit floats"
+        raise UnsupportedError(
+            f"{place.operator} of {operand} on {device.name}: {has}; take a device with {operand}, or give format="
+        )
+
+
+def _note_order(settings: Settings, record: Record, place: Place, operand: str, gemm: Gemm, macs: int) -> None:
+    """Count a product that hwsim's own order stands for."""
+    if name := unknown_order(settings, place, operand, gemm):
+        (record.left_out if gemm.is_order_known else record.unordered)(name, macs)
 
 
 def _stays_on_gpu(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, more: Mapping[str, Any]) -> bool:
@@ -158,18 +196,18 @@ def multiply_scaled(
             return plain_scaled_product(left, right, scales, bias, dtype)
         start = time.perf_counter()
         operand = format_name(a.dtype) if a.dtype in FORMATS else "e2m1"
+        _check_has_unit(chosen, place, operand)
         more: dict[str, Any] = scales._asdict()
         more |= {"output": format_name(dtype)} if format_name(dtype) in NARROW else {}
         more |= {"bias": array_of(bias.contiguous())} if bias is not None else {}
         if settings.switches is not None:
             more |= settings.switches.arguments(chosen, place, operand)
-            if left_out := settings.switches.left_out(chosen, place, operand):
-                record.left_out(left_out, prod((*a.shape, b.shape[-1])))
         if {**chosen.arguments, **more}.get("library") is not None:
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
             more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
         product, ready = multiplied(chosen, left, right, **more)
+        _note_order(settings, record, place, operand, ready.gemm, prod((*left.shape, b.shape[-1])))
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
         if record.reads_operands(place):

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.multiplication import multiply, multiply_scaled
-from hwsim.frameworks.torch.place import Place
+from hwsim.frameworks.torch.place import Place, of_gradient
 from hwsim.frameworks.torch.tensors import layout
 
 DIFFERENTIATED = (
@@ -203,7 +203,7 @@ def _product_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     """
     a, b = ctx.saved_tensors
     of_a = of_b = of_c = None
-    where = (ctx.key, ctx.layer, ctx.operation)
+    where = (ctx.key, ctx.layer, of_gradient(ctx.operation))
     if ctx.needs_input_grad[0]:
         if layout(a) == "columns":
             of_a = product(

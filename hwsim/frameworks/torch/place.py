@@ -22,6 +22,12 @@ def part(kernel: str, operation: str) -> str:
     return f"{operation} in {kernel}"
 
 
+def of_gradient(operation: str) -> str:
+    """The operation of a gradient of a product: of fused kernels the forward pass alone has a known order."""
+    whole, between, kernel = operation.partition(" in ")
+    return fused(kernel, whole) if between and operation.startswith(ATTENTION) else operation
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a product belongs: the settings' key, the layer's name, the pass, the operation (for the record), and which
@@ -62,8 +68,8 @@ class Place:
 
     @property
     def is_timed_whole(self) -> bool:
-        """Whether the product's time is in that of its fused kernel. Kernels of backward passes are not known."""
-        return bool(self.part_of) and self.stage == "forward"
+        """Whether the product's time is in that of its fused kernel."""
+        return bool(self.part_of)
 
     @property
     def _is_of_attention(self) -> bool:

@@ -94,7 +94,9 @@ class Switches:
             return ""
         device: Device = arguments["device"]
         if place.stands_for:
-            return f"{place.stands_for} of {operand}, in the unit's own order"
+            kernel = f"{place.stands_for} of {operand}"  # gradients have operands of both formats
+            whose = kernel if place.stage == "forward" else f"the backward pass of {place.stands_for}"
+            return f"{whose}, in the unit's own order"
         if place.part_of or is_of_gemms(place.operator, operand, device.name, device.family):
             return ""
         route = route_of(place.operator, operand, device.name, device.family)

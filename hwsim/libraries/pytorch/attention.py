@@ -92,7 +92,9 @@ def has_small_tiles(chip: str, version: str = FRAMEWORK[1]) -> bool:
     return chip in pytorch(version).attention.small_tiles
 
 
-def first_fit(options: Sequence[Sequence[Any]], width: Any, value_width: Any, queries: Any, keys: Any) -> str:
+def first_fit(
+    options: Sequence[Sequence[Any]], width: Any, value_width: Any, queries: Any, keys: Any, *, has_mask: bool = False
+) -> str:
     """The backend of the first candidate (a Candidate's fields) that takes these sizes. Raises UnsupportedError where
     there is none, as PyTorch does.
     """
@@ -105,6 +107,6 @@ def first_fit(options: Sequence[Sequence[Any]], width: Any, value_width: Any, qu
             return str(backend)
     raise UnsupportedError(
         f"scaled_dot_product_attention: no backend that PyTorch's switches allow takes heads of {width} and "
-        f"{value_width} elements, {queries} queries and {keys} keys on this device; enable "
-        f"{pytorch().attention.math} (torch.nn.attention.sdpa_kernel)"
+        f"{value_width} elements, {queries} queries and {keys} keys{' with a mask' if has_mask else ''} on this device "
+        f"(PyTorch: No available kernel); enable {pytorch().attention.math} (torch.nn.attention.sdpa_kernel)"
     )

@@ -34,6 +34,22 @@ def plural(value: int, noun: str) -> str:
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
+def runs(sizes: Iterable[int]) -> list[list[int]]:
+    """Runs of neighbouring sizes, [first, last] each."""
+    joined: list[list[int]] = []
+    for size in sorted(sizes):
+        if joined and size == joined[-1][1] + 1:
+            joined[-1][1] = size
+        else:
+            joined.append([size, size])
+    return joined
+
+
+def run_text(first: int, last: int) -> str:
+    """A run of sizes: `7`, or `1..64`."""
+    return str(first) if first == last else f"{first}..{last}"
+
+
 def percent(share: float) -> str:
     """A ratio as a percentage."""
     return f"{100 * share:.1f} %"
