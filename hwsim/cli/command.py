@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from hwsim.cli.crash import report
 from hwsim.cli.verb_parser import VerbParser
 from hwsim.cli.verbs import LAB, OWN, TASKS, Verb, known, missing, module_of, verb_of
-from hwsim.errors import ConfigError, HwsimError, nearest
+from hwsim.errors import ConfigError, DeadlockError, HwsimError, nearest
 
 #: -1e-3, -inf, -1,2, -3:-1, in which argparse would see an option; it takes -1 and -0.5 for what they are.
 NEGATIVE = re.compile(r"(?!-(\d+|\d*\.\d+)$)-(\d|\.\d|inf|nan)", re.IGNORECASE)
@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         several = "" if len(error.problems) == 1 else f"{len(error.problems)} problems in the {error.kind} file\n"
         return _fail(f"{several}{error}", error.exit_code)
+    except DeadlockError as error:  # of a program that hwsim wrote
+        return _fail(report(error, words), INTERNAL_ERROR)
     except HwsimError as error:
         return _fail(str(error), error.exit_code)
     except MemoryError as error:
