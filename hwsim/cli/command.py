@@ -193,7 +193,10 @@ def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence
     """
     of_verb = parser if verb is None else _verb_parser(parser, verb)
     name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
-    hint = nearest(name, list(of_verb._option_string_actions)) if name and verb is not None else ""
+    known_flags = list(of_verb._option_string_actions)
+    if advice:  # other verbs have other options: a near one here begins alike
+        known_flags = [flag for flag in known_flags if flag[:3] == name[:3]]
+    hint = nearest(name, known_flags) if name and name not in known_flags and verb is not None else ""
     if verb is not None and not name:
         hint = f"; hwsim {verb} --help shows the options that take a value"
     if isinstance(of_verb, VerbParser) and name in of_verb.elsewhere:

@@ -62,8 +62,8 @@ def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]],
     ways = _ways(arguments)
     for index, (scheme, form, options) in enumerate(ways):
         shares = None if progress is None else _part_of(progress, index, len(ways))
-        found = sweep(study | {"schemes": [scheme], "options": options}, progress=shares).rows
-        rows += [_named(row, form, is_drawn_in_it=bool(arguments.drawn_in_format)) for row in found]
+        table_of_way = sweep(study | {"schemes": [scheme], "options": options}, progress=shares).rows
+        rows += [_named(row, form, is_drawn_in_it=bool(arguments.drawn_in_format)) for row in table_of_way]
     _say_refused(rows)
     return rows
 

@@ -88,9 +88,9 @@ def exponent_rows(
     ways = list(product(devices, schemes, seeds))
     rows: list[dict[str, Any]] = []
     error: HwsimError | None = None
-    for index, (device, (scheme, form, own), seed) in enumerate(ways):
+    for index, (device, (scheme, form, of_way), seed) in enumerate(ways):
         rng = np.random.default_rng(seed)
-        named = {**(options or {}), **own}
+        named = {**(options or {}), **of_way}
         dtype = np.float64 if named.pop("input_format", None) == "fp64" else np.float32
         a, b = (rng.standard_normal(shape).astype(np.float32).astype(dtype) for shape in ((size, k), (k, size)))
         shown = {"device": device, "scheme": shown_name(scheme)}
