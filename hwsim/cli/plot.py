@@ -356,10 +356,21 @@ def execute(arguments: argparse.Namespace) -> int:
     path = save(shaped(figure, arguments.size, has_title=not arguments.no_title), arguments.out)
     if arguments.json:
         record = {"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path), "rows": rows}
+        if arguments.bound or arguments.slopes:
+            record["lines"] = _drawn_lines(figure)
         print(json.dumps(plain(record), allow_nan=False))
     else:
         print(f"wrote {path}")
     return 0
+
+
+def _drawn_lines(figure: Any) -> list[dict[str, Any]]:
+    """The lines of a figure, bounds among them: the label, with the slope, and the points."""
+    return [
+        {"label": line.get_label(), "x": list(line.get_xdata()), "y": list(line.get_ydata())}
+        for axes in figure.axes
+        for line in axes.lines
+    ]
 
 
 def _check_taken(arguments: argparse.Namespace) -> None:

@@ -399,3 +399,11 @@ def test_a_scheme_without_a_format_gets_operands_of_the_format_asked_for(tmp_pat
     assert rows[0]["cycles"] == wanted.cycles
     assert main([*words, "--format", "fp16"]) == 2
     assert "scheme ozaki2-int8 takes operands of fp64, fp32; give one of these too" in capsys.readouterr().err
+
+
+def test_json_has_the_bounds_and_slopes_of_the_figure(tmp_path, capsys):
+    words = ["plot", "error-over-k", "--format", "bf16", "--bound", "K u", "--slopes", "--json", "-q"]
+    assert main([*words, "--at", "16", "64", "--out", str(tmp_path / "x.svg")]) == 0
+    series, bound = json.loads(capsys.readouterr().out)["lines"]
+    assert "slope" in series["label"]
+    assert (bound["x"], bound["y"]) == ([16.0, 64.0], [16 * 2.0**-24, 64 * 2.0**-24])
