@@ -54,6 +54,12 @@ class ProgramError(HwsimError):
     """A program breaks a rule of its device: capacity, shape, alignment, ordering, deadlock, leak."""
 
 
+class DeadlockError(ProgramError):
+    """A program's waits and signals do not match: it deadlocks, or leaks. The command line runs only programs that
+    hwsim wrote; there it is an internal error.
+    """
+
+
 class UnsupportedError(HwsimError):
     """The device cannot do what was requested; the message says what it can do."""
 

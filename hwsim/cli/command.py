@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from hwsim.cli.crash import report
 from hwsim.cli.verb_parser import VerbParser
 from hwsim.cli.verbs import LAB, OWN, TASKS, Verb, known, missing, module_of, verb_of
-from hwsim.errors import ConfigError, HwsimError, nearest
+from hwsim.errors import ConfigError, DeadlockError, HwsimError, nearest
 
 #: -1e-3, -inf, -1,2, -3:-1, in which argparse would see an option; it takes -1 and -0.5 for what they are.
 NEGATIVE = re.compile(r"(?!-(\d+|\d*\.\d+)$)-(\d|\.\d|inf|nan)", re.IGNORECASE)
@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         several = "" if len(error.problems) == 1 else f"{len(error.problems)} problems in the {error.kind} file\n"
         return _fail(f"{several}{error}", error.exit_code)
+    except DeadlockError as error:  # of a program that hwsim wrote
+        return _fail(report(error, words), INTERNAL_ERROR)
     except HwsimError as error:
         return _fail(str(error), error.exit_code)
     except MemoryError as error:
@@ -191,7 +193,10 @@ def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence
     """
     of_verb = parser if verb is None else _verb_parser(parser, verb)
     name = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
-    hint = nearest(name, list(of_verb._option_string_actions)) if name and verb is not None else ""
+    known_flags = list(of_verb._option_string_actions)
+    if advice:  # other verbs have other options: a near one here begins alike
+        known_flags = [flag for flag in known_flags if flag[:3] == name[:3]]
+    hint = nearest(name, known_flags) if name and name not in known_flags and verb is not None else ""
     if verb is not None and not name:
         hint = f"; hwsim {verb} --help shows the options that take a value"
     if isinstance(of_verb, VerbParser) and name in of_verb.elsewhere:

@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     show = actions.add_parser("show", help="one device", allow_abbrev=False)
     show.add_argument("device", metavar="NAME", help="device name or YAML file")
+    show.add_argument("--paths", action="store_true", default=argparse.SUPPRESS, help="where the device's file lies")
     show.add_argument("--sources", action="store_true", help="every number with its evidence and source")
     show.add_argument(
         "--json",
@@ -85,7 +86,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.action == "check":
         check_programs(device)
     if arguments.action == "show":
-        if arguments.json:
+        if arguments.paths and not arguments.json:
+            print(dict(names()).get(arguments.device, arguments.device))
+        elif arguments.json:
             print(json.dumps({"schema": "hwsim.device/1", "device": expanded(device), "device_sha256": device.sha256}))
         else:
             print(sources_text(device) if arguments.sources else device_text(device))

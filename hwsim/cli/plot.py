@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -24,7 +24,7 @@ from hwsim.report.plots.error_figures import EXPONENTS, exponent_rows, over_expo
 from hwsim.report.text.words import table
 from hwsim.request.declarations import AUTO
 from hwsim.result import Result, plain
-from hwsim.schemes import scheme_of
+from hwsim.schemes import Scheme, scheme_of
 from hwsim.studies.questions import tune
 from hwsim.studies.sweep import sweep
 
@@ -60,30 +60,72 @@ def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]],
         study["seeds"] = list(range(arguments.seeds))
     rows: PlotRows = []
     ways = _ways(arguments)
-    for index, (scheme, options) in enumerate(ways):
+    for index, (scheme, form, options) in enumerate(ways):
         shares = None if progress is None else _part_of(progress, index, len(ways))
-        rows += sweep(study | {"schemes": [scheme], "options": options}, progress=shares).rows
+        table_of_way = sweep(study | {"schemes": [scheme], "options": options}, progress=shares).rows
+        rows += [_named(row, form, is_drawn_in_it=bool(arguments.drawn_in_format)) for row in table_of_way]
     _say_refused(rows)
     return rows
 
 
-def _ways(arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
-    """Each scheme with its options: a scheme without formats is one way, another one a way for each format."""
+def _named(row: Mapping[str, Any], form: str | None, *, is_drawn_in_it: bool) -> dict[str, Any]:
+    """The row with the operands' format as `format`, whichever option said it."""
+    if form is None:
+        return dict(row)
+    named = {name: value for name, value in row.items() if name != "input_format" or is_drawn_in_it}
+    return named | {"format": form}
+
+
+def _ways(arguments: argparse.Namespace) -> list[tuple[str, str | None, dict[str, Any]]]:
+    """Each scheme with the operands' format and its options: one way for each format that it takes."""
     if arguments.drawn_in_format and not arguments.format:
         raise InputError("--drawn-in-format: of which format? give --format too")
-    ways: list[tuple[str, dict[str, Any]]] = []
+    ways: list[tuple[str, str | None, dict[str, Any]]] = []
     for scheme, form in _formatted(arguments):
-        options = {} if form is None else {"format": form}
-        ways.append((scheme, options | ({"input_format": form} if form and arguments.drawn_in_format else {})))
+        options = _options(scheme, form)
+        is_drawn_in_it = arguments.drawn_in_format and "format" in options
+        ways.append((scheme, form, options | ({"input_format": form} if is_drawn_in_it else {})))
     return ways
 
 
+def _options(scheme: str, form: str | None) -> dict[str, Any]:
+    """The options by which a scheme gets operands of a format: its own format, or the operands' where it has none."""
+    if form is None:
+        return {}
+    if _has_format(scheme):
+        return {"format": form}
+    return {"input_format": form} if _is_told(scheme_of(scheme)) else {}
+
+
+def _has_format(scheme: str) -> bool:
+    return scheme != AUTO and any(option.name == "format" for option in scheme_of(scheme).options)
+
+
+def _is_told(scheme: Scheme) -> bool:
+    """Whether the operands' format decides what the scheme does; what it quantizes by itself is FP32."""
+    return scheme.quantizes is None and len(scheme.input_formats) > 1
+
+
 def _formatted(arguments: argparse.Namespace) -> list[tuple[str, str | None]]:
-    """The schemes with the formats; a scheme that has no choice of a format is alone."""
+    """The schemes with the formats of --format; one that has no choice and takes one format is alone.
+
+    Raises InputError where a scheme takes several formats and none of those asked for.
+    """
     pairs: list[tuple[str, str | None]] = []
-    for scheme in arguments.scheme:
-        is_free = scheme != AUTO and any(option.name == "format" for option in scheme_of(scheme).options)
-        pairs += product([scheme], (arguments.format or [None]) if is_free else [None])
+    for name in arguments.scheme:
+        if not arguments.format or name == AUTO:
+            pairs.append((name, None))
+        elif _has_format(name):
+            pairs += product([name], arguments.format)
+        else:
+            scheme = scheme_of(name)
+            taken = [form for form in arguments.format if form in scheme.input_formats]
+            if not taken and _is_told(scheme):
+                raise InputError(
+                    f"--format {' '.join(arguments.format)}: scheme {name} takes operands of "
+                    f"{', '.join(scheme.input_formats)}; give one of these too"
+                )
+            pairs += product([name], taken if _is_told(scheme) else [None])
     return pairs
 
 
@@ -113,7 +155,7 @@ def _error_over_size(arguments: argparse.Namespace, progress: Any) -> tuple[Any,
 def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     rows = exponent_rows(
         arguments.device,
-        _formatted(arguments),
+        [(scheme, form, _options(scheme, form)) for scheme, form in _formatted(arguments)],
         exponents=arguments.at or EXPONENTS,
         seeds=range(arguments.seeds),
         progress=progress,
@@ -135,7 +177,7 @@ def _tiles(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]
         shares = None if progress is None else _part_of(progress, index, len(ways))
         name = ", ".join(part for part in (device, scheme, form) if part is not None)
         try:
-            landscapes[name] = tune(device, size, size, size, scheme=scheme, format=form, progress=shares)
+            landscapes[name] = tune(device, size, size, size, scheme=scheme, progress=shares, **_options(scheme, form))
         except HwsimError as error:
             if len(ways) == 1:
                 raise
@@ -160,14 +202,13 @@ def _rooflines(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotR
     ways = list(product(arguments.device, _formatted(arguments)))
     for index, (device, (scheme, form)) in enumerate(ways):
         try:
-            options = {} if form is None else {"format": form}
-            result = run(device=device, scheme=scheme, exact=False, **options, **size)  # type: ignore[arg-type]
+            result = run(device=device, scheme=scheme, exact=False, **_options(scheme, form), **size)
         except HwsimError as error:
             if len(ways) == 1:
                 raise
             print(f"hwsim: left out: {scheme}{f' ({form})' if form else ''} on {device}: {error}", file=sys.stderr)
             continue
-        multiplied = form or instruction(load(device), result.times.unit).a
+        multiplied = str(form) if _has_format(scheme) else instruction(load(device), result.times.unit).a
         if multiplied in results:
             results[multiplied].append(result)
         else:
@@ -315,10 +356,21 @@ def execute(arguments: argparse.Namespace) -> int:
     path = save(shaped(figure, arguments.size, has_title=not arguments.no_title), arguments.out)
     if arguments.json:
         record = {"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path), "rows": rows}
+        if arguments.bound or arguments.slopes:
+            record["lines"] = _drawn_lines(figure)
         print(json.dumps(plain(record), allow_nan=False))
     else:
         print(f"wrote {path}")
     return 0
+
+
+def _drawn_lines(figure: Any) -> list[dict[str, Any]]:
+    """The lines of a figure, bounds among them: the label, with the slope, and the points."""
+    return [
+        {"label": line.get_label(), "x": list(line.get_xdata()), "y": list(line.get_ydata())}
+        for axes in figure.axes
+        for line in axes.lines
+    ]
 
 
 def _check_taken(arguments: argparse.Namespace) -> None:

@@ -24,6 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="NAME", help="say which schemes run on this device, and why others do not")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (without one: list)")
+    listed = actions.add_parser("list", help="every scheme", allow_abbrev=False)
+    listed.add_argument("--device", metavar="NAME", default=argparse.SUPPRESS, help="say which run on this device")
+    listed.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object on standard output"
+    )
     show = actions.add_parser("show", help="one scheme with its options", allow_abbrev=False)
     show.add_argument("scheme", metavar="NAME")
     show.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from hwsim.report.text.words import plural
 from hwsim.result import plain
 from hwsim.studies.sweep import sweep
 
+#: What an error about an unknown option adds.
+UNKNOWN_OPTION = "Options of a scheme or a run stand in the study: options: {moduli: 14, input_format: fp64}"
 WAYS = ("device", "scheme", "format")
 EXAMPLE = """example study:
 
@@ -93,6 +96,8 @@ def execute(arguments: argparse.Namespace) -> int:
     elif arguments.out is None:
         print(table_csv(table.columns, table.rows), end="")
     if not arguments.quiet:
+        for note in dict.fromkeys(row["cost_note"] for row in table.rows if _lacks_costs(row)):
+            print(f"hwsim: warning: no joules or no area: {note}", file=sys.stderr)
         where = "" if arguments.out is None else f"wrote {arguments.out}: "
         print(
             f"hwsim: {where}{plural(len(table.rows), 'point')}, {table.computed} computed, {table.cached} from the "
@@ -102,6 +107,11 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.report is not None:
             print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     return 0
+
+
+def _lacks_costs(row: Mapping[str, Any]) -> bool:
+    """Whether a row has a reason why its energy or area is not known."""
+    return bool(row.get("cost_note")) and (row.get("joules") is None or row.get("area_mm2") is None)
 
 
 def _study(arguments: argparse.Namespace) -> Path | dict[str, Any]:

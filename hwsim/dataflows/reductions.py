@@ -109,7 +109,6 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
         ops = VectorOps(stream, vector.engine)
         shape = (span.size, 1) if work.by_rows else (1, span.size)
         total = LocalTile("total", *_wide(shape, work.lanes, by_rows=work.by_rows), work.format)
-        ops.op("fill", total, scalar=0.0)
         at = (span.start, Affine()) if work.by_rows else (matrix, span.start)
         largest = None
         if work.exponents is not None and lines_before is not None:
@@ -119,6 +118,7 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
             stream.pushed(lines_before)
             largest = lines_before.tile("pop", *shape, "int32")
             ops.wait(lines_before.full)
+        ops.op("fill", total, scalar=0.0)  # waits, once for all parts
         for two in stream.blocks("part", across, part):
             row, col = (span, two) if work.by_rows else (two, span)
             tile = (row.size, col.size)

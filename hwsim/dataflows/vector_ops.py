@@ -54,9 +54,11 @@ class VectorOps:
     def __init__(self, stream: StreamBuilder, engine: str, *, attach: bool = False) -> None:
         self.stream, self.engine, self.attach = stream, engine, attach
         self._waits: list[Sync] = []
+        self._waits_at = stream.depth
 
     def wait(self, *syncs: Sync) -> None:
-        """Make the next instruction wait for these too."""
+        """Make the next instruction wait for these too: one of the same loop, which runs as often."""
+        self._waits_at = self.stream.depth
         self._waits.extend(syncs)
 
     def op(
@@ -72,12 +74,17 @@ class VectorOps:
         reads: Sequence[AnyTile] | dict[str, AnyTile] = sources
         if multiplier is not None:
             reads = {**dict(zip(ROLES[opcode].required, sources, strict=True)), "multiplier": multiplier}
-        self.stream.emit(self.engine, opcode, target, reads, self._waits, signals, **attributes)
-        self._waits = []
+        self.stream.emit(self.engine, opcode, target, reads, self._taken_waits(), signals, **attributes)
 
     def signal(self, *syncs: Sync) -> None:
         """Signal once everything emitted so far is done."""
         if self.attach and not self._waits and self.stream.signal_last(self.engine, syncs):
             return
-        self.stream.emit(self.engine, "sync", None, (), self._waits, syncs)
-        self._waits = []
+        self.stream.emit(self.engine, "sync", None, (), self._taken_waits(), syncs)
+
+    def _taken_waits(self) -> list[Sync]:
+        """The waits of the next instruction, which it takes."""
+        if self._waits and self._waits_at != self.stream.depth:
+            raise RuntimeError(f"{self._waits[0].semaphore}: its wait is in another loop than the instruction after it")
+        waits, self._waits = self._waits, []
+        return waits

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from hwsim._kernels import engine
 from hwsim._kernels.engine import TICKS_PER_CYCLE
 from hwsim.devices import find
-from hwsim.errors import ProgramError, UnsupportedError
+from hwsim.errors import DeadlockError, ProgramError, UnsupportedError
 from hwsim.machines.cost import Free, latency_ticks, shared_rate
 from hwsim.machines.l2_state import STATES
 from hwsim.machines.recorder import TraceRecorder
@@ -278,9 +278,9 @@ def _executed(
     if recorder is not None:
         recorder.end(outcome)
     if outcome["status"] == engine.DEADLOCK:
-        raise ProgramError(_deadlock(tables.scope, tables.flat, outcome))
+        raise DeadlockError(_deadlock(tables.scope, tables.flat, outcome))
     if outcome["status"] == engine.LEAK:
-        raise ProgramError(_leak(tables.kernel, outcome))
+        raise DeadlockError(_leak(tables.kernel, outcome))
     return outcome
 
 

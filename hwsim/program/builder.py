@@ -113,6 +113,11 @@ class StreamBuilder:
         if body and count > 0:
             self._stack[-1].append(Loop(unique, count, body))
 
+    @property
+    def depth(self) -> int:
+        """The number of loops that are open."""
+        return len(self._stack) - 1
+
     def blocks(self, name: str, extent: int, block: int) -> Iterator[Span]:
         """Iterate over `extent` in blocks: one loop over the full blocks, then the remainder as a block of its own.
 

@@ -25,7 +25,7 @@ from functools import cached_property
 from math import lcm
 from typing import TYPE_CHECKING
 
-from hwsim.errors import ProgramError, nearest
+from hwsim.errors import DeadlockError, ProgramError, nearest
 from hwsim.program.apart import check_apart
 from hwsim.program.flat import flattened
 from hwsim.program.forms import FormCache
@@ -186,9 +186,9 @@ class _Checker:
 
     def _leak(self, group: CoreGroup, balance: Balance) -> None:
         for name, (signalled, awaited) in self._own_leaks(balance).items():
-            raise self._fail(
-                f"semaphore '{name}' leaks on core {group.first}: {signalled} signalled, {awaited} awaited; "
-                "every wait needs its signal"
+            raise DeadlockError(
+                f"kernel '{self.kernel.name}': semaphore '{name}' leaks on core {group.first}: "
+                f"{signalled} signalled, {awaited} awaited; every wait needs its signal"
             )
 
     def _order(

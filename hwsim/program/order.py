@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hwsim._kernels.engine import in_order
-from hwsim.errors import ProgramError
+from hwsim.errors import DeadlockError, ProgramError
 from hwsim.program.accesses import Accesses, Issued, Rect
 from hwsim.program.flat import TILE_GLOBAL, FlatKernel
 from hwsim.program.ir import AnyTile, CoreGroup, GlobalTile, Instr, Kernel, Loop, StreamItem
@@ -174,7 +174,7 @@ class _Walk:
     def end(self) -> None:
         """Raise where nothing can go on and something is left."""
         if any(self.queues.values()):
-            raise ProgramError(self._deadlock())
+            raise DeadlockError(self._deadlock())
 
     def _takes(self, engine: str, queued: Issued) -> bool:
         waits = queued.instr.waits

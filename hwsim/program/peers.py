@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hwsim.errors import ProgramError
+from hwsim.errors import DeadlockError, ProgramError
 from hwsim.program.ir import GlobalTile, Instr, Kernel, Loop, StreamItem
 
 Balance = Mapping[str, tuple[int, int]]  # by semaphore: signalled, awaited
@@ -56,7 +56,7 @@ def check_peers(kernel: Kernel, balances: Sequence[Balance]) -> None:
             raise ProgramError(f"{place} is of groups of {sorted(counts)} cores; they must be equally large")
         signalled, awaited = (sum(both[side] for _, both in using) for side in (0, 1))
         if signalled != awaited:
-            raise ProgramError(f"{place} leaks: {signalled} signalled, {awaited} awaited; every wait needs its signal")
+            raise DeadlockError(f"{place} leaks: {signalled} signalled, {awaited} awaited; every wait needs its signal")
     turns(kernel)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hwsim.devices.device import Device
 from hwsim.devices.query import native_format
-from hwsim.errors import UnsupportedError, nearest
+from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate import defaults
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.planned import Planned
@@ -79,7 +79,7 @@ def _own_plan(
     problem_as_taken = problem.with_format(operand_format)
     name = scheme.alternatives
     if name is None or complete[name] is not None:
-        own_plan = scheme.plan(complete, problem_as_taken)
+        own_plan = _with_its_pieces(scheme, scheme.plan(complete, problem_as_taken))
         if isinstance(own_plan, Mixed):
             own_plan, facts = surveyed(chip, own_plan, (problem.m, problem.n, problem.k), operands)
             complete |= facts
@@ -87,7 +87,7 @@ def _own_plan(
     refused: dict[str, str] = {}
     for choice in next(option.choices for option in scheme.options if option.name == name):
         chosen_options = complete | {name: choice}
-        plan = scheme.plan(chosen_options, problem_as_taken)
+        plan = _with_its_pieces(scheme, scheme.plan(chosen_options, problem_as_taken))
         reason = carries(chip, plan)
         if reason is None:
             return Planned(chosen_options, plan, refused)
@@ -95,6 +95,20 @@ def _own_plan(
     reasons = list(dict.fromkeys(refused.values()))
     told = reasons[0] if len(reasons) == 1 else "; ".join(f"{name}={choice}: {why}" for choice, why in refused.items())
     raise UnsupportedError(f"scheme {scheme.name} cannot run on device {chip.name}: {told}")
+
+
+def _with_its_pieces(scheme: Scheme, planned: Plan | Mixed) -> Plan | Mixed:
+    """The plan, whose products name pieces that it has. Raises InputError for another one."""
+    for plan in planned.plans if isinstance(planned, Mixed) else (planned,):
+        for number, term in enumerate(plan.terms):
+            for product in term.products:
+                for side, piece, pieces in zip("AB", product, (plan.a_pieces, plan.b_pieces), strict=True):
+                    if not 0 <= piece < len(pieces):
+                        raise InputError(
+                            f"scheme {scheme.name}: term {number} of its plan multiplies piece {piece} of {side}; "
+                            f"allowed: 0 to {len(pieces) - 1}, its {side.lower()}_pieces; name one of these"
+                        )
+    return planned
 
 
 def carries(device: Device, plan: Plan | Mixed) -> str | None:

@@ -132,6 +132,13 @@ def test_a_sweeps_rows_have_energy_and_area(chip: Path) -> None:
     assert asked.rows[0]["joules"] > 0 and "no area in its file" in asked.rows[0]["cost_note"]
 
 
+def test_the_verb_warns_where_joules_are_missing(chip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [word for name in "mnk" for word in (f"--{name}", str(EDGE))]
+    assert main(["sweep", "--device", str(chip), "--format", "fp16", *sizes, "--no-cache", "--jobs", "1"]) == 0
+    said = capsys.readouterr().err
+    assert "hwsim: warning: no joules or no area: " in said and "mac_pj.fp16" in said
+
+
 def test_a_run_prints_energy_and_area(chip: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--m", "256", "--n", "256", "--k", "256", "--no-exact"]
     assert main(["run", "--device", str(chip), "--format", "bf16", *sizes]) == 0

@@ -87,3 +87,18 @@ def test_words_of_another_program_stay_as_they_are(capfd: pytest.CaptureFixture[
     said = [sys.executable, "-c", "import sys; print(sys.argv[1:])", *given]
     assert main(["blas", "--quiet", *before, *said]) == 0
     assert capfd.readouterr().out == f"{given}\n"
+
+
+def test_an_option_that_a_verb_has_elsewhere_is_not_a_spelling_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--device", "h100", "--moduli", "14"]) == 2
+    said = capsys.readouterr().err
+    assert "did you mean" not in said and "stand in the study" in said
+    assert main(["devices", "check", "h200", "--paths"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_lists_and_paths_are_actions_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "show", "h200", "--paths"]) == 0
+    assert capsys.readouterr().out.strip().endswith("h200.yaml")
+    assert main(["schemes", "list"]) == 0
+    assert capsys.readouterr().out.startswith("native ")

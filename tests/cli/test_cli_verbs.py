@@ -9,7 +9,7 @@ from hwsim import _kernels
 from hwsim.cli.command import parser_for
 from hwsim.cli.verbs import OWN
 from hwsim.devices.registry import shipped
-from hwsim.errors import MismatchError
+from hwsim.errors import DeadlockError, MismatchError
 from hwsim.resolve.device_programs import without_program
 
 RUN = ("run", "--scheme", "sgemm-cube", "--m", 16, "--n", 16, "--k", 16)
@@ -197,6 +197,12 @@ def test_exit_code_of_an_internal_error(cli, monkeypatch, tmp_path):
     assert str(file) in done.err
     text = file.read_text()
     assert "Traceback" in text and "our mistake" in text and "--scheme sgemm-cube" in text and hwsim.__version__ in text
+
+
+def test_a_deadlock_of_an_own_program_is_an_internal_error(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("hwsim.cli.run.run", failing(DeadlockError("deadlock: nothing can proceed")))
+    done = cli(*RUN)
+    assert (done.code, done.out) == (3, "") and "Please report it" in done.err
 
 
 def test_exit_code_of_an_interrupt(cli, monkeypatch):

@@ -386,3 +386,24 @@ def test_what_is_refused(tmp_path, capsys):
         == 0
     )
     assert "left out: native (bf16) on v100" in capsys.readouterr().err
+
+
+def test_a_scheme_without_a_format_gets_operands_of_the_format_asked_for(tmp_path, capsys):
+    ways = ("--scheme", "ozaki2-int8", "--scheme", "native", "--device", "h100")
+    words = ["plot", "tflops-over-size", *ways, "--at", "64", "--out", str(tmp_path / "x.svg"), "--json", "-q"]
+    assert main([*words, "--format", "fp64"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["scheme"], row["format"]) for row in rows] == [("ozaki2-int8", "fp64"), ("native", "fp64")]
+    size = dict.fromkeys("mnk", 64)
+    wanted = hwsim.run(device="h100", scheme="ozaki2-int8", input_format="fp64", exact=False, **size)
+    assert rows[0]["cycles"] == wanted.cycles
+    assert main([*words, "--format", "fp16"]) == 2
+    assert "scheme ozaki2-int8 takes operands of fp64, fp32; give one of these too" in capsys.readouterr().err
+
+
+def test_json_has_the_bounds_and_slopes_of_the_figure(tmp_path, capsys):
+    words = ["plot", "error-over-k", "--format", "bf16", "--bound", "K u", "--slopes", "--json", "-q"]
+    assert main([*words, "--at", "16", "64", "--out", str(tmp_path / "x.svg")]) == 0
+    series, bound = json.loads(capsys.readouterr().out)["lines"]
+    assert "slope" in series["label"]
+    assert (bound["x"], bound["y"]) == ([16.0, 64.0], [16 * 2.0**-24, 64 * 2.0**-24])

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import hwsim
+import hwsim.api
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
+from hwsim.program.check import check
 from hwsim.schemes import scheme_of
 from hwsim.schemes.ozaki2 import FP8_MODULI, INT8_MODULI, KINDS, log2_bound
 
@@ -420,3 +422,11 @@ def test_fast_mode_warns_where_its_integers_exceed_the_moduli():
         found = {w["code"]: w["count"] for w in hwsim.run(a, np.ones((4000, 1)) * size, **asked).warnings}
         assert found.get("moduli_exceeded", 0) == count
         assert not hwsim.run(a, np.ones((4000, 1)) * size, mode="norms", **asked).warnings
+
+
+@pytest.mark.parametrize(("mode", "k"), [("fast", 30_000), ("norms", 16_384)])
+def test_rows_in_several_parts_wait_once_for_their_exponents(mode, k):
+    # Two parts of a row, in one loop, and a rest; the search for a tile times the program.
+    given = {"device": "h100", "scheme": "ozaki2-int8", "input_format": "fp64", "mode": mode}
+    device, program = hwsim.api.program(m=8, n=8, k=k, **given)
+    check(program, device)

@@ -32,6 +32,15 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert (before.name, scheme_of(f"{path}:SCHEME").name) == ("bf16-pair", "other-pair")
 
 
+def test_a_plan_that_names_a_piece_that_is_not_there_is_one_error(tmp_path: Path) -> None:
+    path, text = tmp_path / "mine.py", EXAMPLE.read_text(encoding="utf-8")
+    wrong = text.replace("chain((0, 0)", "chain((7, 0)")
+    assert wrong != text
+    path.write_text(wrong, encoding="utf-8")
+    with pytest.raises(InputError, match=r"term 0 of its plan multiplies piece 7 of A; allowed: 0 to"):
+        hwsim.run(scheme=f"{path}:SCHEME", **SIZES)
+
+
 def test_a_file_imports_what_lies_beside_it(tmp_path: Path) -> None:
     (tmp_path / "pair_beside.py").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "front.py").write_text("from pair_beside import SCHEME\n", encoding="utf-8")

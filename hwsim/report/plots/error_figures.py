@@ -53,7 +53,7 @@ def error_over_exponent(
     listed: list[str | None] = [*formats] or [None]
     rows = exponent_rows(
         devices,
-        list(product(schemes, listed)),
+        [(scheme, form, {} if form is None else {"format": form}) for scheme, form in product(schemes, listed)],
         exponents=exponents,
         size=size,
         k=k,
@@ -71,7 +71,7 @@ def over_exponent(rows: Iterable[PlotRow], **drawn: Any) -> Any:
 
 def exponent_rows(
     devices: Sequence[str],
-    schemes: Sequence[tuple[str | Scheme, str | None]],
+    schemes: Sequence[tuple[str | Scheme, str | None, Mapping[str, Any]]],
     *,
     exponents: Sequence[int] = EXPONENTS,
     size: int = EXPONENT_SIZE,
@@ -82,15 +82,17 @@ def exponent_rows(
 ) -> list[dict[str, Any]]:
     """A row for each device, scheme, seed and exponent; `refused` says why one has no error.
 
-    schemes: each with its format, None for the scheme's own. Raises as `hwsim.run` where all are refused.
+    schemes: each with its format (None: the scheme's own) and its options; of these, input_format is the operands'
+    own, fp32 or fp64. Raises as `hwsim.run` where all are refused.
     """
     ways = list(product(devices, schemes, seeds))
     rows: list[dict[str, Any]] = []
     error: HwsimError | None = None
-    for index, (device, (scheme, form), seed) in enumerate(ways):
+    for index, (device, (scheme, form, of_way), seed) in enumerate(ways):
         rng = np.random.default_rng(seed)
-        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((size, k), (k, size)))
-        named = {**(options or {}), **({} if form is None else {"format": form})}
+        named = {**(options or {}), **of_way}
+        dtype = np.float64 if named.pop("input_format", None) == "fp64" else np.float32
+        a, b = (rng.standard_normal(shape).astype(np.float32).astype(dtype) for shape in ((size, k), (k, size)))
         shown = {"device": device, "scheme": shown_name(scheme)}
         way = {**shown, "format": form, "seed": seed, "m": size, "n": size, "k": k}
         for at, exponent in enumerate(exponents):
