@@ -48,6 +48,31 @@ def test_convolutions_have_a_switch_of_their_own():
             assert torch.nn.functional.conv2d(x, w)[0, 0, 0, 0].item() == value
 
 
+@pytest.mark.parametrize(
+    ("switch", "value", "dtype", "words"),
+    [
+        ("allow_fp16_accumulation", True, torch.float16, "allow_fp16_accumulation of fp16"),
+        ("allow_bf16_reduced_precision_reduction", (False, False), torch.bfloat16, "allow_splitk=False of bf16"),
+    ],
+)
+def test_a_switch_that_is_not_followed_is_named(switch, value, dtype, words):
+    matmul = torch.backends.cuda.matmul
+    if not hasattr(matmul, "allow_bf16_reduced_precision_reduction_split_k"):
+        pytest.skip("this PyTorch has no such switch")
+    x = torch.ones(16, 16, dtype=dtype)
+    _, plain = _product(x, x, library="pytorch")
+    before = getattr(matmul, switch)
+    setattr(matmul, switch, value)
+    try:
+        _, report = _product(x, x, library="pytorch")
+        _, other = _product(x.float(), x.float(), library="pytorch")
+    finally:
+        setattr(matmul, switch, before)
+    assert f"{words} (not followed)" in report and "0.0% of this model's MACs" in report
+    assert "100.0% of this model's MACs" in other  # the switch is another format's
+    assert "not followed" not in plain and "100.0% of this model's MACs" in plain
+
+
 def test_reductions_follow_the_switch():
     torch.manual_seed(0)
     x, w = torch.randn(500, 6886).bfloat16(), torch.randn(132, 6886).bfloat16().t()

@@ -38,7 +38,8 @@ class Switches:
     convolutions: PyTorch's precision of fp32 ones ("ieee", "tf32", "bfx9"). workspace_bytes: {"workspace_bytes": of
     cublasGemmEx, "lt_workspace_bytes": of cublasLtMatmul}, those that the environment says. alternative_fp16: rocBLAS's
     for fp16 products: "backward" (its default), "always", "never". fp64: the arguments of hwsim.run for fp64 products
-    that cuBLAS emulates; empty where it does not.
+    that cuBLAS emulates; empty where it does not. not_followed: by format of the operands, a switch that is set and
+    asks cuBLAS for kernels that hwsim does not choose, in words.
     """
 
     reductions: Mapping[str, str]
@@ -47,6 +48,7 @@ class Switches:
     workspace_bytes: Mapping[str, int] = field(default_factory=dict)
     alternative_fp16: str = "backward"
     fp64: Mapping[str, Any] = field(default_factory=dict)
+    not_followed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -56,6 +58,7 @@ class Switches:
         words += [f"{name} {value}" for name, value in self.workspace_bytes.items()]
         words += [f"alternative fp16 {self.alternative_fp16}"] if self.alternative_fp16 != "backward" else []
         words += [f"fp64 products {' '.join(map(str, self.fp64.values()))}"] if self.fp64 else []
+        words += [f"{switch} of {fmt} (not followed)" for fmt, switch in self.not_followed.items()]
         return "PyTorch's switches: " + ", ".join(words)
 
     def arguments(self, chosen: PassSettings, place: Place, operand: str) -> dict[str, Any]:
@@ -85,8 +88,8 @@ class Switches:
         return more | {name: value for name, value in told.items() if arguments.get(name) is None}
 
     def left_out(self, chosen: PassSettings, place: Place, operand: str) -> str:
-        """Of a product whose kernel PyTorch takes from a library that hwsim does not have, although a library was asked
-        for: the operator and that library, in words; "": there is no such.
+        """Which library's kernel or which switch is not followed for a product, although a library was asked for, in
+        words; "": all is as PyTorch has it.
         """
         arguments = chosen.arguments
         assert arguments is not None
@@ -98,7 +101,8 @@ class Switches:
             whose = kernel if place.stage == "forward" else f"the backward pass of {place.stands_for}"
             return f"{whose}, in the unit's own order"
         if place.part_of or is_of_gemms(place.operator, operand, device.name, device.family):
-            return ""
+            switch = self.not_followed.get(operand)
+            return f"{place.operator} of {operand} with {switch}, in the order without it" if switch else ""
         route = route_of(place.operator, operand, device.name, device.family)
         return "" if route.order else f"{place.operator} of {operand} by {route.library}, in the unit's own order"
 
@@ -122,6 +126,12 @@ def current() -> Switches:
         "fp16": matmul.allow_fp16_reduced_precision_reduction,
         "bf16": matmul.allow_bf16_reduced_precision_reduction,
     }
+    no_slices = {
+        fmt: "allow_splitk=False"
+        for fmt in narrow
+        if not getattr(matmul, f"allow_{fmt}_reduced_precision_reduction_split_k", True)
+    }
+    narrow_sums = {"fp16": "allow_fp16_accumulation"} if getattr(matmul, "allow_fp16_accumulation", False) else {}
     size = _workspace(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
     lt_size = _kib("CUBLASLT_WORKSPACE_SIZE", os.environ.get("CUBLASLT_WORKSPACE_SIZE"))
     sizes = {"workspace_bytes": size, "lt_workspace_bytes": lt_size}
@@ -133,6 +143,7 @@ def current() -> Switches:
         workspace_bytes={name: value for name, value in sizes.items() if value is not None},
         alternative_fp16=alternative,
         fp64=_emulation(os.environ),
+        not_followed=no_slices | narrow_sums,
     )
 
 
