@@ -187,6 +187,8 @@ def test_libraries_multiply_in_their_own_order() -> None:
         assert np.array_equal(result.c, want)
     with pytest.raises(UnsupportedError, match="no scales"):
         hwsim.run(a, b, device="h100", library="deepgemm")
+    with pytest.raises(UnsupportedError, match="deepgemm is for chips of sm90; b200 is of sm100"):
+        hwsim.run(a, b, device="b200", library="deepgemm", scale_a=sa, scale_b=sb)
     with pytest.raises(InputError, match="scale_order"):
         hwsim.run(a, b, device="h100", library="cublas", scale_a=sa, scale_b=sb, scale_order="b")
 
