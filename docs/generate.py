@@ -15,6 +15,7 @@ from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices import numerics_evidence
 from hwsim.errors import UnsupportedError
+from hwsim.gemm.plan import Plan
 from hwsim.machines import timing
 from hwsim.request.operands import problem_of_scheme
 from hwsim.resolve.planning import carries, plan_for
@@ -65,7 +66,7 @@ def schemes() -> str:
                     plan = plan_for(hwsim.device(name), scheme, problem, None, {}).plan
                     reason = carries(hwsim.device(name), plan)
                     scale = problem.a.scale
-                    if scale is not None and scale.kind == "vector":
+                    if isinstance(plan, Plan) and scale is not None and scale.kind == "vector":
                         formats = plan.a_pieces[0].format, plan.b_pieces[0].format
                         block_scaled_instruction(hwsim.device(name), *formats, scale)
                 except UnsupportedError:

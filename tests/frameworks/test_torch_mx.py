@@ -73,9 +73,9 @@ def test_tensors_of_torchao(name: str) -> None:
     nv = pytest.importorskip("torchao.prototype.mx_formats.nvfp4_tensor")
     dtype = {"mxfp8": torch.float8_e4m3fn, "mxfp4": torch.float4_e2m1fn_x2}.get(name)
     x, w = (torch.from_numpy(y[:64]).bfloat16() for y in (X, W))
-    options = {} if dtype is None else {"kernel_preference": mx.KernelPreference.AUTO}
+    options: dict[str, Any] = {} if dtype is None else {"kernel_preference": mx.KernelPreference.AUTO}
     make = nv.NVFP4Tensor.to_nvfp4 if dtype is None else lambda y: mx.MXTensor.to_mx(y, dtype, 32, **options)
-    two_level = {"two_level": False} if dtype is None else {}
+    two_level: dict[str, Any] = {"two_level": False} if dtype is None else {}
     a, b = (hwsim.quantize(y.float().numpy(), name, rule="torchao", **two_level) for y in (x, w))
     with hwsim.torch.emulate(device="b200") as run:
         y = torch.mm(make(x), make(w).t())
@@ -96,7 +96,7 @@ def test_a_layer_that_torchao_trains_in_float8(recipe: str) -> None:
     a, b = (hwsim.quantize(y.float().numpy(), scheme, rule="torchao", power_of_two=is_row) for y in (x, w))
     with hwsim.torch.emulate(device="h100", library="pytorch") as run:
         y = model(x)
-    options = {"scale_a": a.scales, "scale_b": b.scales, "output": "bf16"}
-    want = hwsim.matmul(a.elements, b.elements.T, device="h100", **options)
+    chosen: dict[str, Any] = {"scale_a": a.scales, "scale_b": b.scales, "output": "bf16"}
+    want = hwsim.matmul(a.elements, b.elements.T, device="h100", **chosen)
     assert np.array_equal(y.detach().view(torch.int16).numpy(), want.view(np.int16))
     assert not run.not_caught
