@@ -15,9 +15,11 @@ from hwsim.datafiles.provenance import LEVELS
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices import numerics_evidence
 from hwsim.errors import UnsupportedError
-from hwsim.gemm.problem import Problem
+from hwsim.gemm.plan import Plan
 from hwsim.machines import timing
+from hwsim.request.operands import problem_of_scheme
 from hwsim.resolve.planning import carries, plan_for
+from hwsim.resolve.scaled_record import block_scaled_instruction
 from hwsim.schemes import OWN
 
 FOLDER = Path(__file__).parent
@@ -59,10 +61,14 @@ def schemes() -> str:
         for scheme in OWN:
             carried = []
             for name in names:
-                problem = Problem.of(scheme.input_formats[0], 64, 64, 64)
+                problem = problem_of_scheme(scheme, 64, 64, 64)
                 try:
                     plan = plan_for(hwsim.device(name), scheme, problem, None, {}).plan
                     reason = carries(hwsim.device(name), plan)
+                    scale = problem.a.scale
+                    if isinstance(plan, Plan) and scale is not None and scale.kind == "vector":
+                        formats = plan.a_pieces[0].format, plan.b_pieces[0].format
+                        block_scaled_instruction(hwsim.device(name), *formats, scale)
                 except UnsupportedError:
                     continue
                 if reason is None:

@@ -81,15 +81,10 @@ def scales_of(
         raise InputError(f"{name} has shape {array.shape}; allowed: {_shapes(rows, k)}")
     if long == 1 and tall == 1:
         return Scales(values, "fp32", None, None, factor)
-    if long == 1:
-        if tall != rows and k <= LONG:
-            return Scales(np.repeat(values, TALL, 0)[:rows], "fp32", TALL, LONG, factor)
-        if tall != rows:
-            raise InputError(f"{name} has shape {array.shape}: blocks of rows have blocks along K; {_shapes(rows, k)}")
-        return Scales(values, "fp32", 1, None, factor)
-    if tall == rows:
-        return Scales(values, "fp32", 1, LONG, factor)
-    return Scales(np.repeat(values, TALL, 0)[:rows], "fp32", TALL, LONG, factor)
+    of_rows = values if tall == rows else np.repeat(values, rows if tall == 1 else TALL, 0)[:rows]
+    if long == 1 and (tall == rows or k > LONG):
+        return Scales(of_rows, "fp32", 1, None, factor)
+    return Scales(of_rows, "fp32", 1 if tall == rows else TALL, LONG, factor)
 
 
 def joined(a: Scales, b: Scales, m: int, n: int, k: int) -> tuple[Scales, Scales]:

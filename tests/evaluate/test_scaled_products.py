@@ -187,8 +187,25 @@ def test_libraries_multiply_in_their_own_order() -> None:
         assert np.array_equal(result.c, want)
     with pytest.raises(UnsupportedError, match="no scales"):
         hwsim.run(a, b, device="h100", library="deepgemm")
+    with pytest.raises(UnsupportedError, match="deepgemm is for chips of sm90; b200 is of sm100"):
+        hwsim.run(a, b, device="b200", library="deepgemm", scale_a=sa, scale_b=sb)
     with pytest.raises(InputError, match="scale_order"):
         hwsim.run(a, b, device="h100", library="cublas", scale_a=sa, scale_b=sb, scale_order="b")
+
+
+@pytest.mark.parametrize("shape_a", [(1, 3), (2, 3), (2, 1)])
+@pytest.mark.parametrize("shape_b", [(1, 3), (2, 3), (2, 1)])
+def test_scales_of_more_than_128_rows_are_those_of_each_row(shape_a: tuple[int, int], shape_b: tuple[int, int]) -> None:
+    """One for 128 rows or for all of them, of each 128 of K or of all of K."""
+    a, b = operands(8, 130, 150)
+    given = scales(7, *shape_a), scales(9, *shape_b)
+    each = [np.repeat(x, 128 if len(x) == 2 else rows, 0)[:rows] for x, rows in zip(given, (130, 150), strict=True)]
+    if shape_a[1] != shape_b[1]:
+        with pytest.raises(InputError, match="allowed: both of rows"):
+            hwsim.matmul(a, b, device="h200", scale_a=given[0], scale_b=given[1])
+        return
+    got = hwsim.matmul(a, b, device="h200", scale_a=given[0], scale_b=given[1])
+    assert np.array_equal(got, hwsim.matmul(a, b, device="h200", scale_a=each[0], scale_b=each[1]))
 
 
 @pytest.mark.parametrize(

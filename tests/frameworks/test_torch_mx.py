@@ -87,3 +87,38 @@ def test_what_pytorch_refuses_of_scaled_products_raises_its_own_error_and_chips_
         pytest.raises(hwsim.UnsupportedError, match="a100: it has no 8-bit floats"),
     ):
         torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+def test_tensors_of_torchao(name: str) -> None:
+    mx = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
+    nv = pytest.importorskip("torchao.prototype.mx_formats.nvfp4_tensor")
+    dtype = {"mxfp8": torch.float8_e4m3fn, "mxfp4": torch.float4_e2m1fn_x2}.get(name)
+    x, w = (torch.from_numpy(y[:64]).bfloat16() for y in (X, W))
+    options: dict[str, Any] = {} if dtype is None else {"kernel_preference": mx.KernelPreference.AUTO}
+    make = nv.NVFP4Tensor.to_nvfp4 if dtype is None else lambda y: mx.MXTensor.to_mx(y, dtype, 32, **options)
+    two_level: dict[str, Any] = {"two_level": False} if dtype is None else {}
+    a, b = (hwsim.quantize(y.float().numpy(), name, rule="torchao", **two_level) for y in (x, w))
+    with hwsim.torch.emulate(device="b200") as run:
+        y = torch.mm(make(x), make(w).t())
+    assert np.array_equal(y.view(torch.int16).numpy(), expected(a, b))
+    assert not run.not_caught
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+def test_a_layer_that_torchao_trains_in_float8(recipe: str) -> None:
+    float8 = pytest.importorskip("torchao.float8")
+    layer = torch.nn.Sequential(torch.nn.Linear(256, 96, bias=False, dtype=torch.bfloat16))
+    x, w = torch.from_numpy(X[:64]).bfloat16(), torch.from_numpy(W).bfloat16()
+    layer[0].weight.data = w
+    config = float8.Float8LinearConfig.from_recipe_name(recipe)
+    model = float8.convert_to_float8_training(layer, config=config)
+    is_row = recipe == "rowwise"
+    scheme = "fp8-row" if is_row else "fp8-tensor"
+    a, b = (hwsim.quantize(y.float().numpy(), scheme, rule="torchao", power_of_two=is_row) for y in (x, w))
+    with hwsim.torch.emulate(device="h100", library="pytorch") as run:
+        y = model(x)
+    chosen: dict[str, Any] = {"scale_a": a.scales, "scale_b": b.scales, "output": "bf16"}
+    want = hwsim.matmul(a.elements, b.elements.T, device="h100", **chosen)
+    assert np.array_equal(y.detach().view(torch.int16).numpy(), want.view(np.int16))
+    assert not run.not_caught

@@ -103,7 +103,7 @@ class PublishedRules(ChipRules):
 DEEPGEMM = PublishedLibrary(
     name="deepgemm",
     version="54e2261",
-    families=("sm90", "sm100"),
+    families=("sm90",),  # on Blackwell its scales are ue8m0, in the instruction
     kernels={
         ("1x128", "128x128"): PublishedKernel("sm90_fp8_gemm_1d2d", "joined"),
         ("1x128", "1x128"): PublishedKernel("sm90_fp8_gemm_1d1d", "joined"),
