@@ -142,7 +142,7 @@ def test_the_record_says_all_of_the_program(family: ModuleType) -> None:
 def test_the_trace_has_the_folds(family: ModuleType) -> None:
     trace = run(m=100, n=200, k=300, format="bf16", exact=False).trace
     engines, labels = trace.column("engine"), trace.column("label")
-    rows = trace.rows[[e == "array" and label == "rows" for e, label in zip(engines, labels, strict=True)]]
+    rows = trace.rows[[e == "array" and label == "stream" for e, label in zip(engines, labels, strict=True)]]
     assert len(rows) == 2 * 3 and set(rows["end"] - rows["start"]) == {100 + 254}
 
 

@@ -391,7 +391,7 @@ ERRORS = {
     "authors, widths": ((X, X, X[..., :56]), {"library": VERSION_2}, UNSUPPORTED, "a value as wide as the key"),
     "authors, steps": ((X[..., :60],) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 8; got heads of 60"),
     "authors, square": ((X[:, :3], X, X), {"library": VERSION_3, "is_causal": True}, UNSUPPORTED, "as many queries as"),
-    "backend": ((X, X, X), {"backend": "FLASH"}, INPUT, "backend = 'FLASH'; allowed: FLASH_ATTENTION"),
+    "backend": ((X, X, X), {"backend": "FLSH"}, INPUT, "backend = 'FLSH'; allowed: FLASH_ATTENTION"),
     "math": ((X, X, X), {"backend": "MATH"}, UNSUPPORTED, "MATH is no kernel.*hwsim.torch"),
     "scale": ((X, X, X), {"scale": math.inf}, INPUT, "scale = inf; allowed: a number from"),
     "family": ((X, X, X), {"device": "v100"}, UNSUPPORTED, "v100 is of the family sm70.*sm80, sm90.*hwsim.torch"),
