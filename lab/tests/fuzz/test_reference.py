@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "tools" / "fuzz"
-COUNT = 150
+COUNT = 80
 FIRST = 10_000_000  # numbers that no long campaign has
 
 #: A case that sees each fault: `python lab/tools/fuzz/planted.py` looks for them again where the drawing has changed.
