@@ -13,6 +13,7 @@ from typing import Any
 from hwsim.analysis.advice import Advice, advice_on, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
+from hwsim.analysis.fold_parts import fold_parts
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.stall_words import engine_words
 from hwsim.analysis.time_shares import (
@@ -128,6 +129,9 @@ def verdict_of(
         sentences.append(
             f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
         )
+    if folds := fold_parts(times):
+        parts = (f"{name} {_percent(share)}" for name, (_, share) in folds.shares().items())
+        sentences.append(f"of the arrays' time: {', '.join(parts)}")
     if times.by_library:
         sentences.append("the shares are of the program's cycles; the library's recorded time cannot be divided")
     return Verdict(
