@@ -118,7 +118,8 @@ def verdict_of(
     """
     if times.timed is None or times.program is None or times.chip is None or not times.timed.cycles:
         return _without_cycles(times)
-    launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if times.launches else 0.0
+    counts_launches = times.launches and not times.by_library  # whose cycles are the program's
+    launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if counts_launches else 0.0
     tiles = {row.kernel: (row.tiles, row.cores - row.idle_cores) for row in times.occupancy}
     shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles)
     binding = binding_part(shares, lambda part: saved_by(times, part))
