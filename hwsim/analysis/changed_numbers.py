@@ -48,13 +48,15 @@ class ChangedNumbers:
     """Cycles before and after a change of the device's numbers.
 
     numbers: {path: (value before, value after)}, in the device file's units. cycles: before, after, in cycles of each
-    device's core clock. seconds: the same in seconds. bound: the part whose absence would then save most, None where
-    none saves anything. is_anew: whether the kernel was chosen again for the changed device; else the same program was
-    timed at the same clock. held: {path: the number that keeps its change from saving time}, where that is known.
+    device's core clock. clock_mhz: that clock, under the load. seconds: the same in seconds. bound: the part whose
+    absence would then save most, None where none saves anything. is_anew: whether the kernel was chosen again for the
+    changed device; else the same program was timed at the same clock. held: {path: the number that keeps its change
+    from saving time}, where that is known.
     """
 
     numbers: dict[str, tuple[float, float]]
     cycles: tuple[int, int]
+    clock_mhz: tuple[float, float]
     seconds: tuple[float, float]
     bound: WhatIf | None
     is_anew: bool = False
@@ -91,6 +93,7 @@ def program_with_numbers(
     return ChangedNumbers(
         numbers,
         (before, after),
+        (device.clock_mhz, other.clock_mhz),
         (before / (device.clock_mhz * 1e6), after / (other.clock_mhz * 1e6)),
         _bound(program, other, l2),
         held=_held(program, other, numbers, l2, after) if after == before else {},
@@ -143,6 +146,7 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     return ChangedNumbers(
         numbers,
         (times.cycles, after.cycles),
+        (times.chip.clock_mhz, after.chip.clock_mhz),
         (times.seconds, after.seconds),
         _bound(after.program, after.chip, after.l2),
         is_anew=True,

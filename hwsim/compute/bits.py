@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.analysis.errors import bytes_needed as errors_need
+from hwsim.analysis.exact_product import exact_sum
 from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
@@ -76,6 +78,19 @@ class Arrays:
 
 
 @dataclass(frozen=True, slots=True)
+class ExactValue:
+    """An element of a product without any rounding: alpha times the sum of products, plus beta C and the bias. None
+    where an infinity or NaN takes part.
+
+    given: of A and B as they lie in memory. taken: of A and B as the unit takes them, rounded to its format; None also
+    where that is not known.
+    """
+
+    given: Fraction | None
+    taken: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Errors:
     """A callable that computes the error metrics of a product; nothing is computed before it is called.
 
@@ -113,6 +128,30 @@ class Errors:
         """Where the error is (see `error_map`)."""
         self._check_memory()
         return error_map(*self._operands(), self.product, self._epilogue())
+
+    @in_default_environment
+    def exact_at(self, *place: int) -> ExactValue:
+        """An element of the product without any rounding. place: its indices, those in a stack first."""
+        row, column = subset(self.a, rows=[place[-2]]), subset(self.b, cols=[place[-1]])
+        given = self._exact_sum(row, column, place)
+        if self.evaluator is None or given is None:
+            return ExactValue(given)
+        taken = multiplied(self.evaluator, row, column)
+        if all(after.format == before.format for after, before in zip(taken, (row, column), strict=True)):
+            return ExactValue(given, given)
+        return ExactValue(given, self._exact_sum(*taken, place))
+
+    def _exact_sum(self, a: Operand, b: Operand, place: tuple[int, ...]) -> Fraction | None:
+        """Of the row and the column of an element: alpha times the sum of products, plus beta C and the bias."""
+        lines = a.multiplied_values(-1)[..., 0, :], b.multiplied_values(-2)[..., :, 0]
+        stacks = (np.broadcast_to(line, (*self.product.shape[:-2], line.shape[-1])) for line in lines)
+        x, y = (stack[place[:-2]] for stack in stacks)
+        total = exact_sum(x, y)
+        added = [] if self.c is None or not self.beta else [(self.beta, self.c.values()[place].item())]
+        added += [] if self.bias is None else [(1.0, self.bias[place[-1]].item())]
+        if total is None or not all(math.isfinite(value) for _, value in added):
+            return None
+        return sum((Fraction(factor) * Fraction(value) for factor, value in added), Fraction(self.alpha) * total)
 
     def _operands(self) -> tuple[AnyArray, AnyArray]:
         return self.a.multiplied_values(-1), self.b.multiplied_values(-2)

@@ -211,7 +211,8 @@ class RunOptions(TypedDict, total=False):
     pe_tiles: int | None
 
     #: of a systolic array: load the operand that streams past several tiles of what stays once, and keep all of its K
-    #: in its memory (default: where it fits) [systolic]
+    #: in its memory; load the other one once too, where its memory holds all of an array's share (default: where it
+    #: fits) [systolic]
     reuse: bool | None
 
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each

@@ -27,7 +27,8 @@ def what_if_text(gains: Sequence[WhatIf]) -> str:
 
 
 def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[tuple[str, str, str, str]]:
-    """Rows (what, now, then, words) of numbers, cycles and time before and after a change of the device's numbers.
+    """Rows (what, now, then, words) of numbers, cycles, a clock that moves and time before and after a change of the
+    device's numbers.
 
     by_library: the run's time is a library's, and not this one, which is of the program.
     """
@@ -37,6 +38,9 @@ def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[t
     ]
     (cycles, then), (seconds, later) = changed.cycles, changed.seconds
     rows.append(("cycles", count(cycles), count(then), f"{then / cycles - 1:+.1%}"))
+    before, after = changed.clock_mhz
+    if before != after:
+        rows.append(("clock under load", f"{before:,g} MHz", f"{after:,g} MHz", f"{after / before - 1:+.1%}"))
     time = "time of the program" if by_library else "time"
     rows.append((time, duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
     return rows
