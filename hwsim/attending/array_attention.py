@@ -51,9 +51,10 @@ def attention(
         key: (..., key heads, keys, width), of the same dtype and leading dimensions. Its heads divide the query's
             (GQA): so many consecutive heads of the query share a head of the key.
         value: (..., key heads, keys, width of the value), likewise.
-        device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90.
-        library: "pytorch", whose choice of a backend counts; "flash-attention-2" and "flash-attention-3" as their
-            authors build them (the latter on Hopper), which nobody compared with a chip.
+        device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90, or
+            sm100 with flash-attention-4.
+        library: "pytorch", whose choice of a backend counts; "flash-attention-2", "flash-attention-3" (on Hopper) and
+            "flash-attention-4" (on a B200) as their authors build them, which nobody compared with a chip.
         backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION", in any case, or "flash" and
             so on; None: the first that takes the call, in PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.

@@ -37,7 +37,7 @@ from hwsim.libraries.published.attention_kernels import (
     OF_ONE_QUERY,
     WITH_MASKS,
 )
-from hwsim.libraries.published.flash_attention import VERSION_2
+from hwsim.libraries.published.flash_attention import refused
 from hwsim.libraries.pytorch.attention import DENSE, AttentionKind, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
 from hwsim.machines import functional
@@ -290,8 +290,9 @@ def _authors_kernel(
         raise UnsupportedError(
             f"attention: {library} takes heads of up to {widest} elements, in steps of {STEP}; got {call}"
         )
-    if library == VERSION_2 and width != value_width:
-        raise UnsupportedError(f"attention: {library} takes a value as wide as the key; got {call}")
+    reason = refused(library, width, value_width)
+    if reason:
+        raise UnsupportedError(f"attention: {reason}; got {call}")
     if is_causal and queries != keys:  # its mask is aligned with the last key
         raise UnsupportedError(
             f"attention: {library} is known with a causal mask of as many queries as keys; got {call}"

@@ -100,7 +100,7 @@ def kernel_of(
     Heads are at most `widest_head` wide. groups: heads of the query that share a head of the key.
     """
     (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
-    sizes = AttentionSizes(heads, heads // groups, queries, keys, max(width, value_width), value_width)
+    sizes = AttentionSizes(heads, heads // groups, queries, keys, width, value_width)
     is_minor = has_small_tiles(device.name)
     order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor)
     assert order is not None  # of widths up to `widest_head`

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.arithmetic.power_polynomial import power_by_polynomial
 from hwsim.arithmetic.rounded_once import multiply_add
-from hwsim.arithmetic.softmax_lanes import added_by_lanes, met, without_infinity, without_zero
+from hwsim.arithmetic.softmax_lanes import added_by_lanes, added_by_row, met, without_infinity, without_zero
 from hwsim.arithmetic.vector import gives_all_ones
 from hwsim.devices.query import dot_spec
 from hwsim.devices.special_functions import special_functions
@@ -37,8 +38,8 @@ FORMATS = tuple(PTX_NAMES)
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
     """Of rows so far: the result before the division (heads, rows, width), the largest score, the sums of powers by
-    lane or, where warps add them, in one column. Where blocks join (AttentionOrder.joins_blocks), the last one has not:
-    its product, and what the result is rescaled by for it.
+    lane or, where warps or a thread add them, in one column. Where blocks join (AttentionOrder.joins_blocks), the last
+    one has not: its product, and what the result is rescaled by for it.
     """
 
     result: Single
@@ -89,7 +90,7 @@ class Attending:
     ) -> _Sums:
         """The sums over some blocks of keys."""
         heads, rows, _ = query.shape
-        columns = LANES if self.order.warp_keys is None else 1
+        columns = 1 if self._is_one_sum else LANES
         sums = _Sums(
             np.zeros((heads, rows, value.shape[2]), np.float32),
             np.full((heads, rows, 1), -np.inf, np.float32),
@@ -134,10 +135,8 @@ class Attending:
             scores = scores * np.float32(LOG2E)
         scores = np.where(hidden, np.float32(-np.inf), scores)
         before = sums.largest[:, rows]
-        largest = np.maximum(before, scores.max(-1, keepdims=True))
+        largest = np.fmax(before, np.fmax.reduce(scores, -1, keepdims=True))
         bound = without_infinity(largest)
-        powers = self._power(self._arguments(scores, bound))
-        powers = np.where(hidden, np.float32(0), powers)
         if order.scaling == "scaled":
             change = before - bound
         elif order.scales_largest:
@@ -145,6 +144,12 @@ class Attending:
         else:
             change = (before - bound) * self.in_powers
         rescale = np.where(np.isneginf(before), np.float32(0), self._power(change))
+        if order.lag:
+            stays = change >= -np.float32(order.lag)
+            largest, bound = np.where(stays, before, largest), np.where(stays, before, bound)
+            rescale = np.where(stays, np.float32(1), rescale)
+        powers = self._powers(self._arguments(scores, bound))
+        powers = np.where(hidden, np.float32(0), powers)
         sums.powers[:, rows] = self._added(sums.powers[:, rows], rescale, powers)
         codes = self._encoded(powers)
         if order.joins_blocks:
@@ -163,6 +168,16 @@ class Attending:
 
     def _power(self, x: Single) -> Single:
         return self.math.exp2f(x) if self.order.is_guarded else self.math.ex2(x)
+
+    def _powers(self, x: Single) -> Single:
+        """The powers of a block of keys."""
+        if self.order.polynomial is None:
+            return self._power(x)
+        is_polynomial = self.order.polynomial.of(x.shape[-1])
+        powers = np.empty_like(x)
+        powers[..., is_polynomial] = power_by_polynomial(x[..., is_polynomial])
+        powers[..., ~is_polynomial] = self._power(x[..., ~is_polynomial])
+        return powers
 
     def _product(self, a: Codes, b: Codes, c: Single | None = None) -> Single:
         operands = DotOperands(a, b, None if c is None else np.ascontiguousarray(c).view(np.uint32))
@@ -189,6 +204,8 @@ class Attending:
         if self.order.fuses_first:
             return added_by_lanes(total, powers, np.broadcast_to(rescale, total.shape))
         total = total * rescale
+        if self.order.adds_rows:
+            return added_by_row(total, powers)
         if self.order.warp_keys is None:
             return added_by_lanes(total, powers)
         count = keys // self.order.warp_keys
@@ -201,7 +218,12 @@ class Attending:
 
     def _total(self, sums: _Sums) -> Single:
         """The sum of a row's powers; (heads, rows, 1)."""
-        return sums.powers if self.order.warp_keys is not None else met(sums.powers, self.order.first_partner)
+        return sums.powers if self._is_one_sum else met(sums.powers, self.order.first_partner)
+
+    @property
+    def _is_one_sum(self) -> bool:
+        """Whether a row has one sum of powers between blocks, not one for each lane."""
+        return self.order.adds_rows or self.order.warp_keys is not None
 
     def _divided(self, sums: _Sums, total: Single) -> Single:
         """The result over the sum of powers; rows without a key are as they are."""

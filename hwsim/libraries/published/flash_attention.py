@@ -6,16 +6,17 @@ multiply-add, powers are ex2.approx.ftz, and rows are divided by rcp.approx.ftz.
 normal range is kept here: it can show in results below 2^-100 of bf16 alone. Nobody compared these orders with a chip.
 
 Sources (github Dao-AILab/flash-attention 0251105a): version 2, csrc/flash_attn/src/softmax.h and setup.py; version 3,
-hopper/softmax.h, tile_size.h, mainloop_fwd_sm90_tma_gmma_ws.hpp and setup.py.
+hopper/softmax.h, tile_size.h, mainloop_fwd_sm90_tma_gmma_ws.hpp and setup.py; version 4, flash_attn/cute: interface.py,
+flash_fwd_sm100.py, softmax.py, utils.py.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from hwsim.gemm.attention_order import AttentionOrder
+from hwsim.gemm.attention_order import AttentionOrder, PolynomialShare
 
-VERSION_2, VERSION_3 = "flash-attention-2", "flash-attention-3"
+VERSION_2, VERSION_3, VERSION_4 = "flash-attention-2", "flash-attention-3", "flash-attention-4"
 WIDTH = 256  # of the widest head
 WGMMA = "wgmma.m64n64k16.f32.{0}.{0}"
 
@@ -66,3 +67,90 @@ def version_3(width: int, value_width: int, *, is_causal: bool) -> AttentionOrde
         evidence="assumption",
         source="FlashAttention-3, as its authors build it",
     )
+
+
+BLACKWELL_TILE = 128  # queries of a softmax warpgroup, and keys of a block
+BLACKWELL_WIDTH = 128  # of the widest head of the common kernel
+WIDE_HEADS = (192, 128)  # widths of key and value, which it takes too
+PADDING = 16  # widths are padded to a multiple of it
+LAG = 8.0
+FRAGMENT, LAST_COLUMNS, DEFAULT_PERIOD, SHARED_PERIOD = 32, 4, 16, 10
+
+
+class PowerPeriod(NamedTuple):
+    """Heads so wide, padded, with these pairs of CTAs and this mask: the period of the powers that a polynomial gives,
+    and the first fragment with some.
+    """
+
+    width: int
+    in_pairs: bool
+    is_causal: bool
+    period: int
+    first: int
+
+
+POWER_PERIODS = (
+    PowerPeriod(128, True, False, 10, 1),
+    PowerPeriod(128, False, True, 16, 1),
+    PowerPeriod(192, True, False, 16, 0),
+    PowerPeriod(192, False, True, 32, 1),
+)
+
+
+def refused(version: str, width: int, value_width: int) -> str:
+    """Why a version takes no heads with these widths of key and value, in words; empty where it does."""
+    if version == VERSION_2 and width != value_width:
+        return f"{version} takes a value as wide as the key"
+    is_common = max(width, value_width) <= BLACKWELL_WIDTH
+    if version == VERSION_4 and not is_common and (width, value_width) != WIDE_HEADS:
+        wide, value = WIDE_HEADS
+        return f"{version} is known of heads of up to {BLACKWELL_WIDTH} elements, and of {wide} with a value of {value}"
+    return ""
+
+
+def version_4(width: int, value_width: int, queries: int, groups: int, *, is_causal: bool) -> AttentionOrder:
+    """The order of FlashAttention-4 for fp16 and bf16 on a B200, without parts of the keys, which it does not cut
+    unless it is asked to. groups: heads of the query that share a head of the key, whose rows lie in one tile.
+    """
+    rows = queries * groups
+    tiles = 2 if rows > BLACKWELL_TILE else 1
+    padded, padded_value = (-(-x // PADDING) * PADDING for x in (width, value_width))
+    in_pairs = (
+        not is_causal
+        and padded in (BLACKWELL_WIDTH, WIDE_HEADS[0])
+        and padded_value == BLACKWELL_WIDTH
+        and rows > 2 * BLACKWELL_TILE
+        and BLACKWELL_TILE % groups == 0
+    )
+    return AttentionOrder(
+        kernel="FlashAttentionForwardSm100",
+        instruction="tcgen05.mma.m128n128k16.f16.f32.{0}.{0}",
+        keys=BLACKWELL_TILE,
+        descending=True,
+        scaling="fused",
+        warp_keys=None,
+        first_partner=2,
+        is_division_fast=True,
+        is_guarded=False,
+        is_log2e_single=True,
+        rows=tiles * BLACKWELL_TILE,
+        row_groups=tiles,
+        row_warps=4 * tiles,
+        stages=2,
+        polynomial=_polynomial(padded, groups, in_pairs=in_pairs, is_causal=is_causal),
+        lag=LAG,
+        adds_rows=True,
+        evidence="assumption",
+        source="FlashAttention-4, as its authors build it",
+    )
+
+
+def _polynomial(padded: int, groups: int, *, in_pairs: bool, is_causal: bool) -> PolynomialShare | None:
+    """Which powers a polynomial gives on a B200; None: none."""
+    tuned = next((x for x in POWER_PERIODS if x[:3] == (padded, in_pairs, is_causal)), None)
+    if tuned is None and padded > BLACKWELL_WIDTH:
+        return None
+    period, first = (DEFAULT_PERIOD, 1) if tuned is None else (tuned.period, tuned.first)
+    if groups > 1 and padded > BLACKWELL_WIDTH // 2 and not is_causal:
+        period = SHARED_PERIOD if tuned is None else tuned.period
+    return PolynomialShare(FRAGMENT, first, BLACKWELL_TILE // FRAGMENT - 1, period, LAST_COLUMNS)
