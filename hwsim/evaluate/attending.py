@@ -6,7 +6,7 @@ It knows orders as data, a device's units and special functions; it knows no ker
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from hwsim.arithmetic.softmax_lanes import added_by_lanes, added_by_row, met, wi
 from hwsim.arithmetic.vector import gives_all_ones
 from hwsim.devices.query import dot_spec
 from hwsim.devices.special_functions import special_functions
-from hwsim.formats import format_of
+from hwsim.formats import Format, format_of
 from hwsim.gemm.attention_order import LOG2E, join_lanes, power_factor
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.ir import LANES
@@ -31,8 +31,15 @@ if TYPE_CHECKING:
 Codes = NDArray[Any]
 Single = NDArray[np.float32]
 
-PTX_NAMES = {"fp16": "f16", "bf16": "bf16"}
-FORMATS = tuple(PTX_NAMES)
+PTX_NAMES = {"fp16": "f16", "bf16": "bf16", "e4m3": "e4m3"}
+FORMATS = ("fp16", "bf16")  # of all kernels
+
+
+class Descale(NamedTuple):
+    """Factors of each head's scores, and of its result: (heads, 1, 1), fp32."""
+
+    scores: Single
+    result: Single
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,15 +66,28 @@ class Attending:
         self.spec = dot_spec(device, order.instruction.format(PTX_NAMES[format]))
         self.nan: Literal["all-ones", "quiet"] = "all-ones" if gives_all_ones(self.spec) else "quiet"
         self.math = CudaMath(special_functions(device))
+        self.result_format = self.format if order.result is None else format_of(order.result)
         self.factor = np.float32(factor)
-        self.in_powers = power_factor(factor, order)
+        self.in_powers: np.float32 | Single = power_factor(factor, order)
+        self.result_factor: np.float32 | Single = np.float32(1)
 
-    def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool, mask: Codes | None = None) -> Codes:
-        """Codes of the result in the operands' format. query (heads, queries, width), key and value (heads, keys,
+    def __call__(
+        self,
+        query: Codes,
+        key: Codes,
+        value: Codes,
+        *,
+        is_causal: bool,
+        mask: Codes | None = None,
+        descale: Descale | None = None,
+    ) -> Codes:
+        """Codes of the result in its format. query (heads, queries, width), key and value (heads, keys,
         width): codes. is_causal: row i sees the keys up to i. mask: codes that are added to the scores, (heads or 1,
-        queries, keys).
+        queries, keys). descale: factors of a head's scores and of its result.
         """
         self.in_powers = power_factor(float(self.factor), self.order, has_mask=mask is not None)
+        if descale is not None:
+            self.in_powers, self.result_factor = self.in_powers * descale.scores, descale.result
         blocks = -(-key.shape[1] // self.order.keys)
         length = -(-blocks // self.order.parts)
         with np.errstate(all="ignore"):
@@ -80,10 +100,10 @@ class Attending:
                 result = self._divided(parts[0], total)
             else:
                 result = self._joined(parts)
-            return self._encoded(result)
+            return self._encoded(result, self.result_format)
 
-    def _encoded(self, values: Single) -> Codes:
-        return self.backend.encode(values, self.format, "RNE", nan=self.nan, threads=self.threads)
+    def _encoded(self, values: Single, format: Format) -> Codes:
+        return self.backend.encode(values, format, "RNE", nan=self.nan, threads=self.threads)
 
     def _part(
         self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool, mask: Codes | None
@@ -151,7 +171,7 @@ class Attending:
         powers = self._powers(self._arguments(scores, bound))
         powers = np.where(hidden, np.float32(0), powers)
         sums.powers[:, rows] = self._added(sums.powers[:, rows], rescale, powers)
-        codes = self._encoded(powers)
+        codes = self._encoded(powers, self.format)
         if order.joins_blocks:
             so_far, last = sums.result[:, rows], sums.product[:, rows]
             sums.result[:, rows] = multiply_add(so_far, np.broadcast_to(sums.change[:, rows], so_far.shape), last)
@@ -187,12 +207,14 @@ class Attending:
         """The arguments of the powers of two."""
         if self.order.scaling == "scaled":
             return scores - largest
-        bound = largest * self.in_powers
         if self.order.scaling == "rounded":
-            return scores * self.in_powers - bound
+            return scores * self.in_powers - largest * self.in_powers
+        below = np.broadcast_to(self.in_powers, largest.shape)
+        bound = multiply_add(-largest, below, np.full_like(largest, self.order.offset))
         is_finite = np.isfinite(scores)
         finite = np.where(is_finite, scores, np.float32(0))
-        fused = multiply_add(finite, np.full_like(finite, self.in_powers), np.broadcast_to(-bound, finite.shape))
+        factors = np.broadcast_to(self.in_powers, finite.shape)
+        fused = multiply_add(finite, factors, np.broadcast_to(bound, finite.shape))
         return np.where(is_finite, fused, scores)
 
     def _added(self, total: Single, rescale: Single, powers: Single) -> Single:
@@ -232,7 +254,7 @@ class Attending:
         if self.order.joins_blocks:
             last = np.broadcast_to(inverse, sums.product.shape)
             return multiply_add(sums.product, last, sums.result * (inverse * sums.change))
-        result: Single = sums.result * inverse
+        result: Single = sums.result * (inverse * self.result_factor)
         return result
 
     def _joined(self, parts: list[_Sums]) -> Single:

@@ -62,8 +62,9 @@ class AttentionOrder:
     gives. lag: a row's largest score stays as it was while the power of a new one is at most 2^lag; 0: never.
     adds_rows: one thread adds a block's powers of a row: every eighth column to a sum of its own, of which the first
     begins at the sum so far, rescaled; pairs that are 2 apart meet, then 4, then 1. swaps_heads: with one query, heads
-    that share a head of the key are rows of one tile. evidence: a level of hwsim.datafiles.provenance. source: where
-    the order is from.
+    that share a head of the key are rows of one tile. offset: powers, and so their sums, are times 2^offset. result:
+    the result's format; None: the operands'. evidence: a level of hwsim.datafiles.provenance. source: where the order
+    is from.
     """
 
     kernel: str
@@ -95,6 +96,8 @@ class AttentionOrder:
     polynomial: PolynomialShare | None = None
     lag: float = 0.0
     adds_rows: bool = False
+    offset: float = 0.0
+    result: str | None = None
 
     @property
     def special_functions(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 
 import ml_dtypes
@@ -19,7 +20,8 @@ from hwsim.libraries.published import flash_attention
 from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3, VERSION_4
 
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
-PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16"}
+E4M3 = ml_dtypes.float8_e4m3fn
+PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16", np.dtype(E4M3): "e4m3"}
 CAPTURES = {name: value for name, value in kernels("sdpa").items() if name.split()[1] in BACKENDS}
 FLASH, EFFICIENT, CUDNN = BACKENDS
 Single = np.float32
@@ -53,15 +55,17 @@ class Chip:
     """One row's arithmetic on a chip: a dot product by an instruction, fp32 rounded once an operation, MUFU."""
 
     def __init__(self, instruction: str, dtype, device: str = "h100") -> None:
-        self.device, self.dtype = hwsim.device(device), dtype
-        self.instruction, step = instruction.format(PTX[np.dtype(dtype)]), 8 if "k8" in instruction else 16
-        self.step = step
+        self.device, self.dtype, self.codes = hwsim.device(device), dtype, f"u{np.dtype(dtype).itemsize}"
+        self.instruction, self.step = (
+            instruction.format(PTX[np.dtype(dtype)]),
+            int(re.findall(r"k(\d+)", instruction)[0]),
+        )
 
     def dot(self, a, b, c=0):
         """c + a . b, by instruction after instruction."""
         code = np.array(c, np.float32).view(np.uint32)
         for first in range(0, len(a), self.step):
-            x, y = (np.array(z[first : first + self.step], self.dtype).view(np.uint16) for z in (a, b))
+            x, y = (np.array(z[first : first + self.step], self.dtype).view(self.codes) for z in (a, b))
             code = self.device.dot(self.instruction, x[None], y[None], np.atleast_1d(code))[0]
         return np.atleast_1d(np.asarray(code)).view(np.float32)[0]
 
@@ -274,17 +278,19 @@ def test_sums_that_are_kept_in_memory() -> None:
     assert joined_in_memory(query[0, 0], key[0], value[0], factor, result.order).tolist() == got.tolist()
 
 
-def by_its_authors(query, keys, values, factor, order):
-    """FlashAttention of its authors' build: s f - m f rounded once, ex2.approx.ftz, rcp.approx; last block first."""
+def by_its_authors(query, keys, values, scaled, order, of_value=1):
+    """FlashAttention of its authors' build: s f - m f rounded once, ex2.approx.ftz, rcp.approx; last block first. Of 8
+    bits powers are times 2^8; of_value: a factor of the result.
+    """
     chip = Chip(order.instruction, query.dtype)
     ex2, rcp = (lambda x, name=name: hwsim.mufu(name, np.array([x], np.float32))[0] for name in ("ex2", "rcp"))
-    scaled, largest = Single(float(factor) * LOG2E), Single(-np.inf)
+    largest, offset = Single(-np.inf), 8 if query.dtype == E4M3 else 0
     sums, result = [Single(0)] * 4, [Single(0)] * values.shape[1]
     for first in reversed(range(0, len(keys), order.keys)):
         scores = [chip.dot(query, key) for key in keys[first : first + order.keys]]
         new = max(largest, *scores)
         change = Single(0) if np.isneginf(largest) else ex2((largest - new) * scaled)
-        powers = [ex2(fma(score, scaled, -(new * scaled))) for score in scores]
+        powers = [ex2(fma(score, scaled, -fma(new, scaled, Single(-offset)))) for score in scores]
         sums = [
             fma(total, change, power) if order.fuses_first else total * change + power
             for total, power in zip(sums, powers[:8:2], strict=True)
@@ -295,7 +301,7 @@ def by_its_authors(query, keys, values, factor, order):
         block = values[first : first + order.keys]
         result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]
         largest = new
-    inverse = rcp((sums[0] + sums[2]) + (sums[1] + sums[3]))
+    inverse = rcp((sums[0] + sums[2]) + (sums[1] + sums[3])) * Single(of_value)
     return np.array([x * inverse for x in result])
 
 
@@ -307,7 +313,8 @@ def test_the_authors_own_builds(library: str, keys: int) -> None:
     order = result.order
     assert (order.parts, order.keys, result.backend, result.evidence) == (1, keys, library, "assumption")
     got = in_single(result, many, 0.25, False)[7, 0]
-    assert by_its_authors(many[0][7, 0], key[0], value[0], Single(0.25), order).tolist() == got.tolist()
+    scaled = Single(0.25 * LOG2E)
+    assert by_its_authors(many[0][7, 0], key[0], value[0], scaled, order).tolist() == got.tolist()
     assert got.tolist() != in_single(hwsim.attention(*many, backend=FLASH), many, 0.25, False)[7, 0].tolist()
 
 
@@ -415,6 +422,29 @@ def test_the_polynomial_is_as_near_as_its_coefficients() -> None:
     assert edges[0] == 0 and np.isnan(edges[1])
 
 
+def test_flashattention_3_with_operands_of_8_bits() -> None:
+    """e4m3 on an H100: factors of heads, powers times 2^8, a result of bf16."""
+    query, key, value = (
+        drawn(1, 4, 2, 32, dtype=E4M3),
+        drawn(2, 2, 200, 32, dtype=E4M3),
+        drawn(3, 2, 200, 32, dtype=E4M3),
+    )
+    factors = np.random.default_rng(4).uniform(0.5, 2, (3, 2)).astype(np.float32)
+    names = ("query_descale", "key_descale", "value_descale")
+    result = hwsim.attention(query, key, value, library=VERSION_3, **dict(zip(names, factors, strict=True)))
+    order = result.order
+    assert (result.out.dtype, order.keys, order.rows, result.evidence) == (TYPES["bf16"], 160, 192, "assumption")
+    for head, row in ((0, 1), (3, 0)):
+        q, k, v = factors[:, head // 2]
+        scaled = Single(float(Single(32**-0.5)) * LOG2E) * (q * k)
+        want = by_its_authors(query[head, row], key[head // 2], value[head // 2], scaled, order, v)
+        assert want.astype(TYPES["bf16"]).tolist() == result.out[head, row].tolist()
+    plain = hwsim.attention(query, key, value, library=VERSION_3)
+    ones = hwsim.attention(query, key, value, library=VERSION_3, value_descale=np.ones(2, np.float32))
+    assert np.array_equal(plain.codes, ones.codes) and not np.array_equal(plain.codes, result.codes)
+    assert "operands of e4m3 and a result of bf16" in plain.timing_note
+
+
 TILES = [  # widths of key and value, causal: rows of a tile, keys of a block
     ((64, 64, False), (192, 192)),
     ((64, 64, True), (192, 128)),
@@ -425,6 +455,23 @@ TILES = [  # widths of key and value, causal: rows of a tile, keys of a block
     ((192, 192, True), (128, 112)),
     ((256, 256, False), (128, 80)),
 ]
+
+
+TILES_OF_8_BITS = {
+    (64, 64): (192, 160),
+    (96, 80): (192, 128),
+    (128, 128): (128, 224),
+    (192, 128): (128, 160),
+    (256, 256): (128, 128),
+}
+
+
+@pytest.mark.parametrize("widths", TILES_OF_8_BITS, ids=str)
+def test_tiles_of_8_bits(widths) -> None:
+    """From hopper/tile_size.h."""
+    query, value = (np.broadcast_to(E4M3(0), (1, 8, width)) for width in widths)
+    order = hwsim.attention(query, query, value, library=VERSION_3, exact=False).order
+    assert (order.rows, order.keys) == TILES_OF_8_BITS[widths]
 
 
 @pytest.mark.parametrize(("sizes", "tile"), TILES, ids=str)
@@ -493,7 +540,12 @@ ERRORS = {
     "heads": ((X, drawn(1, 3, 8, 64), drawn(1, 3, 8, 64)), {}, INPUT, "divide the query's"),
     "library": ((X, X, X), {"library": "cublas"}, INPUT, "allowed: pytorch, flash-attention-2"),
     "library's backend": ((X, X, X), {"library": VERSION_2, "backend": FLASH}, INPUT, "has one kernel; leave backend"),
-    "authors on ampere": ((X, X, X), {"library": VERSION_3, "device": "a100"}, UNSUPPORTED, "-3 on a100 is not known"),
+    "authors on ampere": (
+        (X, X, X),
+        {"library": VERSION_3, "device": "a100"},
+        UNSUPPORTED,
+        "-3 on a100 is not known for",
+    ),
     "authors, widths": ((X, X, X[..., :56]), {"library": VERSION_2}, UNSUPPORTED, "a value as wide as the key"),
     "version 4 on hopper": ((X, X, X), {"library": VERSION_4}, UNSUPPORTED, "flash-attention-4 on h100 is not known"),
     "version 4, widths": (
@@ -503,6 +555,16 @@ ERRORS = {
         "known of heads of up to 128 elements, and of 192 with a value of 128; got heads of 192",
     ),
     "authors, steps": ((X[..., :60],) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 8; got heads of 60"),
+    "8 bits": ((X.astype(E4M3),) * 3, {"library": VERSION_2}, UNSUPPORTED, "-2 on h100 .*operands of e4m3"),
+    "8 bits, PyTorch": ((X.astype(E4M3),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form"),
+    "8 bits, steps": ((X[..., :40].astype(E4M3),) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 16; got"),
+    "descale": ((X, X, X), {"key_descale": np.ones(1, np.float32)}, INPUT, "with operands of fp16; allowed: with e4m3"),
+    "descale, shape": (
+        (X.astype(E4M3),) * 3,
+        {"library": VERSION_3, "value_descale": np.ones(3, np.float32)},
+        INPUT,
+        r"value_descale is float32 \(3,\); allowed: float32 \(2,\), one for each key head",
+    ),
     "authors, square": ((X[:, :3], X, X), {"library": VERSION_3, "is_causal": True}, UNSUPPORTED, "as many queries as"),
     "backend": ((X, X, X), {"backend": "FLSH"}, INPUT, "backend = 'FLSH'; allowed: FLASH_ATTENTION"),
     "math": ((X, X, X), {"backend": "MATH"}, UNSUPPORTED, "MATH is no kernel.*hwsim.torch"),

@@ -29,6 +29,9 @@ def refuses(record: Attention, device: Device) -> str:
         return f"device {device.name} has no special-function unit (special, in its file)"
     if device.vector is None or not device.links or not device.engines:
         return f"device {device.name} has no timing data"
+    if record.order.result is not None:
+        both = f"operands of {record.format} and a result of {record.order.result}"
+        return f"programs of attention have one format; got {both}"
     name = record.order.instruction.format(PTX_NAMES[record.format])
     places, family = instruction(device, name).places(2), find(device.family)
     if places and (family is None or family.registers not in places):

@@ -92,20 +92,28 @@ class AttentionSizes:
 
 
 def order_of(
-    backend: str, sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool = False
+    backend: str,
+    sizes: AttentionSizes,
+    family: str,
+    cores: int,
+    *,
+    is_causal: bool,
+    is_minor: bool = False,
+    format: str = "fp16",
 ) -> AttentionOrder | None:
     """The order of the kernel of a backend or a library; None where it is not known.
 
-    family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller.
+    family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller. format: of the
+    operands.
     """
-    order = _order(backend, sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
+    order = _order(backend, sizes, family, cores, format, is_causal=is_causal, is_minor=is_minor)
     if order is not None and backend == FLASH and sizes.widest in UNSEEN_FLASH:
         return replace(order, evidence=READ)
     return order
 
 
 def _order(
-    backend: str, sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool
+    backend: str, sizes: AttentionSizes, family: str, cores: int, format: str, *, is_causal: bool, is_minor: bool
 ) -> AttentionOrder | None:
     if family not in FAMILIES_OF.get(backend, ()):
         return None
@@ -118,7 +126,7 @@ def _order(
         groups = sizes.heads // sizes.key_heads
         return flash_attention.version_4(sizes.width, sizes.value_width, sizes.queries, groups, is_causal=is_causal)
     if backend == VERSION_3:
-        return flash_attention.version_3(sizes.widest, sizes.value_width, is_causal=is_causal)
+        return flash_attention.version_3(sizes.widest, sizes.value_width, format, is_causal=is_causal)
     if backend == EFFICIENT:
         return _efficient(sizes.widest)
     return _CUDNN if sizes.queries > 1 else None
@@ -141,6 +149,7 @@ FAMILIES_OF: Mapping[str, tuple[str, ...]] = {
     VERSION_3: ("sm90",),
     VERSION_4: ("sm100",),
 }
+OF_8_BITS = {VERSION_3: (flash_attention.FORMAT_OF_8_BITS,)}  # formats of 8 bits that a library takes, too
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
 EFFICIENT_MOST = 65536  # of the kernel that keeps it in memory, between blocks of keys
 WITH_MASKS = (EFFICIENT, CUDNN)  # of which the order with a mask of one's own is known

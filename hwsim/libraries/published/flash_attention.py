@@ -39,20 +39,37 @@ HOPPER_TILES = (
     HopperTile(192, 128, 112, 112),
     HopperTile(256, 128, 80, 80),
 )
+HOPPER_TILES_OF_8_BITS = (
+    HopperTile(64, 192, 160, 160),
+    HopperTile(96, 192, 128, 128),
+    HopperTile(128, 128, 224, 224),
+    HopperTile(192, 128, 160, 160),
+    HopperTile(256, 128, 128, 128),
+)
+WGMMA_OF_8_BITS, RESULT_OF_8_BITS, OFFSET_OF_8_BITS = "wgmma.m64n64k32.f32.{0}.{0}", "bf16", 8.0
+FORMAT_OF_8_BITS = "e4m3"
+STEPS = {FORMAT_OF_8_BITS: 16}  # of the widths that are taken
+STEP = 8  # the same of other formats
 NARROW_VALUE, NARROW_VALUE_KEYS = 128, 128  # heads of 192 with a value no wider: keys of a block
 WARPGROUP_ROWS = 64
 
 
-def version_3(width: int, value_width: int, *, is_causal: bool) -> AttentionOrder:
-    """The order of FlashAttention-3 for fp16 and bf16 on Hopper, without parts of the keys."""
-    tile = next(tile for tile in HOPPER_TILES if max(width, value_width) <= tile.width)
+def version_3(width: int, value_width: int, format: str, *, is_causal: bool) -> AttentionOrder:
+    """The order of FlashAttention-3 on Hopper, without parts of the keys. format: of the operands.
+
+    With e4m3 powers are times 2^8, and the result is bf16. The kernel permutes powers and rows of the value within 16
+    keys, of which one instruction adds 32: that changes no bit.
+    """
+    is_short = format == FORMAT_OF_8_BITS
+    tiles = HOPPER_TILES_OF_8_BITS if is_short else HOPPER_TILES
+    tile = next(tile for tile in tiles if max(width, value_width) <= tile.width)
     keys = tile.causal_keys if is_causal else tile.keys
-    if tile.width == 192 and value_width <= NARROW_VALUE:
+    if not is_short and tile.width == 192 and value_width <= NARROW_VALUE:
         keys = NARROW_VALUE_KEYS
     groups = tile.rows // WARPGROUP_ROWS
     return AttentionOrder(
         kernel="FlashAttnFwdSm90",
-        instruction=WGMMA,
+        instruction=WGMMA_OF_8_BITS if is_short else WGMMA,
         keys=keys,
         descending=True,
         scaling="fused",
@@ -64,6 +81,8 @@ def version_3(width: int, value_width: int, *, is_causal: bool) -> AttentionOrde
         row_groups=groups,
         row_warps=4 * groups,
         stages=2,
+        offset=OFFSET_OF_8_BITS if is_short else 0.0,
+        result=RESULT_OF_8_BITS if is_short else None,
         evidence="assumption",
         source="FlashAttention-3, as its authors build it",
     )
