@@ -55,7 +55,7 @@ class SoftmaxLanes:
         if instr.opcode == "reduce_meet":
             return met(source, instr.scale_exponent)
         axes = (1,) if reduced is None and source.shape[1] != others[0].shape[1] else reduced or ()
-        largest: Single = np.maximum(others[0], source.max(axis=axes, keepdims=True))
+        largest: Single = np.fmax(others[0], np.fmax.reduce(source, axis=axes, keepdims=True))
         return largest
 
 
@@ -74,6 +74,25 @@ def added_by_lanes(total: Single, source: Single, rescale: Single | None = None)
             is_first = turn == column == 0
             total = multiply_add(total, rescale, added) if rescale is not None and is_first else total + added
     return total
+
+
+def added_by_row(total: Single, source: Single) -> Single:
+    """total (..., 1) with the columns of source (..., columns) in eight sums: column i belongs to sum i of eight, and
+    the first one begins at the total. Sums that are 2 apart meet, then 4, then 1.
+    """
+    width = LANES * LANE_COLUMNS
+    missing = -source.shape[-1] % width
+    padded = np.pad(source, ((0, 0),) * (source.ndim - 1) + ((0, missing),)) if missing else source
+    turns = padded.reshape(*source.shape[:-1], -1, width)
+    sums = turns[..., 0, :].copy()
+    sums[..., :1] += total
+    for turn in range(1, turns.shape[-2]):
+        sums = sums + turns[..., turn, :]
+    pairs = sums.reshape(*source.shape[:-1], 2, 2, 2)  # sums 0 to 7 as 4 i + 2 j + k
+    fours = pairs[..., 0, :] + pairs[..., 1, :]
+    halves = fours[..., 0, :] + fours[..., 1, :]
+    result: Single = halves[..., :1] + halves[..., 1:]
+    return result
 
 
 def met(lanes: Single, first_partner: int) -> Single:

@@ -112,6 +112,18 @@ class SoftmaxModel(StrictRecord):
     shared_bytes: PositiveInt
 
 
+class LayerNormModel(StrictRecord):
+    """Rows of at most so many elements, which vectors of so many divide, are normed by so many threads of a block: each
+    takes vectors in turn, then lanes of a warp meet in pairs, then warps.
+    """
+
+    families: NameList
+    threads: PositiveInt
+    lanes: PositiveInt
+    vector: PositiveInt
+    most: PositiveInt
+
+
 class OutputsModel(StrictRecord):
     """Formats of results: where nothing else is asked for, and with a bias."""
 
@@ -122,7 +134,8 @@ class OutputsModel(StrictRecord):
 class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
     tf32_families: where the switches of fp32 products count. promoting_families: where products of 8-bit floats are
-    promoted unless fast accumulation is asked for. outputs: by format of the operands. softmax: of fp32, PyTorch's own.
+    promoted unless fast accumulation is asked for. outputs: by format of the operands. softmax, layer_norm: its own
+    kernels.
     """
 
     schema_version: Literal[1]
@@ -138,6 +151,7 @@ class Framework(StrictRecord):
     outputs: Annotated[dict[Name, OutputsModel], Field(min_length=1)]
     attention: AttentionModel
     softmax: SoftmaxModel
+    layer_norm: LayerNormModel
 
     @model_validator(mode="after")
     def _last_fits_all(self) -> Framework:
