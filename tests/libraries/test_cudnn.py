@@ -22,7 +22,7 @@ from hwsim.gemm.convolution import ConvShape, conv_shape
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.choices import Forest, KernelChoice, forest_of
+from hwsim.libraries.cudnn.choices import KernelChoice, KernelForest, forest_of
 from hwsim.libraries.cudnn.convolution_rules import BoundConvolution
 from hwsim.libraries.cudnn.orders import order_key, schedule_of
 from hwsim.libraries.cudnn.provider import CUDNN, convolution_library
@@ -161,7 +161,7 @@ def test_kernels_that_add_alike_share_their_votes() -> None:
     name = "sm90_xmma_fprop_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_segment_k_off"
     votes = {"implicit_convolve_sgemm": (0, 0.4), f"{name}": (64, 0.35), f"cutlass_{name}": (32, 0.25)}
 
-    class Votes(Forest):
+    class Votes(KernelForest):
         def votes(self, call: ConvolutionCall) -> dict[KernelChoice, float]:
             return {KernelChoice(kernel, 64, 64, k, 1): share for kernel, (k, share) in votes.items()}
 

@@ -31,7 +31,7 @@ class KernelChoice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Forest:
+class KernelForest:
     """Trees of a direction and some formats. kernels: of each label by format; a format without it was never seen to
     run it. right: of each tenth of the votes that an order of summation gets, the share of calls with that order, among
     calls of shapes that the trees were grown without.
@@ -44,12 +44,12 @@ class Forest:
     def votes(self, call: ConvolutionCall) -> Mapping[KernelChoice, float]:
         """Kernels that ran for such calls, with their shares of the trees."""
         values = np.array([float(size) for size in sizes_of(call).values()])
-        found: dict[KernelChoice, float] = {}
+        shares: dict[KernelChoice, float] = {}
         for tree in self.trees:
             kernel = self.kernels[tree.leaf(values)[0]].get(call.format)
             if kernel is not None:
-                found[kernel] = found.get(kernel, 0.0) + 1 / len(self.trees)
-        return found
+                shares[kernel] = shares.get(kernel, 0.0) + 1 / len(self.trees)
+        return shares
 
     def right_of(self, share: float) -> float:
         """How often an order with that share of the votes is right."""
@@ -61,7 +61,7 @@ def formats_of(call: ConvolutionCall, file: str) -> tuple[str, ...]:
     return tuple(format for direction, format in _forests(file) if direction == call.direction)
 
 
-def forest_of(call: ConvolutionCall, file: str) -> Forest | None:
+def forest_of(call: ConvolutionCall, file: str) -> KernelForest | None:
     """The trees for a call; None for a format without. file: of the trees, beside the library files."""
     return _forests(file).get((call.direction, call.format))
 
@@ -105,15 +105,14 @@ def sizes_of(call: ConvolutionCall) -> Mapping[str, int]:
 
 
 @cache
-def _forests(file: str) -> Mapping[tuple[str, str], Forest]:
+def _forests(file: str) -> Mapping[tuple[str, str], KernelForest]:
     with as_file(places.package_folder("libraries") / file) as path, np.load(path) as arrays:
         about: list[dict[str, Any]] = json.loads(arrays["about"].tobytes())
-        data, ends = arrays["trees"].tobytes(), arrays["ends"].tolist()
-    trees = [unpack(data[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
-    forests: dict[tuple[str, str], Forest] = {}
+        data, stops = arrays["trees"].tobytes(), arrays["ends"].tolist()
+    trees = [unpack(data[start:stop]) for start, stop in zip([0, *stops], stops, strict=False)]
+    forests: dict[tuple[str, str], KernelForest] = {}
     for group in about:
         kernels = tuple({format: KernelChoice(*row) for format, row in kernel.items()} for kernel in group["kernels"])
-        own = tuple(trees[slice(*group["trees"])])
-        forest = Forest(own, kernels, tuple(group["right"]))
+        forest = KernelForest(tuple(trees[slice(*group["trees"])]), kernels, tuple(group["right"]))
         forests |= {(group["direction"], format): forest for format in group["formats"]}
     return forests

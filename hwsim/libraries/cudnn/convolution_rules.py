@@ -16,7 +16,7 @@ from hwsim.formats import Rounding, format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.choices import Forest, KernelChoice, forest_of, formats_of
+from hwsim.libraries.cudnn.choices import KernelChoice, KernelForest, forest_of, formats_of
 from hwsim.libraries.cudnn.orders import order_key, schedule_of
 from hwsim.libraries.gemm_call import GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice, SummationOrder
@@ -88,7 +88,9 @@ class CudnnRules(ChipRules):
             evidence=FITTED if self.is_asked else ASSUMED,
         )
 
-    def elected(self, call: ConvolutionCall, forest: Forest) -> tuple[tuple[object, ...] | None, float, KernelChoice]:
+    def elected(
+        self, call: ConvolutionCall, forest: KernelForest
+    ) -> tuple[tuple[object, ...] | None, float, KernelChoice]:
         """The order of summation with the most votes (None: it is not known), its share of them, and its kernel with
         the most: kernels that add alike share their votes.
         """
@@ -97,8 +99,8 @@ class CudnnRules(ChipRules):
         for kernel, share in kernels.items():
             shares[orders[kernel]] = shares.get(orders[kernel], 0.0) + share
         best = max(shares, key=lambda order: shares[order])
-        own = [kernel for kernel in kernels if orders[kernel] == best]
-        return best, shares[best], max(own, key=lambda kernel: kernels[kernel])
+        alike = [kernel for kernel in kernels if orders[kernel] == best]
+        return best, shares[best], max(alike, key=lambda kernel: kernels[kernel])
 
     def order_key(self, call: ConvolutionCall, kernel: KernelChoice) -> tuple[object, ...] | None:
         """How a kernel adds for a call: equal keys give equal bits. None: it is not known."""

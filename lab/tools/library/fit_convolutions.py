@@ -27,7 +27,7 @@ from grow import grow, packed
 from hwsim.gemm.convolution import conv_shape
 from hwsim.libraries.convolution_call import ConvolutionCall
 from hwsim.libraries.cublas.answers.tree import Tree
-from hwsim.libraries.cudnn.choices import Forest, KernelChoice, sizes_of
+from hwsim.libraries.cudnn.choices import KernelChoice, KernelForest, sizes_of
 from hwsim.libraries.cudnn.provider import CUDNN
 from hwsim.libraries.protocol import LibraryRequest
 
@@ -202,7 +202,7 @@ def fit(calls: list[Ran], file: Written, direction: str, formats: tuple[str, ...
     for at in range(FOLDS):
         rest = np.nonzero(fold != at)[0]
         grown = forest(x[:, rest], y[rest], at)
-        held = Forest(tuple(grown), tuple(kernels_of([calls[i] for i in rest], kinds)), (0.0,))
+        held = KernelForest(tuple(grown), tuple(kernels_of([calls[i] for i in rest], kinds)), (0.0,))
         for i in np.nonzero(fold == at)[0]:
             order, shares[i], _ = RULES.elected(calls[i].call, held)
             right[i], unknown[i] = order == calls[i].order, order is None
