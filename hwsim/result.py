@@ -280,7 +280,7 @@ class Result(TimedResult):
     def _exact(self, place: tuple[int, ...]) -> dict[str, float | None]:
         """The exact values of an element, of A and B as given and as the unit takes them, as the nearest fp64."""
         exact = self.exact_values.get(place, ExactValue(None))
-        values = {"exact": exact.given, "exact_of_rounded": exact.taken}
+        values = {"exact": exact.as_stored, "exact_of_rounded": exact.as_multiplied}
         return {name: None if value is None else float(value) for name, value in values.items()}
 
     def to_json(self, indent: int | None = None) -> str:

@@ -83,12 +83,12 @@ class ExactValue:
     """An element of a product without any rounding: alpha times the sum of products, plus beta C and the bias. None
     where an infinity or NaN takes part.
 
-    given: of A and B as they lie in memory. taken: of A and B as the unit takes them, rounded to its format; None also
-    where that is not known.
+    as_stored: of A and B as they lie in memory. as_multiplied: of A and B as the unit takes them, rounded to its
+    format; None also where that is not known.
     """
 
-    given: Fraction | None
-    taken: Fraction | None = None
+    as_stored: Fraction | None
+    as_multiplied: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +134,13 @@ class Errors:
     def exact_at(self, *place: int) -> ExactValue:
         """An element of the product without any rounding. place: its indices, those in a stack first."""
         row, column = subset(self.a, rows=[place[-2]]), subset(self.b, cols=[place[-1]])
-        given = self._exact_sum(row, column, place)
-        if self.evaluator is None or given is None:
-            return ExactValue(given)
+        as_stored = self._exact_sum(row, column, place)
+        if self.evaluator is None or as_stored is None:
+            return ExactValue(as_stored)
         taken = multiplied(self.evaluator, row, column)
         if all(after.format == before.format for after, before in zip(taken, (row, column), strict=True)):
-            return ExactValue(given, given)
-        return ExactValue(given, self._exact_sum(*taken, place))
+            return ExactValue(as_stored, as_stored)
+        return ExactValue(as_stored, self._exact_sum(*taken, place))
 
     def _exact_sum(self, a: Operand, b: Operand, place: tuple[int, ...]) -> Fraction | None:
         """Of the row and the column of an element: alpha times the sum of products, plus beta C and the bias."""

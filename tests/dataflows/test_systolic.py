@@ -361,7 +361,7 @@ def test_any_legal_order_gives_the_same_bits_where_a_panel_is_read_again(
     else:
         m = 40
     result = hwsim.run(m=m, n=n, k=k, format="bf16", exact=False, **call)
-    assert any(setting.name == "kept" for setting in result.gemm.mapping.kernels[0].settings)
+    assert any(setting.name == "resident" for setting in result.gemm.mapping.kernels[0].settings)
     chip, (a, b) = hwsim.device(file), draw("normal", m, n, k)
     program = program_of(result.gemm, chip)
     check(program, chip)

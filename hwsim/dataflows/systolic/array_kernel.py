@@ -25,7 +25,7 @@ from hwsim.program.ir import CORE, Affine, GlobalArray, GlobalTile, Kernel, Loca
 
 INSIDE = Ring(PE)  # the operand that stays
 PANEL = Ring("PANEL")  # the operand that is read again for every tile of the shared side, with all of its K
-KEPT = Ring("KEPT")  # the other one: all tiles of an array's share of its side, with all of their K
+RESIDENT = Ring("RESIDENT")  # the other one: all tiles of an array's share of its side, with all of their K
 BESIDE = {operand: Ring(memory) for operand, memory in MEMORIES.items()}
 FIRST = Affine(0)
 SUMS_LEAVE = Sync("SUMS.full")  # the array begins to give out the sums of a tile
@@ -34,17 +34,17 @@ SUMS_LEAVE = Sync("SUMS.full")  # the array begins to give out the sums of a til
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """One tile of C, or tiles in a loop: its rows and columns; slots: the first fold's slot in the panel, by which the
-    others follow; kept_slots: the same of the operand that is kept whole. is_first, is_last: of the tiles that read one
-    panel. loads_kept: whether it is the first that reads these tiles of the operand that is kept.
+    others follow; resident_slots: the same of the resident operand. is_first, is_last: of the tiles that read one
+    panel. loads_resident: whether it is the first that reads these tiles of the resident operand.
     """
 
     rows: Span
     cols: Span
     slots: Affine = FIRST
-    kept_slots: Affine = FIRST
+    resident_slots: Affine = FIRST
     is_first: bool = True
     is_last: bool = True
-    loads_kept: bool = False
+    loads_resident: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class ArrayKernel:
 
     A fold is one tile: of K with weights or inputs in the PEs, of C with outputs there. tile: its sides. pe_tiles:
     tiles that the PEs hold; with two, one is filled or drained while the array works on the other. reuse: the operand
-    that lacks the shared side is loaded once for all its tiles. keep: with reuse, the other one is loaded once too.
+    that lacks the shared side is loaded once for all its tiles. has_resident: with reuse, the other one is loaded once
+    too.
     """
 
     name: str
@@ -64,7 +65,7 @@ class ArrayKernel:
     stages: PieceStages
     target: GlobalArray
     reuse: bool = False
-    keep: bool = False
+    has_resident: bool = False
 
     def kernel(self) -> Kernel:
         """The device kernel. Arrays share the columns of C, or its rows where inputs stay."""
@@ -73,10 +74,10 @@ class ArrayKernel:
             ring, slots = BESIDE[operand], SLOTS
             if self._is_reused(operand):
                 ring, slots = PANEL, array.panel_slots(self.tile, self._sizes)
-            elif self._is_kept(operand):
-                ring, slots = KEPT, array.kept_slots(self.tile, self._sizes, cores)
+            elif self._is_resident(operand):
+                ring, slots = RESIDENT, array.resident_slots(self.tile, self._sizes, cores)
             kernel.buffer(ring.name, MEMORIES[operand], slots, array.bytes_in(operand, self.tile))
-            if ring is not KEPT:  # whose slots are filled once
+            if ring is not RESIDENT:  # whose slots are filled once
                 kernel.semaphore(ring.free.semaphore, slots)
             kernel.semaphore(ring.full.semaphore, pieces=True)  # rows are handed over as they come
         kernel.buffer(INSIDE.name, PE, self.pe_tiles, array.bytes_in(array.stays, self.tile))
@@ -107,8 +108,8 @@ class ArrayKernel:
     def _is_reused(self, operand: str) -> bool:
         return self.reuse and operand == self.array.reused
 
-    def _is_kept(self, operand: str) -> bool:
-        return self.keep and operand == self.array.kept
+    def _is_resident(self, operand: str) -> bool:
+        return self.has_resident and operand == self.array.resident
 
     def _turns(self, stream: StreamBuilder, share: CoreShare) -> Iterator[_Turn]:
         """The tiles of C of some arrays. With reuse the shared side is the inner one: all its tiles read one panel."""
@@ -126,9 +127,9 @@ class ArrayKernel:
 
     def _across(self, stream: StreamBuilder, extent: int, block: int) -> Iterator[tuple[Span, bool]]:
         """The blocks of the side that arrays do not share, and whether they are the first one, which stands apart where
-        an operand is kept for the others.
+        an operand is resident for the others.
         """
-        if not self.keep:
+        if not self.has_resident:
             yield from ((span, False) for span in stream.blocks("other", extent, block))
             return
         yield Span(Affine(0), Affine(0), min(block, extent), None, extent <= block), True
@@ -179,7 +180,7 @@ class ArrayKernel:
             is_loaded = self._is_loaded(ring, turn)
             if is_loaded:
                 load, place = link_engine(self.device, "GM", MEMORIES[operand]), self._place(source, *sides)
-                room = [] if ring is KEPT else [ring.free]
+                room = [] if ring is RESIDENT else [ring.free]
                 stream.emit(load, "copy", near, [place], room, [ring.full], label=f"load {ring.name}")
             if in_order:
                 stream.pushed(ring)
@@ -200,7 +201,7 @@ class ArrayKernel:
         operands, waits, signals, array = list[LocalTile](), list[Sync](), list[Sync](), self.array
         for operand, sides in (("a", (turn.rows, fold)), ("b", (fold, turn.cols))):
             ring, shape = self._ring(operand), (sides[0].size, sides[1].size, format)
-            if ring in (PANEL, KEPT):
+            if ring in (PANEL, RESIDENT):
                 operands.append(self._held(ring, shape, turn, fold))
                 waits += [ring.full] if self._is_loaded(ring, turn) else []
                 signals += [ring.free] if ring is PANEL and turn.is_last else []
@@ -213,7 +214,7 @@ class ArrayKernel:
             array.engine, "mma", sums, operands, waits, signals, unit=array.unit, zero_at=zero_at, label="stream"
         )
         for operand in ("a", "b"):
-            if (ring := self._ring(operand)) not in (PANEL, KEPT):
+            if (ring := self._ring(operand)) not in (PANEL, RESIDENT):
                 stream.popped(ring)
 
     def _store(self, stream: StreamBuilder, rows: Span, cols: Span) -> None:
@@ -239,17 +240,17 @@ class ArrayKernel:
         """Where an operand lies beside the array."""
         if self._is_reused(operand):
             return PANEL
-        return KEPT if self._is_kept(operand) else BESIDE[operand]
+        return RESIDENT if self._is_resident(operand) else BESIDE[operand]
 
     @staticmethod
     def _is_loaded(ring: Ring, turn: _Turn) -> bool:
         """Whether a tile is loaded for this turn, and not there from one before."""
-        return turn.is_first if ring is PANEL else turn.loads_kept if ring is KEPT else True
+        return turn.is_first if ring is PANEL else turn.loads_resident if ring is RESIDENT else True
 
     @staticmethod
     def _held(ring: Ring, shape: tuple[int, int, str], turn: _Turn, fold: Span) -> LocalTile:
-        """The tile of a fold in the panel, or of the operand that is kept."""
-        return LocalTile(ring.name, *shape, (turn.slots if ring is PANEL else turn.kept_slots) + fold.index)
+        """The tile of a fold in the panel, or of the resident operand."""
+        return LocalTile(ring.name, *shape, (turn.slots if ring is PANEL else turn.resident_slots) + fold.index)
 
     @staticmethod
     def _place(array: GlobalArray, rows: Span, cols: Span) -> GlobalTile:

@@ -29,7 +29,7 @@ from hwsim.program.ir import GlobalArray, Kernel, Program
 NAME = "systolic"
 LEAST_LENGTH = 16  # of the streamed side in tiles that a search begins with
 REUSED = REUSE.name  # the setting of a mapping that loads an operand once for all tiles that it streams past
-KEPT = "kept"  # the setting of one that loads the other operand once too
+RESIDENT = "resident"  # the setting of one that loads the other operand once too
 WORDS = {operand: word for word, operand in OPERANDS.items()}
 
 
@@ -64,7 +64,7 @@ class SystolicDataflow:
             raise InputError(f"tile {tile_text(tile, order)}; allowed: {', '.join(sides)}")
         reuse, why_reuse = _reuse(array, device, gemm, tile, options.get("reuse"))
         keep, why_keep = _keep(array, device, gemm, tile) if reuse else (False, "")
-        held = {name: True for name, is_held in ((REUSED, reuse), (KEPT, keep)) if is_held}
+        held = {name: True for name, is_held in ((REUSED, reuse), (RESIDENT, keep)) if is_held}
         settings = settings_of({"pe_tiles": pe_tiles} | held)
         names = kernel_names(plan)
         kernels = tuple(KernelMapping(n, (t,), gemm.unit, tile, settings=settings) for t, n in enumerate(names))
@@ -89,7 +89,7 @@ class SystolicDataflow:
                 stages=stages,
                 target=target,
                 reuse=has(mapped, REUSED),
-                keep=has(mapped, KEPT),
+                has_resident=has(mapped, RESIDENT),
             ).kernel()
 
         return program_of_terms(gemm, device, NAME, kernel)
@@ -144,8 +144,8 @@ def _keep(array: PeArray, device: Device, gemm: Gemm, tile: Tile) -> tuple[bool,
     is_read_again = n > tile.n if array.rows_are_shared else m > tile.m
     if not is_read_again:
         return False, ""
-    name, memory = array.kept.upper(), MEMORIES[array.kept]
-    if array.fits_kept(device, tile, gemm.problem.sizes):
+    name, memory = array.resident.upper(), MEMORIES[array.resident]
+    if array.fits_resident(device, tile, gemm.problem.sizes):
         return True, f"; {memory} all of an array's {name}"
     return False, f"; {memory} not all of an array's {name}, which is loaded again for each tile of the other"
 

@@ -119,7 +119,13 @@ class CublasRules(LibraryRules):
         is_of_one_format = gemm.format_b in (None, gemm.format)
         is_fitted = self.version.is_asked and is_of_one_format and self.device in seen_on
         return FittedTimes(
-            row, forest, choice, gemm, self.cores, "fitted" if is_fitted else ASSUMED, self.version.launch_us
+            row=row,
+            forest=forest,
+            choice=choice,
+            call=gemm,
+            cores=self.cores,
+            evidence="fitted" if is_fitted else ASSUMED,
+            launch_us=self.version.launch_us,
         )
 
     def choose_each(

@@ -30,12 +30,12 @@ def values_text(
 
 def _exact(steps: Sequence[ElementStep], exact: ExactValue | None) -> list[str]:
     """The result beside the exact values; one of them where the unit takes A and B as they are."""
-    if exact is None or exact.given is None or not steps:
+    if exact is None or exact.as_stored is None or not steps:
         return []
     result = steps[-1].after
-    named = [("exact", exact.given)]
-    if exact.taken not in (None, exact.given):
-        named = [("exact, of A and B as given", exact.given), ("exact, of A and B as rounded", exact.taken)]
+    named = [("exact", exact.as_stored)]
+    if exact.as_multiplied not in (None, exact.as_stored):
+        named = [("exact, of A and B as given", exact.as_stored), ("exact, of A and B as rounded", exact.as_multiplied)]
     lines = [f"  result {_value(result)}"]
     for name, value in named:
         if value is not None and value.denominator & (value.denominator - 1) == 0:  # binary: alpha may not be
