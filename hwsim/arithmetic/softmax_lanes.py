@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.arithmetic.power_polynomial import power_by_polynomial
 from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.numerics import special_functions
 from hwsim.numerics.special_functions import Tables
@@ -52,6 +53,10 @@ class SoftmaxLanes:
             return np.where(others[0] < number, source * source, source)
         if instr.opcode == "reduce_lanes":
             return added_by_lanes(others[0], source)
+        if instr.opcode == "choose_above":
+            return np.where(source >= number, others[0], others[1])
+        if instr.opcode == "reduce_row":
+            return added_by_row(others[0], source)
         if instr.opcode == "reduce_meet":
             return met(source, instr.scale_exponent)
         axes = (1,) if reduced is None and source.shape[1] != others[0].shape[1] else reduced or ()
@@ -120,6 +125,7 @@ def _lg2(math: CudaMath, x: Single) -> Single:
 
 
 _PLAIN: Mapping[Opcode, Callable[[Single], Single]] = {
+    "ex2_cubic": power_by_polynomial,
     "or_zero": without_infinity,
     "or_one": without_zero,
     "reciprocal": lambda x: np.float32(1) / x,
@@ -132,5 +138,8 @@ _MATH: Mapping[Opcode, Callable[[CudaMath, Single], Single]] = {
     "log": CudaMath.logf,
 }
 OPCODES: frozenset[Opcode] = frozenset(
-    (*_PLAIN, *_MATH, "mask", "halve_below", "square_below", "reduce_lanes", "reduce_meet", "reduce_largest")
+    (
+        *(*_PLAIN, *_MATH, "mask", "halve_below", "square_below", "choose_above"),
+        *("reduce_lanes", "reduce_meet", "reduce_row", "reduce_largest"),
+    )
 )

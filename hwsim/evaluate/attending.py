@@ -110,7 +110,7 @@ class Attending:
     ) -> _Sums:
         """The sums over some blocks of keys."""
         heads, rows, _ = query.shape
-        columns = 1 if self._is_one_sum else LANES
+        columns = 1 if self.order.has_one_sum else LANES
         sums = _Sums(
             np.zeros((heads, rows, value.shape[2]), np.float32),
             np.full((heads, rows, 1), -np.inf, np.float32),
@@ -240,12 +240,7 @@ class Attending:
 
     def _total(self, sums: _Sums) -> Single:
         """The sum of a row's powers; (heads, rows, 1)."""
-        return sums.powers if self._is_one_sum else met(sums.powers, self.order.first_partner)
-
-    @property
-    def _is_one_sum(self) -> bool:
-        """Whether a row has one sum of powers between blocks, not one for each lane."""
-        return self.order.adds_rows or self.order.warp_keys is not None
+        return sums.powers if self.order.has_one_sum else met(sums.powers, self.order.first_partner)
 
     def _divided(self, sums: _Sums, total: Single) -> Single:
         """The result over the sum of powers; rows without a key are as they are."""

@@ -100,6 +100,11 @@ class AttentionOrder:
     result: str | None = None
 
     @property
+    def has_one_sum(self) -> bool:
+        """Whether a row has one sum of powers between blocks, not one for each lane."""
+        return self.adds_rows or self.warp_keys is not None
+
+    @property
     def special_functions(self) -> tuple[str, ...]:
         """The special functions of the chip that the kernel takes, by name."""
         return ("ex2", *(("rcp",) if self.is_division_fast else ()), *(("lg2",) if self.parts > 1 else ()))

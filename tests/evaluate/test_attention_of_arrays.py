@@ -371,7 +371,6 @@ def test_flashattention_4_on_a_b200() -> None:
         assert got[row].tolist() == want.tolist()
         kept.append(count)
     assert kept[0] == 3 and kept[1] < 3  # of three blocks behind the first all leave the sums as they are, or some
-    assert result.cycles is None and "are in TMEM, and programs of attention" in result.timing_note
 
 
 SHARES = [  # width of key and value, queries, groups, causal; period of powers by a polynomial, first fragment

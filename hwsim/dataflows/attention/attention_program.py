@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.attention.attention_buffers import PTX_NAMES, designed
+from hwsim.dataflows.attention.attention_buffers import designed
 from hwsim.dataflows.attention.attention_streams import AttentionStreams
 from hwsim.dataflows.attention.parts_join import PartsJoin
 from hwsim.dataflows.attention.query_tiles import distributed, grid_of
 from hwsim.dataflows.families import find
-from hwsim.devices import instruction
 from hwsim.gemm.attention_order import power_factor
 from hwsim.gemm.attention_record import Attention
 from hwsim.gemm.layouts import K_MAJOR
@@ -32,10 +31,6 @@ def refuses(record: Attention, device: Device) -> str:
     if record.order.result is not None:
         both = f"operands of {record.format} and a result of {record.order.result}"
         return f"programs of attention have one format; got {both}"
-    name = record.order.instruction.format(PTX_NAMES[record.format])
-    places, family = instruction(device, name).places(2), find(device.family)
-    if places and (family is None or family.registers not in places):
-        return f"the sums of {name} are in {', '.join(places)}, and programs of attention have them in registers"
     if not power_factor(record.factor, record.order) > 0:
         return f"programs take a factor of the scores above 0 in fp32; got {record.factor}"
     return ""

@@ -155,7 +155,7 @@ def version_4(width: int, value_width: int, queries: int, groups: int, *, is_cau
         rows=tiles * BLACKWELL_TILE,
         row_groups=tiles,
         row_warps=4 * tiles,
-        stages=2,
+        stages=1 if padded > BLACKWELL_WIDTH else 2,
         polynomial=_polynomial(padded, groups, in_pairs=in_pairs, is_causal=is_causal),
         lag=LAG,
         adds_rows=True,
