@@ -197,9 +197,15 @@ def _added(mask: AnyArray, format: str, shapes: list[tuple[int, ...]], is_causal
     elif mask.ndim > len(whole) or any(n not in (1, of) for n, of in zip(mask.shape[::-1], whole[::-1], strict=False)):
         wrong = f"mask {mask.shape}; it is broadcast to {whole}"
     else:
-        values = np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
         is_shared = all(n == 1 for n in mask.shape[:-2])
         wanted = (1, queries, keys) if is_shared else whole
+        copies = 2 if mask.dtype == bool else 1  # numbers for what is hidden, and their codes
+        check_memory(
+            copies * dtype.itemsize * math.prod(wanted),
+            f"a mask of {math.prod(wanted[:-2])} x {queries} x {keys} elements",
+            "take a mask that all heads share, or attend to fewer heads or rows at a time",
+        )
+        values = np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
         if is_shared:
             values = values.reshape(-1, *values.shape[-2:]) if values.ndim > 1 else values
         return codes_of(np.ascontiguousarray(np.broadcast_to(values, wanted)), fmt).reshape(-1, queries, keys)

@@ -297,6 +297,9 @@ def test_too_little_memory_is_one_error():
     for functional in (False, True):
         with pytest.raises(InputError, match="GB of memory"):
             hwsim.attention(zero, zero, zero, functional=functional)
+    mask = np.broadcast_to(False, (1 << 16, 4096, 4096))
+    with pytest.raises(InputError, match=r"a mask of 65536 x 4096 x 4096 elements need .* GB of memory"):
+        hwsim.attention(zero, zero, zero, mask=mask, exact=False)
 
 
 def broken(body, wanted, change):
