@@ -21,7 +21,7 @@ SEEN = {
     "chain: divided in runs": 10000152,
     "chain: start from C": 10000329,
     "promotion: a term's own": 10000412,
-    "promotion: the schedule's": 10000004,
+    "promotion: the schedule's": 10000008,
     "slices: lengths": 10000160,
     "slices: order of merging": 10000730,
     "slices: stored and merged narrow": 10000101,
