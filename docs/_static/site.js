@@ -5,7 +5,10 @@ document.addEventListener("DOMContentLoaded", () => {
     if (heads.length < 4) continue;
     table.classList.add("cards");
     for (const row of table.querySelectorAll("tbody tr")) {
-      [...row.children].forEach((cell, number) => { cell.dataset.head = heads[number] || ""; });
+      [...row.children].forEach((cell, number) => {
+        cell.dataset.head = heads[number] || "";
+        if (!cell.textContent.trim()) cell.replaceChildren(); // a space stands in empty cells
+      });
     }
   }
 });
