@@ -5,7 +5,7 @@
 #pragma once
 #include "machine.cuh"
 
-enum { NO_EXPONENT = -(1 << 20), NO_TERM = -12000 };
+enum { NO_EXPONENT = -(1 << 20), NO_TERM = -12000, DOUBLE_EXPONENT_BITS = 11 };
 
 struct Number {
     double value;
@@ -58,11 +58,28 @@ __device__ __forceinline__ double value_of_code(const hw_format &f, uint64_t cod
     return sign ? -value : value;
 }
 
+/* A number of a short floating format by its magnitude's word: in the place of a double's exponent and fraction it is the
+ * number times a power of two, subnormal or not.
+ */
+__device__ __forceinline__ Number short_number(const hw_format &f, uint32_t word, bool sign)
+{
+    const int p = f.fraction_bits;
+    const uint32_t biased = word >> p, infinite = (uint32_t)hw_mask(f.exponent_bits) << p;
+    const bool is_special = f.special == HW_IEEE ? word >= infinite
+        : f.special == HW_FN ? word == (uint32_t)hw_mask(f.exponent_bits + p) : f.special == HW_FNUZ && sign && !word;
+    const bool is_none = is_special || (SPEC.flush_operands && !biased);
+    const uint32_t high = is_none ? 0 : word << (EXPONENT_SHIFT - p) | (sign ? SIGN_WORD : 0);
+    const int exponent = max((int)biased, 1) - f.bias;
+    return {__dmul_rn(from_words(high, 0), power_of_two(BIAS - f.bias)), is_none || !word ? NO_EXPONENT : exponent, is_special};
+}
+
 __device__ __forceinline__ Number read_number(const hw_format &f, uint64_t code)
 {
     const int p = f.fraction_bits, w = f.exponent_bits;
     if (f.special == HW_INTEGER)
         return Number{(double)hw_decode_integer(&f, code), 0, false};
+    if (w < DOUBLE_EXPONENT_BITS && p <= EXPONENT_SHIFT && !SPEC.saturate_operands)
+        return short_number(f, (uint32_t)(code >> f.pad) & (uint32_t)hw_mask(w + p), sign_of(f, code));
     const uint64_t magnitude = (code >> f.pad) & hw_mask(w + p), biased = magnitude >> p;
     const bool sign = sign_of(f, code);
     const bool is_infinite = f.special == HW_IEEE && magnitude == hw_mask(w) << p;
