@@ -235,9 +235,9 @@ def test_cycles_of_one_tile_on_a_b200_by_hand():
     scores, result_instrs = 128 * 128 // 128, 128 * 64 // 128  # instructions of 128 lanes; a column of rows is one
     cubics = 4 * 128 * 4 // 128  # two fragments of 32 columns have two runs of four each
     largest = 2 * scores + 4 + 1 + 1  # maxima; without an infinity; times the factor; the copy
-    powers = 2 * scores + 9 * cubics + scores + 2 * scores + 4 * 8  # arguments, cubics, sums, casts; a wait for each 32
+    powers = scores + 9 * cubics + scores + 2 * scores + 4 * 8  # arguments, cubics, sums, casts; a wait for each 32
     rescale = 1 + 1 + 3 * 4 + 1 + result_instrs  # the change, times the factor; three choices; the sum; the result
-    begin, end = 3, 4 + 1 + result_instrs + 2 * result_instrs
+    begin, end = 4, 4 + 1 + result_instrs + 2 * result_instrs
     assert busy["FMA"] == begin + 2 * (largest + powers) + rescale + end
     assert busy["MUFU"] == (2 * 128 * (128 - 16) + 2 * 128) / 16
     assert busy["TC"] == 2 * 2 * 128 * 128 * 64 / 4096
