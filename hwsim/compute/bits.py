@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -208,7 +209,7 @@ def compute(
         product = whole if arrays.rows is None else whole[..., selected_indices("rows", arrays.rows, shape[0]), :]
         product = product if arrays.cols is None else product[..., selected_indices("cols", arrays.cols, shape[1])]
     else:
-        product = _computed(resolved, part, threads, progress)
+        product = _moved_or_not(resolved, part, threads, progress)
     # Its own copy, as C is often where the caller puts the result.
     added = None if part.c is None else Operand(part.c.copy(), record.output)
     epilogue = record.epilogue
@@ -253,6 +254,22 @@ def _part(arrays: Arrays, c: AnyArray | None, bias: AnyArray | None, places: tup
         c = None if c is None else c[..., index]
         bias = None if bias is None else bias[index]
     return _Part(a, b, arrays.lead, c, bias, places)
+
+
+def _moved_or_not(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> AnyArray:
+    """The product of a part. Where it has several pieces and the backend has arrays elsewhere, operands move there once
+    and the result back, not the pieces of each product; where these arrays do not fit there, the pieces do.
+    """
+    record = resolved.gemm
+    is_plain = record.problem.sparsity is None and all(side.scale is None for side in record.problem.operands)
+    if is_plain and not isinstance(record.plan, Mixed) and resolved.evaluator.products > 1:
+        macs = math.prod(part.lead) * part.a.shape[0] * math.prod(part.b.shape) * resolved.evaluator.products
+        elsewhere = resolved.backend.for_whole(macs)
+        if elsewhere is not None:
+            moved = replace(resolved, backend=elsewhere)
+            with suppress(UnsupportedError):
+                return elsewhere.to_host(_computed(moved, part, threads, progress))
+    return _computed(resolved, part, threads, progress)
 
 
 def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> AnyArray:
