@@ -1,8 +1,8 @@
 """Most tests take the dataflow's first mapping of a run, and search for no better one.
 
 A search makes, checks and times ten programs of a call, where a test wants one, and no mapping changes a bit. Runs with
-a search are those of the other folders, the manifest's and the pages' among them, of processes that tests start, and
-of tests that are marked `searches`.
+a search are those of the other folders, the manifest's among them, of pages' blocks, of the laboratory, of processes
+that tests start, and of tests that are marked `searches`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import pytest
 
 HERE = Path(__file__).parent
 #: Folders of tests of bits, programs, and what is said of a run.
-NAMES = ("analysis", "backend", "cli", "dataflows", "evaluate", "machines", "plots", "program", "report_page")
-NAMES += ("schedules", "schemes", "studies", "../lab/tests/papers")
-FOLDERS = {(HERE / name).resolve() for name in NAMES}
+FOLDERS = {"analysis", "backend", "cli", "dataflows", "evaluate", "machines", "plots", "program", "report_page"}
+FOLDERS |= {"schedules", "schemes", "studies"}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Around a test and its fixtures, those of its module among them."""
-    if FOLDERS.isdisjoint(item.path.parents) or item.get_closest_marker("searches"):
+    folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else "of the laboratory"
+    if folder not in FOLDERS or item.get_closest_marker("searches"):
         return (yield)
     from hwsim.resolve import mapping_search, resolver  # what starts the tests' processes needs no hwsim
 

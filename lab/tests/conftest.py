@@ -1,5 +1,5 @@
-"""What the laboratory's tests have: the modules beside the product's tests, its fixtures of the command line, its
-first mapping of a run, and failures for skips for want of an extra.
+"""What the laboratory's tests have: the modules beside the product's tests, its fixtures of the command line, and
+failures for skips for want of an extra.
 """
 
 import importlib.util
@@ -13,5 +13,4 @@ if importlib.util.find_spec("hwsim_lab") is None:
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from command_line import cli, refused  # noqa: F401
-from first_mapping import pytest_runtest_protocol  # noqa: F401
 from required_extras import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401

@@ -11,8 +11,6 @@ from hwsim.devices import changed, load
 from hwsim_lab.papers import claims
 from hwsim_lab.papers.ape import EXPERIMENTS, applications, convolution
 
-pytestmark = pytest.mark.searches
-
 PAPER = claims.read("ape")
 ITEMS = ("Fig. 9", "Fig. 12", "Section 7.4")
 NOT_MEASURED: tuple[str, ...] = ()
