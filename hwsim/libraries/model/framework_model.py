@@ -124,6 +124,12 @@ class LayerNormModel(StrictRecord):
     most: PositiveInt
 
 
+class FunctionModel(StrictRecord):
+    """A function of single elements, which is CUDA's of the same name on these families, in fp32."""
+
+    families: NameList
+
+
 class OutputsModel(StrictRecord):
     """Formats of results: where nothing else is asked for, and with a bias."""
 
@@ -135,7 +141,7 @@ class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
     tf32_families: where the switches of fp32 products count. promoting_families: where products of 8-bit floats are
     promoted unless fast accumulation is asked for. outputs: by format of the operands. softmax, layer_norm: its own
-    kernels.
+    kernels. functions: of single elements, by aten's name.
     """
 
     schema_version: Literal[1]
@@ -152,6 +158,7 @@ class Framework(StrictRecord):
     attention: AttentionModel
     softmax: SoftmaxModel
     layer_norm: LayerNormModel
+    functions: dict[Name, FunctionModel]
 
     @model_validator(mode="after")
     def _last_fits_all(self) -> Framework:
