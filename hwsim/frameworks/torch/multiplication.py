@@ -220,7 +220,7 @@ def multiply_scaled(
             rows, columns = sample(*out.shape)
             some = _multiplied_operands(left, right, scales, (rows.numpy(), columns.numpy()))
             sampled = some[0].float(), some[1].float()
-        record.product(place, whole_a, whole_b, bias, 1.0, 1.0, out, ready, seconds, sampled)
+        record.product(place, whole_a, whole_b, bias, 1.0, 1.0, out, ready, seconds, sampled=sampled)
         return out
 
 
