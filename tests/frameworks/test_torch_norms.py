@@ -62,5 +62,6 @@ def test_a_softmax_has_the_kernel_s_bits(dtype):
     plain = torch.softmax(x, -1)
     with hwsim.torch.emulate(**SETTINGS):
         got, other = torch.softmax(x, -1), torch.softmax(x, 0)
+        assert torch.softmax(x[0, 0], 0) == 1  # without a dimension
     assert torch.equal(got, want) and torch.equal(other, torch.softmax(x, 0))
     assert torch.equal(got, plain) == (dtype == torch.float16)  # which hides it

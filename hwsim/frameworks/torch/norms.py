@@ -59,7 +59,7 @@ def native_layer_norm(
 def row_softmax(caller: Caller, input: Tensor, dim: int, half_to_float: bool) -> Tensor | None:
     """aten::_softmax along the last dimension; None where PyTorch runs a kernel whose order is not known."""
     rule = pytorch().softmax
-    if not _is_of_kernels(caller, rule.families, input) or not input.numel() or half_to_float:
+    if not _is_of_kernels(caller, rule.families, input) or not input.numel() or not input.dim() or half_to_float:
         return None
     is_long = input.dtype != torch.float32 and input.shape[-1] > rule.most
     if dim not in (-1, input.dim() - 1) or is_long:
