@@ -59,7 +59,7 @@ def attention(
         device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90, or
             sm100 with flash-attention-4.
         library: "pytorch", whose choice of a backend counts; "flash-attention-2", "flash-attention-3" (on Hopper) and
-            "flash-attention-4" (on a B200) as their authors build them, which nobody compared with a chip.
+            "flash-attention-4" (on a B200 or B300) as their authors build them, which nobody compared with a chip.
         backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION", in any case, or "flash" and
             so on; None: the first that takes the call, in PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.

@@ -331,7 +331,7 @@ def _authors_kernel(
         raise UnsupportedError(
             f"attention: {library} takes heads of up to {widest} elements, in steps of {step}; got {call}"
         )
-    reason = refused(library, width, value_width)
+    reason = refused(library, width, value_width, format)
     if reason:
         raise UnsupportedError(f"attention: {reason}; got {call}")
     if is_causal and queries != keys:  # its mask is aligned with the last key

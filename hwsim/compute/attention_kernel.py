@@ -122,6 +122,15 @@ def kernel_of(
     (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
     sizes = AttentionSizes(heads, heads // groups, queries, keys, width, value_width)
     is_minor = has_small_tiles(device.name)
-    order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor, format=format)
+    order = order_of(
+        backend,
+        sizes,
+        device.family,
+        device.cores,
+        is_causal=is_causal,
+        is_minor=is_minor,
+        format=format,
+        capability=device.compute_capability,
+    )
     assert order is not None  # of widths up to `widest_head`
     return AttentionKernel(device, order, format, is_causal)

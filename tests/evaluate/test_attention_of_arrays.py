@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import ml_dtypes
@@ -392,6 +393,7 @@ def test_which_powers_a_polynomial_gives(sizes, share) -> None:
     *sizes, is_causal = sizes
     order = flash_attention.version_4(*sizes, is_causal=is_causal)
     assert order.rows == (256 if sizes[2] * sizes[3] > 128 else 128)
+    assert flash_attention.version_4(*sizes, is_causal=is_causal, capability="10.3").polynomial is None
     assert order.polynomial == (share and flash_attention.PolynomialShare(32, share[1], 3, share[0], 4))
 
 
@@ -404,6 +406,10 @@ def test_a_key_s_heads_that_are_shared_and_a_causal_mask_on_a_b200() -> None:
     powers = np.exp(scores)
     exact = powers / powers.sum(-1, keepdims=True) @ np.repeat(value, 2, 0).astype(float)
     assert 0 < np.abs(result.out - exact).max() < 3e-3
+    orders = [
+        hwsim.attention(query, key, value, library=VERSION_4, device=d, exact=False).order for d in ("b200", "b300")
+    ]
+    assert orders[0].polynomial and orders[1] == replace(orders[0], polynomial=None)
     query[0, 100] = np.nan  # a maximum leaves NaNs out, and so does the polynomial
     assert np.isnan(hwsim.attention(query, key, value, library=VERSION_4, device="b200").out[0, 100]).all()
 
@@ -450,6 +456,9 @@ TILES = [  # widths of key and value, causal: rows of a tile, keys of a block
     ((80, 80, False), (192, 144)),
     ((128, 128, False), (128, 176)),
     ((128, 128, True), (128, 128)),
+    ((64, 32, False), (192, 192)),
+    ((64, 128, True), (128, 96)),
+    ((64, 256, False), (128, 96)),
     ((192, 128, False), (128, 128)),
     ((192, 192, True), (128, 112)),
     ((256, 256, False), (128, 80)),
@@ -458,7 +467,7 @@ TILES = [  # widths of key and value, causal: rows of a tile, keys of a block
 
 TILES_OF_8_BITS = {
     (64, 64): (192, 160),
-    (96, 80): (192, 128),
+    (96, 96): (192, 128),
     (128, 128): (128, 224),
     (192, 128): (128, 160),
     (256, 256): (128, 128),
@@ -552,6 +561,18 @@ ERRORS = {
         {"library": VERSION_4, "device": "b200"},
         UNSUPPORTED,
         "known of heads of up to 128 elements, and of 192 with a value of 128; got heads of 192",
+    ),
+    "version 3, widths": (
+        (drawn(1, 1, 8, 128), drawn(1, 1, 8, 128), X[:1]),
+        {"library": VERSION_3},
+        UNSUPPORTED,
+        "takes a value as wide as the key, one of up to 256 .*; got heads of 128 and 64",
+    ),
+    "version 3, widths of 8 bits": (
+        (X.astype(E4M3), X.astype(E4M3), drawn(1, 2, 8, 128).astype(E4M3)),
+        {"library": VERSION_3},
+        UNSUPPORTED,
+        "with e4m3 takes a value as wide as the key, one of up to 64 elements",
     ),
     "authors, steps": ((X[..., :60],) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 8; got heads of 60"),
     "8 bits": ((X.astype(E4M3),) * 3, {"library": VERSION_2}, UNSUPPORTED, "-2 on h100 .*operands of e4m3"),

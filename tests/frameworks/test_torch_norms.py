@@ -42,14 +42,16 @@ def test_a_layer_norm_has_the_kernel_s_bits_and_pytorch_s_gradients(dtype):
     assert torch.equal(y, of_the_kernel(x.detach(), norm)) and torch.equal(y, compiled)
     assert not torch.equal(y, plain) if dtype == torch.float32 else y.dtype == dtype
     assert torch.allclose(x.grad, gradient, rtol=0.05, atol=0.05) and not run.not_caught
+    assert "in the order of PyTorch's kernel: layer_norm, 2 calls; the evidence above is" in run.report()
 
 
 def test_other_layer_norms_are_pytorch_s():
     x, odd = 3 * drawn(1, 50, 1000), 3 * drawn(2, 50, 1002)
     for settings, y in (({"device": "h100"}, x), ({"device": "mi300x", "library": "pytorch"}, x), (SETTINGS, odd)):
         want = F.layer_norm(y, y.shape[1:])
-        with hwsim.torch.emulate(**settings):
+        with hwsim.torch.emulate(**settings) as run:
             assert torch.equal(F.layer_norm(y, y.shape[1:]), want)
+        assert "PyTorch's kernel" not in run.report()
     with hwsim.torch.emulate(**SETTINGS, modules={"*": "plain"}) as run:
         assert torch.equal(torch.nn.Sequential(torch.nn.LayerNorm(1000))(x), F.layer_norm(x, (1000,)))
         assert not torch.equal(F.layer_norm(x, (1000,)), torch.zeros(())) and not run.not_caught
@@ -62,6 +64,7 @@ def test_a_softmax_has_the_kernel_s_bits(dtype):
     plain = torch.softmax(x, -1)
     with hwsim.torch.emulate(**SETTINGS):
         got, other = torch.softmax(x, -1), torch.softmax(x, 0)
+        assert torch.softmax(x[0, 0], 0) == 1  # without a dimension
     assert torch.equal(got, want) and torch.equal(other, torch.softmax(x, 0))
     assert torch.equal(got, plain) == (dtype == torch.float16)  # which hides it
 

@@ -147,8 +147,8 @@ class Record:
     record. attention_observer: called with the place, query, key, value and result of each attention. not_caught: calls
     by name; macs_not_caught: multiply-accumulates of these, as far as they are known; substitutes: of products that
     another kernel than the library's was computed for. unknown_orders: calls whose kernel adds in an order that is not
-    known, and macs_unordered. not_swapped: {class of modules: their names}. progress: told of
-    each product.
+    known, and macs_unordered. own_kernels: calls without products that have the order of PyTorch's kernel, by
+    operator. not_swapped: {class of modules: their names}. progress: told of each product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -159,6 +159,7 @@ class Record:
         self.substitutes: Counter[str] = Counter()
         self.unknown_orders: Counter[str] = Counter()
         self.macs_unordered: Counter[str] = Counter()
+        self.own_kernels: Counter[str] = Counter()
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
         self.attention_observer: Any = None
@@ -356,8 +357,8 @@ class Record:
         return [str(self.verdict), *self.details()]
 
     def details(self) -> list[str]:
-        """A line for each kind of call that was not simulated by its kernel, with its share of the MACs; and a line for
-        products of padding.
+        """A line for each kind of call that was not simulated by its kernel, with its share of the MACs; lines for
+        products of padding, and for operators without products.
         """
         padding = self.total().padding_macs
         lines = [f"zeros of padding: {padding / 1e6:.1f} MMAC beside these"] if padding >= LEAST_PADDING else []
@@ -372,6 +373,9 @@ class Record:
             lines.append(f"{COMPUTED if name in self.substitutes else 'not caught'}: {_counted(name, count, macs)}")
         for name, count in sorted(self.unknown_orders.items()):
             lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}")
+        for name, count in sorted(self.own_kernels.items()):
+            calls = _counted(name, count, 0)
+            lines.append(f"in the order of PyTorch's kernel: {calls}; the evidence above is of products alone")
         for kind, names in sorted(self.not_swapped.items()):
             shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
             lines.append(f"not swapped: {len(names)} of {kind} ({shown})")

@@ -47,6 +47,7 @@ def native_layer_norm(
     is_aligned = all(x.storage_offset() % rule.vector == 0 for x in tensors if x.is_contiguous())
     if width % rule.vector or width > rule.most or not is_aligned:
         return None
+    active(caller.key)[1].own_kernels["layer_norm"] += 1
     near = _ATEN.native_layer_norm.default(input, normalized_shape, weight, bias, eps)
     rows, *factors = (None if x is None else array_of(x.float().contiguous()) for x in (input, weight, bias))
     assert rows is not None
@@ -59,11 +60,12 @@ def native_layer_norm(
 def row_softmax(caller: Caller, input: Tensor, dim: int, half_to_float: bool) -> Tensor | None:
     """aten::_softmax along the last dimension; None where PyTorch runs a kernel whose order is not known."""
     rule = pytorch().softmax
-    if not _is_of_kernels(caller, rule.families, input) or not input.numel() or half_to_float:
+    if not _is_of_kernels(caller, rule.families, input) or not input.numel() or not input.dim() or half_to_float:
         return None
     is_long = input.dtype != torch.float32 and input.shape[-1] > rule.most
     if dim not in (-1, input.dim() - 1) or is_long:
         return None
+    active(caller.key)[1].own_kernels["softmax"] += 1
     sizes = rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes
     return softmax(input.float().contiguous(), SoftmaxKernels(*sizes)).to(input.dtype)
 

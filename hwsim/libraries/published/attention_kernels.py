@@ -101,20 +101,29 @@ def order_of(
     is_causal: bool,
     is_minor: bool = False,
     format: str = "fp16",
+    capability: str | None = None,
 ) -> AttentionOrder | None:
     """The order of the kernel of a backend or a library; None where it is not known.
 
     family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller. format: of the
-    operands.
+    operands. capability: the chip's compute capability, where it is known.
     """
-    order = _order(backend, sizes, family, cores, format, is_causal=is_causal, is_minor=is_minor)
+    order = _order(backend, sizes, family, cores, format, is_causal=is_causal, is_minor=is_minor, capability=capability)
     if order is not None and backend == FLASH and sizes.widest in UNSEEN_FLASH:
         return replace(order, evidence=READ)
     return order
 
 
 def _order(
-    backend: str, sizes: AttentionSizes, family: str, cores: int, format: str, *, is_causal: bool, is_minor: bool
+    backend: str,
+    sizes: AttentionSizes,
+    family: str,
+    cores: int,
+    format: str,
+    *,
+    is_causal: bool,
+    is_minor: bool,
+    capability: str | None,
 ) -> AttentionOrder | None:
     if family not in FAMILIES_OF.get(backend, ()):
         return None
@@ -124,10 +133,16 @@ def _order(
         order = _flash(sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
         return replace(order, **_FAST_MATH)
     if backend == VERSION_4:
-        groups = sizes.heads // sizes.key_heads
-        return flash_attention.version_4(sizes.width, sizes.value_width, sizes.queries, groups, is_causal=is_causal)
+        return flash_attention.version_4(
+            sizes.width,
+            sizes.value_width,
+            sizes.queries,
+            sizes.heads // sizes.key_heads,
+            is_causal=is_causal,
+            capability=capability,
+        )
     if backend == VERSION_3:
-        return flash_attention.version_3(sizes.widest, sizes.value_width, format, is_causal=is_causal)
+        return flash_attention.version_3(sizes.width, sizes.value_width, format, is_causal=is_causal)
     if backend == EFFICIENT:
         return _efficient(sizes.widest)
     return _CUDNN if sizes.queries > 1 else None

@@ -51,6 +51,7 @@ FORMAT_OF_8_BITS = "e4m3"
 STEPS = {FORMAT_OF_8_BITS: 16}  # of the widths that are taken
 STEP = 8  # the same of other formats
 NARROW_VALUE, NARROW_VALUE_KEYS = 128, 128  # heads of 192 with a value no wider: keys of a block
+WIDE_VALUE_TILE = HopperTile(64, 128, 96, 96)  # heads of 64 with a wider value
 WARPGROUP_ROWS = 64
 
 
@@ -62,7 +63,9 @@ def version_3(width: int, value_width: int, format: str, *, is_causal: bool) -> 
     """
     is_short = format == FORMAT_OF_8_BITS
     tiles = HOPPER_TILES_OF_8_BITS if is_short else HOPPER_TILES
-    tile = next(tile for tile in tiles if max(width, value_width) <= tile.width)
+    tile = next(tile for tile in tiles if width <= tile.width)
+    if width <= WIDE_VALUE_TILE.width < value_width:
+        tile = WIDE_VALUE_TILE
     keys = tile.causal_keys if is_causal else tile.keys
     if not is_short and tile.width == 192 and value_width <= NARROW_VALUE:
         keys = NARROW_VALUE_KEYS
@@ -93,6 +96,7 @@ BLACKWELL_WIDTH = 128  # of the widest head of the common kernel
 WIDE_HEADS = (192, 128)  # widths of key and value, which it takes too
 PADDING = 16  # widths are padded to a multiple of it
 LAG = 8.0
+WITHOUT_POLYNOMIAL = "10.3"  # compute capability of chips with fast special functions
 FRAGMENT, LAST_COLUMNS, DEFAULT_PERIOD, SHARED_PERIOD = 32, 4, 16, 10
 
 
@@ -116,10 +120,18 @@ POWER_PERIODS = (
 )
 
 
-def refused(version: str, width: int, value_width: int) -> str:
+def refused(version: str, width: int, value_width: int, format: str) -> str:
     """Why a version takes no heads with these widths of key and value, in words; empty where it does."""
     if version == VERSION_2 and width != value_width:
         return f"{version} takes a value as wide as the key"
+    narrow = WIDE_VALUE_TILE.width
+    widest_value = narrow if format == FORMAT_OF_8_BITS else WIDTH  # of narrow heads
+    takes_other = (width <= narrow and value_width <= widest_value) or (128 < width <= 192 and 96 < value_width <= 128)
+    if version == VERSION_3 and width != value_width and not takes_other:
+        return (
+            f"{version} with {format} takes a value as wide as the key, one of up to {widest_value} elements with a "
+            f"key of up to {narrow}, and one above 96, up to 128, with a key above 128, up to 192"
+        )
     is_common = max(width, value_width) <= BLACKWELL_WIDTH
     if version == VERSION_4 and not is_common and (width, value_width) != WIDE_HEADS:
         wide, value = WIDE_HEADS
@@ -127,9 +139,12 @@ def refused(version: str, width: int, value_width: int) -> str:
     return ""
 
 
-def version_4(width: int, value_width: int, queries: int, groups: int, *, is_causal: bool) -> AttentionOrder:
+def version_4(
+    width: int, value_width: int, queries: int, groups: int, *, is_causal: bool, capability: str | None = None
+) -> AttentionOrder:
     """The order of FlashAttention-4 for fp16 and bf16 on a B200, without parts of the keys, which it does not cut
     unless it is asked to. groups: heads of the query that share a head of the key, whose rows lie in one tile.
+    capability: the chip's compute capability; with 10.3 the special functions give all powers.
     """
     rows = queries * groups
     tiles = 2 if rows > BLACKWELL_TILE else 1
@@ -156,7 +171,11 @@ def version_4(width: int, value_width: int, queries: int, groups: int, *, is_cau
         row_groups=tiles,
         row_warps=4 * tiles,
         stages=1 if padded > BLACKWELL_WIDTH else 2,
-        polynomial=_polynomial(padded, groups, in_pairs=in_pairs, is_causal=is_causal),
+        polynomial=(
+            None
+            if capability == WITHOUT_POLYNOMIAL
+            else _polynomial(padded, groups, in_pairs=in_pairs, is_causal=is_causal)
+        ),
         lag=LAG,
         adds_rows=True,
         evidence="assumption",
