@@ -44,7 +44,7 @@ from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.recording.gemm_list import parse
 from hwsim.libraries.times import least_of
 
-LEAST_GEMMS = 12
+LEAST_GEMMS, LEAST_ALONE = 12, 8  # of a row; of kernels that would take the row of others
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
 ROUNDS, LEAST_ERROR = 12, 0.01  # of least squares whose weights tend to least absolute errors
 #: Of LightGBM. Each tree takes its splits from a part of the facts, so that no fact decides alone.
@@ -179,14 +179,14 @@ def least_absolute(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarr
 Sums = dict[Key, np.ndarray]
 
 
-def rows_fitted(gemms: list[Recorded]) -> Sums:
-    """The numbers by kind of kernel."""
+def rows_fitted(gemms: list[Recorded], least: int = LEAST_GEMMS) -> Sums:
+    """The numbers by kind of kernel, of which there are at least so many GEMMs."""
     groups: dict[Key, list[Recorded]] = defaultdict(list)
     for gemm in gemms:
         groups[gemm.key].append(gemm)
     sums = {}
     for key, of_key in groups.items():
-        if len(of_key) >= LEAST_GEMMS:
+        if len(of_key) >= least:
             x = np.array([quantities(gemm.choice, gemm.call, gemm.cores, gemm.least) for gemm in of_key])
             y = np.array([gemm.beyond_us for gemm in of_key])
             weight = np.array([gemm.weight / gemm.us for gemm in of_key])
@@ -298,6 +298,27 @@ def more_trees(points: list[Point]) -> Forest:
     return grown(values, np.clip(np.log(left), -MOST_LEFT, MOST_LEFT), weights, **MORE)
 
 
+def again(points: list[Point], sums: Sums, keys: Collection[Key], forest: Forest) -> list[Point]:
+    """The points, those of these keys by other numbers. Kernels without any keep theirs."""
+    return [(points_of([x.gemm], sums, forest) or [x])[0] if x.gemm.key in keys else x for x in points]
+
+
+def own_rows(gemms: list[Recorded], sums: Sums, forest: Forest) -> Sums:
+    """Numbers of kernels that have none of their own, where GEMMs held out are nearer than by another kernel's."""
+    own: Sums = {}
+    for key, numbers in rows_fitted([gemm for gemm in gemms if gemm.key not in sums], LEAST_ALONE).items():
+        of_key = [gemm for gemm in gemms if gemm.key == key]
+        by_others = [abs(point.error()) for point in points_of(of_key, sums, forest)]
+        by_own: list[float] = []
+        for number in range(PARTS):
+            known = sums | rows_fitted([gemm for gemm in of_key if part_of(gemm, PARTS) != number], 1)
+            held = [gemm for gemm in of_key if part_of(gemm, PARTS) == number]
+            by_own += [abs(point.error()) for point in points_of(held, known, forest)]
+        if not by_others or sum(by_own) < sum(by_others):
+            own[key] = numbers
+    return own
+
+
 def part_of(gemm: Recorded, parts: int) -> int:
     """The part of a GEMM: the same for all with its n and k, as a layer of a model has them."""
     family = hashlib.md5(f"{gemm.call.n},{gemm.call.k}".encode(), usedforsecurity=False)
@@ -311,23 +332,34 @@ def write_more(gemms: list[Recorded], out: Path, parts: int, counted: Collection
     rows = rows_of(f"{out.name}.csv")
     with np.load(out.with_name(out.name + ".npz")) as file:
         forest = unpack({key: file[key] for key in file.files})
-    points = points_of(gemms, {key: np.array(row.numbers) for key, row in rows.items()}, forest)
+    sums = {key: np.array(row.numbers) for key, row in rows.items()}
+    added = own_rows(gemms, sums, forest)
+    points = points_of(gemms, sums | added, forest)
     part = np.array([part_of(point.gemm, max(parts, 1)) for point in points])
-    before = np.array([point.error() for point in points])
+    before = np.array([point.error() for point in again(points, sums, added, forest)])
     after = before.copy()
     for number in range(parts):
-        grew = more_trees([point for point, of in zip(points, part, strict=True) if of != number])
-        for place in np.flatnonzero(part == number):
-            after[place] = points[place].error(grew.at(points[place].facts))
+        others = [point for point, of in zip(points, part, strict=True) if of != number]
+        held = [point for point, of in zip(points, part, strict=True) if of == number]
+        known = sums | rows_fitted([point.gemm for point in others if point.gemm.key in added], 1)
+        grew = more_trees(again(others, known, added, forest))
+        errors = [point.error(grew.at(point.facts)) for point in again(held, known, added, forest)]
+        after[part == number] = errors
     rows_by = [point.gemm.row for point in points]
     groups = np.array([f"{row['device']} {row.get('group') or 'sizes drawn'}" for row in rows_by])
     for group in sorted(set(groups)) if parts else []:
         for title, errors in (("before", before), ("held out", after)):
             report(f"{title}: {group}", errors[groups == group])
+    for key in added if parts else []:
+        places = [place for place, point in enumerate(points) if point.gemm.key == key]
+        for title, errors in (("before", before), ("held out", after)):
+            report(f"{title}: new row {key}", errors[places])
     grew = more_trees(points)
     np.savez_compressed(out.with_name(out.name + ".npz"), **joined(forest, grew).pack())
-    new = [place for place, point in enumerate(points) if point.gemm.row["set"] not in counted]
-    of_new = [points[place].gemm for place in new]
+    gemms = [point.gemm for point in points]
+    new = [place for place, x in enumerate(gemms) if x.key in added or x.row["set"] not in counted]
+    of_new = [gemms[place] for place in new]
+    rows = rows | {key: TimeRow(tuple(numbers), 0, 0.0, (), ()) for key, numbers in added.items()}
     write_rows({key: with_gemms(row, key, of_new, after[new]) for key, row in rows.items()}, out)
     print(f"{len(forest.roots)} trees, and {len(grew.roots)} new ones")
 
