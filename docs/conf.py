@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from furo.navigation import get_navigation_tree
-
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -96,8 +94,8 @@ def write_pages(app: Sphinx) -> None:
 
 def short_side_bar(app: Sphinx, name: str, template: str, context: dict[str, Any], document: object) -> None:
     """Sphinx's event `html-page-context`: the side bar lists the pages of the first level, not those below them."""
-    pages = context["toctree"](collapse=True, titles_only=True, maxdepth=1, includehidden=True)
-    context["furo_navigation_tree"] = get_navigation_tree(pages)
+    toctree = context["toctree"]
+    context["toctree"] = lambda **asked: toctree(**asked | {"collapse": True, "maxdepth": 1})
 
 
 def short_types(
@@ -115,7 +113,7 @@ def plain_marks(app: Sphinx, what: str, name: str, obj: object, options: object,
 
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
-    app.connect("html-page-context", short_side_bar, priority=900)  # after the theme's own
+    app.connect("html-page-context", short_side_bar, priority=400)  # before the theme asks for all pages
     app.connect("builder-inited", write_pages)
     app.connect("source-read", read)
     app.connect("autodoc-process-signature", short_types)

@@ -217,7 +217,8 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
     execution = None
     if options.machine.functional and options.machine.exact:
         values = None if elements is None else elements.result
-        execution = Execution(resolved.executed, values, resolved.program)
+        places = {} if elements is None or options.is_of_a_part else elements.indices
+        execution = Execution(resolved.executed, values, resolved.program, places)
     times, record = call_times(call), resolved.gemm
     program = resolved.timed.program if times.cycles is not None else None
     return Result(

@@ -22,7 +22,7 @@ from hwsim.analysis.run_records import Evidence, ProductErrors, RunWarning
 from hwsim.analysis.timed_result import TimedResult
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
-from hwsim.compute.bits import Errors
+from hwsim.compute.bits import Errors, ExactValue
 from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
 from hwsim.machines.element_steps import ElementStep
@@ -40,12 +40,14 @@ class Execution:
     executed: instructions by opcode, for all cores and all matrices of a stack. values: by each place (row, column)
     that was asked for, the instructions that made this element of C, in order; None where none was asked for. The last
     one's `after` is C's element. An instruction of the program over a longer K than the device's instruction has is as
-    many entries as the device needs. program: that was executed.
+    many entries as the device needs. program: that was executed. places: of these elements of C, their indices in it,
+    where all of C was computed.
     """
 
     executed: Mapping[str, int] | None
     values: Mapping[tuple[int, ...], tuple[ElementStep, ...]] | None
     program: Program | None = field(default=None, repr=False)
+    places: Mapping[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,6 +101,17 @@ class Result(TimedResult):
     def values(self) -> Mapping[tuple[int, ...], tuple[ElementStep, ...]] | None:
         """With values=[(row, column), ...], by each of these places the instructions that made this element of C."""
         return None if self.execution is None else self.execution.values
+
+    @cached_property
+    def exact_values(self) -> Mapping[tuple[int, ...], ExactValue]:
+        """By each place of `values`, what C's element is without any rounding, of A and B as given and as the unit
+        takes them.
+
+        Empty without `values`, and where only rows= or cols= of C were computed.
+        """
+        if self.execution is None or self.errors is None:
+            return {}
+        return {name: self.errors.exact_at(*place) for name, place in self.execution.places.items()}
 
     @cached_property
     def schedule(self) -> dict[str, Any] | None:
@@ -231,6 +244,7 @@ class Result(TimedResult):
             "error",
             "result_sha256",
             "engines",
+            "folds",
             "macs",
             "traffic_bytes",
             "occupancy",
@@ -248,7 +262,7 @@ class Result(TimedResult):
             None
             if self.values is None
             else [
-                {"element": list(place), "steps": [step.to_dict() for step in steps]}
+                {"element": list(place), "steps": [step.to_dict() for step in steps], **self._exact(place)}
                 for place, steps in self.values.items()
             ]
         )
@@ -262,6 +276,12 @@ class Result(TimedResult):
             "gemm": self.gemm.to_dict(),
             "verdict": self.verdict.to_dict(),
         }
+
+    def _exact(self, place: tuple[int, ...]) -> dict[str, float | None]:
+        """The exact values of an element, of A and B as given and as the unit takes them, as the nearest fp64."""
+        exact = self.exact_values.get(place, ExactValue(None))
+        values = {"exact": exact.as_stored, "exact_of_rounded": exact.as_multiplied}
+        return {name: None if value is None else float(value) for name, value in values.items()}
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""

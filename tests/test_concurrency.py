@@ -37,7 +37,7 @@ def case(index):
 
 @pytest.fixture(scope="module")
 def serial():
-    return [case(index) for index in range(24)]
+    return [case(index) for index in range(2 * len(CASES))]
 
 
 def test_threads_at_once_give_the_bits_and_cycles_of_one_after_another(serial):
@@ -49,7 +49,7 @@ def test_threads_at_once_give_the_bits_and_cycles_of_one_after_another(serial):
         return case(index)
 
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(together, range(24))) == serial
+        assert list(pool.map(together, range(2 * len(CASES)))) == serial
 
 
 def test_threads_that_load_one_device_for_the_first_time(tmp_path):
@@ -74,7 +74,7 @@ def test_processes_give_the_same(method, serial):
     """Forked after the kernels' own threads have run in this process."""
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(2, mp_context=context) as pool:
-        assert list(pool.map(case, range(16))) == serial[:16]
+        assert list(pool.map(case, range(len(CASES)))) == serial[: len(CASES)]
 
 
 @pytest.mark.parametrize("index", range(len(CASES)))

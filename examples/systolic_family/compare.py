@@ -47,10 +47,8 @@ def main() -> None:
             for stationary in SIDES:
                 call = {"m": m, "n": n, "k": k, "device": device, "format": "bf16", "exact": False}
                 one, two = (hwsim.run(**call, stationary=stationary, pe_tiles=tiles) for tiles in (1, 2))
-                fill, drain = (one.engines[name]["busy_cycles"] for name in ("FILL", "DRAIN"))
-                stream = one.macs["padded"] // (rows * cols)
-                skew = one.cycles - fill - stream - drain
-                counts = (fill, stream, skew, drain, one.cycles, formula(rows, cols, stationary, call))
+                parts = (one.folds[name] for name in ("fill", "stream", "skew", "drain"))
+                counts = (*parts, one.cycles, formula(rows, cols, stationary, call))
                 numbers = [*(f"{count:,.0f}" for count in counts), f"{m * n * k / (one.cycles * rows * cols):.1%}"]
                 print(f"{layer:26}{stationary:12}{''.join(f'{x:>11}' for x in (*numbers, f'{two.cycles:,}'))}")
 

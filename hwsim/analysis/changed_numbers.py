@@ -47,14 +47,17 @@ class OnMatrixUnit:
 class ChangedNumbers:
     """Cycles before and after a change of the device's numbers.
 
-    numbers: {path: (value before, value after)}, in the device file's units. cycles: before, after, in cycles of each
-    device's core clock. seconds: the same in seconds. bound: the part whose absence would then save most, None where
-    none saves anything. is_anew: whether the kernel was chosen again for the changed device; else the same program was
-    timed at the same clock. held: {path: the number that keeps its change from saving time}, where that is known.
+    numbers: {path: (value before, value after)}, in the device file's units; the instructions that the program executes
+    come first. cycles: before, after, in cycles of each
+    device's core clock. clock_mhz: that clock, under the load. seconds: the same in seconds. bound: the part whose
+    absence would then save most, None where none saves anything. is_anew: whether the kernel was chosen again for the
+    changed device; else the same program was timed at the same clock. held: {path: the number that keeps its change
+    from saving time}, where that is known.
     """
 
     numbers: dict[str, tuple[float, float]]
     cycles: tuple[int, int]
+    clock_mhz: tuple[float, float]
     seconds: tuple[float, float]
     bound: WhatIf | None
     is_anew: bool = False
@@ -89,8 +92,9 @@ def program_with_numbers(
     other = with_numbers(device, {path: after for path, (_, after) in numbers.items()})
     before, after = (timing.run_in(program, chip, l2).cycles for chip in (device, other))
     return ChangedNumbers(
-        numbers,
+        _used_first(numbers, program, device),
         (before, after),
+        (device.clock_mhz, other.clock_mhz),
         (before / (device.clock_mhz * 1e6), after / (other.clock_mhz * 1e6)),
         _bound(program, other, l2),
         held=_held(program, other, numbers, l2, after) if after == before else {},
@@ -141,12 +145,21 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     if after.program is None or after.chip is None or after.cycles is None or after.seconds is None:
         raise InputError(f"what-if: {', '.join(numbers)}: there are no cycles then: {after.note}")
     return ChangedNumbers(
-        numbers,
+        _used_first(numbers, after.program, device),
         (times.cycles, after.cycles),
+        (times.chip.clock_mhz, after.chip.clock_mhz),
         (times.seconds, after.seconds),
         _bound(after.program, after.chip, after.l2),
         is_anew=True,
     )
+
+
+def _used_first(
+    numbers: dict[str, tuple[float, float]], program: Program, device: Device
+) -> dict[str, tuple[float, float]]:
+    """The numbers, with those of the program's own instructions before the others."""
+    used = tuple(f"instructions.{entry(device, unit)}." for unit in program.units)
+    return dict(sorted(numbers.items(), key=lambda item: not item[0].startswith(used)))
 
 
 def _bound(program: Program, device: Device, l2: str) -> WhatIf | None:

@@ -2,11 +2,13 @@
 
 Dekker's product and Knuth's sum (T. J. Dekker, Numer. Math. 18, 1971; Ogita, Rump and Oishi, SIAM J. Sci. Comput. 26,
 2005); for large matrices, slices whose products fp64 matrix products compute exactly (Ozaki, Ogita, Oishi and Rump,
-Numer. Algorithms 59, 2012). The module knows nothing of schemes; it is the reference for their errors.
+Numer. Algorithms 59, 2012). Single elements exactly, in fractions. The module knows nothing of schemes; it is the
+reference for their errors.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -75,6 +77,17 @@ def reference(a: NDArray[Any], b: NDArray[Any], matrices: int = 1) -> tuple[Floa
     high, low = two_sum(high, low)
     exponents = rows[0][sampled, None] + cols[0]
     return np.ldexp(high, exponents), np.ldexp(low, exponents), sampled
+
+
+def exact_sum(row: NDArray[Any], column: NDArray[Any]) -> Fraction | None:
+    """The exact sum of products of a row (k,) of A and a column (k,) of B, of types that fp64 holds; None with an
+    infinity or NaN.
+    """
+    x, y = row.astype(np.float64), column.astype(np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return None
+    products = (Fraction(left) * Fraction(right) for left, right in zip(x.tolist(), y.tolist(), strict=True))
+    return sum(products, Fraction(0))
 
 
 def _spaced(count: int, each: int, most: int) -> slice:

@@ -37,7 +37,7 @@ _AWAITED = tuple(
         (r"PE", "the tile in the PEs", "free PEs"),
         (r"IFMAP", "operand A in IFMAP", ""),
         (r"FILTER", "operand B in FILTER", ""),
-        (r"PANEL", "the operand that is kept for all tiles", ""),
+        (r"PANEL|RESIDENT", "the operand that is kept for all tiles", ""),
         (r"OFMAP", "the result in OFMAP", ""),
         (r"SUMS", "the array's sums", ""),
         (r"Q\d+", "the queries of a tile", ""),

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwsim.analysis.fold_parts import fold_parts
 from hwsim.analysis.program_times import state_of
 
 if TYPE_CHECKING:
+    from hwsim.analysis.fold_parts import FoldParts
     from hwsim.analysis.program_times import Times
     from hwsim.analysis.run_records import EngineUse, Macs, Occupancy, Phase, TimingState
 
@@ -51,6 +53,11 @@ class TimedResult:
     def engines(self) -> dict[str, EngineUse]:
         """Busy and stalled cycles of each engine."""
         return self.times.engines
+
+    @property
+    def folds(self) -> FoldParts | None:
+        """Cycles of fill, stream, skew and drain of systolic arrays; None of other devices and without times."""
+        return fold_parts(self.times)
 
     @property
     def macs(self) -> Macs:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.backend.environment import in_default_environment
 from hwsim.devices import load
-from hwsim.devices.special_functions import narrow_forms, special_functions
+from hwsim.devices.special_functions import lacking, narrow_forms, special_functions
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.host.arrays import given_array
 from hwsim.numerics import special_functions as unit
@@ -107,7 +107,7 @@ def mufu(
             "convert it, as x.astype(np.float32)"
         )
     codes = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
-    function = _of_codes(name, tables, chip.name, fast_math=fast_math)
+    function = _of_codes(name, tables, chip, fast_math=fast_math)
     result = np.empty_like(codes)
     with np.errstate(all="ignore"):
         for first in range(0, len(codes), unit.PART):
@@ -116,13 +116,13 @@ def mufu(
 
 
 def _of_codes(
-    name: str, tables: unit.Tables, device: str, *, fast_math: bool = False
+    name: str, tables: unit.Tables, device: Device, *, fast_math: bool = False
 ) -> Callable[[unit.WordArray], unit.WordArray]:
     """The function of fp32 codes."""
     name = (FAST_SAME if fast_math else SAME).get(name, name)
     if name in unit.FUNCTIONS:
         if unit.TABLE_OF[name] not in tables:
-            raise UnsupportedError(f"device {device}: mufu: it has no instruction {name}; another chip has, as h100")
+            raise UnsupportedError(f"device {device.name}: mufu: {lacking(device, name)}")
         instruction = unit.FUNCTIONS[name]
         return lambda codes: instruction(codes, tables)
     math = CudaMath(tables)
@@ -139,7 +139,7 @@ def _narrow(name: str, values: NDArray[Any], device: Device) -> NDArray[Any]:
     """An instruction of 16 bits: of all codes, of which the given ones are taken."""
     form = narrow_forms(device).get(name)
     if form is None:
-        raise UnsupportedError(f"device {device.name}: mufu: it has no instruction {name}; another chip has, as h100")
+        raise UnsupportedError(f"device {device.name}: mufu: {lacking(device, name)}")
     allowed = {"f16": "float16", "bf16": "bfloat16"}[form.format]
     if values.dtype.name not in (allowed, "uint16"):
         raise InputError(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.arithmetic.power_polynomial import power_by_polynomial
 from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.numerics import special_functions
 from hwsim.numerics.special_functions import Tables
@@ -52,10 +53,14 @@ class SoftmaxLanes:
             return np.where(others[0] < number, source * source, source)
         if instr.opcode == "reduce_lanes":
             return added_by_lanes(others[0], source)
+        if instr.opcode == "choose_above":
+            return np.where(source >= number, others[0], others[1])
+        if instr.opcode == "reduce_row":
+            return added_by_row(others[0], source)
         if instr.opcode == "reduce_meet":
             return met(source, instr.scale_exponent)
         axes = (1,) if reduced is None and source.shape[1] != others[0].shape[1] else reduced or ()
-        largest: Single = np.maximum(others[0], source.max(axis=axes, keepdims=True))
+        largest: Single = np.fmax(others[0], np.fmax.reduce(source, axis=axes, keepdims=True))
         return largest
 
 
@@ -74,6 +79,25 @@ def added_by_lanes(total: Single, source: Single, rescale: Single | None = None)
             is_first = turn == column == 0
             total = multiply_add(total, rescale, added) if rescale is not None and is_first else total + added
     return total
+
+
+def added_by_row(total: Single, source: Single) -> Single:
+    """total (..., 1) with the columns of source (..., columns) in eight sums: column i belongs to sum i of eight, and
+    the first one begins at the total. Sums that are 2 apart meet, then 4, then 1.
+    """
+    width = LANES * LANE_COLUMNS
+    missing = -source.shape[-1] % width
+    padded = np.pad(source, ((0, 0),) * (source.ndim - 1) + ((0, missing),)) if missing else source
+    turns = padded.reshape(*source.shape[:-1], -1, width)
+    sums = turns[..., 0, :].copy()
+    sums[..., :1] += total
+    for turn in range(1, turns.shape[-2]):
+        sums = sums + turns[..., turn, :]
+    pairs = sums.reshape(*source.shape[:-1], 2, 2, 2)  # sums 0 to 7 as 4 i + 2 j + k
+    fours = pairs[..., 0, :] + pairs[..., 1, :]
+    halves = fours[..., 0, :] + fours[..., 1, :]
+    result: Single = halves[..., :1] + halves[..., 1:]
+    return result
 
 
 def met(lanes: Single, first_partner: int) -> Single:
@@ -101,6 +125,7 @@ def _lg2(math: CudaMath, x: Single) -> Single:
 
 
 _PLAIN: Mapping[Opcode, Callable[[Single], Single]] = {
+    "ex2_cubic": power_by_polynomial,
     "or_zero": without_infinity,
     "or_one": without_zero,
     "reciprocal": lambda x: np.float32(1) / x,
@@ -113,5 +138,8 @@ _MATH: Mapping[Opcode, Callable[[CudaMath, Single], Single]] = {
     "log": CudaMath.logf,
 }
 OPCODES: frozenset[Opcode] = frozenset(
-    (*_PLAIN, *_MATH, "mask", "halve_below", "square_below", "reduce_lanes", "reduce_meet", "reduce_largest")
+    (
+        *(*_PLAIN, *_MATH, "mask", "halve_below", "square_below", "choose_above"),
+        *("reduce_lanes", "reduce_meet", "reduce_row", "reduce_largest"),
+    )
 )

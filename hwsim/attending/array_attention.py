@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.attending.attention_result import AttentionResult
@@ -34,6 +35,9 @@ def attention(
     backend: str | None = None,
     is_causal: bool = False,
     mask: NDArray[Any] | None = None,
+    query_descale: NDArray[np.float32] | None = None,
+    key_descale: NDArray[np.float32] | None = None,
+    value_descale: NDArray[np.float32] | None = None,
     scale: float | None = None,
     exact: bool = True,
     functional: bool = False,
@@ -47,18 +51,23 @@ def attention(
     those of the kernel's program, simulated when they are asked for.
 
     Args:
-        query: (..., heads, queries, width), float16 or ml_dtypes.bfloat16. The leading dimensions are the batch.
+        query: (..., heads, queries, width), float16 or ml_dtypes.bfloat16; with flash-attention-3 also
+            ml_dtypes.float8_e4m3fn. The leading dimensions are the batch.
         key: (..., key heads, keys, width), of the same dtype and leading dimensions. Its heads divide the query's
             (GQA): so many consecutive heads of the query share a head of the key.
         value: (..., key heads, keys, width of the value), likewise.
-        device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90.
-        library: "pytorch", whose choice of a backend counts; "flash-attention-2" and "flash-attention-3" as their
-            authors build them (the latter on Hopper), which nobody compared with a chip.
+        device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90, or
+            sm100 with flash-attention-4.
+        library: "pytorch", whose choice of a backend counts; "flash-attention-2", "flash-attention-3" (on Hopper) and
+            "flash-attention-4" (on a B200) as their authors build them, which nobody compared with a chip.
         backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION", in any case, or "flash" and
             so on; None: the first that takes the call, in PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.
         mask: broadcast to (..., heads, queries, keys): bool, where False hides, or of the operands' dtype, which is
             added to the scaled scores. The order with one is known of the memory-efficient kernel and of cuDNN's.
+        query_descale: (..., key heads), float32: what the query's elements of 8 bits are multiples of; None: 1.
+        key_descale: the same of the key.
+        value_descale: the same of the value.
         scale: of the scores, without a unit; None: 1 / sqrt(width).
         exact: compute the bits. False: cycles alone; the operands' values are not read, so
             numpy.broadcast_to(numpy.float16(0), shape) is enough.
@@ -69,7 +78,8 @@ def attention(
         launch_overhead: `seconds` takes in the device's time to launch each kernel.
 
     Returns:
-        An AttentionResult: `out`, an array (..., heads, queries, width of the value) of the operands' dtype; `backend`
+        An AttentionResult: `out`, an array (..., heads, queries, width of the value) of the operands' dtype (bfloat16
+            of operands of 8 bits); `backend`
         (the library, where it is no backend of PyTorch), `kernel`, `order`, `evidence`; `cycles`, `seconds`, `tflops`,
         `verdict`, `engines`, `trace`.
 
@@ -96,6 +106,7 @@ def attention(
         backend=backend,
         is_causal=is_causal,
         mask=mask,
+        descale=(query_descale, key_descale, value_descale),
         scale=scale,
         clock_mhz=clock_mhz,
     )

@@ -32,6 +32,10 @@ class CpuBackend:
     variants = _kernels.variants
     calls_at_once = 1
 
+    @staticmethod
+    def for_whole(macs: int) -> None:
+        """See Backend.for_whole."""
+
     encode = staticmethod(convert.encode)
     decode = staticmethod(convert.decode)
     split = staticmethod(convert.split)

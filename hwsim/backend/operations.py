@@ -60,6 +60,11 @@ class Backend(Protocol):
     def calls_at_once(self) -> int:
         """How many host threads' work one call of `gemm` does at a time by itself: 1 where `threads` says it."""
 
+    def for_whole(self, macs: int) -> Backend | None:
+        """The backend to whose arrays a product of several pieces and so many multiply-accumulates moves as a whole,
+        and its result back; None: to none.
+        """
+
     # --- arrays ------------------------------------------------------------------------------------------------------
 
     def from_host(self, x: AnyArray) -> AnyArray:

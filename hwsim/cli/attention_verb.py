@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--device",
         default="h100",
         metavar="NAME",
-        help="device name or YAML file, families sm80 and sm90 (default h100)",
+        help="device name or YAML file, families sm80, sm90 and (flash-attention-4) sm100 (default h100)",
     )
     add(
         "--backend",

@@ -286,7 +286,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", action="append", metavar="NAME", help="a device; may be repeated (default h200)")
     parser.add_argument("--scheme", action="append", metavar="NAME", help="a scheme; may be repeated (default native)")
     parser.add_argument("--format", action="append", metavar="FORMAT", help="a format of the operands; may be repeated")
-    parser.add_argument("--at", nargs="+", type=int, metavar="N", help="the places along the axis, as KIND says")
+    parser.add_argument(
+        "--at", nargs="+", type=int, action="extend", metavar="N", help="the places along the axis, as KIND says"
+    )
     parser.add_argument(
         "--seeds", type=whole(1, MOST_SEEDS), metavar="N", help="random operands of N seeds: their mean and range"
     )

@@ -205,7 +205,7 @@ def execute(arguments: argparse.Namespace) -> int:
         else:
             text = run_text(result)
             if result.values is not None:
-                text += f"\n\n{values_text(result.values)}"
+                text += f"\n\n{values_text(result.values, result.exact_values)}"
             if changed is not None:
                 text += f"\n\n{changed_text(changed, by_library=by_library)}"
             if "" in (arguments.what_if or ()):

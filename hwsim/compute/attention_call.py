@@ -6,7 +6,7 @@ It knows shapes, dtypes and backends by name; no order of summation and no cycle
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -21,7 +21,7 @@ from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_he
 from hwsim.compute.timed_attention import TimedAttention
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.evaluate.attending import FORMATS
+from hwsim.evaluate.attending import FORMATS, Descale
 from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
 from hwsim.gemm.attention_record import Attention, Mask
@@ -37,7 +37,7 @@ from hwsim.libraries.published.attention_kernels import (
     OF_ONE_QUERY,
     WITH_MASKS,
 )
-from hwsim.libraries.published.flash_attention import VERSION_2
+from hwsim.libraries.published.flash_attention import FORMAT_OF_8_BITS, STEP, STEPS, refused
 from hwsim.libraries.pytorch.attention import DENSE, AttentionKind, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
 from hwsim.machines import functional
@@ -52,7 +52,6 @@ AnyArray = NDArray[Any]
 BACKENDS = (FLASH, EFFICIENT, CUDNN)
 BACKEND_ENDING = "_ATTENTION"
 LIBRARIES = (PYTORCH, *AUTHORS)
-STEP = 8  # of the widths that the authors' libraries take
 STACK = 3  # dimensions: heads, rows, width
 IN_TORCH = 'hwsim.torch.emulate(device=..., library="pytorch") computes it by the device\'s unit'
 MOST_SCALE = float(np.finfo(np.float32).max) / 2  # log2(e) times it is finite, too
@@ -64,7 +63,7 @@ LESS = "attend to fewer heads or rows at a time; cycles alone (exact=False) need
 class AttentionCall:
     """A checked call. operands: query, key and value, of the shapes that the user gave. mask: codes (heads of all
     sequences or 1, queries, keys), which are added to the scores. backend: of PyTorch, or the
-    library where that is another. record: of the kernel that it runs.
+    library where that is another. record: of the kernel that it runs. descale: factors of heads, with 8 bits.
     """
 
     device: Device
@@ -73,6 +72,7 @@ class AttentionCall:
     backend: str
     kernel: AttentionKernel
     record: Attention
+    descale: Descale | None = None
 
     @cached_property
     def timed(self) -> TimedAttention:
@@ -104,9 +104,13 @@ class AttentionCall:
             codes = functional.run(self.program, self.device, inputs, threads=threads, backend=CPU)
         else:
             stacks[1:] = [np.repeat(x, record.groups, 0) for x in stacks[1:]]
-            codes = self.kernel.attend(*stacks, factor=record.factor, threads=threads, mask=self.mask)
+            codes = self.kernel.attend(
+                *stacks, factor=record.factor, threads=threads, mask=self.mask, descale=self.descale
+            )
         query, _, value = self.operands
-        return array_of(codes, fmt).reshape(*query.shape[:-1], value.shape[-1])
+        return array_of(codes, format_of(record.order.result or record.format)).reshape(
+            *query.shape[:-1], value.shape[-1]
+        )
 
 
 def call_of(
@@ -120,6 +124,7 @@ def call_of(
     is_causal: bool,
     scale: float | None,
     mask: AnyArray | None = None,
+    descale: Sequence[AnyArray | None] = (),
     clock_mhz: float | None = None,
 ) -> AttentionCall:
     """The call of these operands. The arguments and errors are of `hwsim.attention`."""
@@ -148,7 +153,33 @@ def call_of(
     kernel = kernel_of(chip, taken, format, shapes, groups=groups, is_causal=bool(is_causal))
     mask_of: Mask = "none" if added is None else "shared" if len(added) == 1 else "own"
     record = kernel.record(shapes, groups=groups, factor=factor, mask=mask_of)
-    return AttentionCall(chip, (q, k, v), added, taken, kernel, record)
+    return AttentionCall(
+        chip,
+        (q, k, v),
+        added,
+        taken,
+        kernel,
+        record=record,
+        descale=_descale(descale, k.shape[:-2], groups, format),
+    )
+
+
+def _descale(arrays: Sequence[AnyArray | None], heads: tuple[int, ...], groups: int, format: str) -> Descale | None:
+    """Factors of the heads of query, key and value; None without any. Raises InputError where they do not fit."""
+    if all(x is None for x in arrays):
+        return None
+    if format != FORMAT_OF_8_BITS:
+        raise InputError(f"attention: got descale factors with operands of {format}; allowed: with {FORMAT_OF_8_BITS}")
+    factors = []
+    for name, array in zip(("query", "key", "value"), arrays, strict=True):
+        values = np.ones(heads, np.float32) if array is None else given_array(f"{name}_descale", array)
+        if values.dtype != np.float32 or values.shape != heads:
+            shown = f"{values.dtype} {values.shape}"
+            raise InputError(f"attention: {name}_descale is {shown}; allowed: float32 {heads}, one for each key head")
+        factors.append(np.repeat(values.reshape(-1), groups)[:, None, None])
+    query, key, value = factors
+    with np.errstate(over="ignore"):
+        return Descale(query * key, value)
 
 
 def _added(mask: AnyArray, format: str, shapes: list[tuple[int, ...]], is_causal: bool) -> AnyArray:
@@ -166,9 +197,15 @@ def _added(mask: AnyArray, format: str, shapes: list[tuple[int, ...]], is_causal
     elif mask.ndim > len(whole) or any(n not in (1, of) for n, of in zip(mask.shape[::-1], whole[::-1], strict=False)):
         wrong = f"mask {mask.shape}; it is broadcast to {whole}"
     else:
-        values = np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
         is_shared = all(n == 1 for n in mask.shape[:-2])
         wanted = (1, queries, keys) if is_shared else whole
+        copies = 2 if mask.dtype == bool else 1  # numbers for what is hidden, and their codes
+        check_memory(
+            copies * dtype.itemsize * math.prod(wanted),
+            f"a mask of {math.prod(wanted[:-2])} x {queries} x {keys} elements",
+            "take a mask that all heads share, or attend to fewer heads or rows at a time",
+        )
+        values = np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
         if is_shared:
             values = values.reshape(-1, *values.shape[-2:]) if values.ndim > 1 else values
         return codes_of(np.ascontiguousarray(np.broadcast_to(values, wanted)), fmt).reshape(-1, queries, keys)
@@ -203,12 +240,13 @@ def _unknown(backend: str) -> InputError | UnsupportedError:
 def _format(operands: Mapping[str, AnyArray]) -> str:
     """The operands' format. Raises InputError unless they have one that the kernels take."""
     dtypes = {name: x.dtype for name, x in operands.items()}
-    for format in FORMATS:
+    for format in (*FORMATS, FORMAT_OF_8_BITS):
         if all(dtype == array_dtype(format_of(format)) for dtype in dtypes.values()):
             return format
     listed = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
     raise InputError(
-        f"attention: got {listed}; allowed: float16, or ml_dtypes.bfloat16, for all three. "
+        f"attention: got {listed}; allowed: float16, or ml_dtypes.bfloat16, for all three; "
+        "ml_dtypes.float8_e4m3fn with library='flash-attention-3'. "
         f"Of other formats no kernel's order is known; {IN_TORCH}"
     )
 
@@ -280,18 +318,22 @@ def _authors_kernel(
     (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
     widest = widest_head(chip, library, format)
     if not widest:
-        raise UnsupportedError(f"attention: the order of {library} on {chip.name} is not known. {IN_TORCH}")
+        raise UnsupportedError(
+            f"attention: the order of {library} on {chip.name} is not known for operands of {format}. {IN_TORCH}"
+        )
     if has_mask:
         raise UnsupportedError(
             f"attention: {library} takes no mask of one's own; leave it out, or take library={PYTORCH!r}"
         )
     call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
-    if max(width, value_width) > widest or width % STEP or value_width % STEP:
+    step = STEPS.get(format, STEP)
+    if max(width, value_width) > widest or width % step or value_width % step:
         raise UnsupportedError(
-            f"attention: {library} takes heads of up to {widest} elements, in steps of {STEP}; got {call}"
+            f"attention: {library} takes heads of up to {widest} elements, in steps of {step}; got {call}"
         )
-    if library == VERSION_2 and width != value_width:
-        raise UnsupportedError(f"attention: {library} takes a value as wide as the key; got {call}")
+    reason = refused(library, width, value_width)
+    if reason:
+        raise UnsupportedError(f"attention: {reason}; got {call}")
     if is_causal and queries != keys:  # its mask is aligned with the last key
         raise UnsupportedError(
             f"attention: {library} is known with a causal mask of as many queries as keys; got {call}"

@@ -14,9 +14,16 @@ from hwsim.backend.cpu import CPU
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
-from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending
+from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending, Descale
 from hwsim.gemm.attention_record import Attention, Mask
-from hwsim.libraries.published.attention_kernels import OF_ONE_QUERY, WITH_MASKS, AttentionSizes, most_width, order_of
+from hwsim.libraries.published.attention_kernels import (
+    OF_8_BITS,
+    OF_ONE_QUERY,
+    WITH_MASKS,
+    AttentionSizes,
+    most_width,
+    order_of,
+)
 from hwsim.libraries.pytorch.attention import has_small_tiles
 
 if TYPE_CHECKING:
@@ -41,13 +48,22 @@ class AttentionKernel:
         return self.order.instruction.format(PTX_NAMES[self.format])
 
     def attend(
-        self, query: Codes, key: Codes, value: Codes, *, factor: float, threads: int, mask: Codes | None = None
+        self,
+        query: Codes,
+        key: Codes,
+        value: Codes,
+        *,
+        factor: float,
+        threads: int,
+        mask: Codes | None = None,
+        descale: Descale | None = None,
     ) -> Codes:
         """Codes of the result (heads, queries, width of the value). Codes: query (heads, queries, width), key and value
         (heads, keys, width), mask (heads or 1, queries, keys), which is added to the scores. factor: of the scores.
+        descale: of the heads.
         """
         attending = Attending(self.order, self.device, self.format, factor, CPU, threads)
-        return attending(query, key, value, is_causal=self.is_causal, mask=mask)
+        return attending(query, key, value, is_causal=self.is_causal, mask=mask, descale=descale)
 
     def record(self, shapes: Sequence[Sequence[int]], *, groups: int, factor: float, mask: Mask = "none") -> Attention:
         """The attention of operands of these shapes, as of `kernel_of`, as data."""
@@ -85,7 +101,11 @@ def widest_head(
     """The widest head of which the bits of a backend's kernel are known, with a mask of one's own or without, and with
     one query or more; 0: of none.
     """
-    if format not in FORMATS or not has_special_functions(device) or (has_mask and backend not in WITH_MASKS):
+    if (
+        format not in (*FORMATS, *OF_8_BITS.get(backend, ()))
+        or not has_special_functions(device)
+        or (has_mask and backend not in WITH_MASKS)
+    ):
         return 0
     if has_one_query and backend not in OF_ONE_QUERY:
         return 0
@@ -100,8 +120,8 @@ def kernel_of(
     Heads are at most `widest_head` wide. groups: heads of the query that share a head of the key.
     """
     (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
-    sizes = AttentionSizes(heads, heads // groups, queries, keys, max(width, value_width), value_width)
+    sizes = AttentionSizes(heads, heads // groups, queries, keys, width, value_width)
     is_minor = has_small_tiles(device.name)
-    order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor)
+    order = order_of(backend, sizes, device.family, device.cores, is_causal=is_causal, is_minor=is_minor, format=format)
     assert order is not None  # of widths up to `widest_head`
     return AttentionKernel(device, order, format, is_causal)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from hwsim.analysis.error_map import ErrorMap, error_map
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, errors_of
 from hwsim.analysis.errors import bytes_needed as errors_need
+from hwsim.analysis.exact_product import exact_sum
 from hwsim.analysis.run_records import ProductErrors
 from hwsim.backend.arrays import in_c_order
 from hwsim.backend.environment import in_default_environment
@@ -76,6 +79,19 @@ class Arrays:
 
 
 @dataclass(frozen=True, slots=True)
+class ExactValue:
+    """An element of a product without any rounding: alpha times the sum of products, plus beta C and the bias. None
+    where an infinity or NaN takes part.
+
+    as_stored: of A and B as they lie in memory. as_multiplied: of A and B as the unit takes them, rounded to its
+    format; None also where that is not known.
+    """
+
+    as_stored: Fraction | None
+    as_multiplied: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Errors:
     """A callable that computes the error metrics of a product; nothing is computed before it is called.
 
@@ -113,6 +129,30 @@ class Errors:
         """Where the error is (see `error_map`)."""
         self._check_memory()
         return error_map(*self._operands(), self.product, self._epilogue())
+
+    @in_default_environment
+    def exact_at(self, *place: int) -> ExactValue:
+        """An element of the product without any rounding. place: its indices, those in a stack first."""
+        row, column = subset(self.a, rows=[place[-2]]), subset(self.b, cols=[place[-1]])
+        as_stored = self._exact_sum(row, column, place)
+        if self.evaluator is None or as_stored is None:
+            return ExactValue(as_stored)
+        taken = multiplied(self.evaluator, row, column)
+        if all(after.format == before.format for after, before in zip(taken, (row, column), strict=True)):
+            return ExactValue(as_stored, as_stored)
+        return ExactValue(as_stored, self._exact_sum(*taken, place))
+
+    def _exact_sum(self, a: Operand, b: Operand, place: tuple[int, ...]) -> Fraction | None:
+        """Of the row and the column of an element: alpha times the sum of products, plus beta C and the bias."""
+        lines = a.multiplied_values(-1)[..., 0, :], b.multiplied_values(-2)[..., :, 0]
+        stacks = (np.broadcast_to(line, (*self.product.shape[:-2], line.shape[-1])) for line in lines)
+        x, y = (stack[place[:-2]] for stack in stacks)
+        total = exact_sum(x, y)
+        added = [] if self.c is None or not self.beta else [(self.beta, self.c.values()[place].item())]
+        added += [] if self.bias is None else [(1.0, self.bias[place[-1]].item())]
+        if total is None or not all(math.isfinite(value) for _, value in added):
+            return None
+        return sum((Fraction(factor) * Fraction(value) for factor, value in added), Fraction(self.alpha) * total)
 
     def _operands(self) -> tuple[AnyArray, AnyArray]:
         return self.a.multiplied_values(-1), self.b.multiplied_values(-2)
@@ -169,7 +209,7 @@ def compute(
         product = whole if arrays.rows is None else whole[..., selected_indices("rows", arrays.rows, shape[0]), :]
         product = product if arrays.cols is None else product[..., selected_indices("cols", arrays.cols, shape[1])]
     else:
-        product = _computed(resolved, part, threads, progress)
+        product = _moved_or_not(resolved, part, threads, progress)
     # Its own copy, as C is often where the caller puts the result.
     added = None if part.c is None else Operand(part.c.copy(), record.output)
     epilogue = record.epilogue
@@ -214,6 +254,22 @@ def _part(arrays: Arrays, c: AnyArray | None, bias: AnyArray | None, places: tup
         c = None if c is None else c[..., index]
         bias = None if bias is None else bias[index]
     return _Part(a, b, arrays.lead, c, bias, places)
+
+
+def _moved_or_not(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> AnyArray:
+    """The product of a part. Where it has several pieces and the backend has arrays elsewhere, operands move there once
+    and the result back, not the pieces of each product; where these arrays do not fit there, the pieces do.
+    """
+    record = resolved.gemm
+    is_plain = record.problem.sparsity is None and all(side.scale is None for side in record.problem.operands)
+    if is_plain and not isinstance(record.plan, Mixed) and resolved.evaluator.products > 1:
+        macs = math.prod(part.lead) * part.a.shape[0] * math.prod(part.b.shape) * resolved.evaluator.products
+        elsewhere = resolved.backend.for_whole(macs)
+        if elsewhere is not None:
+            moved = replace(resolved, backend=elsewhere)
+            with suppress(UnsupportedError):
+                return elsewhere.to_host(_computed(moved, part, threads, progress))
+    return _computed(resolved, part, threads, progress)
 
 
 def _computed(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> AnyArray:

@@ -46,13 +46,15 @@ def call_times(call: ProductCall) -> Times:
         return Times(NOT_ASKED)
     if call.options.region.at is not None:
         return Times(OF_PARTS)
+    scheme, library, launches = call.request.scheme, call.request.library, machine.launch_overhead
+    if library is not None and library.times is not None:  # whose launches come on top
+        machine = replace(machine, launch_overhead=False)
     times = _program_times(resolved.timed, resolved.no_program, machine)
-    scheme, library = call.request.scheme, call.request.library
     if call.operands.pair is None and scheme.assumes is not None and not times.note:
         times = replace(times, note=scheme.assumes(resolved.options))
     if library is None:
         return times
-    return library_times(library, resolved.timed.gemm, call.request.device, times)
+    return library_times(library, resolved.timed.gemm, call.request.device, times, launches=launches)
 
 
 def times_with_numbers(call: ProductCall, changes: Mapping[str, float]) -> Times:

@@ -190,7 +190,7 @@ REUSE = Option(
     TRUTH,
     None,
     "of a systolic array: load the operand that streams past several tiles of what stays once, and keep all of its K "
-    "in its memory",
+    "in its memory; load the other one once too, where its memory holds all of an array's share",
     default_text="where it fits",
 )
 

@@ -19,6 +19,7 @@ from hwsim.datafiles.base import Provenance
 from hwsim.datafiles.messages import number_text
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.device import Device
+from hwsim.devices.power import at_cores
 from hwsim.devices.templates import template_with_size
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError
@@ -28,6 +29,7 @@ NEAR = 5  # names that an error lists
 #: Numbers that are more likely meant come first: rates, then other times, then shapes of instructions.
 MANY_WITHIN = ("instructions.", "dot_units.")  # parts whose name says little
 RATES, SHAPES = "*.macs_per_cycle", "instructions.*.[mnk]"
+LOADED_CLOCKS = ("sustained_clock_mhz.*", "power_limit*.clock_mhz.*")
 CHANGED = Provenance(source="set for a study", evidence=Level.ASSUMPTION)
 
 
@@ -118,6 +120,8 @@ def new_values(device: Device, changes: Mapping[str, object]) -> dict[str, tuple
 def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
     """The device with other numbers, by path or pattern; what was changed has the evidence `assumption`.
 
+    With another number of cores the clocks under load follow (hwsim.devices.power), unless one of them is changed too.
+
     Raises InputError as `new_values`, and for a value that the device cannot have.
     """
     values = new_values(device, changes)
@@ -132,6 +136,8 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
         allowed = number_text(first["type"], first.get("ctx", {}))
         reason = f"allowed: {allowed}" if allowed else f"{first['msg']}; take another value"
         raise InputError(f"{device.name} with {where}{shown}; {reason}") from None
+    if not any(fnmatchcase(path, pattern) for path in values for pattern in LOADED_CLOCKS):
+        variant = at_cores(variant, device.cores)
     variant._evidence.update(dict.fromkeys(values, CHANGED))
     return variant
 

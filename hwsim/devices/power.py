@@ -2,8 +2,8 @@
 
 It knows clocks, watts and the table configs/energy/busy_cycles.yaml; it knows no program and no product. Power beyond
 what flows whatever runs is joules of a cycle x clock x voltage^2. Below a share of the chip's clock the voltage is
-constant, above it grows with the clock. A clock in one format at a limit therefore gives those in the others, and at
-other limits.
+constant, above it grows with the clock. A clock in one format at a limit therefore gives those in the others, at other
+limits, and with another number of cores.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ def at_power(device: Device, watts: float) -> Device:
     what flows whatever runs exceeds.
     """
     board = device.board_power
-    limit = device.power_limit
-    if board is None or (limit is None and not device.sustained_clock_mhz):
+    if board is None or (device.power_limit is None and not device.sustained_clock_mhz):
         raise UnsupportedError(
             f"power_limit_w: {device.name}'s file has no board power, or no clock under load, to start from; give "
             "clock_mhz"
@@ -111,30 +110,46 @@ def at_power(device: Device, watts: float) -> Device:
             "allowed: more, and finite"
         )
     share = (watts - board.static_watts) / (board.watts - board.static_watts)
+    board_at_watts = board.model_copy(update={"watts": watts})
+    at_limit: Device = device.model_copy(update=_clocks_at(device, share) | {"board_power": board_at_watts})
+    at_limit._asked_mhz = device.asked_mhz
+    return at_limit
+
+
+def at_cores(device: Device, cores_before: int) -> Device:
+    """A device whose clocks under load were measured with `cores_before` cores, with those that its own cores leave.
+
+    The limit stays, and so does what flows whatever runs: each core may draw more where there are fewer. The same
+    object for the same number of cores, and where the file has no clock under load.
+    """
+    if device.cores == cores_before or not (device.sustained_clock_mhz or device.power_limit):
+        return device
+    of_cores: Device = device.model_copy(update=_clocks_at(device, cores_before / device.cores))
+    of_cores._asked_mhz = device.asked_mhz
+    return of_cores
+
+
+def _clocks_at(device: Device, share: float) -> dict[str, object]:
+    """The fields of the clocks under load where a core may draw `share` of the power that it draws at the device's."""
 
     def scaled(clocks: Mapping[str, float], unslowed: Container[str] = ()) -> dict[str, float]:
-        """Clocks at the new limit. unslowed: formats with clocks of their own, which a stage does not slow."""
+        """Clocks at that power. unslowed: formats with clocks of their own, which a stage does not slow."""
         others = [name for name in device.native if name not in unslowed]
         names = clocks if DEFAULT in clocks else dict.fromkeys((*clocks, *others))
-        nominal, at_watts = device.clock_mhz, {}
+        nominal, scaled_mhz = device.clock_mhz, {}
         for name in names:
             mhz = clocks[name] if name in clocks else by_reference(clocks, name, nominal)
             if mhz is not None:
                 left = clock_at(share * power_at(mhz, nominal), nominal)
-                at_watts[name] = max(float(round(left)), LEAST_MHZ)
-        return at_watts
+                scaled_mhz[name] = max(float(round(left)), LEAST_MHZ)
+        return scaled_mhz
 
     def of(stage: PowerStage) -> dict[str, object]:
         return {"clock_mhz": scaled(stage.clock_mhz, device.sustained_clock_mhz)}
 
-    new_limit = None if limit is None else limit.model_copy(update=of(limit))
-    if new_limit is not None and new_limit.later is not None:
-        new_limit = new_limit.model_copy(update={"later": new_limit.later.model_copy(update=of(new_limit.later))})
-    changed = {
-        "sustained_clock_mhz": scaled(device.sustained_clock_mhz),
-        "power_limit": new_limit,
-        "board_power": board.model_copy(update={"watts": watts}),
-    }
-    at_limit: Device = device.model_copy(update=changed)
-    at_limit._asked_mhz = device.asked_mhz
-    return at_limit
+    limit = device.power_limit
+    if limit is not None:
+        limit = limit.model_copy(update=of(limit))
+        if limit.later is not None:
+            limit = limit.model_copy(update={"later": limit.later.model_copy(update=of(limit.later))})
+    return {"sustained_clock_mhz": scaled(device.sustained_clock_mhz), "power_limit": limit}

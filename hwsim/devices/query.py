@@ -140,6 +140,20 @@ def sparse_instruction(device: DeviceModel, a: str, b: str, sparsity: str) -> st
     return example(device, key, n=device.matrix_instructions[key].n_last, a=a, b=b)
 
 
+def narrow_instruction(device: DeviceModel, format: str) -> str:
+    """The instruction of the native one's sizes for a format whose accumulator has that format too.
+
+    Raises UnsupportedError where the device has none.
+    """
+    native = find(device, device.native.get(format, ""))
+    for key, model in device.matrix_instructions.items():
+        if native is None or {model.a, model.b, model.c, model.d} != {format}:
+            continue
+        if (model.engine, model.m, model.k, model.sparsity) == (native.engine, native.m, native.k, native.sparsity):
+            return example(device, key, n=native.n)
+    raise UnsupportedError(f"device {device.name} has no instruction that adds products of {format} in {format}")
+
+
 def instruction_taking(device: DeviceModel, a: str, b: str, wanted: str | None = None) -> str:
     """As `instruction_for`; `wanted` may also be an instruction for wider floats, which hold these exactly."""
     if wanted is not None:

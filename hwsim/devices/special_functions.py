@@ -133,6 +133,18 @@ def has_special_functions(device: Device) -> bool:
     return device.family in _data().families.value
 
 
+def lacking(device: Device, name: str) -> str:
+    """Why a device with known special functions has no instruction `name`, in words: the chip is older, or its file
+    does not say how old it is.
+    """
+    if device.compute_capability is None:
+        return (
+            f"whether it has the instruction {name} its compute_capability says, which its file lacks; "
+            'add it as a text, such as "9.0"'
+        )
+    return f"it has no instruction {name}; another chip has, as h100"
+
+
 def tables_evidence(device: Device, functions: Iterable[str]) -> Level:
     """The weakest evidence level of a device's tables of some functions (as "ex2"): of the table, and of the claim
     that the chip has it, which rests on compared results or else on its family.
@@ -145,7 +157,7 @@ def tables_evidence(device: Device, functions: Iterable[str]) -> Level:
         if name not in TABLE_OF:
             raise InputError(f"special functions: {name!r} has no table; {', '.join(TABLE_OF)} have")
         if TABLE_OF[name] not in tables:
-            raise UnsupportedError(f"device {device.name}: it has no instruction {name}")
+            raise UnsupportedError(f"device {device.name}: {lacking(device, name)}")
     levels = []
     for table in (TABLE_OF[name] for name in functions):
         compared = (claim.evidence for claim in data.seen if claim.covers(device.name, table))

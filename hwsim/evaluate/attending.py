@@ -6,18 +6,19 @@ It knows orders as data, a device's units and special functions; it knows no ker
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.arithmetic.power_polynomial import power_by_polynomial
 from hwsim.arithmetic.rounded_once import multiply_add
-from hwsim.arithmetic.softmax_lanes import added_by_lanes, met, without_infinity, without_zero
+from hwsim.arithmetic.softmax_lanes import added_by_lanes, added_by_row, met, without_infinity, without_zero
 from hwsim.arithmetic.vector import gives_all_ones
 from hwsim.devices.query import dot_spec
 from hwsim.devices.special_functions import special_functions
-from hwsim.formats import format_of
+from hwsim.formats import Format, format_of
 from hwsim.gemm.attention_order import LOG2E, join_lanes, power_factor
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.program.ir import LANES
@@ -30,15 +31,22 @@ if TYPE_CHECKING:
 Codes = NDArray[Any]
 Single = NDArray[np.float32]
 
-PTX_NAMES = {"fp16": "f16", "bf16": "bf16"}
-FORMATS = tuple(PTX_NAMES)
+PTX_NAMES = {"fp16": "f16", "bf16": "bf16", "e4m3": "e4m3"}
+FORMATS = ("fp16", "bf16")  # of all kernels
+
+
+class Descale(NamedTuple):
+    """Factors of each head's scores, and of its result: (heads, 1, 1), fp32."""
+
+    scores: Single
+    result: Single
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
     """Of rows so far: the result before the division (heads, rows, width), the largest score, the sums of powers by
-    lane or, where warps add them, in one column. Where blocks join (AttentionOrder.joins_blocks), the last one has not:
-    its product, and what the result is rescaled by for it.
+    lane or, where warps or a thread add them, in one column. Where blocks join (AttentionOrder.joins_blocks), the last
+    one has not: its product, and what the result is rescaled by for it.
     """
 
     result: Single
@@ -58,15 +66,28 @@ class Attending:
         self.spec = dot_spec(device, order.instruction.format(PTX_NAMES[format]))
         self.nan: Literal["all-ones", "quiet"] = "all-ones" if gives_all_ones(self.spec) else "quiet"
         self.math = CudaMath(special_functions(device))
+        self.result_format = self.format if order.result is None else format_of(order.result)
         self.factor = np.float32(factor)
-        self.in_powers = power_factor(factor, order)
+        self.in_powers: np.float32 | Single = power_factor(factor, order)
+        self.result_factor: np.float32 | Single = np.float32(1)
 
-    def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool, mask: Codes | None = None) -> Codes:
-        """Codes of the result in the operands' format. query (heads, queries, width), key and value (heads, keys,
+    def __call__(
+        self,
+        query: Codes,
+        key: Codes,
+        value: Codes,
+        *,
+        is_causal: bool,
+        mask: Codes | None = None,
+        descale: Descale | None = None,
+    ) -> Codes:
+        """Codes of the result in its format. query (heads, queries, width), key and value (heads, keys,
         width): codes. is_causal: row i sees the keys up to i. mask: codes that are added to the scores, (heads or 1,
-        queries, keys).
+        queries, keys). descale: factors of a head's scores and of its result.
         """
         self.in_powers = power_factor(float(self.factor), self.order, has_mask=mask is not None)
+        if descale is not None:
+            self.in_powers, self.result_factor = self.in_powers * descale.scores, descale.result
         blocks = -(-key.shape[1] // self.order.keys)
         length = -(-blocks // self.order.parts)
         with np.errstate(all="ignore"):
@@ -79,17 +100,17 @@ class Attending:
                 result = self._divided(parts[0], total)
             else:
                 result = self._joined(parts)
-            return self._encoded(result)
+            return self._encoded(result, self.result_format)
 
-    def _encoded(self, values: Single) -> Codes:
-        return self.backend.encode(values, self.format, "RNE", nan=self.nan, threads=self.threads)
+    def _encoded(self, values: Single, format: Format) -> Codes:
+        return self.backend.encode(values, format, "RNE", nan=self.nan, threads=self.threads)
 
     def _part(
         self, query: Codes, key: Codes, value: Codes, blocks: range, is_causal: bool, mask: Codes | None
     ) -> _Sums:
         """The sums over some blocks of keys."""
         heads, rows, _ = query.shape
-        columns = LANES if self.order.warp_keys is None else 1
+        columns = 1 if self.order.has_one_sum else LANES
         sums = _Sums(
             np.zeros((heads, rows, value.shape[2]), np.float32),
             np.full((heads, rows, 1), -np.inf, np.float32),
@@ -134,10 +155,8 @@ class Attending:
             scores = scores * np.float32(LOG2E)
         scores = np.where(hidden, np.float32(-np.inf), scores)
         before = sums.largest[:, rows]
-        largest = np.maximum(before, scores.max(-1, keepdims=True))
+        largest = np.fmax(before, np.fmax.reduce(scores, -1, keepdims=True))
         bound = without_infinity(largest)
-        powers = self._power(self._arguments(scores, bound))
-        powers = np.where(hidden, np.float32(0), powers)
         if order.scaling == "scaled":
             change = before - bound
         elif order.scales_largest:
@@ -145,8 +164,14 @@ class Attending:
         else:
             change = (before - bound) * self.in_powers
         rescale = np.where(np.isneginf(before), np.float32(0), self._power(change))
+        if order.lag:
+            stays = change >= -np.float32(order.lag)
+            largest, bound = np.where(stays, before, largest), np.where(stays, before, bound)
+            rescale = np.where(stays, np.float32(1), rescale)
+        powers = self._powers(self._arguments(scores, bound))
+        powers = np.where(hidden, np.float32(0), powers)
         sums.powers[:, rows] = self._added(sums.powers[:, rows], rescale, powers)
-        codes = self._encoded(powers)
+        codes = self._encoded(powers, self.format)
         if order.joins_blocks:
             so_far, last = sums.result[:, rows], sums.product[:, rows]
             sums.result[:, rows] = multiply_add(so_far, np.broadcast_to(sums.change[:, rows], so_far.shape), last)
@@ -164,6 +189,16 @@ class Attending:
     def _power(self, x: Single) -> Single:
         return self.math.exp2f(x) if self.order.is_guarded else self.math.ex2(x)
 
+    def _powers(self, x: Single) -> Single:
+        """The powers of a block of keys."""
+        if self.order.polynomial is None:
+            return self._power(x)
+        is_polynomial = self.order.polynomial.of(x.shape[-1])
+        powers = np.empty_like(x)
+        powers[..., is_polynomial] = power_by_polynomial(x[..., is_polynomial])
+        powers[..., ~is_polynomial] = self._power(x[..., ~is_polynomial])
+        return powers
+
     def _product(self, a: Codes, b: Codes, c: Single | None = None) -> Single:
         operands = DotOperands(a, b, None if c is None else np.ascontiguousarray(c).view(np.uint32))
         return self.backend.gemm(self.spec, operands, threads=self.threads).view(np.float32)
@@ -172,12 +207,14 @@ class Attending:
         """The arguments of the powers of two."""
         if self.order.scaling == "scaled":
             return scores - largest
-        bound = largest * self.in_powers
         if self.order.scaling == "rounded":
-            return scores * self.in_powers - bound
+            return scores * self.in_powers - largest * self.in_powers
+        below = np.broadcast_to(self.in_powers, largest.shape)
+        bound = multiply_add(-largest, below, np.full_like(largest, self.order.offset))
         is_finite = np.isfinite(scores)
         finite = np.where(is_finite, scores, np.float32(0))
-        fused = multiply_add(finite, np.full_like(finite, self.in_powers), np.broadcast_to(-bound, finite.shape))
+        factors = np.broadcast_to(self.in_powers, finite.shape)
+        fused = multiply_add(finite, factors, np.broadcast_to(bound, finite.shape))
         return np.where(is_finite, fused, scores)
 
     def _added(self, total: Single, rescale: Single, powers: Single) -> Single:
@@ -189,6 +226,8 @@ class Attending:
         if self.order.fuses_first:
             return added_by_lanes(total, powers, np.broadcast_to(rescale, total.shape))
         total = total * rescale
+        if self.order.adds_rows:
+            return added_by_row(total, powers)
         if self.order.warp_keys is None:
             return added_by_lanes(total, powers)
         count = keys // self.order.warp_keys
@@ -201,7 +240,7 @@ class Attending:
 
     def _total(self, sums: _Sums) -> Single:
         """The sum of a row's powers; (heads, rows, 1)."""
-        return sums.powers if self.order.warp_keys is not None else met(sums.powers, self.order.first_partner)
+        return sums.powers if self.order.has_one_sum else met(sums.powers, self.order.first_partner)
 
     def _divided(self, sums: _Sums, total: Single) -> Single:
         """The result over the sum of powers; rows without a key are as they are."""
@@ -210,7 +249,7 @@ class Attending:
         if self.order.joins_blocks:
             last = np.broadcast_to(inverse, sums.product.shape)
             return multiply_add(sums.product, last, sums.result * (inverse * sums.change))
-        result: Single = sums.result * inverse
+        result: Single = sums.result * (inverse * self.result_factor)
         return result
 
     def _joined(self, parts: list[_Sums]) -> Single:

@@ -47,9 +47,11 @@ class SpecialsPatch:
             raise InputError("the plan patches specials: give the pieces as hwsim.evaluate.split makes them")
         left, right = self._values(a.source), self._values(b.source)
         left, right = left[..., :k], right[..., :k, :]
-        rows, columns = (
-            self.backend.to_host(np.any(~np.isfinite(x), axis=axis)) for x, axis in ((left, -1), (right, -2))
-        )
+        if left.ndim == MATRIX:
+            lines = self.backend.specials(left)[0], self.backend.specials(right)[1]
+        else:
+            lines = np.any(~np.isfinite(left), axis=-1), np.any(~np.isfinite(right), axis=-2)
+        rows, columns = map(self.backend.to_host, lines)
         if not rows.any() and not columns.any():
             return None
         if left.ndim == MATRIX:

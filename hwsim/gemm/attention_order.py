@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 #: How a score s becomes an argument of 2^x, with f = factor * log2(e) and m the largest score of the row so far:
 #: "rounded": s f - m f; "fused": the same with s f - (m f) rounded once; "scaled": s * factor, then times log2(e), both
@@ -16,6 +17,26 @@ import numpy as np
 ScoreScaling = Literal["rounded", "fused", "scaled"]
 LOG2E, LN2 = 1.4426950408889634, 0.693147182464599609375
 JOIN_THREADS = 128  # of a block that joins parts
+
+
+@dataclass(frozen=True, slots=True)
+class PolynomialShare:
+    """Which powers of a block of keys a polynomial gives, and not the special functions: in the fragments of so many
+    columns from number `first` to before number `last`, the last `columns` of each `period`.
+    """
+
+    fragment: int
+    first: int
+    last: int
+    period: int
+    columns: int
+
+    def of(self, keys: int) -> NDArray[np.bool_]:
+        """Whether the polynomial gives a column's power, for the first so many columns of a block."""
+        number, column = np.divmod(np.arange(keys), self.fragment)
+        is_late = column % self.period >= self.period - self.columns
+        result: NDArray[np.bool_] = is_late & (number >= self.first) & (number < self.last)
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +58,13 @@ class AttentionOrder:
     another; row_groups: parts of its rows that take turns in the matrix unit. fuses_mask: a mask of one's own and a
     score times its factor are one fused multiply-add, before log2(e); else two roundings. in_step: the warps of a
     core's tiles are issued in turn, and nothing makes them alternate: all multiply, then all have their softmax.
-    stages: blocks of keys, and of values, that wait in shared memory. swaps_heads: with one query, heads that share a
-    head of the key are rows of one tile. evidence: a level of hwsim.datafiles.provenance. source: where the order is
-    from.
+    stages: blocks of keys, and of values, that wait in shared memory. polynomial: of powers that no special function
+    gives. lag: a row's largest score stays as it was while the power of a new one is at most 2^lag; 0: never.
+    adds_rows: one thread adds a block's powers of a row: every eighth column to a sum of its own, of which the first
+    begins at the sum so far, rescaled; pairs that are 2 apart meet, then 4, then 1. swaps_heads: with one query, heads
+    that share a head of the key are rows of one tile. offset: powers, and so their sums, are times 2^offset. result:
+    the result's format; None: the operands'. evidence: a level of hwsim.datafiles.provenance. source: where the order
+    is from.
     """
 
     kernel: str
@@ -68,6 +93,16 @@ class AttentionOrder:
     fuses_mask: bool = False
     stages: int = 1
     swaps_heads: bool = False
+    polynomial: PolynomialShare | None = None
+    lag: float = 0.0
+    adds_rows: bool = False
+    offset: float = 0.0
+    result: str | None = None
+
+    @property
+    def has_one_sum(self) -> bool:
+        """Whether a row has one sum of powers between blocks, not one for each lane."""
+        return self.adds_rows or self.warp_keys is not None
 
     @property
     def special_functions(self) -> tuple[str, ...]:

@@ -171,11 +171,6 @@ def _check_options(name: str, options: CallOptions, request: Request) -> None:
     if scheme == PLAIN:
         of_call = NativeOptions.names()
         decided += [name for name, value in options.of_scheme.items() if name not in of_call and value is not None]
-    if options.machine.launch_overhead:
-        raise InputError(
-            "launch_overhead: a library's seconds are what its kernels take beyond a launch; leave it out, and add a "
-            "launch to each call: 2.1 us on an H100 and an H200 (documentation: page What cuBLAS runs)"
-        )
     if decided:
         them = "it" if len(decided) == 1 else "them"
         raise InputError(f"library = {name!r} decides {', '.join(decided)}; leave {them} out")

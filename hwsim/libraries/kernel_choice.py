@@ -106,6 +106,10 @@ class KernelTimes(Protocol):
     @property
     def why(self) -> str: ...
 
+    @property
+    def launch_us(self) -> float | None:
+        """Microseconds of one launch, which `seconds` leaves out; None: not known."""
+
     def seconds(self, program_us: float, least: LeastTime) -> float:
         """Seconds of the call beyond a launch; less than its least time counts as that.
 

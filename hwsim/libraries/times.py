@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from hwsim.analysis.program_times import Times
 from hwsim.devices.least_time import LeastTime, least_time
+from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
+    from hwsim.analysis.run_records import Phase
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
     from hwsim.libraries.call import LibraryCall
@@ -23,23 +25,46 @@ if TYPE_CHECKING:
 MERGE = "merge_"  # before a kernel's name: the kernel that adds its slices of K
 
 
-def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times) -> Times:
+def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times, *, launches: bool = False) -> Times:
     """The times of a program with the recorded ones of a library's kernels; as they are where none was recorded.
 
     times: of the program of `gemm`, the kernel's own or the scheme's. Of a scheme each kernel of a product takes what
-    the library's takes; the others take their part of the program. chip: at the clock of its device file.
+    the library's takes; the others take their part of the program. chip: at the clock of its device file. launches:
+    whether recorded times get a launch for each call, and one of the device's for each other kernel of a scheme.
+
+    Raises UnsupportedError for launches where no time of one is known.
     """
     if call.times is None:
         return times
-    others, of_product = 0.0, times.seconds or 0.0
+    others, of_product, passes = 0.0, times.seconds or 0.0, 0
     if call.is_of_a_scheme:
         kernels = [] if gemm.mapping is None else [kernel.name for kernel in gemm.mapping.kernels]
         if times.seconds is None or len(kernels) != call.count:
             return times
-        of_products = _seconds_of(times, {*kernels, *(f"{MERGE}{name}" for name in kernels)})
+        phases = _phases_of(times, {*kernels, *(f"{MERGE}{name}" for name in kernels)})
+        of_products, passes = sum(phase.seconds for phase in phases), len(times.phases) - len(phases)
         others, of_product = times.seconds - of_products, of_products / call.count
     seconds = others + call.count * kernel_seconds(chip, call.gemm, call.times, of_product)
-    return _at_seconds(times, seconds, call, chip)
+    without = _at_seconds(times, seconds, call, chip)
+    return _with_launches(without, call, _launch_seconds(call, chip, passes)) if launches else without
+
+
+def _launch_seconds(call: LibraryCall, chip: Device, passes: int) -> float:
+    """Seconds of the launches of a library's calls, and of the other kernels of a scheme."""
+    launch_us = None if call.times is None else call.times.launch_us
+    if launch_us is None or (passes and chip.launch_overhead_us is None):
+        whose = "the library's" if launch_us is None else f"{chip.name}'s"
+        raise UnsupportedError(f"launch_overhead: no time of {whose} launches is known; leave launch_overhead out")
+    return (call.count * launch_us + passes * (chip.launch_overhead_us or 0.0)) * 1e-6
+
+
+def _with_launches(times: Times, call: LibraryCall, launch_seconds: float) -> Times:
+    """A library's times with its launches; the clock is that of its kernels."""
+    gemm, before = call.gemm, times.seconds or 0.0
+    seconds = before + launch_seconds
+    share = None if times.peak_fraction is None else times.peak_fraction * before / seconds
+    tflops = 2 * gemm.batch * gemm.m * gemm.n * gemm.k / seconds / 1e12
+    return replace(times, seconds=seconds, tflops=tflops, peak_fraction=share, launches=True)
 
 
 def kernel_seconds(chip: Device, call: GemmCall, times: KernelTimes, program_seconds: float = 0.0) -> float:
@@ -56,9 +81,9 @@ def least_of(chip: Device, call: GemmCall) -> LeastTime:
     return least_time(chip, chip.native.get(call.format), call.batch * m * n * k, call.batch * moved, is_series=True)
 
 
-def _seconds_of(times: Times, kernels: set[str]) -> float:
-    """Seconds of these kernels of a program."""
-    return sum(phase.seconds for phase in times.phases if phase.name.rpartition(".")[2] in kernels)
+def _phases_of(times: Times, kernels: set[str]) -> list[Phase]:
+    """The phases of these kernels of a program."""
+    return [phase for phase in times.phases if phase.name.rpartition(".")[2] in kernels]
 
 
 def _at_seconds(times: Times, seconds: float, call: LibraryCall, chip: Device) -> Times:

@@ -36,7 +36,11 @@ LANE_FORMATS = {
     "reduce_max": _FLOATS,
     "select": _INTEGERS,
 } | dict.fromkeys(
-    ("reduce_largest", "reduce_lanes", "reduce_meet", "halve_below", "square_below", "or_zero", "or_one"), ("fp32",)
+    (
+        *("reduce_largest", "reduce_lanes", "reduce_meet", "reduce_row", "halve_below", "square_below", "choose_above"),
+        *("ex2_cubic", "or_zero", "or_one"),
+    ),
+    ("fp32",),
 )
 # Instructions whose tiles have formats of their own: of what they write, then of each that they read.
 _ALL_INTEGERS = (*_INTEGERS, "int16", "int8", "uint8", "int4")
@@ -52,9 +56,14 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
 REPEATING = ("add", "sub", "mul", "ldexp", "select")
 REPEATED = {"mask": ("index", "limit"), "fma": ("right", "multiplier")}  # the same of single roles
 REDUCING = ("reduce_add", "reduce_max", "reduce_largest")
-#: Reductions in the order of an accumulator's four lanes: elements of a row in what is read, and in what is written.
+#: Reductions in the order of an accumulator's four lanes, or of one thread: elements of a row in what is read, and in
+#: what is written.
 LANES, LANE_COLUMNS = 4, 2  # lanes of a row; columns beside each other that a lane has of each eight
-LANE_WIDTHS: dict[str, tuple[int | None, int]] = {"reduce_lanes": (None, LANES), "reduce_meet": (LANES, 1)}
+LANE_WIDTHS: dict[str, tuple[int | None, int]] = {
+    "reduce_lanes": (None, LANES),
+    "reduce_meet": (LANES, 1),
+    "reduce_row": (None, 1),
+}
 #: Instructions of the special-function unit; `log` is CUDA's logf, which takes none.
 SPECIAL = ("ex2", "lg2", "rcp", "exp")
 # Instructions for which no device file gives a time: the instructions that take as long together.
@@ -73,8 +82,11 @@ TIMED_AS = {
     "reduce_largest": ("compare",),
     "reduce_lanes": ("add",),
     "reduce_meet": ("add",),
+    "reduce_row": ("add",),
     "halve_below": ("compare", "scale"),
     "square_below": ("mul",),  # its condition is that of halve_below
+    "choose_above": ("compare", "compare"),  # as mask
+    "ex2_cubic": ("compare", *("add",) * 7),  # the bound; three sums, three multiply-adds, a shift with a sum
     "or_zero": ("compare", "compare"),
     "or_one": ("compare", "compare"),
     "reciprocal": ("scale", "scale", "add", "add"),  # an estimate and its corrections
@@ -310,10 +322,14 @@ class Instr:
     select  D = left where condition is not 0, else right; int32 or int64, and repeated as of add
     mask    D = source where index < limit, else scalar, fp32; index (one row) and limit (one column) are int32 and may
             lie in global memory, as of add
-    reduce_largest  D = the larger of total and the largest of each row of source (one column, fp32); a NaN counts
+    reduce_largest  D = the larger of total and the largest of each row of source (one column, fp32), without NaNs
     reduce_lanes  D = total + source by lanes, fp32: the four columns of D are lanes; of each eight columns of source
             lane l adds the columns 2 l and 2 l + 1, one after the other
     reduce_meet   D = the sum of the four lanes of a row: those scale_exponent (1 or 2) apart first, fp32
+    reduce_row    D = total + the sum of each row of source, fp32, one column, by one thread: every eighth column has a
+            sum of its own, of which the first begins at total; sums 2 apart meet, then 4, then 1
+    choose_above  D = left where argument is not below scalar, else right, fp32
+    ex2_cubic     D = 2^source by FlashAttention-4's polynomial, fp32
     halve_below   D = source / 2 where it is below scalar, else source, fp32
     square_below  D = source squared where argument is below scalar, else source, fp32
     or_zero, or_one   D = source, fp32; 0 where it is -infinity, and 1 where it is 0 or a NaN

@@ -36,6 +36,11 @@ def exact_element(
         for values in factors:
             product *= values[k // scale[1]].fraction if scale else 1
         total += product
+    return beside(total, result)
+
+
+def beside(total: Fraction, result: tuple[str, int]) -> dict[str, Any]:
+    """The record of a dyadic number and a result, its format and code; keys as of `exact_element`."""
     fmt, value = format_of(result[0]), decode(format_of(result[0]), result[1])
     record: dict[str, Any] = {**_texts(total, fmt.is_integer), "difference": None, "last_places": None}
     if value.kind != "finite":

@@ -201,8 +201,8 @@ LIBRARY = (
         TEXT,
         None,
         "type in which `library` may add slices of K: compute (the accumulator's) or any (16 bits too), as PyTorch's "
-        "allow_bf16_reduced_precision_reduction and fp16's let it",
-        choices=("any", "compute"),
+        "allow_bf16_reduced_precision_reduction and fp16's let it; none: kernels without slices (allow_splitk=False)",
+        choices=("any", "compute", "none"),
         default_text="as `library` is called: cublas compute for 16-bit results, pytorch any",
     ),
     Option(

@@ -42,6 +42,7 @@ RECORDS = tuple(
 DEFAULTS: Mapping[str, Any] = {field: record() for field, record, _ in RECORDS}
 OWNERS = {option.name: field for field, _, options in RECORDS for option in options}
 FORMAT = "format"  # of the scheme, and declared for all schemes
+INPUT_FORMAT = "input_format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
     Raises InputError for a value that is not allowed, for a name that nobody declares, and for an option that the
     scheme's object has, too.
     """
-    plain = {name: value for name, value in values.items() if name in OWNERS}
+    plain = _with_operands({name: value for name, value in values.items() if name in OWNERS}, scheme)
     mapping, rest = _of_owners({name: value for name, value in values.items() if name not in OWNERS}, scheme)
     if scheme is not None and scheme.values:
         plain, rest = _with_carried(scheme, plain, rest)
@@ -94,6 +95,27 @@ def sort_by_owner(values: Mapping[str, Any], scheme: Scheme | None) -> CallOptio
             records[field] = record(**{option.name: option.check(plain.get(option.name)) for option in options})
     records["machine"] = with_program(records["machine"])
     return CallOptions(mapping=MappingOptions(mapping), of_scheme=rest, **records)
+
+
+def _with_operands(plain: dict[str, Any], scheme: Scheme | None) -> dict[str, Any]:
+    """The options with a format that the scheme has no choice of as the operands' format.
+
+    Raises InputError where that is none of several that it takes, or input_format is another one.
+    """
+    asked, named = plain.get(FORMAT), plain.get(INPUT_FORMAT)
+    if scheme is None or asked is None or scheme.has_choice_of_format:
+        return plain
+    if not scheme.takes_operands_of(asked):
+        if len(scheme.input_formats) > 1 and scheme.quantizes is None:
+            taken = ", ".join(scheme.input_formats)
+            raise InputError(f"format = {asked!r}: of scheme {scheme.name} it is the operands'; allowed: {taken}")
+        return plain
+    if named not in (None, asked):
+        raise InputError(
+            f"format = {asked!r} beside input_format = {named!r}: of scheme {scheme.name} both are the operands' "
+            "format; leave one out"
+        )
+    return plain | {FORMAT: None, INPUT_FORMAT: asked}
 
 
 def _of_owners(values: Mapping[str, Any], scheme: Scheme | None) -> tuple[dict[str, Any], dict[str, Any]]:

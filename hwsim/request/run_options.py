@@ -87,8 +87,8 @@ class RunOptions(TypedDict, total=False):
     library: str | Path | LibraryOnDevice | None
 
     #: type in which `library` may add slices of K: compute (the accumulator's) or any (16 bits too), as PyTorch's
-    #: allow_bf16_reduced_precision_reduction and fp16's let it (any, compute; default: as `library` is called: cublas
-    #: compute for 16-bit results, pytorch any)
+    #: allow_bf16_reduced_precision_reduction and fp16's let it; none: kernels without slices (allow_splitk=False) (any,
+    #: compute, none; default: as `library` is called: cublas compute for 16-bit results, pytorch any)
     reductions: str | None
 
     #: bytes of workspace that `library` may use, by cublasGemmEx (at least 0; default: as PyTorch gives it)
@@ -211,7 +211,8 @@ class RunOptions(TypedDict, total=False):
     pe_tiles: int | None
 
     #: of a systolic array: load the operand that streams past several tiles of what stays once, and keep all of its K
-    #: in its memory (default: where it fits) [systolic]
+    #: in its memory; load the other one once too, where its memory holds all of an array's share (default: where it
+    #: fits) [systolic]
     reuse: bool | None
 
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each

@@ -98,6 +98,17 @@ class Scheme:
         """Whether the scheme's option `format` may be any native format, and defaults to the device's choice."""
         return any(option.name == "format" and option.default is None for option in self.options)
 
+    @property
+    def has_choice_of_format(self) -> bool:
+        """Whether the scheme has an option `format`."""
+        return any(option.name == "format" for option in self.options)
+
+    def takes_operands_of(self, format: str | None) -> bool:
+        """Whether `format=` says the format of the operands, because the scheme itself has no choice of one: "fp64" of
+        a scheme that makes FP64 from integers.
+        """
+        return not self.has_choice_of_format and self.quantizes is None and format in self.input_formats
+
     def is_of_data(self, options: Mapping[str, Any]) -> bool:
         """Whether the plan depends on the operands, with these of its options."""
         name, value = self.survey_if

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.exact_product import reference
+from hwsim.analysis.exact_product import exact_sum, reference
 from hwsim.analysis.metrics import relative_frobenius
 from hwsim.devices import find
 from hwsim.errors import InputError
@@ -26,7 +26,7 @@ from hwsim.studies.diff_parts import DifferingBlocks, Divergence, ElementDiffere
 from hwsim.studies.diff_result import Difference
 from hwsim.studies.diff_sides import DiffSide, Variant, reason_of, side_of
 from hwsim.studies.diff_sizes import size_histogram
-from hwsim.studies.diff_units import exact_sum, relative_error, unit_steps
+from hwsim.studies.diff_units import relative_error, unit_steps
 
 if TYPE_CHECKING:
     from hwsim.evaluate.product import Evaluator
@@ -219,7 +219,8 @@ def _errors(left: DiffSide, right: DiffSide, row: int, column: int) -> ElementEr
 def _exact_element(side: DiffSide, row: int, column: int, k: int) -> Fraction | None:
     """The sum of the first k products of an element, times alpha, of the operands as the unit takes them."""
     a, b = side.multiplied
-    total = exact_sum(subset(a, rows=[row]), subset(b, cols=[column]), k)
+    left, right = subset(a, rows=[row]).multiplied_values(-1), subset(b, cols=[column]).multiplied_values(-2)
+    total = exact_sum(left[0, :k], right[:k, 0])
     return None if total is None else Fraction(side.record.epilogue.alpha) * total
 
 

@@ -108,15 +108,6 @@ def _are_alike(device: Device, name: str, other: str) -> bool:
     return dot_spec(device, name) == dot_spec(device, other) and known(device, name).k == known(device, other).k
 
 
-def exact_sum(a: Operand, b: Operand, k: int) -> Fraction | None:
-    """The exact sum of the first k products of one row of A and one column of B; None with an infinity or NaN."""
-    row, column = a.multiplied_values(-1)[0, :k].astype(np.float64), b.multiplied_values(-2)[:k, 0].astype(np.float64)
-    if not (np.isfinite(row).all() and np.isfinite(column).all()):
-        return None
-    products = (Fraction(x) * Fraction(y) for x, y in zip(row.tolist(), column.tolist(), strict=True))
-    return sum(products, Fraction(0))
-
-
 def relative_error(value: float, exact: Fraction | None) -> float | None:
     """(value - exact) / |exact|; None where it is not a number."""
     if exact is None or not exact or not np.isfinite(value):

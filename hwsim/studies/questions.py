@@ -92,7 +92,8 @@ def tune(
     of_scheme = {**chosen.values, **options}
     format = of_scheme.pop("format", format)
     problem = Problem.of("fp32" if format is None else format, m, n, k)
-    planned = plan_for(chip, chosen.bare, problem, format, of_scheme)
+    of_plan = None if chosen.takes_operands_of(format) else format
+    planned = plan_for(chip, chosen.bare, problem, of_plan, of_scheme)
     landscape = searched.tune(
         chip,
         planned.plan,
@@ -230,12 +231,18 @@ def _drawn_format(sides: list[Variant]) -> str:
     """The format in which random operands need no rounding on either side, where there is one; else fp32, or the
     format of the schemes' operands.
     """
-    asked = {side.format if _scheme(side).name == DEFAULT_SCHEME else None for side in sides}
+    asked = {side.format if _is_of_operands(side) else None for side in sides}
     asked_format = asked.pop() if len(asked) == 1 else None
     if asked_format is not None:
         return format_of(str(asked_format)).name
     taken = {_scheme(side).input_formats[0] for side in sides}
     return taken.pop() if len(taken) == 1 else "fp32"
+
+
+def _is_of_operands(side: Variant) -> bool:
+    """Whether the format that a side asks for is its operands'."""
+    scheme = _scheme(side)
+    return scheme.name == DEFAULT_SCHEME or scheme.takes_operands_of(side.format)
 
 
 def _scheme(side: Variant) -> Scheme:

@@ -2,9 +2,15 @@
  *
  * Operands are numbers of a wider format, in which few of them are subnormal. It knows CompositeUnit
  * (hwsim.numerics.units) with accumulators and results of one format, fp32 or fp16.
+ *
+ * Between steps a sum is a float, or of fp16 the high word of a double, which has all its places. As floats, ptxas of
+ * CUDA 13.0 to 13.3 loses some of the 32 conversions at -O2 and -O3: sums take their neighbours' values.
  */
 #pragma once
 #include "fused_step.cuh"
+
+template <bool IS_FP32> struct SumOf { typedef float Type; };
+template <> struct SumOf<false> { typedef uint32_t Type; };
 
 struct Composite {
     typedef double Element;
@@ -13,7 +19,8 @@ struct Composite {
         HAS_EXPONENTS = 1, HAS_LOWEST = 0, PACKED = 1, HAS_BLOCKS = 0, HAS_SIGNS = 1, MODULUS = SPEC.modulus, RUN = SPEC.modulus / SPEC.selections,
         MARKS_SPECIALS = 1
     };
-    float sum[ROWS][COLUMNS];
+    static constexpr bool IS_FP32 = D_FORMAT.fraction_bits == 23;
+    typename SumOf<IS_FP32>::Type sum[ROWS][COLUMNS];
 
     __device__ __forceinline__ static Number read(const hw_format &f, uint64_t code)
     {
@@ -25,14 +32,21 @@ struct Composite {
 
     __device__ __forceinline__ bool load(int i, int j, Number c, uint64_t)
     {
-        sum[i][j] = (float)c.value;
+        if constexpr (IS_FP32)
+            sum[i][j] = (float)c.value;
+        else
+            sum[i][j] = high_word(c.value);
         return !c.is_special;
     }
 
     __device__ __forceinline__ bool store(int i, int j, uint64_t *code)
     {
-        *code = code_of_result(sum[i][j]);
-        return fabsf(sum[i][j]) < INFINITY_OF_FLOATS;
+        if constexpr (IS_FP32) {
+            *code = __float_as_uint(sum[i][j]);
+            return fabsf(sum[i][j]) < INFINITY_OF_FLOATS;
+        }
+        *code = code_of_result(from_words(sum[i][j], 0));
+        return true;
     }
 
     template <int PART> __device__ __forceinline__ static void add_parts(const Shared<Composite> &shared, int k, int row, int lane,
@@ -47,21 +61,25 @@ struct Composite {
     {
         double partial[ROWS][COLUMNS] = {};
         add_parts<0>(shared, k, row, lane, partial, marks);
-        if constexpr (D_FORMAT.fraction_bits != 23) {
+        if constexpr (IS_FP32) {
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
 #pragma unroll
                 for (int j = 0; j < COLUMNS; j++)
-                    partial[i][j] = __dadd_rn(partial[i][j], (double)sum[i][j]);
+                    sum[i][j] = __fadd_rn((float)partial[i][j], sum[i][j]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < ROWS; i++)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j++)
+                    partial[i][j] = __dadd_rn(partial[i][j], from_words(sum[i][j], 0));
             FusedStep::round_all<Composite>(partial, marks);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j++)
+                    sum[i][j] = high_word(partial[i][j]);
         }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++) {
-                const float last = (float)partial[i][j];
-                sum[i][j] = D_FORMAT.fraction_bits == 23 ? __fadd_rn(last, sum[i][j]) : last;
-            }
     }
 };
 typedef Composite Unit;

@@ -27,6 +27,8 @@ from hwsim.devices import changed, load
 from hwsim.machines import timing
 from hwsim.program.ir import Instr, LocalTile
 
+pytestmark = pytest.mark.searches
+
 #: {what it is: (device, arguments of hwsim.run, what bounds it)}, of every family. None: the bound is not this test's.
 CASES = {
     "sm70, compute": ("v100", {"format": "fp16", "m": 2048, "n": 2048, "k": 2048}, "compute"),

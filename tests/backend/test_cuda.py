@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -49,6 +50,7 @@ UNITS = {
     "integer.cuh": ("a100", "mma.m16n8k32.satfinite.s32.A.B.s32"),
     "composite.cuh": ("h100", "mma.m16n8k32.f32.A.B.f32"),
     "block_scaled.cuh": ("b200", "tcgen05.mma.m128nNk64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"),
+    "composite.cuh, fp16": ("h100", "mma.m16n8k32.f16.A.B.f16"),
     "scalar": DotSpec(FusedUnit(terms=16, fraction_bits=60, floor_exponent=-133), "fp16", "fp16", "fp32", "fp32"),
 }
 
@@ -85,7 +87,6 @@ TAKEN = {
         ({"inner": replace(INNER, fraction_bits=46)}, {"inner": replace(INNER, rounding="RU")}, {"terms": 16}),
         ({"inner": replace(INNER, specials=FLUSHES)}, {"specials": Specials(overflow="saturate")}),
         ({"selections": ((0, 2), (1, 3))}, {"c": "fp16", "d": "fp16"}, {"c": "fp16"}),
-        ({"inner": replace(INNER, rounding="RNE"), "c": "fp16", "d": "fp16"},),
     ),
     "block_scaled.cuh": (
         DotSpec(BLOCKS, "e2m1", "e2m1", "fp32", "fp32", "ue4m3", 16),
@@ -157,7 +158,7 @@ class Stub(CudaBackend):
 
         monkeypatch.setattr(cuda_backend, "product", product)
         monkeypatch.setattr(cuda_backend, "add_chains", add_chains)
-        monkeypatch.setattr(cuda_backend, "to_gpu", lambda x: np.array(x).view(Array))
+        monkeypatch.setattr(cuda_backend, "to_gpu", lambda x: np.array(x).view(Memory))
         monkeypatch.setattr(cuda_backend, "failures", lambda: (MemoryError,))
         monkeypatch.setattr(cuda_backend, "TOLD", set())
         monkeypatch.setattr(cuda_backend, "is_out_of_memory", lambda error: isinstance(error, MemoryError))
@@ -316,7 +317,7 @@ def test_what_does_not_fit_is_refused_before_the_gpu_sees_it(monkeypatch):
 def test_a_program_has_the_unit_and_its_main_loop(unit):
     spec = spec_of(unit)
     text = program_text(spec, divided=False)
-    loop = unit if unit.endswith(".cuh") else None
+    loop = None if unit == "scalar" else unit.split(",")[0]
     assert loop_of(spec) == loop and (loop is None or f'#include "{loop}"' in text)
     included, seen = re.findall(r'#include "([^"]+)"', text), set()
     while included:  # every file that a program reads is there
@@ -336,37 +337,52 @@ def test_a_loop_takes_the_units_for_which_it_was_proved_alone(loop):
         assert loop_of(changed(spec, change)) is None, change
 
 
+class Memory(np.ndarray):
+    """An array of the host that has of CuPy's what kernels are started with."""
+
+    data = property(lambda self: SimpleNamespace(ptr=self.ctypes.data))
+
+    def get(self):
+        return np.array(self)
+
+
+MADE = {"empty": np.empty, "zeros": np.zeros}
+ARRAYS = SimpleNamespace(**{name: lambda *given, make=make: make(*given).view(Memory) for name, make in MADE.items()})
+
+
+def compute(g, spec, matrices):
+    """What kernels write, by the CPU's: operands without scales, as the record says where they lie."""
+
+    def at(address, shape, strides, name):
+        dtype = np.dtype(code_dtype(format_of(name)))
+        size = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + dtype.itemsize
+        held = np.frombuffer((ctypes.c_char * size).from_address(address), dtype)
+        return np.lib.stride_tricks.as_strided(held, shape, strides)
+
+    width = np.dtype(code_dtype(format_of(spec.d))).itemsize
+    for i in range(matrices):
+        a = at(g.a + i * g.a_matrix, (g.m, g.k), (g.a_row, g.a_column), spec.a)
+        b = at(g.b + i * g.b_matrix, (g.k, g.n), (g.b_row, g.b_column), spec.b)
+        c = at(g.c + i * g.c_matrix, (g.m, g.n), (g.c_row, g.c_column), spec.c)
+        out = at(g.out + i * g.out_matrix, (g.m, g.n), (width * g.n, width), spec.d)
+        out[...] = CPU.gemm(spec, DotOperands(a, b, c))
+
+
 @pytest.mark.parametrize("lead", [(), (5,), (2, 3)])
 def test_stacks_and_rows_beyond_a_grid_are_computed_in_parts(monkeypatch, lead):
     spec, starts = spec_of("fused.cuh"), []
 
-    class Array(np.ndarray):
-        data = property(lambda self: SimpleNamespace(ptr=self.ctypes.data))
-
-    def at(address, shape, strides, dtype):
-        size = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + np.dtype(dtype).itemsize
-        held = np.frombuffer((ctypes.c_char * size).from_address(address), dtype)
-        return np.lib.stride_tricks.as_strided(held, shape, strides)
-
     def run(g, matrices):
         starts.append((matrices, g.m))
-        for i in range(matrices):
-            a = at(g.a + i * g.a_matrix, (g.m, g.k), (g.a_row, g.a_column), np.uint16)
-            b = at(g.b + i * g.b_matrix, (g.k, g.n), (g.b_row, g.b_column), np.uint16)
-            c = at(g.c + i * g.c_matrix, (g.m, g.n), (g.c_row, g.c_column), np.uint32)
-            at(g.out + i * g.out_matrix, (g.m, g.n), (4 * g.n, 4), np.uint32)[...] = CPU.gemm(
-                spec, DotOperands(a, b, c)
-            )
+        compute(g, spec, matrices)
 
-    made = {"empty": np.empty, "zeros": np.zeros}
-    arrays = {name: lambda *given, make=make: make(*given).view(Array) for name, make in made.items()}
     program = SimpleNamespace(has_loop=True, most_rows=3, most_matrices=4, run=run)
-    monkeypatch.setattr(unit_programs, "cupy", lambda: SimpleNamespace(**arrays))
+    monkeypatch.setattr(unit_programs, "cupy", lambda: ARRAYS)
     monkeypatch.setattr(unit_programs, "unit_program", lambda spec, divided, gpu: program)
     monkeypatch.setattr(unit_programs, "current", lambda: 0)
     rng = np.random.default_rng(1)
     shapes = ((*lead, 9, 7), np.uint16), ((*lead, 9, 5), np.uint16), ((*lead, 5, 7), np.uint32)
-    b, a, c = (rng.integers(0, 1 << 14, shape).astype(dtype).view(Array) for shape, dtype in shapes)
+    b, a, c = (rng.integers(0, 1 << 14, shape).astype(dtype).view(Memory) for shape, dtype in shapes)
     given = DotOperands(np.swapaxes(a, -1, -2), b, c)
     assert np.array_equal(unit_programs.product(spec, given), CPU.gemm(spec, DotOperands(*map(np.array, given[:3]))))
     of_stack = {(): [1], (5,): [4, 1], (2, 3): [4, 2]}[lead]
@@ -405,6 +421,7 @@ def test_blocks_have_the_rows_that_fit_the_memory_and_fill_the_gpu(monkeypatch, 
     monkeypatch.setattr(unit_programs, "processors", lambda: 100)
     monkeypatch.setattr(unit_programs, "record_on_gpu", lambda record: None)
     monkeypatch.setattr(unit_programs, "grid_for", lambda count: (count,))
+    monkeypatch.setattr(unit_programs.UnitProgram, "_has_the_cpus_bits", lambda *given: True)
     made = unit_programs.UnitProgram(spec_of("fused.cuh"), divided=False)
     assert made.has_loop == bool(rows)
     fewest = 8 if most_bytes == 2047 else 32
@@ -420,6 +437,41 @@ def test_blocks_have_the_rows_that_fit_the_memory_and_fill_the_gpu(monkeypatch, 
         for unit in (made, *others):
             unit.run(ProductArguments(m=130, n=300, k=5), 1)
     assert len(texts) == before
+
+
+@pytest.mark.parametrize("faults", [(), ("whole",), ("whole", "fewer"), ("whole", "fewer", "scalar")])
+def test_what_a_compiler_breaks_is_not_used(monkeypatch, faults):
+    spec = spec_of("fused.cuh")
+
+    class Tiles:
+        fits, rows = True, 128
+
+        def __init__(self, spec, divided, fewer):
+            self.name = self.program = {1: "whole", 4: "fewer"}[fewer]
+
+    def run(tiles, scalar, g, matrices):
+        compute(g, spec, matrices)
+        if (tiles.name if tiles else scalar) in faults:  # one sum of a thread takes its neighbour's value
+            last = g.out + 4 * (g.m * g.n - 1)
+            ctypes.memmove(last, last - 4, 4)
+
+    for name, stub in (
+        ("TileProgram", Tiles),
+        ("CompiledProgram", lambda text: "scalar"),
+        ("_run", run),
+        ("cupy", lambda: ARRAYS),
+        ("to_gpu", lambda x: np.asarray(x).view(Memory)),
+    ):
+        monkeypatch.setattr(unit_programs, name, stub)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if "scalar" in faults:
+            with pytest.raises(device.CompilationError, match=r"FusedUnit \(bf16 x bf16 .* have other bits"):
+                unit_programs.UnitProgram(spec, False)
+        else:
+            made = unit_programs.UnitProgram(spec, False)
+            assert made.scalar == ("whole", "fewer", "scalar")[len(faults)] and made.has_loop == (len(faults) < 2)
+    assert len(told) == min(len(faults), 2) and all("the main loop of FusedUnit" in str(x.message) for x in told)
 
 
 def test_an_accumulator_that_is_divided_is_for_the_fused_loop_alone():

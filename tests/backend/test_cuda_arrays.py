@@ -16,6 +16,7 @@ from test_backend import EPILOGUES, RUNS, drawn
 import hwsim
 from hwsim.backend import by_name
 from hwsim.backend.cpu import CPU
+from hwsim.backend.cuda import backend as cuda_backend
 from hwsim.backend.cuda import device, gpu_arrays, on_device
 from hwsim.backend.cuda.gpu_arrays import GpuArray, on_gpu
 from hwsim.backend.cuda.on_device import DeviceBackend
@@ -156,6 +157,31 @@ def test_arrays_of_a_gpu_go_in_and_come_out(gpu):
     ):
         with pytest.raises(UnsupportedError, match=f"{next(iter(options))}.*looks at operands on the host"):
             hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
+
+
+@pytest.mark.parametrize("name", ["bf16x9, accumulator divided", "ape, blocks of unlike plans"])
+def test_arrays_of_the_host_with_several_pieces_move_once(monkeypatch, gpu, name):
+    options, dtype = RUNS[name]
+    moves, backend = [], cuda_backend.CudaBackend.__new__(cuda_backend.CudaBackend)
+    backend.variant = "sm_90"
+    monkeypatch.setattr(by_name, "_cuda", lambda: backend)
+    monkeypatch.setattr(cuda_backend, "device_backend", lambda: moves.append(1) or gpu)
+    a, b, c = (drawn(shape, dtype, 1) for shape in ((2 * M, K), (K, N), (2 * M, N)))
+    a, c = a.reshape(2, M, K), c.reshape(2, M, N)
+    epilogue = {"c": c, "beta": 0.5, "bias": np.arange(N, dtype=np.float32)}
+    want = hwsim.matmul(a, b, **options, **epilogue)
+    macs = 2 * M * N * K * 9
+    for least in (macs, macs + 1):
+        moves.clear()
+        monkeypatch.setattr(cuda_backend, "LEAST_WHOLE_MACS", least)
+        got = hwsim.matmul(a, b, engine="cuda", **options, **epilogue)
+        assert type(got) is np.ndarray and got.tobytes() == want.tobytes()
+        assert len(moves) == (least == macs and "ape" not in name)
+    monkeypatch.setattr(on_device, "failures", lambda: (MemoryError,))
+    monkeypatch.setattr(on_device, "product", lambda *given: exec("raise MemoryError"))
+    monkeypatch.setattr(on_device, "add_chains", lambda *given, **more: exec("raise MemoryError"))
+    monkeypatch.setattr(cuda_backend, "LEAST_WHOLE_MACS", 1)
+    assert hwsim.matmul(a, b, engine="cuda", **options, **epilogue).tobytes() == want.tobytes()
 
 
 @pytest.mark.parametrize("gradient", ["", "b"])

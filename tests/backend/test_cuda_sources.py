@@ -169,7 +169,7 @@ def test_bits_of_a_divided_accumulator(tmp_path):
         assert np.array_equal(by_host(library, spec, given), CPU.gemm(spec, given)), kind
 
 
-@pytest.mark.parametrize(("device", "instruction"), (("v100", "mma.m8n8k4.f32.f16.f16.f32"), UNITS[2]))
+@pytest.mark.parametrize(("device", "instruction"), (("b200", "mma.m16n8k32.f16.A.B.f16"), UNITS[2]))
 def test_bits_of_blocks_with_fewer_rows(device, instruction, tmp_path):
     spec, rng = dot_spec(load(device), instruction), np.random.default_rng(1)
     library = compiled(spec, tmp_path, fewer=FEWER)

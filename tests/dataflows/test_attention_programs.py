@@ -23,7 +23,7 @@ from hwsim.devices.numbers import with_numbers
 from hwsim.errors import InputError, ProgramError, UnsupportedError
 from hwsim.formats import codes_of, format_of
 from hwsim.libraries.published.attention_kernels import MEASURED
-from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3
+from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3, VERSION_4
 from hwsim.machines import reference, timing
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.check import check
@@ -53,6 +53,10 @@ CASES = {
     "FlashAttention-3": ("h100", 3, VERSION_3, "bf16", 4, 2, 200, 400, 128, 128, False),
     "FlashAttention-3, causal, three warpgroups": ("h100", 2, VERSION_3, "fp16", 3, 3, 290, 290, 64, 64, True),
     "FlashAttention-3, another width of the value": ("h100", 2, VERSION_3, "bf16", 2, 2, 130, 260, 192, 128, False),
+    "FlashAttention-4, rests of tiles and blocks": ("b200", 2, VERSION_4, "bf16", 3, 3, 300, 300, 72, 40, False),
+    "FlashAttention-4, pairs, shared heads": ("b200", 2, VERSION_4, "fp16", 2, 1, 200, 410, 128, 128, False),
+    "FlashAttention-4, causal": ("b200", 2, VERSION_4, "bf16", 2, 2, 290, 290, 64, 64, True),
+    "FlashAttention-4, wide": ("b200", 2, VERSION_4, "fp16", 2, 2, 130, 200, 192, 128, False),
     "cuDNN": ("h100", 3, CUDNN, "fp16", 4, 2, 200, 300, 64, 64, False),
     "cuDNN, causal, fewer rows than half a tile": ("h100", 2, CUDNN, "bf16", 2, 2, 310, 310, 128, 128, True),
 }
@@ -80,6 +84,7 @@ def attended(case, operands, **options) -> AttentionResult:
 def test_the_program_has_the_evaluator_s_bits(name):
     case = CASES[name]
     operands = drawn(case)
+    operands[0] *= operands[0].dtype.type(3)  # so that the largest score lags behind where it may
     by_program = attended(case, operands, functional=True)
     assert by_program.by_program and ("parts" in name) == (by_program.order.parts > 1)
     assert np.array_equal(by_program.codes, attended(case, operands).codes)
@@ -135,13 +140,17 @@ def test_a_scale_of_one_s_own(scale):
     assert not np.array_equal(first.codes, attended(case, operands).codes)
 
 
-@pytest.mark.parametrize("name", ["flash, parts, causal", "cuDNN, causal, fewer rows than half a tile", "efficient"])
+ORDERS = ("flash, parts, causal", "cuDNN, causal, fewer rows than half a tile", "efficient", "FlashAttention-4, causal")
+
+
+@pytest.mark.parametrize("name", ORDERS)
 def test_any_legal_order_gives_the_same_bits(name):
     case = CASES[name]
-    keys = 130 if case[2] == CUDNN else 260
+    keys = 260 if case[2] in (FLASH, EFFICIENT) else 130
     case = (*case[:4], 2, 1, keys, keys, 24, 24, case[-1]) if case[2] != EFFICIENT else case
     operands = drawn(case)
-    arguments = {"library": "pytorch", "backend": case[2], "is_causal": case[-1], "scale": None}
+    who = ("pytorch", case[2]) if case[2] in BACKENDS else (case[2], None)
+    arguments = {"library": who[0], "backend": who[1], "is_causal": case[-1], "scale": None}
     call = call_of(*operands, device=chip_of(*case[:2]), **arguments)
     assert ("parts" in name) == (call.record.order.parts > 1)
     stacks = [codes_of(x, format_of(case[3])) for x in operands]
@@ -218,6 +227,23 @@ def test_cycles_of_one_tile_by_hand():
     assert result.traffic_bytes["L2 read"] == 3 * 128 * 64 * 2 and result.traffic_bytes["RF_GM"] == 128 * 64 * 2
 
 
+def test_cycles_of_one_tile_on_a_b200_by_hand():
+    """128 queries, 256 keys, heads of 64: what lanes, special functions, matrix unit and copies are busy."""
+    queries, keys = (np.broadcast_to(np.float16(0), (1, rows, 64)) for rows in (128, 256))
+    result = hwsim.attention(queries, keys, keys, device="b200", library=VERSION_4, exact=False, clock_mhz=1500)
+    busy = {name: engine["busy_cycles"] for name, engine in result.engines.items()}
+    scores, result_instrs = 128 * 128 // 128, 128 * 64 // 128  # instructions of 128 lanes; a column of rows is one
+    cubics = 4 * 128 * 4 // 128  # two fragments of 32 columns have two runs of four each
+    largest = 2 * scores + 4 + 1 + 1  # maxima; without an infinity; times the factor; the copy
+    powers = 2 * scores + 9 * cubics + scores + 2 * scores + 4 * 8  # arguments, cubics, sums, casts; a wait for each 32
+    rescale = 1 + 1 + 3 * 4 + 1 + result_instrs  # the change, times the factor; three choices; the sum; the result
+    begin, end = 3, 4 + 1 + result_instrs + 2 * result_instrs
+    assert busy["FMA"] == begin + 2 * (largest + powers) + rescale + end
+    assert busy["MUFU"] == (2 * 128 * (128 - 16) + 2 * 128) / 16
+    assert busy["TC"] == 2 * 2 * 128 * 128 * 64 / 4096
+    assert result.times.timed.macs == 2 * 128 * 256 * 64
+
+
 @pytest.mark.parametrize(("device", "backend"), [("a100", FLASH), ("h100", FLASH), ("h100", CUDNN)])
 def test_no_engine_takes_less_than_its_work(device, backend):
     shape = (64, 512, 128)
@@ -271,6 +297,9 @@ def test_too_little_memory_is_one_error():
     for functional in (False, True):
         with pytest.raises(InputError, match="GB of memory"):
             hwsim.attention(zero, zero, zero, functional=functional)
+    mask = np.broadcast_to(False, (1 << 16, 4096, 4096))
+    with pytest.raises(InputError, match=r"a mask of 65536 x 4096 x 4096 elements need .* GB of memory"):
+        hwsim.attention(zero, zero, zero, mask=mask, exact=False)
 
 
 def broken(body, wanted, change):

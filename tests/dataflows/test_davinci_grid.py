@@ -10,6 +10,7 @@ import pytest
 from operands import bits
 
 import hwsim
+from hwsim.backend.cpu import CPU
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled import COUPLED
 from hwsim.devices import changed, load, registry
@@ -89,7 +90,7 @@ def test_slices_of_k_by_program_and_by_evaluator(slices, grid, how, specials):
     assert direct.gemm.schedule.split_k == slices
 
 
-@pytest.mark.parametrize("order", range(4))
+@pytest.mark.parametrize("order", range(2))
 @pytest.mark.parametrize("how", PLANS)
 @pytest.mark.parametrize(("slices", "grid"), [(1, (2, 2)), (1, (1, 3)), (3, (2, 1)), (2, (2, 2))])
 def test_every_legal_order_gives_the_same_bits(slices, grid, how, order):
@@ -99,7 +100,9 @@ def test_every_legal_order_gives_the_same_bits(slices, grid, how, order):
     program = COUPLED.lower(gemm, CHIP)
     check(program, CHIP)
     inputs = dict(zip(program.inputs, (a, b), strict=True))
-    assert np.array_equal(functional.run(program, CHIP, inputs), reference.run(program, CHIP, inputs, order=order))
+    assert np.array_equal(
+        functional.run(program, CHIP, inputs), reference.run(program, CHIP, inputs, order=order, dots=CPU.gemm)
+    )
 
 
 @pytest.mark.parametrize("sizes", [(1, 4096, 4096), (256, 4096, 4096), (1024, 1024, 1024), (64, 512, 8192)])

@@ -95,7 +95,7 @@ def test_every_legal_order_gives_the_same_bits(how, options):
     arrays = (bits((m, k), 7, -8, 8).view(np.uint32), bits((k, n), 8, -8, 8).view(np.uint32))
     inputs = dict(zip(program.inputs, arrays, strict=True))
     expected = functional.run(program, CHIP, inputs)
-    for order in range(3):
+    for order in range(2):
         assert np.array_equal(reference.run(program, CHIP, inputs, order=order, dots=CPU.gemm), expected)
 
 

@@ -14,8 +14,6 @@ from hwsim.errors import InputError
 from hwsim.machines import functional, reference
 from hwsim.program.check import check
 
-pytestmark = pytest.mark.usefixtures("first_mapping")
-
 SIZES = ((37, 29, 83), (5, 1, 3), (1, 9, 130), (16, 40, 66))
 FULL = {"alpha": 0.75, "beta": -1.25}
 WHOLE = {"alpha": -3.0, "beta": 2.0}

@@ -20,6 +20,8 @@ from hwsim.resolve.record_cost import cost_of
 from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune
 
+pytestmark = pytest.mark.searches
+
 PRODUCTS = [
     ("t4", "ape-fp32-f", (64, 512, 256)),
     ("h200", "le-gemm", (64, 1000, 128)),
@@ -28,7 +30,7 @@ PRODUCTS = [
     ("v100", "markidis", (16, 64, 1700)),
     ("mi250", "quantensor", (640, 316, 128)),
     ("ascend910a", "markidis", (208, 160, 304)),
-    ("ascend910b3", "bf16x6", (336, 544, 580)),
+    ("ascend910b3", "bf16x6", (112, 176, 292)),
 ]
 
 

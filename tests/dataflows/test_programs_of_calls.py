@@ -15,8 +15,6 @@ from hwsim.machines import functional, reference
 from hwsim.program.check import check
 from hwsim.program.ir import GlobalTile, Instr, Loop
 
-pytestmark = pytest.mark.usefixtures("first_mapping")
-
 FULL = {"alpha": 0.75, "beta": -1.25}
 CALLS = [  # options; C, bias are given; leading dimensions
     (FULL, True, False, ()),

@@ -158,6 +158,11 @@ def test_engines_say_fill_stream_and_drain(square: Path) -> None:
     assert weights.engines["ARRAY"]["busy_cycles"] == (254 + 256) * 8
     assert outputs.engines["DRAIN"]["busy_cycles"] == 128 * 4 and outputs.engines["FILL"]["busy_cycles"] == 0
     assert outputs.engines["ARRAY"]["busy_cycles"] == 512 * 4
+    assert weights.folds == {"fill": 1024, "stream": 256 * 8, "skew": 254 * 8, "drain": 0, "total": weights.cycles}
+    assert outputs.folds == {"fill": 0, "stream": 512 * 4, "skew": 254 * 4, "drain": 512, "total": outputs.cycles}
+    for result in (weights, outputs):  # one tile in the PEs: the parts follow each other
+        assert sum(share for _, share in result.folds.shares().values()) == pytest.approx(1)
+        assert ", skew " in result.verdict.sentences[-1] and result.to_dict()["folds"] == result.folds
     # the store of a tile works during its last fold, and not before
     assert weights.engines["STORE"]["busy_cycles"] == (128 + 254 + 256) * 2 < weights.cycles / 2
 
@@ -281,14 +286,32 @@ def test_what_streams_past_several_tiles_is_read_once(
     folds = {side: -(-size // 128) for side, size in sides.items()}
     a, b, c = 2 * m * k, 2 * k * n, 4 * m * n
     per_core = {"weights": min(cores, folds["n"]), "outputs": min(cores, folds["n"]), "inputs": min(cores, folds["m"])}
-    reads = {  # with outputs in the PEs, B passes once for each row of tiles
+    reads = {  # with outputs in the PEs and no reuse, B passes once for each row of tiles
         "weights": (per_core["weights"] * a + b, folds["n"] * a + b),
-        "outputs": (per_core["outputs"] * a + folds["m"] * b, folds["n"] * a + folds["m"] * b),
+        "outputs": (per_core["outputs"] * a + b, folds["n"] * a + folds["m"] * b),
         "inputs": (a + per_core["inputs"] * b, a + folds["m"] * b),
     }[stationary]
     assert (once.traffic_bytes["HBM read"], again.traffic_bytes["HBM read"]) == reads
     assert once.traffic_bytes["HBM write"] == c and once.cycles == again.cycles
     assert once.options["reuse"] and not again.options["reuse"]
+
+
+@STATIONARY
+def test_the_other_operand_is_read_once_where_all_of_it_fits(stationary: str, square: Path, tmp_path: Path) -> None:
+    memory = "IFMAP" if stationary == "inputs" else "FILTER"
+    tile = {"m": 128, "n": 128, "k": 128}
+    sizes = {"m": 300, "n": 260, "k": 200} if stationary != "inputs" else {"m": 260, "n": 300, "k": 200}
+    kept, reused = 2 * 260 * 200, 2 * 300 * 200
+    for room, times in ((6 * 128 * 128 * 2, 1), (6 * 128 * 128 * 2 - 1, 3)):  # 3 x 2 tiles of it lie there
+        device = changed(
+            square,
+            tmp_path / f"{room}.yaml",
+            (f"{memory}: {{capacity_bytes: 8388608}}", f"{memory}: {{capacity_bytes: {room}}}"),
+        )
+        chip = hwsim.device(device).model_copy(update={"l2": None})
+        result = hwsim.run(**sizes, device=chip, format="bf16", exact=False, stationary=stationary, tile=tile)
+        assert result.traffic_bytes["HBM read"] == reused + times * kept
+        assert ("not all of" in result.gemm.decided("reuse").why) is (times > 1)
 
 
 def test_reuse_is_the_default_where_the_memory_holds_all_of_k(square: Path, tmp_path: Path) -> None:
@@ -333,7 +356,12 @@ def test_any_legal_order_gives_the_same_bits_where_a_panel_is_read_again(
     file = arrays[16, 32]
     m, n, k = (5, 70, 33) if stationary != "inputs" else (70, 5, 33)
     call = {"device": file, "stationary": stationary, "reuse": True}
+    if stationary != "outputs":  # several tiles of what streams, past which the other operand is kept
+        call["tile"] = {"m": 2, "n": 32, "k": 16} if stationary == "weights" else {"m": 32, "n": 2, "k": 16}
+    else:
+        m = 40
     result = hwsim.run(m=m, n=n, k=k, format="bf16", exact=False, **call)
+    assert any(setting.name == "resident" for setting in result.gemm.mapping.kernels[0].settings)
     chip, (a, b) = hwsim.device(file), draw("normal", m, n, k)
     program = program_of(result.gemm, chip)
     check(program, chip)

@@ -5,6 +5,7 @@ import pytest
 import hwsim
 from hwsim import devices
 from hwsim.devices import power
+from hwsim.devices.numbers import with_numbers
 from hwsim.devices.variants import limited_clock, sustained_clock
 from hwsim.errors import InputError, UnsupportedError
 
@@ -101,6 +102,34 @@ def test_the_boards_own_limit_changes_no_clock_and_a_higher_one_slows_none(devic
         clocks = [limited_clock(limit, fmt, LONG_MS) for limit in limits]
         assert clocks == sorted(clocks), fmt
         assert clocks[1] == pytest.approx(limited_clock(chip, fmt, LONG_MS), rel=2e-3), fmt
+
+
+@pytest.mark.parametrize("cores", [100, 198])
+def test_other_cores_share_the_boards_power(cores):
+    chip = devices.load("h200")
+    variant = with_numbers(chip, {"cores": cores})
+    assert variant.board_power == chip.board_power
+    for before, after in [
+        (chip.sustained_clock_mhz, variant.sustained_clock_mhz),
+        *zip(
+            (stage.clock_mhz for stage in chip.power_limit.stages),
+            (stage.clock_mhz for stage in variant.power_limit.stages),
+            strict=True,
+        ),
+    ]:
+        for fmt, mhz in before.items():
+            drawn = [
+                count * power.power_at(at_mhz, chip.clock_mhz)
+                for count, at_mhz in ((chip.cores, mhz), (variant.cores, after[fmt]))
+            ]
+            assert after[fmt] == chip.clock_mhz or drawn[1] == pytest.approx(drawn[0], rel=3e-3), fmt
+
+
+def test_clocks_that_are_given_beside_the_cores_stay():
+    variant = with_numbers(devices.load("h200"), {"cores": "0.5x", "sustained_clock_mhz.bf16": 1500})
+    assert variant.sustained_clock_mhz["bf16"] == 1500
+    assert with_numbers(devices.load("h200"), {"cores": "1x"}).sustained_clock_mhz["bf16"] == 1535
+    assert not with_numbers(devices.load("rtx4090"), {"cores": "0.5x"}).sustained_clock_mhz
 
 
 @pytest.mark.parametrize("watts", [float("inf"), float("nan")])

@@ -59,9 +59,13 @@ def broken(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole site, built once for the tests of this file; the only place where Sphinx reads every docstring."""
+    """The whole site, built once for the tests of this file; the only place where Sphinx reads every docstring.
+
+    Without typographic quotes, which take a tenth of the time.
+    """
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(folder / "cache")]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-D", "smartquotes=0"]
+    command += ["-d", str(folder / "cache")]
     done = subprocess.run(
         [*command, str(ROOT / "docs"), str(folder / "html")],
         capture_output=True,

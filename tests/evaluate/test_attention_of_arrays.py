@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 
 import ml_dtypes
@@ -11,13 +12,16 @@ import pytest
 from modern import kernels, operand, picked
 
 import hwsim
+from hwsim.arithmetic.power_polynomial import power_by_polynomial
 from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_call import BACKENDS
 from hwsim.evaluate.attending import Attending
-from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3
+from hwsim.libraries.published import flash_attention
+from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3, VERSION_4
 
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
-PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16"}
+E4M3 = ml_dtypes.float8_e4m3fn
+PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16", np.dtype(E4M3): "e4m3"}
 CAPTURES = {name: value for name, value in kernels("sdpa").items() if name.split()[1] in BACKENDS}
 FLASH, EFFICIENT, CUDNN = BACKENDS
 Single = np.float32
@@ -48,18 +52,20 @@ def test_an_h100_s_bits(name: str) -> None:
 
 
 class Chip:
-    """One row's arithmetic on an H100: a dot product by an instruction, fp32 rounded once an operation, MUFU."""
+    """One row's arithmetic on a chip: a dot product by an instruction, fp32 rounded once an operation, MUFU."""
 
-    def __init__(self, instruction: str, dtype) -> None:
-        self.device, self.dtype = hwsim.device("h100"), dtype
-        self.instruction, step = instruction.format(PTX[np.dtype(dtype)]), 8 if "k8" in instruction else 16
-        self.step = step
+    def __init__(self, instruction: str, dtype, device: str = "h100") -> None:
+        self.device, self.dtype, self.codes = hwsim.device(device), dtype, f"u{np.dtype(dtype).itemsize}"
+        self.instruction, self.step = (
+            instruction.format(PTX[np.dtype(dtype)]),
+            int(re.findall(r"k(\d+)", instruction)[0]),
+        )
 
     def dot(self, a, b, c=0):
         """c + a . b, by instruction after instruction."""
         code = np.array(c, np.float32).view(np.uint32)
         for first in range(0, len(a), self.step):
-            x, y = (np.array(z[first : first + self.step], self.dtype).view(np.uint16) for z in (a, b))
+            x, y = (np.array(z[first : first + self.step], self.dtype).view(self.codes) for z in (a, b))
             code = self.device.dot(self.instruction, x[None], y[None], np.atleast_1d(code))[0]
         return np.atleast_1d(np.asarray(code)).view(np.float32)[0]
 
@@ -147,7 +153,7 @@ class Watched:
 def in_single(result, operands, scale: float, is_causal: bool):
     """A result again, before it is rounded to the operands' format."""
     format, watched = next(name for name, dtype in TYPES.items() if dtype == result.out.dtype), Watched()
-    attending = Attending(result.order, hwsim.device("h100"), format, scale, watched)
+    attending = Attending(result.order, hwsim.device(result.device), format, scale, watched)
     codes = attending(*(np.ascontiguousarray(x).view(np.uint16) for x in operands), is_causal=is_causal)
     assert np.array_equal(codes.reshape(result.out.shape), result.out.view(np.uint16))
     return watched.wide
@@ -272,17 +278,19 @@ def test_sums_that_are_kept_in_memory() -> None:
     assert joined_in_memory(query[0, 0], key[0], value[0], factor, result.order).tolist() == got.tolist()
 
 
-def by_its_authors(query, keys, values, factor, order):
-    """FlashAttention of its authors' build: s f - m f rounded once, ex2.approx.ftz, rcp.approx; last block first."""
+def by_its_authors(query, keys, values, scaled, order, of_value=1):
+    """FlashAttention of its authors' build: s f - m f rounded once, ex2.approx.ftz, rcp.approx; last block first. Of 8
+    bits powers are times 2^8; of_value: a factor of the result.
+    """
     chip = Chip(order.instruction, query.dtype)
     ex2, rcp = (lambda x, name=name: hwsim.mufu(name, np.array([x], np.float32))[0] for name in ("ex2", "rcp"))
-    scaled, largest = Single(float(factor) * LOG2E), Single(-np.inf)
+    largest, offset = Single(-np.inf), 8 if query.dtype == E4M3 else 0
     sums, result = [Single(0)] * 4, [Single(0)] * values.shape[1]
     for first in reversed(range(0, len(keys), order.keys)):
         scores = [chip.dot(query, key) for key in keys[first : first + order.keys]]
         new = max(largest, *scores)
         change = Single(0) if np.isneginf(largest) else ex2((largest - new) * scaled)
-        powers = [ex2(fma(score, scaled, -(new * scaled))) for score in scores]
+        powers = [ex2(fma(score, scaled, -fma(new, scaled, Single(-offset)))) for score in scores]
         sums = [
             fma(total, change, power) if order.fuses_first else total * change + power
             for total, power in zip(sums, powers[:8:2], strict=True)
@@ -293,7 +301,7 @@ def by_its_authors(query, keys, values, factor, order):
         block = values[first : first + order.keys]
         result = [chip.dot(narrow, block[:, i], result[i] * change) for i in range(len(result))]
         largest = new
-    inverse = rcp((sums[0] + sums[2]) + (sums[1] + sums[3]))
+    inverse = rcp((sums[0] + sums[2]) + (sums[1] + sums[3])) * Single(of_value)
     return np.array([x * inverse for x in result])
 
 
@@ -305,8 +313,135 @@ def test_the_authors_own_builds(library: str, keys: int) -> None:
     order = result.order
     assert (order.parts, order.keys, result.backend, result.evidence) == (1, keys, library, "assumption")
     got = in_single(result, many, 0.25, False)[7, 0]
-    assert by_its_authors(many[0][7, 0], key[0], value[0], Single(0.25), order).tolist() == got.tolist()
+    scaled = Single(0.25 * LOG2E)
+    assert by_its_authors(many[0][7, 0], key[0], value[0], scaled, order).tolist() == got.tolist()
     assert got.tolist() != in_single(hwsim.attention(*many, backend=FLASH), many, 0.25, False)[7, 0].tolist()
+
+
+def by_a_polynomial(x):
+    """2^x: the floor goes to the exponent, a cubic gives the rest; smaller than 2^-127 is 0."""
+    x = max(x, Single(-127))
+    whole = math.floor(x)
+    rest, total = x - Single(whole), Single(0.077119089663028717041015625)
+    for coefficient in (0.227564394474029541015625, 0.695146143436431884765625, 1.0):
+        total = fma(total, rest, Single(coefficient))
+    return np.int32(int(total.view(np.int32)) + whole * 2**23).view(np.float32)
+
+
+def of_version_4(query, keys, values, factor, order, columns):
+    """FlashAttention-4: the largest score lags by up to 8, some columns' powers are a polynomial's, one thread adds."""
+    chip = Chip(order.instruction, query.dtype, "b200")
+    ex2, rcp = (
+        lambda x, name=name: hwsim.mufu(name, np.array([x], np.float32), device="b200")[0] for name in ("ex2", "rcp")
+    )
+    scaled, largest, total, kept = factor * Single(LOG2E), None, Single(0), 0
+    for first in reversed(range(0, len(keys), 128)):
+        scores = [chip.dot(query, key) for key in keys[first : first + 128]]
+        scores += [Single(-np.inf)] * (128 - len(scores))
+        if largest is None:
+            largest, change, result = max(scores), None, [Single(0)] * values.shape[1]
+        else:
+            exponent = (largest - max(largest, *scores)) * scaled
+            change, kept = (Single(1), kept + 1) if exponent >= -8 else (ex2(exponent), kept)
+            largest = largest if exponent >= -8 else max(largest, *scores)
+        arguments = [fma(s, scaled, -(largest * scaled)) if np.isfinite(s) else s for s in scores]
+        powers = [(by_a_polynomial if i in columns else ex2)(x) for i, x in enumerate(arguments)]
+        sums = powers[:8] if change is None else [total * change + powers[0], *powers[1:8]]
+        for i, power in enumerate(powers[8:]):
+            sums[i % 8] += power
+        even, odd = ((sums[i] + sums[i + 2]) + (sums[i + 4] + sums[i + 6]) for i in (0, 1))
+        total, block = even + odd, values[first : first + 128]
+        narrow = [power.astype(query.dtype) for power in powers[: len(block)]]
+        before = [Single(0) if change is None else x * change for x in result]
+        result = [chip.dot(narrow, column, x) for column, x in zip(block.T, before, strict=True)]
+    return np.array([x * rcp(total) for x in result]), kept
+
+
+def test_flashattention_4_on_a_b200() -> None:
+    draw = (np.random.default_rng(i).standard_normal((1, rows, 16)) for i, rows in ((1, 2), (2, 400), (3, 400)))
+    query, key, value = (x.astype(ml_dtypes.bfloat16) for x in draw)
+    key[0, 5] = query[0, 1]  # in the last block: the largest score of row 1
+    query[0, 1] *= 12
+    result = hwsim.attention(query, key, value, library=VERSION_4, device="b200")
+    assert (result.evidence, result.order.rows, result.order.keys) == ("assumption", 128, 128)
+    columns = {32 * j + k for j in (1, 2) for k in (12, 13, 14, 15, 28, 29, 30, 31)}
+    got, kept = in_single(result, (query, key, value), 0.25, False)[0], []
+    for row in range(2):
+        want, count = of_version_4(query[0, row], key[0], value[0], Single(0.25), result.order, columns)
+        assert got[row].tolist() == want.tolist()
+        kept.append(count)
+    assert kept[0] == 3 and kept[1] < 3  # of three blocks behind the first all leave the sums as they are, or some
+
+
+SHARES = [  # width of key and value, queries, groups, causal; period of powers by a polynomial, first fragment
+    ((64, 64, 1000, 1, False), (16, 1)),
+    ((128, 128, 256, 1, False), (16, 1)),
+    ((128, 128, 257, 1, False), (10, 1)),
+    ((128, 128, 100, 4, False), (10, 1)),
+    ((96, 64, 100, 3, False), (10, 1)),
+    ((128, 128, 1000, 4, True), (16, 1)),
+    ((192, 128, 1000, 1, False), (16, 0)),
+    ((192, 128, 200, 1, False), None),
+    ((192, 128, 1000, 2, True), (32, 1)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "share"), SHARES, ids=str)
+def test_which_powers_a_polynomial_gives(sizes, share) -> None:
+    """From flash_attn/cute/flash_fwd_sm100.py and interface.py."""
+    *sizes, is_causal = sizes
+    order = flash_attention.version_4(*sizes, is_causal=is_causal)
+    assert order.rows == (256 if sizes[2] * sizes[3] > 128 else 128)
+    assert order.polynomial == (share and flash_attention.PolynomialShare(32, share[1], 3, share[0], 4))
+
+
+def test_a_key_s_heads_that_are_shared_and_a_causal_mask_on_a_b200() -> None:
+    query, key, value = drawn(1, 4, 150, 64), drawn(2, 2, 150, 64), drawn(3, 2, 150, 64)
+    result = hwsim.attention(query, key, value, library=VERSION_4, device="b200", is_causal=True)
+    scores = np.where(
+        np.tri(150) > 0, query.astype(float) @ np.repeat(key, 2, 0).astype(float).swapaxes(1, 2) / 8, -np.inf
+    )
+    powers = np.exp(scores)
+    exact = powers / powers.sum(-1, keepdims=True) @ np.repeat(value, 2, 0).astype(float)
+    assert 0 < np.abs(result.out - exact).max() < 3e-3
+    query[0, 100] = np.nan  # a maximum leaves NaNs out, and so does the polynomial
+    assert np.isnan(hwsim.attention(query, key, value, library=VERSION_4, device="b200").out[0, 100]).all()
+
+
+def test_the_polynomial_is_as_near_as_its_coefficients() -> None:
+    x = -np.arange(1, 2**23, 61) / 2**23  # all 2^23 fractions: 8.77e-5 at most
+    got = power_by_polynomial(x.astype(np.float32))
+    rest = x + 1
+    exact = np.polyval([0.077119089663028717041015625, 0.227564394474029541015625, 0.695146143436431884765625, 1], rest)
+    error = np.abs(exact / np.exp2(rest) - 1).max()
+    assert np.abs(got / np.exp2(x) - 1).max() < error + 2**-22 and np.abs(got * 2 / exact - 1).max() < 2**-22
+    for y in (0, -0.3, -1e-9, 3.25, -126.5, -127, -200, -np.inf):
+        assert power_by_polynomial(np.array([y], np.float32))[0] == by_a_polynomial(Single(y))
+    edges = power_by_polynomial(np.array([np.nan, np.inf], np.float32))
+    assert edges[0] == 0 and np.isnan(edges[1])
+
+
+def test_flashattention_3_with_operands_of_8_bits() -> None:
+    """e4m3 on an H100: factors of heads, powers times 2^8, a result of bf16."""
+    query, key, value = (
+        drawn(1, 4, 2, 32, dtype=E4M3),
+        drawn(2, 2, 200, 32, dtype=E4M3),
+        drawn(3, 2, 200, 32, dtype=E4M3),
+    )
+    factors = np.random.default_rng(4).uniform(0.5, 2, (3, 2)).astype(np.float32)
+    names = ("query_descale", "key_descale", "value_descale")
+    result = hwsim.attention(query, key, value, library=VERSION_3, **dict(zip(names, factors, strict=True)))
+    order = result.order
+    assert (result.out.dtype, order.keys, order.rows, result.evidence) == (TYPES["bf16"], 160, 192, "assumption")
+    for head, row in ((0, 1), (3, 0)):
+        q, k, v = factors[:, head // 2]
+        scaled = Single(float(Single(32**-0.5)) * LOG2E) * (q * k)
+        want = by_its_authors(query[head, row], key[head // 2], value[head // 2], scaled, order, v)
+        assert want.astype(TYPES["bf16"]).tolist() == result.out[head, row].tolist()
+    plain = hwsim.attention(query, key, value, library=VERSION_3)
+    ones = hwsim.attention(query, key, value, library=VERSION_3, value_descale=np.ones(2, np.float32))
+    assert np.array_equal(plain.codes, ones.codes) and not np.array_equal(plain.codes, result.codes)
+    assert "operands of e4m3 and a result of bf16" in plain.timing_note
 
 
 TILES = [  # widths of key and value, causal: rows of a tile, keys of a block
@@ -319,6 +454,23 @@ TILES = [  # widths of key and value, causal: rows of a tile, keys of a block
     ((192, 192, True), (128, 112)),
     ((256, 256, False), (128, 80)),
 ]
+
+
+TILES_OF_8_BITS = {
+    (64, 64): (192, 160),
+    (96, 80): (192, 128),
+    (128, 128): (128, 224),
+    (192, 128): (128, 160),
+    (256, 256): (128, 128),
+}
+
+
+@pytest.mark.parametrize("widths", TILES_OF_8_BITS, ids=str)
+def test_tiles_of_8_bits(widths) -> None:
+    """From hopper/tile_size.h."""
+    query, value = (np.broadcast_to(E4M3(0), (1, 8, width)) for width in widths)
+    order = hwsim.attention(query, query, value, library=VERSION_3, exact=False).order
+    assert (order.rows, order.keys) == TILES_OF_8_BITS[widths]
 
 
 @pytest.mark.parametrize(("sizes", "tile"), TILES, ids=str)
@@ -387,9 +539,31 @@ ERRORS = {
     "heads": ((X, drawn(1, 3, 8, 64), drawn(1, 3, 8, 64)), {}, INPUT, "divide the query's"),
     "library": ((X, X, X), {"library": "cublas"}, INPUT, "allowed: pytorch, flash-attention-2"),
     "library's backend": ((X, X, X), {"library": VERSION_2, "backend": FLASH}, INPUT, "has one kernel; leave backend"),
-    "authors on ampere": ((X, X, X), {"library": VERSION_3, "device": "a100"}, UNSUPPORTED, "-3 on a100 is not known"),
+    "authors on ampere": (
+        (X, X, X),
+        {"library": VERSION_3, "device": "a100"},
+        UNSUPPORTED,
+        "-3 on a100 is not known for",
+    ),
     "authors, widths": ((X, X, X[..., :56]), {"library": VERSION_2}, UNSUPPORTED, "a value as wide as the key"),
+    "version 4 on hopper": ((X, X, X), {"library": VERSION_4}, UNSUPPORTED, "flash-attention-4 on h100 is not known"),
+    "version 4, widths": (
+        (drawn(1, 1, 8, 192),) * 3,
+        {"library": VERSION_4, "device": "b200"},
+        UNSUPPORTED,
+        "known of heads of up to 128 elements, and of 192 with a value of 128; got heads of 192",
+    ),
     "authors, steps": ((X[..., :60],) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 8; got heads of 60"),
+    "8 bits": ((X.astype(E4M3),) * 3, {"library": VERSION_2}, UNSUPPORTED, "-2 on h100 .*operands of e4m3"),
+    "8 bits, PyTorch": ((X.astype(E4M3),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form"),
+    "8 bits, steps": ((X[..., :40].astype(E4M3),) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 16; got"),
+    "descale": ((X, X, X), {"key_descale": np.ones(1, np.float32)}, INPUT, "with operands of fp16; allowed: with e4m3"),
+    "descale, shape": (
+        (X.astype(E4M3),) * 3,
+        {"library": VERSION_3, "value_descale": np.ones(3, np.float32)},
+        INPUT,
+        r"value_descale is float32 \(3,\); allowed: float32 \(2,\), one for each key head",
+    ),
     "authors, square": ((X[:, :3], X, X), {"library": VERSION_3, "is_causal": True}, UNSUPPORTED, "as many queries as"),
     "backend": ((X, X, X), {"backend": "FLSH"}, INPUT, "backend = 'FLSH'; allowed: FLASH_ATTENTION"),
     "math": ((X, X, X), {"backend": "MATH"}, UNSUPPORTED, "MATH is no kernel.*hwsim.torch"),

@@ -12,7 +12,7 @@ from hwsim.devices import load
 from hwsim.evaluate import block_sizes
 from hwsim.evaluate.product import Evaluator
 
-M, K, N = 75, 300, 85
+M, K, N = 51, 200, 59
 PAIRS = [
     ("h200", "native"),
     ("h200", "bf16x9"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -73,8 +75,27 @@ def test_a_stride_s_gaps_are_no_work(
         sum(layer.macs for (_, _, of), layer in run.record.layers.items() if of == stage)
         for stage in ("forward", "backward_input")
     )
-    # Pixels at the edge meet padding in one of both.
-    assert backward <= forward * 2
+    assert forward == backward == products_of_pixels(sizes, window, y.shape[2:], stride, padding, dilation) * 6
+
+
+def products_of_pixels(sizes, window, out, stride, padding, dilation) -> int:
+    """Pixels that elements of a window meet, over all places of it, images and channels of one of two groups."""
+    met = 0
+    for place, tap in product(product(*map(range, out)), product(*map(range, window))):
+        at = [y * s + t * d - p for y, s, t, d, p in zip(place, stride, tap, dilation, padding, strict=True)]
+        met += all(0 <= pixel < size for pixel, size in zip(at, sizes[2:], strict=True))
+    return met * sizes[0] * sizes[1] // 2
+
+
+def test_products_of_padding_are_told_and_no_work() -> None:
+    x, w = torch.ones(1, 8, 6, 6).requires_grad_(), torch.ones(40, 8, 3, 3).requires_grad_()
+    with hwsim.torch.emulate(device="h100", format="bf16", measure_every=0) as run:
+        torch.nn.functional.conv2d(x, w, padding=1).sum().backward()
+    layers = list(run.record.layers.values())
+    real, padding = 8 * 40 * 16 * 16, 8 * 40 * (18 * 18 - 16 * 16)
+    assert [(entry.macs, entry.padding_macs) for entry in layers] == [(real, padding)] * 3
+    assert run.record.to_dict()["total"]["padding_macs"] == 3 * padding
+    assert f"zeros of padding: {3 * padding / 1e6:.1f} MMAC beside these" in run.report()
 
 
 def test_what_pytorch_takes_as_channels_last() -> None:

@@ -8,7 +8,9 @@ torch = pytest.importorskip("torch")
 
 import hwsim  # noqa: E402  PyTorch is optional
 import hwsim.torch  # noqa: E402
+from hwsim.devices import load, narrow_instruction  # noqa: E402
 from hwsim.frameworks.torch.switches import current  # noqa: E402
+from hwsim.gemm.schedule import Schedule  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +25,7 @@ def _switches(monkeypatch):
 
 
 def _product(x, w, **arguments):
-    with hwsim.torch.emulate(device="h100", measure_every=0, **arguments) as run:
+    with hwsim.torch.emulate(**{"device": "h100", "measure_every": 0, **arguments}) as run:
         return x @ w, run.report()
 
 
@@ -48,29 +50,79 @@ def test_convolutions_have_a_switch_of_their_own():
             assert torch.nn.functional.conv2d(x, w)[0, 0, 0, 0].item() == value
 
 
-@pytest.mark.parametrize(
-    ("switch", "value", "dtype", "words"),
-    [
-        ("allow_fp16_accumulation", True, torch.float16, "allow_fp16_accumulation of fp16"),
-        ("allow_bf16_reduced_precision_reduction", (False, False), torch.bfloat16, "allow_splitk=False of bf16"),
-    ],
-)
-def test_a_switch_that_is_not_followed_is_named(switch, value, dtype, words):
+@pytest.fixture
+def switched(monkeypatch):
+    """Sets a switch of CUDA's products for one test."""
     matmul = torch.backends.cuda.matmul
-    if not hasattr(matmul, "allow_bf16_reduced_precision_reduction_split_k"):
+    before = {}
+
+    def switch(name, value):
+        if not hasattr(matmul, "allow_bf16_reduced_precision_reduction_split_k"):
+            pytest.skip("this PyTorch has no such switch")
+        before.setdefault(name, getattr(matmul, name))
+        setattr(matmul, name, value)
+
+    yield switch
+    for name, value in before.items():
+        setattr(matmul, name, value)
+
+
+@pytest.mark.parametrize("device", ["v100", "a100", "h200", "b200"])
+@pytest.mark.parametrize("library", [None, "pytorch"])
+def test_fp16_sums_follow_the_switch(switched, library, device):
+    x = torch.cat([torch.full((1, 1), 2048.0), torch.zeros(1, 15), torch.full((1, 48), 2.0**-5)], 1).half()
+    ones = torch.ones(64, 1).half()
+    switched("allow_fp16_accumulation", True)
+    narrow, report = _product(x, ones, device=device, library=library)
+    assert narrow.item() == 2048 and "allow_fp16_accumulation" in report  # in fp32 it is 2049.5
+    unit = load(device)
+    chain = hwsim.matmul(
+        x.numpy(), ones.numpy(), device=device, format="fp16", output="fp16",
+        schedule=Schedule(instruction=narrow_instruction(unit, "fp16")),
+    )  # fmt: skip
+    assert chain.item() == narrow.item()
+    wide, _ = _product(x.float(), ones.float(), device=device)
+    assert wide.item() == 2049.5  # the switch is of fp16 alone
+    if library:
+        assert "matmul of fp16 with allow_fp16_accumulation, sums in fp16 in the unit's own order" in report
+        assert "0.0% of this model's MACs" in report and "evidence of the bits: assumption" in report
+
+
+def test_products_without_slices_follow_the_switch(switched):
+    torch.manual_seed(0)
+    x, w = torch.randn(64, 6886).bfloat16(), torch.randn(132, 6886).bfloat16().t()
+    sliced, _ = _product(x, w, library="pytorch")
+    switched("allow_bf16_reduced_precision_reduction", (False, False))
+    whole, report = _product(x, w, library="pytorch")
+    assert "reductions of bf16 none" in report and "evidence of the bits: assumption" in report
+    assert "reductions of fp16 any" in report and "100.0% of this model's MACs" in report
+    said, _ = _product(x, w, library="pytorch", reductions="none")
+    assert torch.equal(whole, said) and not torch.equal(whole, sliced)
+    for k in (6886, 16384):
+        choice = hwsim.library("pytorch", device="h100").choose(
+            m=64, n=132, k=k, format="bf16", output="bf16", b_layout="columns", reductions="none"
+        )
+        assert (choice.split_k, choice.evidence) == (1, "assumption")
+
+
+@pytest.mark.parametrize("value", ["bfx9", "16x9"])
+def test_bf16x9_is_for_products_of_blackwell_alone(monkeypatch, value):
+    """PyTorch's pull request 195301; the version at hand refuses the value."""
+    x = torch.randn(16, 32)
+    with hwsim.torch.emulate(device="b200", scheme="bf16x9", measure_every=0):
+        want = x @ x.t()
+    if not hasattr(torch._C, "_get_fp32_precision_getter"):
         pytest.skip("this PyTorch has no such switch")
-    x = torch.ones(16, 16, dtype=dtype)
-    _, plain = _product(x, x, library="pytorch")
-    before = getattr(matmul, switch)
-    setattr(matmul, switch, value)
-    try:
-        _, report = _product(x, x, library="pytorch")
-        _, other = _product(x.float(), x.float(), library="pytorch")
-    finally:
-        setattr(matmul, switch, before)
-    assert f"{words} (not followed)" in report and "0.0% of this model's MACs" in report
-    assert "100.0% of this model's MACs" in other  # the switch is another format's
-    assert "not followed" not in plain and "100.0% of this model's MACs" in plain
+    monkeypatch.setattr(torch._C, "_get_fp32_precision_getter", lambda backend, operation: value)
+    with hwsim.torch.emulate(device="b200", measure_every=0):
+        assert torch.equal(x @ x.t(), want)
+    for device in ("h200", "mi300x", "v100"):
+        message = rf"fp32_precision = '{value}' for a matmul on {device}: .*16x9 for products on chips of sm100"
+        with pytest.raises(hwsim.UnsupportedError, match=message), hwsim.torch.emulate(device=device, measure_every=0):
+            x @ x.t()
+    image, weight = torch.randn(1, 2, 4, 4), torch.randn(2, 2, 3, 3)
+    with pytest.raises(hwsim.UnsupportedError, match="for a convolution on b200"), hwsim.torch.emulate(device="b200"):
+        torch.nn.functional.conv2d(image, weight)
 
 
 def test_reductions_follow_the_switch():

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,8 @@ from triton_kernels import (  # noqa: E402
 
 import hwsim.triton  # noqa: E402
 from hwsim.arithmetic.rounded_once import multiply_add  # noqa: E402
-from hwsim.frameworks.triton.compiler import DotQuestion, lowered  # noqa: E402
+from hwsim.frameworks.triton.compiler import lowered  # noqa: E402
+from hwsim.frameworks.triton.dot_question import DotQuestion  # noqa: E402
 from hwsim.frameworks.triton.dot_steps import _lane_order, _quad_order  # noqa: E402
 from hwsim.frameworks.triton.targets import target_of  # noqa: E402
 
@@ -153,11 +155,74 @@ def test_amds_products_and_nans_are_the_interpreters():
     np.testing.assert_array_equal(out[2].numpy().view(np.int32), (a * a + a).view(np.int32))
 
 
-def test_a_scaled_dot_warns():
-    codes, scales, out = torch.zeros(64, 64).byte(), torch.full((64, 2), 127).byte(), torch.ones(64, 64)
-    with pytest.warns(UserWarning, match="tl.dot_scaled has the interpreter's bits"), hwsim.triton.emulate() as run:
-        scaled[(1,)](codes, codes, scales, out, 64)
-    assert run.not_simulated["tl.dot_scaled"] == 1 and not out.any()
+def scaled_dot(a, a_scale, b, b_scale, formats, device, block=32, tile=None):
+    """The product (m, n) of codes a (m, K), b (K, n) with scales (rows, K / block) or None, and the emulation."""
+    k = a_scale.shape[1] * block if a_scale is not None else a.shape[1]
+    kinds = {2: (np.int16, torch.bfloat16), 1: (np.uint8, torch.uint8)}
+    given = []
+    for x, scale in ((a, a_scale), (b, b_scale)):
+        bits, dtype = kinds[x.itemsize]
+        given.append(torch.from_numpy(np.ascontiguousarray(x).view(bits)).view(dtype))
+        codes = torch.zeros(1, dtype=torch.uint8) if scale is None else torch.from_numpy(np.ascontiguousarray(scale))
+        given.append(codes.view(torch.float8_e4m3fn) if block == 16 else codes)
+    has_scales = (a_scale is not None, b_scale is not None)
+    d = torch.empty(a.shape[0], b.shape[1])
+    with hwsim.triton.emulate(device=device) as emulation:
+        scaled[(1,)](*given, d, *d.shape, k, tile or k, *formats, *has_scales, block)
+    return d.numpy(), emulation
+
+
+SCALED = np.load(Path(__file__).parents[1] / "golden" / "h200_triton" / "scaled_dots.npz")
+
+
+@pytest.mark.parametrize("key", [name[:-2] for name in SCALED.files if name.endswith(" d")])
+def test_a_scaled_dot_gives_an_h200s_bits(key):
+    """Hopper multiplies the scales into bf16 operands. 16 rows and columns of a capture of 128 x 64 x 256."""
+    formats = key.split(" x ")
+    a, a_scale, b, b_scale, expected = (SCALED[f"{key} {name}"] for name in ("a", "a_scale", "b", "b_scale", "d"))
+    left = [np.tile(x, (4, 1)) for x in (a, a_scale)]
+    right = [np.tile(b, (1, 4)), np.tile(b_scale, (4, 1))]
+    scales = [None if fmt == "bf16" else x for fmt, x in zip(formats, (left[1], right[1]), strict=True)]
+    d, emulation = scaled_dot(left[0], scales[0], right[0], scales[1], formats, "h200", tile=64)
+    np.testing.assert_array_equal(d[:16, :16].view(np.int32), expected)
+    (record,) = emulation.dots.values()
+    assert (record.instruction, record.dots, record.macs) == ("wgmma.m64n64k16.f32.bf16.bf16", 4, 64 * 64 * 256)
+    assert 0 < record.errors.mean < 1e-6 and not emulation.not_simulated
+    assert f"64x64x64  {' x '.join(formats)} -> fp32" in emulation.report()
+
+
+@pytest.mark.parametrize("device, scheme, instruction", [
+    ("b200", "mxfp8", "tcgen05.mma.m128n64k32.mxf8f6f4.f32.e4m3.e4m3"),
+    ("b200", "mxfp4", "tcgen05.mma.m128n64k64.mxf4.f32.e2m1.e2m1"),
+    ("b200", "nvfp4", "tcgen05.mma.m128n64k64.mxf4nvf4.f32.e2m1.e2m1.ue4m3.block16"),
+    ("rtx5090", "mxfp8", "mma.m16n8k32.mxf8f6f4.f32.e4m3.e4m3.f32"),
+])  # fmt: skip
+def test_blackwells_instructions_take_the_scales(device, scheme, instruction):
+    a, b = operand(1, 128, 128, "fp32"), operand(2, 128, 64, "fp32")
+    left, right = hwsim.quantize(a, scheme), hwsim.quantize(b, scheme, axis=-2)
+    codes = [np.asarray(x.elements).view(np.uint8) for x in (left, right)]
+    if scheme != "mxfp8":
+        codes = [codes[0][:, ::2] | codes[0][:, 1::2] << 4, codes[1][::2] | codes[1][1::2] << 4]
+    formats, block = (("e4m3",) * 2, 32) if scheme == "mxfp8" else (("e2m1",) * 2, 16 if scheme == "nvfp4" else 32)
+    scales = [np.asarray(x.scales).view(np.uint8) for x in (left, right)]
+    d, emulation = scaled_dot(codes[0], scales[0], codes[1], scales[1], formats, device, block)
+    (record,) = emulation.dots.values()
+    assert (record.instruction, record.macs) == (instruction, 128 * 64 * 128)
+    assert record.errors.count == 1 and record.errors.mean < 1e-6
+    expected = hwsim.matmul(left.elements, right.elements, device=device, scale_a=left.scales, scale_b=right.scales)
+    np.testing.assert_array_equal(d.view(np.int32), expected.view(np.int32))
+
+
+def test_a_scale_of_nan_and_the_smallest_one():
+    codes, scales = np.full((64, 64), 0x38, np.uint8), np.full((64, 2), 127, np.uint8)
+    large = np.full((64, 2), [254, 0], np.uint8)
+    scales[0], scales[1, 0] = 255, 0
+    d, _ = scaled_dot(codes, scales, codes, large, ("e4m3", "e4m3"), "h100")
+    assert np.isnan(d[0]).all()
+    np.testing.assert_array_equal(d[1], 32)  # 2^-127 is a subnormal of bf16, and 2^-127 x 2^127 = 1
+    refused = r"f8e4m3nv is only supported on compute capability >= 89"
+    with pytest.raises(hwsim.UnsupportedError, match=refused):
+        scaled_dot(codes, scales, codes, scales, ("e4m3", "e4m3"), "a100")
 
 
 def test_other_roundings_of_the_library_are_refused():
@@ -190,6 +255,12 @@ def test_what_is_refused():
     with (
         pytest.raises(hwsim.UnsupportedError, match="no target for the device ascend910a"),
         hwsim.triton.emulate("ascend910a"),
+    ):
+        pass
+    unsaid = hwsim.device("h100").model_copy(update={"compute_capability": None})
+    with (
+        pytest.raises(hwsim.UnsupportedError, match="its compute_capability, which its file"),
+        hwsim.triton.emulate(unsaid),
     ):
         pass
     with pytest.raises(hwsim.InputError, match="processes: 0"), hwsim.triton.emulate(processes=0):

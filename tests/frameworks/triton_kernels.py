@@ -78,13 +78,23 @@ def brain_floats(x, y, out, reciprocal, COUNT: tl.constexpr):
 
 
 @triton.jit
-def scaled(a, b, scales, c, SIZE: tl.constexpr):
-    """c (SIZE, SIZE) fp32: a dot of e4m3 codes with scales of blocks of 32."""
-    i, k = tl.arange(0, SIZE), tl.arange(0, SIZE // 32)
-    places = i[:, None] * SIZE + i[None]
-    of_blocks = tl.load(scales + i[:, None] * (SIZE // 32) + k[None])
-    product = tl.dot_scaled(tl.load(a + places), of_blocks, "e4m3", tl.load(b + places), of_blocks, "e4m3")
-    tl.store(c + places, product)
+def scaled(
+    a, a_scale, b, b_scale, d, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BK: tl.constexpr, A: tl.constexpr,
+    B: tl.constexpr, HAS_A: tl.constexpr, HAS_B: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """d (M, N) fp32 = scaled a (M, K) by scaled b (K, N) in one tile; a scale for BLOCK of K. A, B: formats."""
+    i, j, block = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK // BLOCK)
+    a_packed: tl.constexpr = 2 if A == "e2m1" else 1
+    b_packed: tl.constexpr = 2 if B == "e2m1" else 1
+    k, r = tl.arange(0, BK // a_packed), tl.arange(0, BK // b_packed)
+    acc = tl.zeros((M, N), tl.float32)
+    for first in range(0, K, BK):
+        x = tl.load(a + i[:, None] * (K // a_packed) + first // a_packed + k[None])
+        y = tl.load(b + (first // b_packed + r[:, None]) * N + j[None])
+        u = tl.load(a_scale + i[:, None] * (K // BLOCK) + first // BLOCK + block[None]) if HAS_A else None
+        v = tl.load(b_scale + j[:, None] * (K // BLOCK) + first // BLOCK + block[None]) if HAS_B else None
+        acc = tl.dot_scaled(x, u, A, y, v, B, acc)
+    tl.store(d + i[:, None] * N + j[None], acc)
 
 
 @triton.jit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ from hwsim.gemm.convolution import ConvShape, conv_shape
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.choices import chosen_kernel
+from hwsim.libraries.cudnn.choices import KernelChoice, KernelForest, forest_of
 from hwsim.libraries.cudnn.convolution_rules import BoundConvolution
-from hwsim.libraries.cudnn.orders import schedule_of
+from hwsim.libraries.cudnn.orders import order_key, schedule_of
 from hwsim.libraries.cudnn.provider import CUDNN, convolution_library
 from hwsim.libraries.kernel_choice import LibraryChoice
 from hwsim.libraries.model.convolution_model import KernelSumsModel
@@ -139,16 +140,70 @@ def test_slices_are_dealt_blocks_or_neighbours() -> None:
     assert schedule_of(row("in_order"), 256, 1, 8, 0, 1) == Schedule()
 
 
-def test_every_kernel_of_the_trees_has_a_row_and_every_call_a_kernel() -> None:
+def test_every_call_has_a_kernel_and_votes_say_how_sure_it_is() -> None:
     rules = CUDNN.on(LibraryRequest(device="h100"))
     for format in ("bf16", "fp16", "tf32", "fp32"):
         for direction in ("forward", "backward_input", "backward_weight"):
             call = ConvolutionCall(shape=SHAPE, format=format, direction=direction)
-            kernel = chosen_kernel(call, rules.kernels.choices.file)
-            assert kernel is not None and rules.row_of(kernel.name)
+            forest = forest_of(call, rules.kernels.choices.file)
+            assert forest is not None
+            assert 0.9 < sum(forest.votes(call).values()) < 1.001
+            assert all(rules.row_of(kernel.name) for own in forest.kernels for kernel in own.values())
             choice = rules.choose(call)
-            assert (choice.family, choice.evidence) == (kernel.name, "fitted") and 0 <= choice.confidence < 1
-            assert rules.order(call, choice).known == (rules.row_of(kernel.name).rule != "unknown")
+            assert (choice.family, choice.evidence) == (rules.elected(call, forest)[2].name, "fitted")
+            assert 0 < choice.confidence < 1
+            assert rules.order(call, choice).known == (rules.row_of(choice.family).rule != "unknown")
+
+
+def test_kernels_that_add_alike_share_their_votes() -> None:
+    """Of few channels a chain of 32 and one of 64 are the same blocks; of many they are two orders."""
+    rules = CUDNN.on(LibraryRequest(device="h100"))
+    name = "sm90_xmma_fprop_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_segment_k_off"
+    votes = {"implicit_convolve_sgemm": (0, 0.4), f"{name}": (64, 0.35), f"cutlass_{name}": (32, 0.25)}
+
+    class Votes(KernelForest):
+        def votes(self, call: ConvolutionCall) -> dict[KernelChoice, float]:
+            return {KernelChoice(kernel, 64, 64, k, 1): share for kernel, (k, share) in votes.items()}
+
+    forest = Votes((), (), (0.5,))
+    elected = {}
+    for channels in (32, 96):
+        shape = conv_shape((1, channels, 8, 8), (8, channels, 3, 3))
+        _, share, kernel = rules.elected(ConvolutionCall(shape=shape, format="bf16"), forest)
+        elected[channels] = round(share, 2), kernel.name
+    assert elected == {32: (0.6, name), 96: (0.4, "implicit_convolve_sgemm")}
+
+
+@pytest.mark.parametrize("rule", ["blocks", "dealt", "segments", "lanes", "rest_first", "in_order", "interleaved"])
+def test_kernels_of_one_key_have_one_order(rule: str) -> None:
+    """Over channels, elements of the filter, lengths of stages and slices: an order's spans follow from its key."""
+    spans_of: dict[object, object] = {}
+    for channels, taps, tile_k, slices in product((24, 64, 96), (1, 4), (32, 64), (1, 2)):
+        case = row(rule), channels, taps, 16, tile_k, slices
+        key = order_key(*case)
+        assert key is not None
+        given = schedule_of(*case)
+        assert given is not None
+        spans = (
+            spans_in(given.sum, channels * taps),
+            given.k_permutation,
+            (channels * taps) % given.tile_k if given.tile_k else 0,
+        )
+        assert spans_of.setdefault((channels, taps, key), spans) == spans, (case, key)
+
+
+def spans_in(part: Any, k: int) -> object:
+    """Where an order of summation cuts K into chains; whole instructions in turn are one span."""
+    if part is None:
+        return ((0, k),)
+    if isinstance(part, Reduction):
+        return (part.order, *(spans_in(inner, k) for inner in part.parts))
+    joined: list[tuple[int, int]] = []
+    for start, stop in (span for ranges in part.ranges for span in ranges.spans()):
+        if joined and joined[-1][1] == start and start % 16 == 0:
+            start = joined.pop()[0]
+        joined.append((start, stop))
+    return tuple(joined)
 
 
 def test_other_hopper_chips_are_an_assumption_and_other_chips_unknown() -> None:

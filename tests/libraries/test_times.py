@@ -14,7 +14,7 @@ import hwsim.api
 import hwsim.libraries.adopt
 from hwsim.devices import find
 from hwsim.devices.least_time import LeastTime, least_time
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import UnsupportedError
 from hwsim.libraries.cublas import rules
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, TimeRow, forest_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
@@ -216,5 +216,15 @@ def test_a_batch_takes_longer_and_a_clock_of_ones_own_has_the_programs_time() ->
     assert one.seconds < many.seconds and many.evidence["timing"]
     slow = hwsim.run(a, b, exact=False, clock_mhz=1000.0, **call)
     assert slow.seconds == pytest.approx(slow.cycles / 1e9)
-    with pytest.raises(InputError, match="beyond a launch"):
-        hwsim.run(a, b, exact=False, launch_overhead=True, **call)
+
+
+@pytest.mark.parametrize(("scheme", "calls", "passes"), [("native", 1, 0), ("bf16x3", 3, 2)])
+def test_launches_come_on_top_of_the_librarys_times(scheme: str, calls: int, passes: int) -> None:
+    call = {"device": "h200", "library": "cublas", "scheme": scheme, "m": 256, "n": 512, "k": 384, "exact": False}
+    call |= {"format": "bf16"} if scheme == "native" else {}
+    plain, launched = hwsim.run(**call), hwsim.run(**call, launch_overhead=True)
+    added_us = calls * 2.0 + passes * hwsim.device("h200").launch_overhead_us
+    assert plain.times.by_library and launched.seconds == pytest.approx(plain.seconds + added_us * 1e-6, rel=1e-12)
+    assert launched.tflops * launched.seconds == pytest.approx(plain.tflops * plain.seconds)
+    assert launched.cycles == plain.cycles and launched.state["launches"] and not plain.state["launches"]
+    assert launched.state["clock_mhz"] == plain.state["clock_mhz"]

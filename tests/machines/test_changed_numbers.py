@@ -9,6 +9,7 @@ from hwsim.devices import load
 from hwsim.devices.numbers import NEAR, Reach, new_values, numbers_of, reach_of, with_numbers
 from hwsim.errors import InputError
 from hwsim.report.text.provenance_text import provenance_rows
+from hwsim.report.text.whatif_text import changed_text
 from hwsim.studies.sensitivity import sensitivity
 
 SIZES = {"m": 256, "n": 256, "k": 256}
@@ -93,6 +94,8 @@ def test_a_kernel_is_chosen_anew_for_other_cores() -> None:
     other = hwsim.run(**(wide | {"device": with_numbers(load("h200"), {"cores": 66})}))
     assert found is not None and found.is_anew and found.cycles == (result.cycles, other.cycles)
     assert found.seconds == (result.seconds, other.seconds) and found.cycles[1] > found.cycles[0]
+    assert found.clock_mhz == (result.state["clock_mhz"], other.state["clock_mhz"])
+    assert found.clock_mhz[1] > found.clock_mhz[0] and "clock under load" in changed_text(found)
     half = result.with_numbers({"sustained_clock_mhz.*": "0.5x"})
     assert half is not None and half.is_anew and half.seconds[1] > 1.15 * half.seconds[0]
     with pytest.raises(InputError, match="a saved record fixes it"):

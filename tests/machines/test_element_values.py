@@ -6,6 +6,7 @@ import copy
 import json
 import shlex
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import hwsim
 from hwsim.api import program as program_of
 from hwsim.backend.cpu import CPU
 from hwsim.cli.command import main
+from hwsim.compute.bits import ExactValue
 from hwsim.formats import code_dtype, format_of
 from hwsim.machines import functional, reference
 from hwsim.machines.element_steps import CodedValue, ElementStep
@@ -262,10 +264,30 @@ def test_plain_data_and_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--values", "0,0;3,5"]) == 0
     text = capsys.readouterr().out
     assert "C[3, 5]: " in text and last["after"]["code"] in text
+    assert text.count("\n  result ") == 2 and text.count("\n  exact, of A and B as rounded  ") == 2
+    assert last["after"]["value"] == pytest.approx(found["values"][1]["exact_of_rounded"], rel=1e-6)
+    assert last["after"]["value"] != pytest.approx(found["values"][1]["exact"], rel=1e-6)
     assert found["values"][1]["steps"][0]["command"] in text
     assert main([*words, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["values"] is None and plain["executed"] is None
+
+
+def test_the_exact_value_stands_beside_an_element() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((2, 8, 16)).astype(np.float16), rng.standard_normal((16, 8)).astype(np.float16)
+    c, bias = rng.standard_normal((2, 8, 8)).astype(np.float32), rng.standard_normal(8).astype(np.float32)
+    epilogue = {"c": c, "bias": bias, "alpha": 0.5, "beta": 2.0}
+    result = hwsim.run(a, b, device="h200", values=[(1, 2, 3), (0, 1)], timing=False, **epilogue)
+    for name, (matrix, row, col) in (((1, 2, 3), (1, 2, 3)), ((0, 1), (0, 0, 1))):
+        products = (Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a[matrix, row], b[:, col], strict=True))
+        wanted = sum(products) / 2 + 2 * Fraction(float(c[matrix, row, col])) + Fraction(float(bias[col]))
+        assert result.exact_values[name] == ExactValue(wanted, wanted)
+    a[1, 2, 0] = np.inf
+    assert hwsim.run(a, b, device="h200", values=[(1, 2, 3)], timing=False).exact_values == {
+        (1, 2, 3): ExactValue(None)
+    }
+    assert hwsim.run(a, b, device="h200", values=[(0, 1)], rows=slice(0, 4), timing=False).exact_values == {}
 
 
 def test_values_of_codes() -> None:

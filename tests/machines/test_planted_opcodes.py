@@ -160,6 +160,15 @@ PLANTED = {
         lanes("reduce_meet", ("fp32", COLUMN), ("fp32", QUAD), scale_exponent=2),
         attribute(scale_exponent=1),
     ),
+    "reduce_row": (
+        lanes("reduce_row", ("fp32", COLUMN), FP32, ("fp32", COLUMN)),
+        tile_of("source", cols=COLS - 1, width=COLS),
+    ),
+    "choose_above": (
+        lanes("choose_above", FP32, FP32, FP32, FP32, scalar=0.25),
+        lambda x: replace(x, reads=(x.reads[0], x.reads[2], x.reads[1])),
+    ),
+    "ex2_cubic": (lanes("ex2_cubic", FP32, FP32), attribute(opcode="ex2")),
     "halve_below": (lanes("halve_below", FP32, FP32, scalar=0.25), attribute(scalar=0.5)),
     "square_below": (lanes("square_below", FP32, FP32, FP32, scalar=0.25), lambda x: replace(x, reads=x.reads[::-1])),
     "or_zero": (lanes("or_zero", FP32, FP32), attribute(opcode="or_one")),

@@ -137,3 +137,13 @@ def test_an_h200_s_results_of_16_bits() -> None:
 def test_every_function_has_an_h200_s_results() -> None:
     recorded = {key.removeprefix("hash/").removesuffix(" fast") for key in RESULTS if key.startswith("hash/")}
     assert recorded == set(NAMES) - set(NARROW)
+
+
+def test_a_file_without_a_compute_capability_is_named() -> None:
+    unsaid = hwsim.device("h100").model_copy(update={"compute_capability": None})
+    with pytest.raises(
+        hwsim.UnsupportedError, match="the instruction tanh its compute_capability says, which its file"
+    ):
+        hwsim.mufu("tanh", np.ones(1, np.float32), device=unsaid)
+    with pytest.raises(hwsim.UnsupportedError, match="it has no instruction tanh; another chip has"):
+        hwsim.mufu("tanh", np.ones(1, np.float32), device="v100")

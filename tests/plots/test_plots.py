@@ -301,8 +301,9 @@ def check_rows(kind, rows):
 def test_every_device_scheme_and_format_is_drawn(monkeypatch, tmp_path, capsys):
     two = ["--device", "h100", "--device", "b200"]
     ways = [*two, "--scheme", "native", "--scheme", "tf32x3"]
-    exponents = drawn(monkeypatch, tmp_path, "error-over-exponent", *ways, "--at", "0", "4")
+    exponents = drawn(monkeypatch, tmp_path, "error-over-exponent", *ways, "--at", "0", "--at", "4")
     assert set(lines(exponents)) == {f"{d}, {s}" for d in ("h100", "b200") for s in ("native", "tf32x3")}
+    assert all(len(x) == 2 for x, _ in lines(exponents).values())  # --at may be repeated
     formats = [*two, "--format", "fp16", "--format", "bf16"]
     both = drawn(monkeypatch, tmp_path, "error-over-exponent", *formats, "--at", "0")
     assert set(lines(both)) == {f"{d}, {f}" for d in ("h100", "b200") for f in ("fp16", "bf16")}

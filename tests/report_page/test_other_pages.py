@@ -16,7 +16,7 @@ from hwsim.cli import main
 from hwsim.cli.report_option import check_report
 from hwsim.report.page.comparison_page import comparison_page
 from hwsim.report.page.diff_page import diff_page
-from hwsim.report.page.invariance_page import known_text
+from hwsim.report.page.invariance_page import known_text, spans_of
 from hwsim.report.page.page import Table
 from hwsim.report.page.sweep_page import sweep_page
 from hwsim.report.page.tune_page import tune_page
@@ -185,7 +185,9 @@ def test_the_caveat_of_an_estimate_leads_the_page(tmp_path: Path, capsys: pytest
     answer = json.loads(capsys.readouterr().out)
     _, text, _ = written(page)
     lead = " ".join(re.findall(r'<p class="lead">(.*?)</p>', text))
-    assert answer["note"] in lead and f"{len(answer['classes'])} classes" in lead
+    assert answer["note"] in re.sub("</?code>", "`", lead) and f"{len(answer['classes'])} classes" in lead
+    spans = spans_of(answer["classes"])
+    assert all(f'<td class="text" data-head="m">{span}</td>' in text for span in spans)
     for entry in answer["classes"]:
         assert known_text(entry["known"], entry["least_confidence"]) in text
     assert {known_text(True, 1.0), known_text(True, 0.26), known_text(True, 0.56)} == {
@@ -221,3 +223,10 @@ def test_another_suffix_is_refused_before_the_work(tmp_path: Path) -> None:
     assert check_report(None) is None
     with pytest.raises(hwsim.InputError, match=r"allowed: a name that has the suffix \.html"):
         check_report(tmp_path / "page.png")
+
+
+def test_spans_join_what_was_asked_for_one_after_the_other() -> None:
+    classes = [{"m": [(1, 1), (8, 8), (29, 29)]}, {"m": [(15, 15), (22, 22)]}, {"m": [(36, 40)]}]
+    assert spans_of(classes) == ["1 to 8, 29", "15 to 22", "36 to 40"]
+    many = [{"m": [(m, m) for m in range(1, 40, 2)]}, {"m": [(m, m) for m in range(2, 41, 2)]}]
+    assert spans_of(many)[0] == "1, 3, 5, 7, 9, 11 and 14 more spans"

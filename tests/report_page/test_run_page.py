@@ -110,6 +110,8 @@ def test_the_title_has_format_and_time(page: str, result: Result) -> None:
     assert first == [*result.verdict.sentences, str(result.verdict.advice[0])]
     bf16 = hwsim.run(device="h200", m=64, n=64, k=64, format="bf16", exact=False)
     assert run_page(bf16).title.startswith("native bf16 on h200, 64 x 64 x 64: ")
+    of_library = run_page(hwsim.run(device="h200", m=64, n=64, k=64, format="bf16", exact=False, library="cublas"))
+    assert of_library.title.startswith("native bf16 by cublas on h200, ")
 
 
 def test_kernels_around_the_products_are_named_for_their_work(page: str, result: Result) -> None:
@@ -248,6 +250,7 @@ def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_the_page_has_the_numbers_that_were_changed() -> None:
+    pytest.importorskip("plotly")
     result = hwsim.run(device="h200", m=64, n=64, k=64, format="bf16", exact=False)
     assert "the same program at the same clock" not in run_page(result).html()
     changed = result.with_numbers({"l2.latency_ns": "0.5x"})

@@ -10,8 +10,6 @@ import pytest
 import hwsim
 from hwsim.errors import UnsupportedError
 
-pytestmark = pytest.mark.usefixtures("first_mapping")
-
 RNG = np.random.default_rng(11)
 A, B = RNG.standard_normal((40, 67), np.float32), RNG.standard_normal((67, 24), np.float32)
 

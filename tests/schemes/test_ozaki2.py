@@ -294,16 +294,17 @@ def test_bits_are_those_of_integers_and_fmas(scheme, device, count, dtype, mode)
             assert got[i, j] == dtype(math.ldexp(float(dtype(value)), rows[i] + columns[j]))
 
 
-@pytest.mark.usefixtures("first_mapping")
 @pytest.mark.parametrize(("scheme", "device"), PAIRS)
 def test_the_program_gives_the_evaluator_s_bits(scheme, device):
-    for k, dtype, options in (
+    """Every other call on a device, and the others on the next."""
+    calls = (
         (1, np.float32, {}),
         (3, np.float64, {"moduli": 7}),
         (67, np.float64, {"moduli": 3, "alpha": 0.75, "beta": -1.5, "c": True}),
         (67, np.float32, {"sum": "exact", "moduli": 7}),
         (67, np.float64, {"result": "fp32", "moduli": 4}),
-    ):
+    )
+    for k, dtype, options in calls[DEVICES[scheme].index(device) % 2 :: 2]:
         a, b = RNG.standard_normal((19, k)).astype(dtype), RNG.standard_normal((k, 13)).astype(dtype)
         asked = dict(options)
         if asked.pop("c", False):
@@ -316,7 +317,6 @@ def test_the_program_gives_the_evaluator_s_bits(scheme, device):
         assert both[1].cycles > 0
 
 
-@pytest.mark.usefixtures("first_mapping")
 @pytest.mark.parametrize(
     ("scheme", "device"), [("ozaki2-int8", "a100"), ("ozaki2-fp8", "h200"), ("ozaki2-fp8", "b200")]
 )
@@ -327,7 +327,6 @@ def test_the_program_gives_the_evaluator_s_bits_for_long_sums(scheme, device):
     assert np.max(np.abs(both[0] - a @ b)) < 1e-12
 
 
-@pytest.mark.usefixtures("first_mapping")
 @pytest.mark.parametrize(
     ("scheme", "device"),
     [("ozaki2-int8", "a100"), ("ozaki2-int8", "ascend910a"), ("ozaki2-int8", "mi300x"), ("ozaki2-fp8", "b200")],
@@ -356,7 +355,6 @@ def test_a_product_that_bounds_the_others_comes_first_on_the_910a(options):
     assert names.index("bound_gemm") < names.index("split_a") < names.index("gemm")
 
 
-@pytest.mark.usefixtures("first_mapping")
 def test_the_program_gives_the_evaluator_s_bits_of_stacks_and_slices():
     a, b = RNG.standard_normal((3, 9, 300)), RNG.standard_normal((3, 300, 7))
     for options in ({}, {"schedule": {"split_k": 3}}, {"mode": "accurate"}):
@@ -366,8 +364,14 @@ def test_the_program_gives_the_evaluator_s_bits_of_stacks_and_slices():
         assert all(np.array_equal(both[0][i], hwsim.matmul(a[i], b[i], **asked)) for i in range(3))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("scheme", "device"), [("ozaki2-int8", "a100"), ("ozaki2-fp8", "b200")])
+@pytest.mark.parametrize(
+    ("scheme", "device", "dtype"),
+    [
+        ("ozaki2-int8", "a100", np.float64),
+        ("ozaki2-int8", "a100", np.float32),
+        ("ozaki2-fp8", "b200", np.float32),
+    ],
+)
 def test_a_power_of_two_changes_nothing_but_the_exponent(scheme, device, dtype):
     least = -1060 if dtype is np.float64 else -135  # these are subnormal, and lose no digit
     a = (RNG.integers(-99, 99, (9, 40)) * 2.0 ** RNG.integers(0, 3, (9, 1))).astype(dtype)
@@ -429,6 +433,7 @@ def test_largest_residues_over_the_longest_k_do_not_overflow():
     assert hwsim.matmul(a, a.T, **asked)[0, 0] == float(a[0] @ a[0])
 
 
+@pytest.mark.searches
 def test_a_sweep_shows_from_which_size_on_emulation_is_faster():
     """An RTX 5090 has next to no FP64, an H200 has much of it."""
     study = {
@@ -458,6 +463,7 @@ def test_fast_mode_warns_where_its_integers_exceed_the_moduli():
         assert not hwsim.run(a, np.ones((4000, 1)) * size, mode="norms", **asked).warnings
 
 
+@pytest.mark.searches
 @pytest.mark.parametrize(("mode", "k"), [("fast", 30_000), ("norms", 16_384)])
 def test_rows_in_several_parts_wait_once_for_their_exponents(mode, k):
     # Two parts of a row, in one loop, and a rest; the search for a tile times the program.

@@ -9,8 +9,6 @@ import hwsim
 from hwsim.operands.operand import operand
 from hwsim.resolve.choice.predicted_error import predicted_error, sample_of
 
-pytestmark = pytest.mark.usefixtures("first_mapping")
-
 SCHEMES = {
     "sgemm-cube": {},
     "ape-fp32-f": {"accumulation": "termwise"},

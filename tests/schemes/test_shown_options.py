@@ -7,8 +7,6 @@ import pytest
 import hwsim
 from hwsim.report.text.run_text import run_text
 
-pytestmark = pytest.mark.usefixtures("first_mapping")
-
 
 @pytest.mark.parametrize(
     "scheme, options, shown",

@@ -38,6 +38,7 @@ class TinyTimes:
     split_k: int
     evidence: str = DATA["evidence"]
     why: str = "a launch and a sum of the slices, as tinyblas.yaml has them"
+    launch_us: float = 0.0  # seconds have it
 
     def seconds(self, program_us: float, least: LeastTime) -> float:
         """Seconds of the call."""

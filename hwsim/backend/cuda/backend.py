@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda.device import architecture, cupy, failures, is_out_of_memory, to_gpu
+from hwsim.backend.cuda.on_device import device_backend
 from hwsim.backend.cuda.unit_programs import MATRIX_AXES, add_chains, product
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics.dot_operands import DotOperands
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 LEAST_MACS = 1 << 24
 #: Multiply-accumulates for each byte that moves, an estimate: a host thread computes as many while the byte moves.
 LEAST_MACS_PER_BYTE = 2
+#: Of a product of several pieces that moves to the GPU as a whole: an estimate, thousands of starts of kernels.
+LEAST_WHOLE_MACS = 1 << 32
 RESULT_BYTES = 4  # of most units
 FEWEST_ROWS = 1024  # of a product that a GPU with too little memory is given
 MOST_LINES = 1 << 30  # rows, columns and K of a matrix: the kernels count them in 32 bits
@@ -52,6 +55,10 @@ class CudaBackend:
         cupy()
         self.variant = architecture()
         self.variants = (self.variant,)
+
+    def for_whole(self, macs: int) -> Backend | None:
+        """See Backend.for_whole."""
+        return device_backend() if macs >= LEAST_WHOLE_MACS else None
 
     def gemm(
         self, spec: DotSpec, operands: DotOperands, *, threads: int = 1, out: npt.NDArray[Any] | None = None

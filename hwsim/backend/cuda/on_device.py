@@ -97,6 +97,7 @@ class DeviceBackend:
 
     name = "cuda"
     calls_at_once = 64  # as of the backend of the host's arrays
+    for_whole = staticmethod(CPU.for_whole)
 
     encode, decode = _without_threads(elements.encode), _without_threads(elements.decode)
     split, scale = _without_threads(elements.split), _without_threads(elements.scale)

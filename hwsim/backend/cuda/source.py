@@ -106,13 +106,14 @@ def _takes_fused(spec: DotSpec, fields: dict[str, Any], unit: FusedUnit) -> bool
 
 def _takes_composite(spec: DotSpec, fields: dict[str, Any], unit: CompositeUnit) -> bool:
     """Whether composite.cuh takes a unit: its parts are runs of places one after another, its inner steps are fused
-    ones of the result format, fp32. With fp16 the loop has other bits on a GPU, for a reason that is not known.
+    ones of the result format. Sums of fp16 numbers are exact doubles, which the inner rounding must round to nearest.
     """
     inner = fields["inner"]
     run = unit.modulus // len(unit.selections)
     parts = tuple(tuple(range(first, first + run)) for first in range(0, unit.modulus, run))
     are_whole = not unit.terms % unit.modulus and unit.inner.terms * len(parts) == unit.terms
-    is_own = spec.c == spec.d == "fp32" and inner["result"] == fields["d"]
+    is_fp16 = spec.c == spec.d == "fp16" and unit.inner.rounding == "RNE"
+    is_own = (spec.c == spec.d == "fp32" or is_fp16) and inner["result"] == fields["d"]
     has_edges = any(fields[name] for name in EDGES)
     inner_spec = DotSpec(unit.inner, unit.operand_format, unit.operand_format, spec.d, spec.d)
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.backend.cuda.device import (
+    CompilationError,
     CompiledProgram,
     cupy,
     current,
@@ -18,9 +20,11 @@ from hwsim.backend.cuda.device import (
     most_shared_bytes,
     processors,
     record_on_gpu,
+    to_gpu,
 )
 from hwsim.backend.cuda.records import ProductArguments
 from hwsim.backend.cuda.source import FEWER, MOST_TERMS_OF_FEWER, SUMS, loop_of, program_text
+from hwsim.backend.cuda.trial import trial
 from hwsim.formats import code_dtype, format_of
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
@@ -62,37 +66,72 @@ class UnitProgram:
         self.has_fewer = spec.unit.terms <= MOST_TERMS_OF_FEWER
         self.tiles: list[TileProgram] = []
         if loop_of(spec, divided) is not None:
-            whole = TileProgram(spec, divided, 1)
-            self.tiles = [program for program in (whole,) if program.fits]
+            self.tiles = self._usable(1)
             if not self.tiles and self.has_fewer:
-                self.tiles = [program for program in (self.of_fewer,) if program.fits]
+                self.tiles = self.of_fewer
         self.has_loop = bool(self.tiles)
         if self.has_loop:
             self.most_rows, self.most_matrices = MOST_BLOCKS * (self.tiles[0].rows // FEWER), MOST_BLOCKS
-        self.scalar = self.tiles[0].program if self.tiles else CompiledProgram(program_text(spec, divided))
+            self.scalar = self.tiles[0].program
+            return
+        self.scalar = CompiledProgram(program_text(spec, divided))
+        if not self._has_the_cpus_bits(None):
+            raise CompilationError(f"the kernels of {_name(spec)} have other bits than the CPU's: a compiler's fault")
+
+    def _usable(self, fewer: int) -> list[TileProgram]:
+        """The program with so many fewer rows, if it fits and has the CPU's bits."""
+        program = TileProgram(self.spec, self.divided, fewer)
+        if not program.fits:
+            return []
+        if self._has_the_cpus_bits(program):
+            return [program]
+        warnings.warn(
+            f"engine cuda: the main loop of {_name(self.spec)} has other bits than the CPU's kernels, a fault of the "
+            "compiler; scalar steps compute this unit, slower",
+            stacklevel=2,
+        )
+        return []
 
     @cached_property
-    def of_fewer(self) -> TileProgram:
-        """The program of blocks with fewer rows."""
-        return TileProgram(self.spec, self.divided, FEWER)
+    def of_fewer(self) -> list[TileProgram]:
+        """The program of blocks with fewer rows, if it can be used."""
+        return self._usable(FEWER)
 
     def _chosen(self, m: int, n: int, matrices: int) -> TileProgram:
         """The program for a product."""
         (whole,) = self.tiles
         if self.has_fewer and math.prod(whole.grid(m, n, matrices)) < processors() and m > whole.rows // FEWER:
-            return self.of_fewer
+            return next(iter(self.of_fewer), whole)
         return whole
 
     def run(self, arguments: ProductArguments, matrices: int) -> None:
         """Compute all elements of a stack. arguments.marks: zeros, a word, and a bit for each element."""
-        m, n, record = arguments.m, arguments.n, record_on_gpu(arguments)
-        if self.has_loop:
-            tiles = self._chosen(m, n, matrices)
-            grid, size = tiles.grid(m, n, matrices), tiles.shared_bytes
-            tiles.program.start("tiles", (record,), grid=grid, threads=tiles.threads, shared_bytes=size)
-        count = matrices * m * n
-        others = (np.int64(count), np.int32(not self.has_loop))
-        self.scalar.start("scalar", (record, *others), grid=grid_for(count))
+        tiles = self._chosen(arguments.m, arguments.n, matrices) if self.has_loop else None
+        _run(tiles, self.scalar, arguments, matrices)
+
+    def _has_the_cpus_bits(self, tiles: TileProgram | None) -> bool:
+        """Whether kernels give a small product the bits of the CPU's. tiles: None: scalar steps alone."""
+        operands, want = trial(self.spec, self.divided)
+        places = to_gpu(operands.scale_d) if self.divided else None
+        a, b, c, scale_a, scale_b = (None if x is None else to_gpu(x)[None] for x in operands[:-1])
+        out = cupy().empty((1, *want.shape), want.dtype)
+        arguments, _marks = _arguments(DotOperands(a, b, c, scale_a, scale_b, places), out, tiles is not None)
+        _run(tiles, self.scalar if tiles is None else tiles.program, arguments, 1)
+        return bool(np.array_equal(out.get()[0], want))
+
+
+def _name(spec: DotSpec) -> str:
+    return f"{type(spec.unit).__name__} ({spec.a} x {spec.b} + {spec.c} to {spec.d})"
+
+
+def _run(tiles: TileProgram | None, scalar: CompiledProgram, arguments: ProductArguments, matrices: int) -> None:
+    """Start a main loop, and scalar steps for what it marks; without one, for all."""
+    m, n, record = arguments.m, arguments.n, record_on_gpu(arguments)
+    if tiles is not None:
+        grid, size = tiles.grid(m, n, matrices), tiles.shared_bytes
+        tiles.program.start("tiles", (record,), grid=grid, threads=tiles.threads, shared_bytes=size)
+    count = matrices * m * n
+    scalar.start("scalar", (record, np.int64(count), np.int32(tiles is None)), grid=grid_for(count))
 
 
 @lru_cache(MOST_UNITS)
@@ -152,9 +191,15 @@ def _stack(array: Any) -> Any:
 
 def _start(program: UnitProgram, operands: DotOperands, out: Any) -> None:
     """Start the kernels for stacks with one axis. scale_d: None, or on the GPU."""
+    arguments, _marks = _arguments(operands, out, program.has_loop)
+    program.run(arguments, len(out))
+
+
+def _arguments(operands: DotOperands, out: Any, has_loop: bool) -> tuple[ProductArguments, Any]:
+    """The kernels' record for stacks with one axis, and the memory of its marks: to keep until kernels are started."""
     a, b, c, scale_a, scale_b, divide = operands
     matrices, m, n = out.shape
-    marks = cupy().zeros(1 + math.ceil(matrices * m * n / MARK_BITS) if program.has_loop else 1, np.uint32)
+    marks = cupy().zeros(1 + math.ceil(matrices * m * n / MARK_BITS) if has_loop else 1, np.uint32)
     arguments = ProductArguments(out=out.data.ptr, out_matrix=out.strides[0], marks=marks.data.ptr)
     arguments.m, arguments.n, arguments.k = m, n, a.shape[-1]
     arguments.divide = 0 if divide is None else divide.data.ptr
@@ -163,7 +208,7 @@ def _start(program: UnitProgram, operands: DotOperands, out: Any) -> None:
             setattr(arguments, name, array.data.ptr)
             for axis, stride in zip(("matrix", "row", "column"), array.strides, strict=True):
                 setattr(arguments, f"{name}_{axis}", stride)
-    program.run(arguments, matrices)
+    return arguments, marks
 
 
 def add_chains(

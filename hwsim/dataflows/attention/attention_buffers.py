@@ -27,6 +27,7 @@ WORD = 4  # bytes of fp32
 STEP = 16  # of K per copy of fragments, at least
 CHUNK = 32  # columns of scores whose powers are computed at a time
 IN_FLIGHT = 2  # chunks, and steps of fragments, at a time
+RESULT_CHUNK = 32  # columns of a result whose sums are not in registers that are there at a time
 COLUMNS = ("largest", "top", "bound", "scaled", "change", "argument", "total", "logarithm")  # of a row, in fp32
 MOST_BESIDE = 2  # more tiles at a time add nothing: the engines are in order
 
@@ -60,7 +61,7 @@ class Design:
         divides them. 0: as the order names it.
         """
         name = self.record.order.instruction.format(PTX_NAMES[self.record.format])
-        for n in range(min(columns, 256), 0, -1) if columns and name.startswith("wgmma") else ():
+        for n in range(min(columns, 256), 0, -1) if columns and not name.startswith("mma") else ():
             other = re.sub(r"(?<=\d)n\d+(?=k)", f"n{n}", name, count=1)
             if columns % n == 0 and find(self.device, other) is not None:
                 return other
@@ -70,6 +71,17 @@ class Design:
     def reads_fragments(self) -> bool:
         """Whether operands are copied from shared memory to registers."""
         return self.family.registers in self.unit.places(1)
+
+    @property
+    def sums(self) -> str:
+        """The memory of scores and results: where the matrix unit has its sums."""
+        places = self.unit.places(2)
+        return places[0] if places else self.family.registers
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether scores and results are not in registers, so that the lanes need copies of them."""
+        return self.sums != self.family.registers
 
     @property
     def depth(self) -> int:
@@ -86,11 +98,15 @@ class Design:
         for tile in range(self.beside):
             sizes.append((f"K{tile}", shared, order.stages, order.keys * record.width * size))
             sizes.append((f"V{tile}", shared, order.stages, order.keys * width * size))
-        sums = LANES if order.warp_keys is None else 1
+        sums = 1 if order.has_one_sum else LANES
         for member in range(self.members):
             sizes.append((f"Q{member}", shared, 1, rows * record.width * size))
-            sizes.append((f"S{member}", registers, 1, rows * order.keys * WORD))
-            sizes.append((f"O{member}", registers, 1, rows * width * WORD))
+            sizes.append((f"S{member}", self.sums, 1, rows * order.keys * WORD))
+            sizes.append((f"O{member}", self.sums, 1, rows * width * WORD))
+            if self.is_apart:
+                sizes.append((f"W{member}", registers, 1, rows * order.keys * WORD))
+            if order.lag:
+                sizes.append((f"one{member}", registers, 1, rows * WORD))
             if order.joins_blocks:
                 sizes.append((f"N{member}", registers, 1, rows * width * WORD))
             sizes += [(f"{name}{member}", registers, 1, rows * WORD) for name in COLUMNS]
@@ -100,6 +116,8 @@ class Design:
             sizes.append((f"sums{member}", registers, 1, rows * sums * WORD))
         chunk = min(CHUNK, order.keys)
         sizes.append(("arguments", registers, IN_FLIGHT, rows * chunk * WORD))
+        if self.is_apart:
+            sizes.append((PIECES.name, registers, IN_FLIGHT, rows * min(RESULT_CHUNK, width) * WORD))
         if order.warp_keys is not None or order.adds_blocks:
             sizes.append(("lanes", registers, 1, rows * LANES * WORD))
         if order.fuses_first:
@@ -155,8 +173,14 @@ class Member:
         return LocalTile(f"Q{self.number}", self.rows, self.design.record.width, self.design.record.format)
 
     def scores(self, keys: int, format: str = "fp32") -> LocalTile:
-        """The scores of a block of keys, or in the operands' format the powers in their place."""
+        """The scores of a block of keys, or in the operands' format the powers in their place, as the matrix unit
+        writes and reads them.
+        """
         return LocalTile(f"S{self.number}", self.rows, keys, format)
+
+    def in_lanes(self, keys: int, format: str = "fp32") -> LocalTile:
+        """The same as the lanes do: the same place, or a copy in registers."""
+        return LocalTile(f"{'W' if self.design.is_apart else 'S'}{self.number}", self.rows, keys, format)
 
     def mask(self, keys: int, format: str) -> LocalTile:
         """The mask of a block of keys: in the operands' format, as it is loaded, or in fp32."""
@@ -174,7 +198,7 @@ class Member:
 
     def sums(self) -> LocalTile:
         """The sums of powers: by lane, or in one column."""
-        columns = LANES if self.design.record.order.warp_keys is None else 1
+        columns = 1 if self.design.record.order.has_one_sum else LANES
         return LocalTile(f"sums{self.number}", self.rows, columns, "fp32")
 
     def column(self, name: str) -> LocalTile:
@@ -212,6 +236,9 @@ class Member:
 #: of a product that joins the result. M.full, M.free: a mask of one's own.
 OF_MEMBER = {"Q.full": 0, "Q.free": 1, "S.full": 0, "P.full": 0, "O.full": 0, "O.free": 1, "R.full": 0, "L.free": 1}
 JOINED = "N.free"
+COPIED, NARROWED = "W.full", "W.narrow"  # scores are in registers; powers there are narrow
+PIECES = Ring("pieces")  # of a result, in registers
+CHANGED, ROUNDED = "pieces.changed", "pieces.rounded"  # a piece was multiplied; it can be stored
 ARGUMENT, POWER = "argument.full", "power.full"
 
 
@@ -230,6 +257,8 @@ def declare(kernel: KernelBuilder, design: Design) -> None:
             kernel.semaphore(semaphore(name, member), initial)
         if design.record.order.joins_blocks:
             kernel.semaphore(semaphore(JOINED, member), 1)
+        for name in (COPIED, NARROWED) if design.is_apart else ():
+            kernel.semaphore(semaphore(name, member))
         if design.record.mask != "none":
             kernel.semaphore(semaphore("M.full", member), 0)
             kernel.semaphore(semaphore("M.free", member), 1)
@@ -238,6 +267,14 @@ def declare(kernel: KernelBuilder, design: Design) -> None:
             kernel.semaphore(semaphore(f"{letter}.free", member), design.record.order.stages)
     kernel.semaphore(ARGUMENT)
     kernel.semaphore(POWER)
+    if design.is_apart:
+        for name, initial in (
+            (PIECES.free.semaphore, IN_FLIGHT),
+            (PIECES.full.semaphore, 0),
+            (CHANGED, 0),
+            (ROUNDED, 0),
+        ):
+            kernel.semaphore(name, initial)
     if design.reads_fragments:
         for letter in "AB":
             kernel.semaphore(f"{letter}.op.free", IN_FLIGHT)

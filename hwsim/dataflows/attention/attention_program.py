@@ -28,6 +28,9 @@ def refuses(record: Attention, device: Device) -> str:
         return f"device {device.name} has no special-function unit (special, in its file)"
     if device.vector is None or not device.links or not device.engines:
         return f"device {device.name} has no timing data"
+    if record.order.result is not None:
+        both = f"operands of {record.format} and a result of {record.order.result}"
+        return f"programs of attention have one format; got {both}"
     if not power_factor(record.factor, record.order) > 0:
         return f"programs take a factor of the scores above 0 in fp32; got {record.factor}"
     return ""

@@ -14,6 +14,7 @@ from hwsim.dataflows.attention.attention_buffers import Design, Member, declare,
 from hwsim.dataflows.attention.block_products import BlockProducts
 from hwsim.dataflows.attention.block_softmax import BlockSoftmax
 from hwsim.dataflows.attention.query_tiles import BlockRun, CoreTurns, HeadGrid, TilePlace, TileShape, Turn
+from hwsim.dataflows.attention.result_pieces import ResultPieces
 from hwsim.dataflows.vector_ops import link_engine
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import ZERO, Affine, GlobalTile, Kernel
@@ -151,7 +152,8 @@ class AttentionStreams:
     def _softmax(self, s: StreamBuilder, turn: Turn, places: list[TilePlace]) -> None:
         vector, special = self.device.vector, self.device.special
         assert vector is not None and special is not None  # else refused before
-        softmax, members = BlockSoftmax(self.design, vector, special), self._members(turn.shape, turn.tiles)
+        softmax = BlockSoftmax(self.design, vector, special, self._pieces(vector.engine))
+        members = self._members(turn.shape, turn.tiles)
         rows = {member.number: self._row(member, places) for member in members}
         for member in members:
             softmax.begin(s, member)
@@ -164,10 +166,21 @@ class AttentionStreams:
         for member in members:
             self._store(s, softmax, member, rows[member.number], turn)
 
+    def _pieces(self, lanes: str) -> ResultPieces | None:
+        """The pieces of results, where sums are apart. lanes: their engine."""
+        if not self.design.is_apart:
+            return None
+        sums, registers = self.design.sums, self.design.family.registers
+        ways = ((sums, registers), (registers, sums), (registers, "GM"))
+        return ResultPieces(self.design, lanes, *(link_engine(self.device, *way) for way in ways))
+
     def _store(self, s: StreamBuilder, softmax: BlockSoftmax, member: Member, row: Affine, turn: Turn) -> None:
         record = self.design.record
         engine = link_engine(self.device, self.design.family.registers, "GM")
         frees = [member.sync("O.free"), member.sync("Q.free")]
+        if self.design.is_apart:
+            softmax.end_apart(s, member, row, frees)
+            return
         if record.order.parts == 1:
             softmax.end(s, member)
             target = GlobalTile("O", row, ZERO, member.rows, record.value_width)

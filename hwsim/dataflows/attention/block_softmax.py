@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwsim.dataflows.attention.attention_buffers import ARGUMENT, CHUNK, IN_FLIGHT, JOINED, POWER, Design, Member
+from hwsim.dataflows.attention.attention_buffers import (
+    ARGUMENT,
+    CHUNK,
+    COPIED,
+    IN_FLIGHT,
+    JOINED,
+    NARROWED,
+    POWER,
+    Design,
+    Member,
+)
 from hwsim.dataflows.attention.query_tiles import BlockRun
-from hwsim.gemm.attention_order import LN2, LOG2E, power_factor
+from hwsim.dataflows.attention.result_pieces import ResultPieces
+from hwsim.gemm.attention_order import LN2, LOG2E, PolynomialShare, power_factor
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LANE_COLUMNS, LANES, Affine, AnyTile, GlobalTile, LocalTile, Sync, one_of
 from hwsim.program.roles import Opcode
@@ -28,11 +40,14 @@ FIRST_COLUMNS = LANES * LANE_COLUMNS  # of a block, one pair for each lane
 
 @dataclass(frozen=True, slots=True)
 class BlockSoftmax:
-    """Emits the instructions. vector, special: the device's units."""
+    """Emits the instructions. vector, special: the device's units. pieces: of results, where sums are apart
+    (Design.is_apart).
+    """
 
     design: Design
     vector: VectorModel
     special: SpecialModel
+    pieces: ResultPieces | None = None
 
     def _lanes(
         self,
@@ -59,6 +74,8 @@ class BlockSoftmax:
             self._lanes(s, "fill", member.result(), waits=[member.sync("O.free")], label="result")
         if order.joins_blocks or order.adds_blocks or order.fuses_first:
             self._lanes(s, "fill", member.column("change"), label="rescale")
+        if order.lag:
+            self._lanes(s, "fill", member.column("one"), scalar=1.0, label="rescale")
 
     def block(
         self, s: StreamBuilder, member: Member, run: BlockRun, place: tuple[Affine, Affine], is_first: bool
@@ -66,8 +83,12 @@ class BlockSoftmax:
         """Emit the softmax of a block. place: the tile's first row in the stack of heads, and the block's first key in
         its head.
         """
-        order, scores = self.design.record.order, member.scores(run.keys)
+        order, scores = self.design.record.order, member.in_lanes(run.keys)
         waits = [member.of_all("S.full")]
+        if self.pieces is not None:
+            copied = [member.sync(COPIED)]
+            s.emit(self.pieces.reads, "copy", scores, [member.scores(run.keys)], waits, copied, label="scores")
+            waits = copied
         record, has_mask = self.design.record, self.design.record.mask != "none"
         factor = float(power_factor(record.factor, order, has_mask=has_mask))
         if has_mask:
@@ -91,12 +112,12 @@ class BlockSoftmax:
         largest, top, bound = (member.column(name) for name in ("largest", "top", "bound"))
         self._lanes(s, "reduce_largest", top, [scores, largest], waits, label="largest")
         self._lanes(s, "or_zero", bound, [top], label="largest")
-        if order.scaling == "rounded":
-            self._lanes(s, "scale", member.column("scaled"), [bound], scalar=factor, label="largest")
-        elif order.scaling == "fused":
-            self._lanes(s, "scale", member.column("scaled"), [bound], scalar=-factor, label="largest")
+        if not order.lag:
+            self._scaled(s, member, factor)
         if not is_first:
             self._rescale(s, member, factor)
+        if order.lag:
+            self._scaled(s, member, factor)
         self._lanes(s, "copy", largest, [top], label="largest")
         if order.adds_blocks:
             self._lanes(s, "fill", self._lanes_tile(member), label="sums")
@@ -105,8 +126,21 @@ class BlockSoftmax:
             sums, change = member.sums(), member.column("change")
             operands = {"left": sums, "right": self._lanes_tile(member), "multiplier": change}
             self._lanes(s, "fma", sums, operands, label="sums")
-        narrow = member.scores(run.keys, self.design.record.format)
-        self._lanes(s, "cast", narrow, [scores], signals=member.to_all("P.full"), label="powers")
+        narrow, there = member.in_lanes(run.keys, self.design.record.format), member.to_all("P.full")
+        if self.pieces is None:
+            self._lanes(s, "cast", narrow, [scores], signals=there, label="powers")
+            return
+        narrowed, target = [member.sync(NARROWED)], member.scores(run.keys, self.design.record.format)
+        self._lanes(s, "cast", narrow, [scores], signals=narrowed, label="powers")
+        s.emit(self.pieces.writes, "copy", target, [narrow], narrowed, there, label="powers")
+
+    def _scaled(self, s: StreamBuilder, member: Member, factor: float) -> None:
+        """Emit the largest score times the factor, as it stands in the arguments of powers."""
+        scaled, bound = member.column("scaled"), member.column("bound")
+        if self.design.record.order.scaling == "rounded":
+            self._lanes(s, "scale", scaled, [bound], scalar=factor, label="largest")
+        elif self.design.record.order.scaling == "fused":
+            self._lanes(s, "scale", scaled, [bound], scalar=-factor, label="largest")
 
     def _rescale(self, s: StreamBuilder, member: Member, factor: float) -> None:
         """Emit the rescaling of sums and result by the change of the largest score."""
@@ -124,12 +158,25 @@ class BlockSoftmax:
                 self._lanes(s, "scale", argument, [argument], signals=ready, scalar=factor, label="rescale")
         self._power(s, change, argument, "rescale")
         waits = self._powered(s, change, argument, "rescale")
+        if self.design.record.order.lag:
+            self._keep(s, member, waits)
+            waits = []
         if not (self.design.record.order.adds_blocks or self.design.record.order.fuses_first):
             self._lanes(s, "mul", member.sums(), [member.sums(), change], waits, label="rescale")
             waits = []
-        if not self.design.record.order.joins_blocks:
+        if self.pieces is not None:
+            self.pieces.rescale(s, member, change, [member.sync("O.full")])
+        elif not self.design.record.order.joins_blocks:
             result = member.result()
             self._lanes(s, "mul", result, [result, change], [*waits, member.sync("O.full")], label="rescale")
+
+    def _keep(self, s: StreamBuilder, member: Member, waits: list[Sync]) -> None:
+        """Emit what the largest score is, and the rescaling by its change, where it lags behind."""
+        argument, largest = member.column("argument"), member.column("largest")
+        for name, before in (("change", member.column("one")), ("top", largest), ("bound", largest)):
+            operands, bound = [argument, before, member.column(name)], -self.design.record.order.lag
+            self._lanes(s, "choose_above", member.column(name), operands, waits, scalar=bound, label="rescale")
+            waits = []
 
     def _join(self, s: StreamBuilder, member: Member) -> None:
         """Emit the sum of the result so far, rescaled, and the product of the block before."""
@@ -171,6 +218,8 @@ class BlockSoftmax:
             if number:
                 self._sums(s, member, *chunks[number - 1], warp)
         self._sums(s, member, *chunks[-1], warp)
+        if self.design.record.order.adds_rows:
+            self._lanes(s, "reduce_row", member.sums(), [scores, member.sums()], label="sums")
 
     def _argument_tile(self, member: Member, number: int, chunk: LocalTile) -> LocalTile:
         return LocalTile("arguments", member.rows, chunk.cols, "fp32", Affine(number % IN_FLIGHT))
@@ -187,7 +236,30 @@ class BlockSoftmax:
         else:
             operands = [chunk, member.column("scaled")]
             self._lanes(s, "fma", argument, operands, signals=signals, scalar=factor, label="powers")
-        self._power(s, chunk, argument, "powers")
+        if self.design.record.order.polynomial is None:
+            self._power(s, chunk, argument, "powers")
+        else:
+            self._shared_powers(s, chunk, argument, self.design.record.order.polynomial)
+
+    def _shared_powers(
+        self, s: StreamBuilder, chunk: LocalTile, argument: LocalTile, polynomial: PolynomialShare
+    ) -> None:
+        """Emit the powers of a chunk: runs of columns by the polynomial, on the lanes, the others by the special
+        functions. Some column of each chunk is of the latter.
+        """
+        is_cubic = polynomial.of(chunk.col + chunk.cols)[chunk.col :]
+        edges = [0, *(np.flatnonzero(np.diff(is_cubic)) + 1).tolist(), chunk.cols]
+        runs = [(start, end - start) for start, end in pairwise(edges)]
+        special = [run for run in runs if not is_cubic[run[0]]]
+        for start, count in runs:
+            source = replace(argument, col=start, cols=count, width=argument.cols)
+            target = replace(chunk, col=chunk.col + start, cols=count)
+            if is_cubic[start]:
+                self._lanes(s, "ex2_cubic", target, [source], label="powers")
+                continue
+            waits = [one_of(ARGUMENT)] if (start, count) == special[0] else []
+            signals = [one_of(POWER)] if (start, count) == special[-1] else []
+            s.emit(self.special.engine, "ex2", target, [source], waits, signals, label="powers")
 
     def _first_columns(self, s: StreamBuilder, member: Member, chunk: LocalTile, waits: list[Sync]) -> None:
         """Emit the sums with a block's first eight columns: each lane's first one joins the rescaled sum at once."""
@@ -215,6 +287,9 @@ class BlockSoftmax:
     def _sums(self, s: StreamBuilder, member: Member, number: int, chunk: LocalTile, warp: int | None) -> None:
         argument = self._argument_tile(member, number, chunk)
         waits = self._powered(s, chunk, argument, "powers")
+        if self.design.record.order.adds_rows:
+            s.emit(self.vector.engine, "sync", waits=waits, label="powers")
+            return
         if warp is None:
             of_block = self.design.record.order.adds_blocks
             sums = self._lanes_tile(member) if of_block else member.sums()
@@ -237,9 +312,16 @@ class BlockSoftmax:
         narrow = member.result(self.design.record.format)
         self._lanes(s, "cast", narrow, [member.result()], signals=[member.sync("R.full")], label="result")
 
+    def end_apart(self, s: StreamBuilder, member: Member, row: Affine, frees: list[Sync]) -> None:
+        """Emit the end of a tile whose sums are apart: its division, its rounding, its store from `row` on."""
+        assert self.pieces is not None
+        inverse, waits = self._inverse(s, member, member.sums(), "change")
+        self._lanes(s, "copy", member.column("bound"), [inverse], waits, label="division")
+        self.pieces.store(s, member, member.column("bound"), row, [member.sync("O.full")], frees)
+
     def _total(self, s: StreamBuilder, member: Member) -> LocalTile:
         """Emit the sum of powers of a row; returns where it is."""
-        if self.design.record.order.warp_keys is not None:
+        if self.design.record.order.has_one_sum:
             return member.sums()
         total = member.column("total")
         partner = self.design.record.order.first_partner
@@ -255,17 +337,8 @@ class BlockSoftmax:
         signals: Sequence[Sync] = (),
     ) -> None:
         joins = self.design.record.order.joins_blocks
-        divisor, inverse = member.column("argument"), member.column("bound" if joins else "change")
-        is_fast = self.design.record.order.is_division_fast
-        argument_signals = [one_of(ARGUMENT)] if is_fast else []
-        self._lanes(s, "or_one", divisor, [total], signals=argument_signals, label="division")
-        if is_fast:
-            s.emit(
-                self.special.engine, "rcp", inverse, [divisor], [one_of(ARGUMENT)], [one_of(POWER)], label="division"
-            )
-            waits = [*waits, one_of(POWER)]
-        else:
-            self._lanes(s, "reciprocal", inverse, [divisor], label="division")
+        inverse, more = self._inverse(s, member, total, "bound" if joins else "change")
+        waits = [*waits, *more]
         result = member.result()
         if not joins:
             self._lanes(s, "mul", result, [result, inverse], waits, signals, label="division")
@@ -275,6 +348,19 @@ class BlockSoftmax:
         self._lanes(s, "mul", result, [result, change], label="division")
         operands = {"left": member.product(), "right": result, "multiplier": inverse}
         self._lanes(s, "fma", result, operands, waits, [*signals, member.sync(JOINED)], label="division")
+
+    def _inverse(self, s: StreamBuilder, member: Member, total: LocalTile, column: str) -> tuple[LocalTile, list[Sync]]:
+        """Emit 1 / total into a column; returns it, and what its first reader waits for."""
+        divisor, inverse = member.column("argument"), member.column(column)
+        is_fast = self.design.record.order.is_division_fast
+        argument_signals = [one_of(ARGUMENT)] if is_fast else []
+        self._lanes(s, "or_one", divisor, [total], signals=argument_signals, label="division")
+        if not is_fast:
+            self._lanes(s, "reciprocal", inverse, [divisor], label="division")
+            return inverse, []
+        waits, signals = [one_of(ARGUMENT)], [one_of(POWER)]
+        s.emit(self.special.engine, "rcp", inverse, [divisor], waits, signals, label="division")
+        return inverse, signals
 
     def end_of_part(self, s: StreamBuilder, member: Member) -> None:
         """Emit the end of a tile over a part of the keys: the result over its sum, and the logarithm of the sum of

@@ -25,21 +25,26 @@ from hwsim.program.ir import CORE, Affine, GlobalArray, GlobalTile, Kernel, Loca
 
 INSIDE = Ring(PE)  # the operand that stays
 PANEL = Ring("PANEL")  # the operand that is read again for every tile of the shared side, with all of its K
+RESIDENT = Ring("RESIDENT")  # the other one: all tiles of an array's share of its side, with all of their K
 BESIDE = {operand: Ring(memory) for operand, memory in MEMORIES.items()}
+FIRST = Affine(0)
 SUMS_LEAVE = Sync("SUMS.full")  # the array begins to give out the sums of a tile
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """One tile of C, or tiles in a loop: its rows and columns; slots: the first fold's slot in the panel, by which the
-    others follow. is_first, is_last: of the tiles that read one panel.
+    others follow; resident_slots: the same of the resident operand. is_first, is_last: of the tiles that read one
+    panel. loads_resident: whether it is the first that reads these tiles of the resident operand.
     """
 
     rows: Span
     cols: Span
-    slots: Affine
-    is_first: bool
-    is_last: bool
+    slots: Affine = FIRST
+    resident_slots: Affine = FIRST
+    is_first: bool = True
+    is_last: bool = True
+    loads_resident: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ class ArrayKernel:
 
     A fold is one tile: of K with weights or inputs in the PEs, of C with outputs there. tile: its sides. pe_tiles:
     tiles that the PEs hold; with two, one is filled or drained while the array works on the other. reuse: the operand
-    that lacks the shared side is loaded once for all its tiles.
+    that lacks the shared side is loaded once for all its tiles. has_resident: with reuse, the other one is loaded once
+    too.
     """
 
     name: str
@@ -59,6 +65,7 @@ class ArrayKernel:
     stages: PieceStages
     target: GlobalArray
     reuse: bool = False
+    has_resident: bool = False
 
     def kernel(self) -> Kernel:
         """The device kernel. Arrays share the columns of C, or its rows where inputs stay."""
@@ -66,9 +73,12 @@ class ArrayKernel:
         for operand in MEMORIES:
             ring, slots = BESIDE[operand], SLOTS
             if self._is_reused(operand):
-                ring, slots = PANEL, array.panel_slots(self.tile, (self.target.rows, self.target.cols, self._k))
+                ring, slots = PANEL, array.panel_slots(self.tile, self._sizes)
+            elif self._is_resident(operand):
+                ring, slots = RESIDENT, array.resident_slots(self.tile, self._sizes, cores)
             kernel.buffer(ring.name, MEMORIES[operand], slots, array.bytes_in(operand, self.tile))
-            kernel.semaphore(ring.free.semaphore, slots)
+            if ring is not RESIDENT:  # whose slots are filled once
+                kernel.semaphore(ring.free.semaphore, slots)
             kernel.semaphore(ring.full.semaphore, pieces=True)  # rows are handed over as they come
         kernel.buffer(INSIDE.name, PE, self.pe_tiles, array.bytes_in(array.stays, self.tile))
         kernel.semaphore(INSIDE.free.semaphore, self.pe_tiles)
@@ -86,6 +96,10 @@ class ArrayKernel:
         return self.stages[0][0][0].cols
 
     @property
+    def _sizes(self) -> tuple[int, int, int]:
+        return self.target.rows, self.target.cols, self._k
+
+    @property
     def _extents(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """(size, tile) of the side of C that arrays share, and of the other."""
         rows, cols = (self.target.rows, self.tile.m), (self.target.cols, self.tile.n)
@@ -94,6 +108,9 @@ class ArrayKernel:
     def _is_reused(self, operand: str) -> bool:
         return self.reuse and operand == self.array.reused
 
+    def _is_resident(self, operand: str) -> bool:
+        return self.has_resident and operand == self.array.resident
+
     def _turns(self, stream: StreamBuilder, share: CoreShare) -> Iterator[_Turn]:
         """The tiles of C of some arrays. With reuse the shared side is the inner one: all its tiles read one panel."""
         (_, block), other = self._extents
@@ -101,15 +118,32 @@ class ArrayKernel:
         if not self.reuse:
             for span in blocks_of_share(stream, "shared", share, block, cores):
                 for across in stream.blocks("other", *other):
-                    yield self._turn(span, across, Affine(0), True, True)
+                    yield _Turn(*self._sides(span, across))
             return
-        for across in stream.blocks("other", *other):
-            for span, is_first, is_last in _first_and_last(stream, share, block, cores):
-                yield self._turn(span, across, across.index * folds, is_first, is_last)
+        for across, is_first_across in self._across(stream, *other):
+            for span, ordinal, is_first, is_last in _first_and_last(stream, share, block, cores):
+                slots = across.index * folds, ordinal * folds
+                yield _Turn(*self._sides(span, across), *slots, is_first, is_last, is_first_across)
 
-    def _turn(self, span: Span, across: Span, slots: Affine, is_first: bool, is_last: bool) -> _Turn:
-        rows, cols = (span, across) if self.array.rows_are_shared else (across, span)
-        return _Turn(rows, cols, slots, is_first, is_last)
+    def _across(self, stream: StreamBuilder, extent: int, block: int) -> Iterator[tuple[Span, bool]]:
+        """The blocks of the side that arrays do not share, and whether they are the first one, which stands apart where
+        an operand is resident for the others.
+        """
+        if not self.has_resident:
+            yield from ((span, False) for span in stream.blocks("other", extent, block))
+            return
+        yield Span(Affine(0), Affine(0), min(block, extent), None, extent <= block), True
+        whole, rest = divmod(max(extent - block, 0), block)
+        if whole:
+            with stream.loop("other", whole) as (unique, turn):
+                index = turn + 1
+                yield Span(index, index * block, block, unique, not rest), False
+        if rest:
+            yield Span(Affine(whole + 1), Affine((whole + 1) * block), rest, None, True), False
+
+    def _sides(self, span: Span, across: Span) -> tuple[Span, Span]:
+        """Rows and columns of C of a block of the shared side and one of the other."""
+        return (span, across) if self.array.rows_are_shared else (across, span)
 
     def _tile(self, stream: StreamBuilder, turn: _Turn) -> None:
         """One tile of C: all folds into one slot of sums, then out."""
@@ -140,21 +174,24 @@ class ArrayKernel:
     def _load(self, stream: StreamBuilder, product: PieceArrays, turn: _Turn, fold: Span) -> None:
         """A and B of a fold from global memory, and into the PEs what stays there."""
         for operand, source, sides in (("a", product[0], (turn.rows, fold)), ("b", product[1], (fold, turn.cols))):
-            beside, shape = BESIDE[operand], (sides[0].size, sides[1].size, source.format)
-            load, place = link_engine(self.device, "GM", MEMORIES[operand]), self._place(source, *sides)
-            if self._is_reused(operand):
-                if turn.is_first:
-                    panel = LocalTile(PANEL.name, *shape, turn.slots + fold.index)
-                    stream.emit(load, "copy", panel, [place], [PANEL.free], [PANEL.full], label=f"load {PANEL.name}")
-                continue
-            near = beside.tile("push", *shape)
-            stream.emit(load, "copy", near, [place], [beside.free], [beside.full], label=f"load {beside.name}")
-            stream.pushed(beside)
+            ring, shape = self._beside(operand), (sides[0].size, sides[1].size, source.format)
+            in_order = ring is BESIDE[operand]
+            near = ring.tile("push", *shape) if in_order else self._held(ring, shape, turn, fold)
+            is_loaded = self._is_loaded(ring, turn)
+            if is_loaded:
+                load, place = link_engine(self.device, "GM", MEMORIES[operand]), self._place(source, *sides)
+                room = [] if ring is RESIDENT else [ring.free]
+                stream.emit(load, "copy", near, [place], room, [ring.full], label=f"load {ring.name}")
+            if in_order:
+                stream.pushed(ring)
             if operand == self.array.stays:
                 fill, inside = link_engine(self.device, MEMORIES[operand], PE), INSIDE.tile("push", *shape)
-                waits, signals = [beside.full, INSIDE.free], [beside.free, INSIDE.full]
-                stream.emit(fill, "copy", inside, [beside.tile("pop", *shape)], waits, signals, label="fill")
-                stream.popped(beside)
+                waits = [ring.full, INSIDE.free] if is_loaded else [INSIDE.free]
+                signals = [ring.free, INSIDE.full] if in_order else [INSIDE.full]
+                read = ring.tile("pop", *shape) if in_order else near
+                stream.emit(fill, "copy", inside, [read], waits, signals, label="fill")
+                if in_order:
+                    stream.popped(ring)
                 stream.pushed(INSIDE)
 
     def _multiply(
@@ -164,18 +201,21 @@ class ArrayKernel:
         operands, waits, signals, array = list[LocalTile](), list[Sync](), list[Sync](), self.array
         for operand, sides in (("a", (turn.rows, fold)), ("b", (fold, turn.cols))):
             ring, shape = self._ring(operand), (sides[0].size, sides[1].size, format)
-            is_panel = self._is_reused(operand)
-            tile = LocalTile(PANEL.name, *shape, turn.slots + fold.index) if is_panel else ring.tile("pop", *shape)
-            operands.append(tile)
-            waits += [ring.full] if not is_panel else [PANEL.full] if turn.is_first else []
-            signals += [ring.free] if not is_panel else [PANEL.free] if turn.is_last else []
+            if ring in (PANEL, RESIDENT):
+                operands.append(self._held(ring, shape, turn, fold))
+                waits += [ring.full] if self._is_loaded(ring, turn) else []
+                signals += [ring.free] if ring is PANEL and turn.is_last else []
+            else:
+                operands.append(ring.tile("pop", *shape))
+                waits.append(ring.full)
+                signals.append(ring.free)
         sums = self._ring("c").tile("push", turn.rows.size, turn.cols.size, self.target.format)
         stream.emit(
             array.engine, "mma", sums, operands, waits, signals, unit=array.unit, zero_at=zero_at, label="stream"
         )
         for operand in ("a", "b"):
-            if not self._is_reused(operand):
-                stream.popped(self._ring(operand))
+            if (ring := self._ring(operand)) not in (PANEL, RESIDENT):
+                stream.popped(ring)
 
     def _store(self, stream: StreamBuilder, rows: Span, cols: Span) -> None:
         """A tile's sums out of the PEs, if they are there, and to global memory."""
@@ -194,7 +234,23 @@ class ArrayKernel:
 
     def _ring(self, operand: str) -> Ring:
         """Where the array reads A and B, and adds C."""
-        return INSIDE if operand == self.array.stays else BESIDE[operand]
+        return INSIDE if operand == self.array.stays else self._beside(operand)
+
+    def _beside(self, operand: str) -> Ring:
+        """Where an operand lies beside the array."""
+        if self._is_reused(operand):
+            return PANEL
+        return RESIDENT if self._is_resident(operand) else BESIDE[operand]
+
+    @staticmethod
+    def _is_loaded(ring: Ring, turn: _Turn) -> bool:
+        """Whether a tile is loaded for this turn, and not there from one before."""
+        return turn.is_first if ring is PANEL else turn.loads_resident if ring is RESIDENT else True
+
+    @staticmethod
+    def _held(ring: Ring, shape: tuple[int, int, str], turn: _Turn, fold: Span) -> LocalTile:
+        """The tile of a fold in the panel, or of the resident operand."""
+        return LocalTile(ring.name, *shape, (turn.slots if ring is PANEL else turn.resident_slots) + fold.index)
 
     @staticmethod
     def _place(array: GlobalArray, rows: Span, cols: Span) -> GlobalTile:
@@ -203,14 +259,17 @@ class ArrayKernel:
 
 def _first_and_last(
     stream: StreamBuilder, share: CoreShare, block: int, cores: int
-) -> Iterator[tuple[Span, bool, bool]]:
-    """The blocks of `share`, the first and the last apart, and whether they are these."""
+) -> Iterator[tuple[Span, Affine, bool, bool]]:
+    """The blocks of `share`, the first and the last apart: each with its number in the share, and whether it is the
+    first and the last.
+    """
     core, count = variable(CORE), share.whole + bool(share.rest)
-    yield Span(core, core * block, block if share.whole else share.rest, None, count == 1), True, count == 1
+    first = Span(core, core * block, block if share.whole else share.rest, None, count == 1)
+    yield first, Affine(0), True, count == 1
     if count > 2:
         with stream.loop("shared", count - 2) as (unique, turn):
             index = turn * cores + core + cores
-            yield Span(index, index * block, block, unique, False), False, False
+            yield Span(index, index * block, block, unique, False), turn + 1, False, False
     if count > 1:
         index = core + (count - 1) * cores
-        yield Span(index, index * block, share.rest or block, None, True), False, True
+        yield Span(index, index * block, share.rest or block, None, True), Affine(count - 1), False, True

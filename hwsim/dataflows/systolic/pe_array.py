@@ -83,6 +83,22 @@ class PeArray:
         """The operand that streams past every tile of the shared side."""
         return "b" if self.rows_are_shared else "a"
 
+    @property
+    def resident(self) -> str:
+        """The other one of A and B, of whose tiles each array has a share."""
+        return "a" if self.rows_are_shared else "b"
+
+    def resident_slots(self, tile: Tile, sizes: tuple[int, int, int], cores: int) -> int:
+        """Tiles of an array's share of that operand, with all of their K. sizes: m, n, k of the GEMM."""
+        m, n, k = sizes
+        tiles = -(-m // tile.m) if self.rows_are_shared else -(-n // tile.n)
+        return -(-tiles // cores) * -(-k // tile.k)
+
+    def fits_resident(self, device: Device, tile: Tile, sizes: tuple[int, int, int]) -> bool:
+        """Whether the memory of that operand holds these tiles."""
+        taken = self.resident_slots(tile, sizes, device.cores) * self.bytes_in(self.resident, tile)
+        return taken <= device.memories[MEMORIES[self.resident]].capacity_bytes
+
     def panel_slots(self, tile: Tile, sizes: tuple[int, int, int]) -> int:
         """Tiles of the reused operand that stay beside the array: all of its K, twice where another one comes after it.
 

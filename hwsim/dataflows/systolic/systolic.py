@@ -3,7 +3,7 @@
 With weights (or inputs) in the PEs a tile of C goes through K in folds of the array's height, and the sums of the fold
 before enter at the top of the columns. With outputs there, all of K streams past one tile of C. Either way K is one
 chain in order. What streams past every column fold (with inputs there: row fold) is loaded once where its memory holds
-all of K.
+all of K, and the other operand where its memory holds all of an array's share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from hwsim.program.ir import GlobalArray, Kernel, Program
 
 NAME = "systolic"
 LEAST_LENGTH = 16  # of the streamed side in tiles that a search begins with
-REUSED = REUSE.name  # the setting of a mapping that loads an operand once
+REUSED = REUSE.name  # the setting of a mapping that loads an operand once for all tiles that it streams past
+RESIDENT = "resident"  # the setting of one that loads the other operand once too
 WORDS = {operand: word for word, operand in OPERANDS.items()}
 
 
@@ -62,14 +63,16 @@ class SystolicDataflow:
             sides = [f"{x} from 1 to {most}" if x == side else f"{x}={array.sides[x]}" for x in order]
             raise InputError(f"tile {tile_text(tile, order)}; allowed: {', '.join(sides)}")
         reuse, why_reuse = _reuse(array, device, gemm, tile, options.get("reuse"))
-        settings = settings_of({"pe_tiles": pe_tiles} | ({REUSED: True} if reuse else {}))
+        keep, why_keep = _keep(array, device, gemm, tile) if reuse else (False, "")
+        held = {name: True for name, is_held in ((REUSED, reuse), (RESIDENT, keep)) if is_held}
+        settings = settings_of({"pe_tiles": pe_tiles} | held)
         names = kernel_names(plan)
         kernels = tuple(KernelMapping(n, (t,), gemm.unit, tile, settings=settings) for t, n in enumerate(names))
         choices = (
             decision(options, "stationary", WORDS[array.stays], "device", why),
             decision(options, "tile", tile_text(tile, order), "default", f"all of {side}, or what memories hold"),
             decision(options, "pe_tiles", pe_tiles, "default", "fill, stream and drain one after another"),
-            decision(options, REUSED, reuse, "default", why_reuse),
+            decision(options, REUSED, reuse, "default", why_reuse + why_keep),
         )
         return replace(gemm, mapping=GemmMapping(NAME, kernels), decisions=(*gemm.decisions, *choices))
 
@@ -77,10 +80,16 @@ class SystolicDataflow:
         """Operands split where the plan asks for pieces, one kernel of folds per term, the terms joined."""
 
         def kernel(mapped: KernelMapping, stages: PieceStages, target: GlobalArray) -> Kernel:
-            array, pe_tiles = PeArray.of(device, mapped.instruction), whole(mapped, "pe_tiles")
-            reuse = is_reused(mapped)
             return ArrayKernel(
-                mapped.name, device, array, mapped.tile, pe_tiles, stages, target=target, reuse=reuse
+                name=mapped.name,
+                device=device,
+                array=PeArray.of(device, mapped.instruction),
+                tile=mapped.tile,
+                pe_tiles=whole(mapped, "pe_tiles"),
+                stages=stages,
+                target=target,
+                reuse=has(mapped, REUSED),
+                has_resident=has(mapped, RESIDENT),
             ).kernel()
 
         return program_of_terms(gemm, device, NAME, kernel)
@@ -94,7 +103,7 @@ class SystolicDataflow:
         kernel = mapping_of(gemm, NAME).kernels[0]
         decided = gemm.decided("stationary")
         facts: dict[str, Any] = {} if decided is None else {"stationary": decided.value}
-        facts |= {"tile": kernel.tile.to_dict(), "pe_tiles": whole(kernel, "pe_tiles"), REUSED: is_reused(kernel)}
+        facts |= {"tile": kernel.tile.to_dict(), "pe_tiles": whole(kernel, "pe_tiles"), REUSED: has(kernel, REUSED)}
         return facts | {"k_group": gemm.problem.k, "unit": kernel.instruction}
 
     def tiles(self, gemm: Gemm, device: Device) -> Iterable[Tile]:
@@ -108,9 +117,9 @@ class SystolicDataflow:
         return list(tiles)
 
 
-def is_reused(mapping: KernelMapping) -> bool:
-    """Whether the kernel loads the operand that streams past several tiles once."""
-    return any(setting.name == REUSED and setting.value is True for setting in mapping.settings)
+def has(mapping: KernelMapping, name: str) -> bool:
+    """Whether the kernel has a setting of this name that is true."""
+    return any(setting.name == name and setting.value is True for setting in mapping.settings)
 
 
 def _reuse(array: PeArray, device: Device, gemm: Gemm, tile: Tile, wanted: bool | None) -> tuple[bool, str]:
@@ -127,6 +136,18 @@ def _reuse(array: PeArray, device: Device, gemm: Gemm, tile: Tile, wanted: bool 
     if wanted and not can:
         raise InputError(f"reuse = True: {why}; leave it out, or give a tile with fewer rows of what streams")
     return (can if wanted is None else wanted), why
+
+
+def _keep(array: PeArray, device: Device, gemm: Gemm, tile: Tile) -> tuple[bool, str]:
+    """Whether the operand that is not reused is loaded once too, and what to add to why."""
+    m, n, _ = gemm.problem.sizes
+    is_read_again = n > tile.n if array.rows_are_shared else m > tile.m
+    if not is_read_again:
+        return False, ""
+    name, memory = array.resident.upper(), MEMORIES[array.resident]
+    if array.fits_resident(device, tile, gemm.problem.sizes):
+        return True, f"; {memory} all of an array's {name}"
+    return False, f"; {memory} not all of an array's {name}, which is loaded again for each tile of the other"
 
 
 def _array(gemm: Gemm, device: Device, word: str | None, tile: Tile | None) -> tuple[PeArray, str]:

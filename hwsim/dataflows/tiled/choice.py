@@ -544,15 +544,12 @@ def _fitted(
     """The blocking `start` with as many stages as fit, or None and the reason; and the kernels' designs."""
     capacities = {name: memory.capacity_bytes for name, memory in device.memories.items()}
     least = start.stages if is_fixed else min(2, start.stages)
-    designs: list[KernelDesign] = []
+    designs = [designed(device, family, kernel, start) for kernel in kernels]
     prints: list[Footprint] = []
-    reason = ""
-    for kernel in kernels:
-        designs.append(designed(device, family, kernel, start))
-        prints.append(footprint(designs[-1]))
-        reason = reason or prints[-1].excess(least, capacities, device.name)
-    if reason:
-        return None, reason, designs
+    for design in designs:
+        prints.append(footprint(design))
+        if reason := prints[-1].excess(least, capacities, device.name):
+            return None, reason, designs
     most = start.stages
     if not is_fixed:
         for need in prints:

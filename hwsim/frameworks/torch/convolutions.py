@@ -1,9 +1,9 @@
 """Convolution and its two gradients as implicit GEMMs in one, two or three dimensions.
 
 K runs over the channels of a group, then over the window, or as a library's kernel says (forward, gradient of the
-input), or over images and pixels (gradient of the weight). Padding counts as zeros. The gradient of the input of a
-strided convolution is one product for each place of a pixel between two strides, so that no gap is multiplied. The
-module knows images and windows; it knows no device.
+input), or over images and pixels (gradient of the weight). Padding multiplies as zeros and counts as no work. The
+gradient of the input of a strided convolution is one product for each place of a pixel between two strides, so that no
+gap is multiplied. The module knows images and windows; it knows no device.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def of_weight(dy: torch.Tensor, x: torch.Tensor, size: Sequence[int], window: Wi
     groups = window.groups
     left = dy.unflatten(1, (groups, -1)).movedim(1, 0).movedim(2, 1).reshape(groups, size[0] // groups, -1)
     order = order_of(place, window.sizes(x.shape, size), dy, x, "backward_weight")
-    return _stacked(left, columns, None, place, order).reshape(*size)
+    padding = _products_of_padding(x, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]), size[0])
+    return _stacked(left, columns, None, place, order, padding).reshape(*size)
 
 
 def _convolved(
@@ -135,7 +136,8 @@ def _convolved(
         w = w.movedim(1, -1)
     weights = w.reshape(groups, w.shape[0] // groups, -1).mT
     group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
-    stack = _stacked(columns, weights, group_bias, place, order)  # (groups, N * pixels, O / groups)
+    padding = _products_of_padding(x, spatial, around, window, out, w.shape[0])
+    stack = _stacked(columns, weights, group_bias, place, order, padding)  # (groups, N * pixels, O / groups)
     image = stack.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
     return image.movedim(-1, 1)
 
@@ -170,9 +172,31 @@ def _columns(
     return windows.reshape(window.groups, x.shape[0] * prod(out), count * prod(spatial))
 
 
+def _products_of_padding(
+    x: torch.Tensor,
+    spatial: Sequence[int],
+    around: Sequence[tuple[int, int]],
+    window: Window,
+    out: tuple[int, ...],
+    filters: int,
+) -> int:
+    """How many products have an element of the padding as an operand: the others are those of an element of the window
+    with a pixel that it meets. Arguments as of _columns; filters: of all groups.
+    """
+    met = 1
+    for axis, (size, taps, (before, _)) in enumerate(zip(x.shape[2:], spatial, around, strict=True)):
+        stride, dilation, count = window.stride[axis], window.dilation[axis], 0
+        for tap in range(taps):
+            offset = before - dilation * tap  # the pixel of output y is stride y - offset
+            count += max(0, min(out[axis] - 1, (size - 1 + offset) // stride) - max(0, -(-offset // stride)) + 1)
+        met *= count
+    return x.shape[0] * x.shape[1] // window.groups * filters * (prod(out) * prod(spatial) - met)
+
+
 def _stacked(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, place: Place, order: ConvolutionOrder
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, place: Place, order: ConvolutionOrder, padding: int
 ) -> torch.Tensor:
-    if len(a) == 1:  # a matrix, not a stack of one
-        return multiply(place, a[0], b[0], c, 1.0, 1.0, a.dtype, order.library, order.is_known).unsqueeze(0)
-    return multiply(place, a, b, c, 1.0, 1.0, a.dtype, order.library, order.is_known)
+    is_single = len(a) == 1  # a matrix, not a stack of one
+    operands = (a[0], b[0]) if is_single else (a, b)
+    product = multiply(place, *operands, c, 1.0, 1.0, a.dtype, order.library, order.is_known, padding)
+    return product.unsqueeze(0) if is_single else product

@@ -39,6 +39,7 @@ HINTS = {
     "_transformer_encoder_layer_fwd": "use torch.backends.mha.set_fastpath_enabled(False)",
     "_native_multi_head_attention": "use torch.backends.mha.set_fastpath_enabled(False)",
 }
+LEAST_PADDING = 50_000  # products that a report of millions shows
 EVERY = 16  # products of a layer and pass: one of them is measured
 
 
@@ -46,18 +47,19 @@ EVERY = 16  # products of a layer and pass: one of them is measured
 class LayerRecord:
     """Products of one layer, operation and pass.
 
-    calls; macs: multiply-accumulates. host_seconds: time that the simulation took. cycles, seconds: of the simulated
-    device, where times are kept. measured: calls whose error was computed, on some rows and columns, without elements
-    that are not finite: error, plain_error: root mean square of ||got - fp64|| / ||fp64||, of the simulated product
-    and of PyTorch's own; largest_error. distance: root mean square of ||got - plain|| / ||plain||, plain: PyTorch's own
-    product; of `compared` calls, those whose plain product is not zero. overflows: elements of these rows and columns
-    that are infinite or NaN where the fp64 product is finite. evidence: the weakest level behind instruction and order
-    of summation ("": of no product); least_confidence: the least probability that a library's kernel is the one that
-    was computed, None where no library was asked.
+    calls; macs: multiply-accumulates; padding_macs: further ones, of convolutions' padding. host_seconds: time that the
+    simulation took. cycles, seconds: of the simulated device, where times are kept. measured: calls whose error was
+    computed, on some rows and columns, without elements that are not finite: error, plain_error: root mean square of
+    ||got - fp64|| / ||fp64||, of the simulated product and of PyTorch's own; largest_error. distance: root mean square
+    of ||got - plain|| / ||plain||, plain: PyTorch's own product; of `compared` calls, those whose plain product is not
+    zero. overflows: elements of these rows and columns that are infinite or NaN where the fp64 product is finite.
+    evidence: the weakest level behind instruction and order of summation ("": of no product); least_confidence: the
+    least probability that a library's kernel is the one that was computed, None where no library was asked.
     """
 
     calls: int = 0
     macs: int = 0
+    padding_macs: int = 0
     host_seconds: float = 0.0
     cycles: int = 0
     seconds: float = 0.0
@@ -100,8 +102,18 @@ class LayerRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        names = ("calls", "macs", "host_seconds", "cycles", "seconds", "measured", "error", "plain_error", "distance")
-        more = ("largest_error", "overflows", "evidence", "least_confidence")
+        names = (
+            "calls",
+            "macs",
+            "padding_macs",
+            "host_seconds",
+            "cycles",
+            "seconds",
+            "measured",
+            "error",
+            "plain_error",
+        )
+        more = ("distance", "largest_error", "overflows", "evidence", "least_confidence")
         return {name: getattr(self, name) for name in (*names, *more)}
 
     def note(self, gemm: Gemm) -> None:
@@ -227,6 +239,8 @@ class Record:
         out: torch.Tensor,
         ready: Ready,
         host_seconds: float,
+        padding: int = 0,
+        *,
         sampled: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
         """Add one product; arguments as of hwsim.frameworks.torch.multiplication.multiply.
@@ -237,7 +251,8 @@ class Record:
         if self.measures(place):
             self._measure(entry, _sampled(a, b) if sampled is None else sampled, c, alpha, beta, out)
         entry.calls += 1
-        entry.macs += out.numel() * a.shape[-1]
+        entry.macs += out.numel() * a.shape[-1] - padding
+        entry.padding_macs += padding
         entry.host_seconds += host_seconds
         entry.cycles += ready.cycles or 0
         entry.seconds += ready.seconds or 0.0  # a library's kernel may have seconds and no cycles
@@ -342,8 +357,11 @@ class Record:
         return [str(self.verdict), *self.details()]
 
     def details(self) -> list[str]:
-        """A line for each kind of call that was not simulated by its kernel, with its share of the MACs."""
-        lines = []
+        """A line for each kind of call that was not simulated by its kernel, with its share of the MACs; and a line for
+        products of padding.
+        """
+        padding = self.total().padding_macs
+        lines = [f"zeros of padding: {padding / 1e6:.1f} MMAC beside these"] if padding >= LEAST_PADDING else []
         everything = self.total().macs + self.macs_not_caught.total()
 
         def _counted(name: str, count: int, macs: int) -> str:

@@ -92,10 +92,11 @@ def multiply(
     dtype: torch.dtype,
     library: LibraryOnDevice | None = None,
     is_known: bool = False,
+    padding: int = 0,
 ) -> torch.Tensor:
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
     broadcast to the product. library: of a convolution whose product it is; None: that of the settings. is_known:
-    whether the order of its kernel is.
+    whether the order of its kernel is. padding: how many of the products are of a convolution's padding, and no work.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
@@ -122,11 +123,12 @@ def multiply(
             is_added = True
         product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
         if not is_known or ready.gemm.library is not None:
-            _note_order(settings, record, place, format_name(a.dtype), ready.gemm, prod((*a.shape, b.shape[-1])))
+            macs = prod((*a.shape, b.shape[-1])) - padding
+            _note_order(settings, record, place, format_name(a.dtype), ready.gemm, macs)
         out = tensor_of(product, dtype, a.device)
         if is_added and c is not None:
             out = out + (c if beta == 1 else beta * c).to(dtype)
-        record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start)
+        record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start, padding)
         return out
 
 
@@ -218,7 +220,7 @@ def multiply_scaled(
             rows, columns = sample(*out.shape)
             some = _multiplied_operands(left, right, scales, (rows.numpy(), columns.numpy()))
             sampled = some[0].float(), some[1].float()
-        record.product(place, whole_a, whole_b, bias, 1.0, 1.0, out, ready, seconds, sampled)
+        record.product(place, whole_a, whole_b, bias, 1.0, 1.0, out, ready, seconds, sampled=sampled)
         return out
 
 

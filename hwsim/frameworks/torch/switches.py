@@ -13,19 +13,23 @@ from typing import Any
 
 import torch
 
+from hwsim.devices import narrow_instruction
 from hwsim.devices.device import Device
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.frameworks.settings import PassSettings
 from hwsim.frameworks.torch.place import CONVOLUTION, Place
+from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.pytorch.routes import is_of_gemms, pytorch, route_of
 
 KIB = 1024
 NATIVE = "native"
 #: {a precision of fp32 products, by PyTorch's name: the arguments of hwsim.run that compute so}
-PRECISIONS: Mapping[str, Mapping[str, Any]] = {"tf32": {"format": "tf32"}, "bfx9": {"scheme": "bf16x9"}}
+PRECISIONS: Mapping[str, Mapping[str, Any]] = {"ieee": {}, "tf32": {"format": "tf32"}}
+BF16X9 = ("bfx9", "16x9")  # of products alone; versions after 2.13 have it
 #: Options with which a caller says himself what a switch would.
 OF_FORMATS = ("format", "format_b", "schedule")
 OF_SUMS = ("accumulate", "k_group", "schedule")
+OF_CHAINS = (*OF_FORMATS, *OF_SUMS, "split_k")
 FP64_BITS = "CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT"
 OF_LIBRARY = ("reductions", "workspace_bytes", "lt_workspace_bytes")
 
@@ -34,12 +38,12 @@ OF_LIBRARY = ("reductions", "workspace_bytes", "lt_workspace_bytes")
 class Switches:
     """PyTorch's switches at one moment.
 
-    reductions: by format of the operands, in which type slices of K may be added: "any", "compute". products,
-    convolutions: PyTorch's precision of fp32 ones ("ieee", "tf32", "bfx9"). workspace_bytes: {"workspace_bytes": of
-    cublasGemmEx, "lt_workspace_bytes": of cublasLtMatmul}, those that the environment says. alternative_fp16: rocBLAS's
-    for fp16 products: "backward" (its default), "always", "never". fp64: the arguments of hwsim.run for fp64 products
-    that cuBLAS emulates; empty where it does not. not_followed: by format of the operands, a switch that is set and
-    asks cuBLAS for kernels that hwsim does not choose, in words.
+    reductions: by format of the operands, in which type slices of K may be added: "any", "compute", "none" (no slices).
+    products, convolutions: PyTorch's precision of fp32 ones ("ieee", "tf32", "16x9"). workspace_bytes:
+    {"workspace_bytes": of cublasGemmEx, "lt_workspace_bytes": of cublasLtMatmul}, those that the environment says.
+    alternative_fp16: rocBLAS's for fp16 products: "backward" (its default), "always", "never". fp64: the arguments of
+    hwsim.run for fp64 products that cuBLAS emulates; empty where it does not. narrow_sums: fp16 products are added in
+    fp16.
     """
 
     reductions: Mapping[str, str]
@@ -48,7 +52,7 @@ class Switches:
     workspace_bytes: Mapping[str, int] = field(default_factory=dict)
     alternative_fp16: str = "backward"
     fp64: Mapping[str, Any] = field(default_factory=dict)
-    not_followed: Mapping[str, str] = field(default_factory=dict)
+    narrow_sums: bool = False
 
     @property
     def text(self) -> str:
@@ -58,7 +62,7 @@ class Switches:
         words += [f"{name} {value}" for name, value in self.workspace_bytes.items()]
         words += [f"alternative fp16 {self.alternative_fp16}"] if self.alternative_fp16 != "backward" else []
         words += [f"fp64 products {' '.join(map(str, self.fp64.values()))}"] if self.fp64 else []
-        words += [f"{switch} of {fmt} (not followed)" for fmt, switch in self.not_followed.items()]
+        words += ["allow_fp16_accumulation"] if self.narrow_sums else []
         return "PyTorch's switches: " + ", ".join(words)
 
     def arguments(self, chosen: PassSettings, place: Place, operand: str) -> dict[str, Any]:
@@ -74,7 +78,11 @@ class Switches:
             if all(arguments.get(name) is None for name in OF_FORMATS):
                 more |= self._precision(device, place, operand)
             if all(arguments.get(name) is None for name in OF_SUMS) and place.accumulate is not None:
-                more |= {"accumulate": place.accumulate if device.family in pytorch().promoting_families else "fast"}
+                more |= {"accumulate": place.accumulate if device.family in pytorch().promoting.families else "fast"}
+            if self.adds_narrow(device, place, operand) and all(arguments.get(name) is None for name in OF_CHAINS):
+                # cuBLAS's kernels for it were never asked for: the unit's own order stands for theirs
+                schedule = Schedule(instruction=narrow_instruction(device, operand))
+                return more | {"schedule": schedule} | dict.fromkeys(("library", *OF_LIBRARY))
         if arguments.get("library") is None:
             return more
         is_fused = bool(place.stands_for or place.part_of)
@@ -101,16 +109,32 @@ class Switches:
             whose = kernel if place.stage == "forward" else f"the backward pass of {place.stands_for}"
             return f"{whose}, in the unit's own order"
         if place.part_of or is_of_gemms(place.operator, operand, device.name, device.family):
-            switch = self.not_followed.get(operand)
-            return f"{place.operator} of {operand} with {switch}, in the order without it" if switch else ""
+            if place.part_of or not self.adds_narrow(device, place, operand):
+                return ""
+            return f"{place.operator} of {operand} with allow_fp16_accumulation, sums in fp16 in the unit's own order"
         route = route_of(place.operator, operand, device.name, device.family)
         return "" if route.order else f"{place.operator} of {operand} by {route.library}, in the unit's own order"
+
+    def adds_narrow(self, device: Device, place: Place, operand: str) -> bool:
+        """Whether the library of products is told to add a product in its operands' format."""
+        told = pytorch().narrow_sums
+        is_product = not place.stands_for and is_of_gemms(place.operator, operand, device.name, device.family)
+        return self.narrow_sums and operand == told.operand and device.family in told.families and is_product
 
     def _precision(self, device: Device, place: Place, operand: str) -> Mapping[str, Any]:
         """Another format than the operands', by a switch."""
         framework = pytorch()
-        if operand == "fp32" and device.family in framework.tf32_families:
-            return PRECISIONS.get(self.convolutions if place.operation == CONVOLUTION else self.products, {})
+        if operand == "fp32":
+            wanted = self.convolutions if place.operation == CONVOLUTION else self.products
+            if wanted in BF16X9 and place.operation != CONVOLUTION and device.family in framework.emulating_families:
+                return {"scheme": "bf16x9"}
+            if wanted not in PRECISIONS:
+                raise UnsupportedError(
+                    f"fp32_precision = {wanted!r} for a {place.operator} on {device.name}: PyTorch has "
+                    f"{', '.join(PRECISIONS)}, and {BF16X9[-1]} for products on chips of "
+                    f"{', '.join(framework.emulating_families)}; set another, or give format= or scheme="
+                )
+            return PRECISIONS[wanted] if device.family in framework.tf32_families else {}
         is_backward = place.stage != "forward"
         if self.alternative_fp16 == "always" or (is_backward and self.alternative_fp16 == "backward"):
             for instead in framework.backward.values():
@@ -126,24 +150,19 @@ def current() -> Switches:
         "fp16": matmul.allow_fp16_reduced_precision_reduction,
         "bf16": matmul.allow_bf16_reduced_precision_reduction,
     }
-    no_slices = {
-        fmt: "allow_splitk=False"
-        for fmt in narrow
-        if not getattr(matmul, f"allow_{fmt}_reduced_precision_reduction_split_k", True)
-    }
-    narrow_sums = {"fp16": "allow_fp16_accumulation"} if getattr(matmul, "allow_fp16_accumulation", False) else {}
+    slices = {fmt: getattr(matmul, f"allow_{fmt}_reduced_precision_reduction_split_k", True) for fmt in narrow}
     size = _workspace(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
     lt_size = _kib("CUBLASLT_WORKSPACE_SIZE", os.environ.get("CUBLASLT_WORKSPACE_SIZE"))
     sizes = {"workspace_bytes": size, "lt_workspace_bytes": lt_size}
     alternative = {"0": "never", "1": "always"}.get(os.environ.get("ROCBLAS_INTERNAL_FP16_ALT_IMPL", ""), "backward")
     return Switches(
-        reductions={fmt: "any" if is_on else "compute" for fmt, is_on in narrow.items()},
+        reductions={fmt: "any" if is_on else "compute" if slices[fmt] else "none" for fmt, is_on in narrow.items()},
         products=_precision_of("matmul"),
         convolutions=_precision_of("conv"),
         workspace_bytes={name: value for name, value in sizes.items() if value is not None},
         alternative_fp16=alternative,
         fp64=_emulation(os.environ),
-        not_followed=no_slices | narrow_sums,
+        narrow_sums=bool(getattr(matmul, "allow_fp16_accumulation", False)),
     )
 
 

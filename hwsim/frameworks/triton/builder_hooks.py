@@ -6,8 +6,8 @@ The module knows the interpreter's builder and handles; it knows no lowering and
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.backend.cpu import CPU
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
+from hwsim.frameworks.triton.dot_question import DotQuestion, DotScaling
 from hwsim.frameworks.triton.joined_operations import Blocks, JoinedOperations, PendingDot
 from hwsim.frameworks.triton.ptx import NAN
 
@@ -44,18 +45,8 @@ class TritonArithmetic(Protocol):
     def least_size(self, num_warps: int) -> Any:
         """The target's least M, N, K of a dot."""
 
-    def dot(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        types: tuple[str, str, str],
-        precision: str,
-        imprecise: int,
-        num_warps: int,
-        is_added: bool,
-    ) -> Codes:
-        """A dot on codes; is_added: the kernel adds c to a dot from zero."""
+    def dot(self, question: DotQuestion, arrays: Mapping[str, Codes]) -> Codes:
+        """A dot on codes: a, b, c, and a_scale, b_scale of a scaled dot."""
 
     def function(self, name: str, inputs: list[NDArray[Any]]) -> NDArray[Any] | None:
         """A function of fp32 numbers by its builder call (`exp`); None: the interpreter's bits."""
@@ -80,34 +71,69 @@ class Launch:
     num_warps = DEFAULT_WARPS
 
 
-def dot_hooks(
-    kind: Any, arithmetic: TritonArithmetic, joined: JoinedOperations, blocks: Blocks, launch: Launch
-) -> dict[str, Any]:
-    plain_scaled = getattr(kind, "create_dot_scaled", None)  # Triton 3.6 has none
-
+def dot_hooks(arithmetic: TritonArithmetic, joined: JoinedOperations, blocks: Blocks, launch: Launch) -> dict[str, Any]:
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
-        names = (a.dtype.scalar.name, b.dtype.scalar.name, d.dtype.scalar.name)
-        precision = input_precision.name.lower() if hasattr(input_precision, "name") else str(input_precision).lower()
-        x, y, imprecise, warps = _codes(a.data), _codes(b.data), int(max_num_imprecise_acc or 0), launch.num_warps
+        question = DotQuestion(
+            a_shape=a.data.shape,
+            b_shape=b.data.shape,
+            a_type=_type(a),
+            b_type=_type(b),
+            d_type=_type(d),
+            input_precision=_name(input_precision),
+            max_num_imprecise_acc=int(max_num_imprecise_acc or 0),
+            num_warps=launch.num_warps,
+        )
+        x, y = _codes(a.data), _codes(b.data)
 
         def compute(c: Any, is_added: bool) -> Any:
             array = c.data
-            codes = arithmetic.dot(x, y, _codes(array), names, precision, imprecise, warps, is_added)
-            return codes.view(array.dtype)
+            arrays = {"a": x, "b": y, "c": _codes(array)}
+            return arithmetic.dot(replace(question, is_added=is_added), arrays).view(array.dtype)
 
         if joined.is_zero(d):
             return PendingDot(compute, d, blocks.now)
         return interpreter.TensorHandle(compute(d, False), d.dtype.scalar)
 
-    if plain_scaled is None:
-        return {"create_dot": create_dot}
-
-    def create_dot_scaled(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        arithmetic.left_out("tl.dot_scaled")
-        warnings.warn("hwsim.triton: tl.dot_scaled has the interpreter's bits, not the device's", stacklevel=2)
-        return plain_scaled(self, *arguments, **keywords)
+    def create_dot_scaled(
+        self: Any, a: Any, a_scale: Any, a_format: Any, b: Any, b_scale: Any, b_format: Any,
+        is_fast: bool, a_along_k: bool, b_along_k: bool, d: Any,
+    ) -> Any:  # fmt: skip
+        scales = {name: x for name, x in (("a_scale", a_scale), ("b_scale", b_scale)) if x is not None}
+        shapes = {name: (x.data.shape, _type(x)) for name, x in scales.items()}
+        scaling = DotScaling(
+            a_format=_name(a_format),
+            b_format=_name(b_format),
+            a_scale=shapes.get("a_scale"),
+            b_scale=shapes.get("b_scale"),
+            is_fast=bool(is_fast),
+            a_along_k=bool(a_along_k),
+            b_along_k=bool(b_along_k),
+        )
+        question = DotQuestion(
+            a_shape=a.data.shape,
+            b_shape=b.data.shape,
+            a_type=_type(a),
+            b_type=_type(b),
+            d_type=_type(d),
+            input_precision="ieee",
+            max_num_imprecise_acc=0,
+            num_warps=launch.num_warps,
+            scaling=scaling,
+        )
+        arrays = {name: _codes(x.data) for name, x in {"a": a, "b": b, "c": d, **scales}.items()}
+        return interpreter.TensorHandle(arithmetic.dot(question, arrays).view(d.data.dtype), d.dtype.scalar)
 
     return {"create_dot": create_dot, "create_dot_scaled": create_dot_scaled}
+
+
+def _type(handle: Any) -> str:
+    """Triton's name of the element type."""
+    return str(handle.dtype.scalar.name)
+
+
+def _name(choice: Any) -> str:
+    """The name of one of the builder's choices, in small letters."""
+    return str(getattr(choice, "name", choice)).lower()
 
 
 def joining_hooks(kind: Any, joined: JoinedOperations, one_nan: Callable[[Any], Any]) -> dict[str, Any]:

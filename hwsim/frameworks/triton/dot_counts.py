@@ -8,31 +8,28 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import triton.language
 from numpy.typing import NDArray
 from triton.runtime.interpreter import InterpretedFunction
 
 from hwsim.analysis.running_error import RunningError
-from hwsim.backend.cpu import CPU
 from hwsim.devices.device import Device
 from hwsim.devices.loader import load
 from hwsim.devices.query import instruction
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import Format, format_of
 from hwsim.frameworks.triton.compiler import (
-    MLIR_TYPES,
-    DotQuestion,
     least_dot_size,
     lowered,
     module_map,
     target_options,
 )
-from hwsim.frameworks.triton.dot_steps import FORMATS
+from hwsim.frameworks.triton.dot_errors import error_of
+from hwsim.frameworks.triton.dot_question import DotQuestion
+from hwsim.frameworks.triton.dot_text import MLIR_TYPES, SCALED_TYPES
 from hwsim.frameworks.triton.elementwise import OPERATIONS, Functions
 from hwsim.frameworks.triton.interpreter import hooked
 from hwsim.frameworks.triton.reductions import ThreadSums, sites_of
@@ -44,7 +41,6 @@ from hwsim.frameworks.triton.whole_kernel import calls_of, ttgir_of
 Codes = NDArray[Any]
 EVERY = 64  # dots of a kind: one of them is measured
 SUMS = {"sum", "cumsum", "cumprod", "softmax", "reduce", "associative_scan"}  # calls whose order threads decide
-SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured dot, the first ones
 
 
 @dataclass
@@ -87,8 +83,8 @@ class TritonEmulation:
         head = ("tile", "formats", "precision", "instruction", "products", "dots", "MACs", "error", "cycles")
         rows = [head]
         for question, record in self.dots.items():
-            tile = "x".join(map(str, (*question.a_shape[:-1], question.b_shape[-1], question.a_shape[-1])))
-            formats = f"{question.a_type} x {question.b_type} -> {question.d_type}"
+            tile = "x".join(map(str, (*question.d_shape, question.k)))
+            formats = f"{' x '.join(question.formats)} -> {question.d_type}"
             error = "-" if record.errors.mean is None else f"{record.errors.mean:.3g}"
             cycles = "-" if record.cycles is None else f"{record.cycles:,.0f}"
             numbers = (str(record.products), f"{record.dots:,}", f"{record.macs:,}", error, cycles)
@@ -102,7 +98,7 @@ class TritonEmulation:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        kinds = [{**vars(question), **record.to_dict()} for question, record in self.dots.items()]
+        kinds = [{**asdict(question), **record.to_dict()} for question, record in self.dots.items()]
         return {
             "device": self.device.name,
             "target": f"{self.target.backend}:{self.target.arch}",
@@ -144,50 +140,31 @@ class TritonEmulation:
         """Count a call that has the interpreter's bits."""
         self.not_simulated[name] += 1
 
-    def dot(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        types: tuple[str, str, str],
-        precision: str,
-        imprecise: int,
-        num_warps: int,
-        is_added: bool = False,
-    ) -> Codes:
-        """Codes of c + a b as the device computes Triton's lowering of this `tl.dot`. types: Triton's names. is_added:
-        the kernel multiplies from zero and adds c.
+    def dot(self, question: DotQuestion, arrays: Mapping[str, Codes]) -> Codes:
+        """Codes of c + a b as the device computes Triton's lowering of a dot. arrays: a, b, c, and a_scale, b_scale of
+        a scaled dot.
         """
-        for name in types:
-            if name not in MLIR_TYPES:
-                known = ", ".join(MLIR_TYPES)
-                raise UnsupportedError(f"tl.dot of {name}: hwsim takes {known}")
-        question = DotQuestion(
-            a.shape,
-            b.shape,
-            *types,
-            input_precision=precision,
-            max_num_imprecise_acc=imprecise,
-            num_warps=num_warps,
-            is_added=is_added,
-        )
+        known = MLIR_TYPES if question.scaling is None else SCALED_TYPES
+        for name in (question.a_type, question.b_type):
+            if name not in known:
+                raise UnsupportedError(f"a dot of {name}: hwsim takes {', '.join(known)}")
         lowered_dot = self._lowered.get(question)
         if lowered_dot is None:
             answer = lowered(question, self.target)
             lowered_dot = self._lowered[question] = LoweredDot(self.device, parsed(answer.ttgir), answer.assembly)
-        result = lowered_dot(a, b, c)
-        self._count(question, lowered_dot, a, b, c, result)
+        result = lowered_dot(arrays)
+        self._count(question, lowered_dot, arrays, result)
         return result
 
     def _count(
-        self, question: DotQuestion, lowered_dot: LoweredDot, a: Codes, b: Codes, c: Codes, result: Codes
+        self, question: DotQuestion, lowered_dot: LoweredDot, arrays: Mapping[str, Codes], result: Codes
     ) -> None:
         record = self.dots.setdefault(question, DotRecord(lowered_dot.instruction, lowered_dot.dots))
         if self._every and record.dots % self._every == 0:
-            error = _error(*(_values(x, name) for x, name in zip((a, b, c, result), _names(question), strict=True)))
+            error = error_of(question, arrays, result)
             if error is not None:
                 record.errors.add(error)
-        macs = result.size * a.shape[-1]
+        macs = result.size * question.k
         timing = instruction(self.device, lowered_dot.instruction).timing
         record.dots += 1
         record.macs += macs
@@ -195,28 +172,6 @@ class TritonEmulation:
         record.cycles = (
             None if rate is None or record.cycles is None else record.cycles + lowered_dot.dots * macs / float(rate)
         )
-
-
-def _names(question: DotQuestion) -> tuple[str, ...]:
-    return (question.a_type, question.b_type, question.d_type, question.d_type)
-
-
-def _values(codes: Codes, name: str) -> NDArray[np.float64]:
-    fmt: Format = format_of(FORMATS[MLIR_TYPES[name]])
-    if fmt.name.startswith("int"):
-        return codes.view(f"i{codes.itemsize}").astype(np.float64)
-    return CPU.decode(codes, fmt, np.float64)
-
-
-def _error(
-    a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64], got: NDArray[np.float64]
-) -> float | None:
-    rows, columns = slice(SAMPLED_ROWS), slice(SAMPLED_COLUMNS)
-    with np.errstate(all="ignore"):
-        exact = c[..., rows, columns] + a[..., rows, :] @ b[..., columns]
-        size = float(np.linalg.norm(exact))
-        distance = float(np.linalg.norm(got[..., rows, columns] - exact))
-    return distance / size if np.isfinite(size) and np.isfinite(distance) and size else None
 
 
 @contextlib.contextmanager
@@ -228,8 +183,7 @@ def emulate(
     Set TRITON_INTERPRET=1 before Triton is imported. The kernels are untouched. Triton's own compiler says for
     each kind of dot which instruction runs, how K is cut and what is added around it; hwsim computes that by the
     device's unit from the accumulator on. On NVIDIA's chips it computes functions, sums and scans of fp32 numbers and
-    fused operations by the compiler's PTX too. What has the interpreter's bits is counted in `not_simulated`;
-    `tl.dot_scaled` warns.
+    fused operations by the compiler's PTX too. What has the interpreter's bits is counted in `not_simulated`.
 
     Args:
         device: a device that Triton has a target for.

@@ -16,7 +16,7 @@ from hwsim.devices.patterns import spelt
 from hwsim.devices.query import dot_spec, find, instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
-from hwsim.frameworks.triton.ttgir import Function, Operation, number, numbers
+from hwsim.frameworks.triton.ttgir import Function, Operation, TensorType, number, numbers
 from hwsim.numerics.units import DotSpec
 
 #: MLIR's element types as hwsim's formats.
@@ -30,6 +30,7 @@ FORMATS = {
     "f8E4M3FNUZ": "e4m3fnuz",
     "f8E5M2FNUZ": "e5m2fnuz",
     "i32": "int32",
+    "i16": "int16",
     "i8": "int8",
 }
 WGMMA = re.compile(
@@ -39,7 +40,24 @@ MMA = re.compile(r"\bmma\.sync\.aligned\.(m\d+n\d+k\d+)\.row\.col\.([\w.]+)")
 TCGEN05 = re.compile(r"\btcgen05\.mma\.cta_group::(\d)\.kind::(\w+)")
 MFMA = re.compile(r"\bv_mfma_\w+")
 FMA = re.compile(r"\bfma\.rn\.f\d+\b")
+SCALED_MMA = re.compile(
+    r"\bmma\.sync\.aligned\.(m\d+n\d+k(\d+))\.row\.col\.kind::(\w+)\.block_scale\.scale_vec::(\d)X\.([\w.]+)\.(ue\w+)"
+)
+SCALED_FORMATS = re.compile(r"\blhs = (\w+) rhs = (\w+)")
+SCALE_FORMATS = {"i8": "ue8m0", "f8E4M3FN": "ue4m3"}
 TCGEN05_K = (8, 16, 32, 64)
+#: What the operands and the types of each dot are. "d" among the types is the result's, or the memory's that gets it.
+OPERANDS = {
+    "tt.dot": ("a", "b", "c"),
+    "ttng.warp_group_dot": ("a", "b", "c"),
+    "ttng.tc_gen5_mma": ("a", "b", "c", "reads_c"),
+    "ttng.tc_gen5_mma_scaled": ("a", "b", "c", "a_scale", "b_scale", "reads_c"),
+    "tt.dot_scaled": ("a", "a_scale", "b", "b_scale", "c"),
+}
+TYPES = {
+    "ttng.tc_gen5_mma_scaled": ("a", "b", "d", "a_scale", "b_scale"),
+    "tt.dot_scaled": ("a", "a_scale", "b", "b_scale", "d"),
+}
 LANES = 64  # of an AMD wavefront, which share one MFMA
 QUAD = 4  # threads of an mma.sync that share a row of A
 
@@ -48,27 +66,32 @@ QUAD = 4  # threads of an mma.sync that share a row of A
 class DotStep:
     """How one dot runs: an instruction, K in this order (None: ascending), and partial sums.
 
-    partial_k: so many of K are summed from +0 before the sum is added to the accumulator; 0: all begin at it.
+    partial_k: so many of K are summed from +0 before the sum is added to the accumulator; 0: all begin at it. scaled:
+    the formats of a and b where the instruction takes block scales.
     """
 
     instruction: str
     spec: DotSpec
     order: NDArray[np.intp] | None
     partial_k: int
+    scaled: tuple[str, str] | None = None
 
 
 def step_of(device: DeviceModel, function: Function, operation: Operation, assembly: str) -> DotStep:
-    """How the device runs this dot (tt.dot, ttng.warp_group_dot, ttng.tc_gen5_mma).
+    """How the device runs this dot, one of `OPERANDS`.
 
     Raises UnsupportedError where the assembly has no instruction of the device, or several.
     """
-    a, b, d = operation.types[:3]
+    types = types_of(operation)
+    a, b, d = types["a"], types["b"], types["d"]
     layout = function.layout_of(d)
+    if "a_scale" in types:
+        return _scaled_step(device, function, operation, types, assembly)
     k = a.shape[-1]
     order: NDArray[np.intp] | None = None
     partial_k = 0
-    if operation.name.endswith("tc_gen5_mma"):
-        name = _tcgen05(device, layout, assembly, a.element, b.element)
+    if operation.name == "ttng.tc_gen5_mma":
+        name = _tcgen05(device, layout, assembly, (FORMATS[a.element], FORMATS[b.element]))
     elif layout.startswith("ttg.nvidia_mma") and number(layout, "versionMajor") == 3:
         name, partial_k = _wgmma(assembly, operation)
     elif layout.startswith("ttg.nvidia_mma"):
@@ -112,13 +135,46 @@ def _wgmma(assembly: str, operation: Operation) -> tuple[str, int]:
     return name, lengths.pop() * int(matched[1])
 
 
-def _tcgen05(device: DeviceModel, layout: str, assembly: str, a: str, b: str) -> str:
+def types_of(operation: Operation) -> dict[str, TensorType]:
+    """The types of a dot's operands and result, by name."""
+    names = TYPES.get(operation.name, ("a", "b", "d"))
+    if len(operation.types) < len(names):
+        raise UnsupportedError(f"Triton lowered this dot to {operation.name} without scales of one operand")
+    return dict(zip(names, operation.types, strict=False))
+
+
+def _scaled_step(
+    device: DeviceModel, function: Function, operation: Operation, types: dict[str, TensorType], assembly: str
+) -> DotStep:
+    """A dot whose instruction takes block scales: tcgen05.mma or mma.sync."""
+    matched, scale = SCALED_FORMATS.search(operation.text), SCALE_FORMATS[types["a_scale"].element]
+    assert matched is not None
+    formats = (matched[1], matched[2])
+    if operation.name == "tt.dot_scaled":
+        names = set()
+        for shape, k, kind, vectors, operands, of_scales in SCALED_MMA.findall(assembly):
+            chosen = f".{of_scales}.block{int(k) // int(vectors)}" if kind == "mxf4nvf4" else ""
+            names.add(f"mma.{shape}.{kind}.{operands}{chosen}")
+        name = _only(names, "mma.sync with scales")
+        if _quad_order(types["a"].shape[-1], _k_width(function, operation), 8) is not None:
+            raise UnsupportedError(f"Triton gives {name} K in another order; with block scales hwsim takes it in order")
+    else:
+        block = 2 * types["a"].shape[-1] // types["a_scale"].shape[-1]
+        name = _tcgen05(device, function.layout_of(types["d"]), assembly, formats, f".{scale}.block{block}")
+    spec = dot_spec(device, name)
+    if spec.scale_format != scale:
+        raise UnsupportedError(f"Triton lowered this dot to {name}, whose scales are {spec.scale_format}, not {scale}")
+    return DotStep(name, spec, None, 0, formats)
+
+
+def _tcgen05(device: DeviceModel, layout: str, assembly: str, operands: tuple[str, str], scales: str = "") -> str:
+    """The instruction. scales: how it ends where its kind has a choice of scales."""
     group, kind = _only({f"{group} {kind}" for group, kind in TCGEN05.findall(assembly)}, "tcgen05.mma").split()
     m, n = number(layout, "blockM"), number(layout, "blockN")
     assert m is not None and n is not None
-    formats = ".".join(spelt("tf32" if kind == "tf32" else FORMATS[x]) for x in (a, b))
+    formats = ".".join(spelt("tf32" if kind == "tf32" else x) for x in operands)
     for k in TCGEN05_K:
-        name = f"tcgen05.mma.m{m * int(group)}n{n}k{k}.{kind}.f32.{formats}"
+        name = f"tcgen05.mma.m{m * int(group)}n{n}k{k}.{kind}.f32.{formats}{scales if kind == 'mxf4nvf4' else ''}"
         if find(device, name) is not None:
             return name
     raise UnsupportedError(f"{device.name} has no tcgen05.mma of kind {kind}, {m * int(group)} x {n}, for {formats}")

@@ -36,6 +36,7 @@ from hwsim.frameworks.triton.kernel_language import (
     or_none,
     replaced,
     with_floats,
+    with_format_names,
 )
 
 
@@ -59,7 +60,7 @@ def hooked(arithmetic: TritonArithmetic, functions: tuple[str, ...], processes: 
             _run(self, plain_call, arguments, keywords, processes)
 
     hooks = {
-        **dot_hooks(kind, arithmetic, joined, blocks, launch),
+        **dot_hooks(arithmetic, joined, blocks, launch),
         **joining_hooks(kind, joined, with_one_nan if has_ptx else lambda result: result),
         **brain_float_hooks(kind),
         "create_extern_elementwise": extern_hook(arithmetic),
@@ -70,12 +71,14 @@ def hooked(arithmetic: TritonArithmetic, functions: tuple[str, ...], processes: 
         },
     }
     arguments = {"_implicit_cvt": with_floats(interpreter._implicit_cvt)}
-    assigned = {"to_tensor": or_none(interpreter.interpreter_semantic.to_tensor)}
+    semantic = interpreter.interpreter_semantic
+    assigned, meaning = {"to_tensor": or_none(semantic.to_tensor)}, type(semantic)
     with (
         replaced(kind, hooks),
         replaced(executor, {"__call__": call}),
         replaced(interpreter, arguments),
-        replaced(interpreter.interpreter_semantic, assigned),
+        replaced(semantic, assigned),
+        replaced(meaning, {"dot_scaled": with_format_names(meaning.dot_scaled)}),
         replaced(interpreter.ReduceOps, {"apply_impl": reduction_hook("reduce", interpreter.ReduceOps, arithmetic)}),
         replaced(interpreter.ScanOps, {"apply_impl": reduction_hook("scan", interpreter.ScanOps, arithmetic)}),
     ):

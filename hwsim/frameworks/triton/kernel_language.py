@@ -23,14 +23,17 @@ from hwsim.frameworks.triton.joined_operations import Blocks
 
 @contextlib.contextmanager
 def replaced(owner: Any, values: dict[str, Any]) -> Iterator[None]:
-    before = {name: getattr(owner, name) for name in values}
+    before = {name: getattr(owner, name) for name in values if hasattr(owner, name)}
     for name, value in values.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
+        for name in values:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
 
 
 @contextlib.contextmanager
@@ -154,3 +157,24 @@ def _whole_number(bound: Any) -> int:
 def or_none(plain: Callable[..., Any]) -> Callable[..., Any]:
     """What a kernel assigns, as a tensor; a compiled kernel may assign None too."""
     return lambda x, *arguments: None if x is None else plain(x, *arguments)
+
+
+class FormatName(str):
+    """The name of a format as Triton 3.6 takes it too: a constant with a value."""
+
+    @property
+    def value(self) -> str:
+        """The name."""
+        return str(self)
+
+
+def with_format_names(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`dot_scaled` of the interpreter's semantic. Kernels give formats as plain text; Triton 3.6 reads their value."""
+
+    def dot_scaled(
+        self: Any, a: Any, a_scale: Any, a_format: Any, b: Any, b_scale: Any, b_format: Any, *more: Any
+    ) -> Any:
+        names = (FormatName(getattr(x, "value", x)) for x in (a_format, b_format))
+        return plain(self, a, a_scale, next(names), b, b_scale, next(names), *more)
+
+    return dot_scaled

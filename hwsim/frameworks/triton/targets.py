@@ -10,7 +10,8 @@ from pydantic import Field, PositiveInt
 from hwsim.datafiles.base import Name, SourcedFile, StrictRecord
 from hwsim.datafiles.reading import record_of
 from hwsim.datafiles.yaml_text import parse
-from hwsim.devices.model import DeviceModel
+from hwsim.devices.device import Device
+from hwsim.devices.special_functions import has_special_functions
 from hwsim.errors import UnsupportedError, nearest
 from hwsim.host import places
 
@@ -49,11 +50,16 @@ def _file() -> TritonTargets:
     return record_of(text, problems, TritonTargets, SCHEMA_VERSION, "framework").record
 
 
-def target_of(device: DeviceModel) -> TritonTarget:
+def target_of(device: Device) -> TritonTarget:
     """The device's target. Raises UnsupportedError where Triton has none."""
     file = _file()
     if device.compute_capability is not None:
         return TritonTarget("cuda", int(device.compute_capability.replace(".", "")), file.cuda.warp_size)
+    if has_special_functions(device):
+        raise UnsupportedError(
+            f"Triton's target of the device {device.name} follows from its compute_capability, which its file lacks; "
+            'add it as a text, such as "9.0"'
+        )
     if device.name not in file.hip.arch:
         raise UnsupportedError(
             f"Triton has no target for the device {device.name}{nearest(device.name, list(file.hip.arch))}; "

@@ -26,7 +26,7 @@ MOST_SIZE = (1 << 31) - 1  # of m, n and k: what cuBLAS's 32-bit calls take
 ROW_BYTES = (VECTOR_BYTES, 4, 1)  # that copies to shared memory tell apart
 REDUCTION_IN_PLACE, REDUCTION_COMPUTE_TYPE, REDUCTION_OUTPUT_TYPE = 1, 2, 4  # CUBLASLT_REDUCTION_SCHEME_*
 #: Those that are allowed.
-REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2}
+REDUCTION_MASKS: dict[str, int] = {"any": 7, "compute": 2, "none": 0}
 
 
 class CublasGemm(NamedTuple):

@@ -118,7 +118,15 @@ class CublasRules(LibraryRules):
         seen_on = row.chips if gemm.batch == 1 else row.batch_chips
         is_of_one_format = gemm.format_b in (None, gemm.format)
         is_fitted = self.version.is_asked and is_of_one_format and self.device in seen_on
-        return FittedTimes(row, forest, choice, gemm, self.cores, "fitted" if is_fitted else ASSUMED)
+        return FittedTimes(
+            row=row,
+            forest=forest,
+            choice=choice,
+            call=gemm,
+            cores=self.cores,
+            evidence="fitted" if is_fitted else ASSUMED,
+            launch_us=self.version.launch_us,
+        )
 
     def choose_each(
         self, call: GemmCall, sizes_m: Sequence[int], progress: Callable[[float], None] | None = None

@@ -36,7 +36,7 @@ class Version:
     neighbours stand there under their names (hwsim.libraries.model.version_model). evidence: of the trees.
     mixed_alike: the share of answers for operands of two formats that are as for the first one's. rules_version,
     rules_chips: on which the rules of the kernels' sums were found. is_asked: whether the answers are this version's
-    own.
+    own. launch_us: of one call, which times leave out; None: not known.
     """
 
     library: str
@@ -57,6 +57,7 @@ class Version:
     rules_version: str
     rules_chips: tuple[str, ...]
     is_asked: bool
+    launch_us: float | None = None
 
     @property
     def has_rules(self) -> bool:
@@ -106,6 +107,7 @@ def _version(file: FileRecord[LibraryVersion]) -> Version:
         rules_version="" if record.rules_seen is None else record.rules_seen.version,
         rules_chips=() if record.rules_seen is None else record.rules_seen.chips,
         is_asked=is_asked,
+        launch_us=record.launch_us,
     )
 
 

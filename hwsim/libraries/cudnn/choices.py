@@ -1,59 +1,69 @@
-"""Which kernel cuDNN takes for a convolution: the leaf of a decision tree, one for each direction and format.
+"""Which kernels cuDNN may take for a convolution: votes of the decision trees of its direction and format.
 
 The trees are data (configs/libraries). It knows sizes of calls and names of kernels; not how these add.
 """
 
 from __future__ import annotations
 
-import csv
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import as_file
+from typing import Any
+
+import numpy as np
 
 from hwsim.host import places
 from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.cublas.answers.tree import Tree, unpack
 
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """A kernel of cuDNN. name: without its tile. tile_m, tile_n, tile_k: of its GEMM, 0: not stated. slices: of K.
-    right: the share of calls with a right order of summation among calls that such a choice was not fitted to.
-    """
+    """A kernel of cuDNN. name: without its tile. tile_m, tile_n, tile_k: of its GEMM, 0: not stated. slices: of K."""
 
     name: str
     tile_m: int
     tile_n: int
     tile_k: int
     slices: int
-    right: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A node of a tree: the next node holds where `size` is at most `at_most`, else the node numbered `otherwise`."""
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelForest:
+    """Trees of a direction and some formats. kernels: of each label by format; a format without it was never seen to
+    run it. right: of each tenth of the votes that an order of summation gets, the share of calls with that order, among
+    calls of shapes that the trees were grown without.
+    """
 
-    size: str
-    at_most: int
-    otherwise: int
+    trees: tuple[Tree, ...]
+    kernels: tuple[Mapping[str, KernelChoice], ...]
+    right: tuple[float, ...]
 
+    def votes(self, call: ConvolutionCall) -> Mapping[KernelChoice, float]:
+        """Kernels that ran for such calls, with their shares of the trees."""
+        values = np.array([float(size) for size in sizes_of(call).values()])
+        shares: dict[KernelChoice, float] = {}
+        for tree in self.trees:
+            kernel = self.kernels[tree.leaf(values)[0]].get(call.format)
+            if kernel is not None:
+                shares[kernel] = shares.get(kernel, 0.0) + 1 / len(self.trees)
+        return shares
 
-KernelTree = tuple[Question | KernelChoice, ...]
+    def right_of(self, share: float) -> float:
+        """How often an order with that share of the votes is right."""
+        return self.right[min(int(share * len(self.right)), len(self.right) - 1)]
 
 
 def formats_of(call: ConvolutionCall, file: str) -> tuple[str, ...]:
-    """The formats with a tree for a call's direction."""
-    return tuple(format for direction, format in _trees(file) if direction == call.direction)
+    """The formats with trees for a call's direction."""
+    return tuple(format for direction, format in _forests(file) if direction == call.direction)
 
 
-def chosen_kernel(call: ConvolutionCall, file: str) -> KernelChoice | None:
-    """The kernel for a call; None for a format without a tree. file: of the trees, beside the library files."""
-    tree = _trees(file).get((call.direction, call.format))
-    if tree is None:
-        return None
-    sizes, at = sizes_of(call), 0
-    while isinstance(node := tree[at], Question):
-        at = at + 1 if sizes[node.size] <= node.at_most else node.otherwise
-    return node
+def forest_of(call: ConvolutionCall, file: str) -> KernelForest | None:
+    """The trees for a call; None for a format without. file: of the trees, beside the library files."""
+    return _forests(file).get((call.direction, call.format))
 
 
 def sizes_of(call: ConvolutionCall) -> Mapping[str, int]:
@@ -70,6 +80,7 @@ def sizes_of(call: ConvolutionCall) -> Mapping[str, int]:
     }
     return {
         "is_nchw": int(call.is_nchw),
+        "is_bf16": int(call.format == "bf16"),
         "channels": channels,
         "filters": n,
         "groups": shape.groups,
@@ -94,15 +105,14 @@ def sizes_of(call: ConvolutionCall) -> Mapping[str, int]:
 
 
 @cache
-def _trees(file: str) -> Mapping[tuple[str, str], KernelTree]:
-    trees: dict[tuple[str, str], list[Question | KernelChoice]] = {}
-    text = places.text_of(places.package_folder("libraries") / file, "library")
-    for row in csv.DictReader(text.splitlines()):
-        node: Question | KernelChoice
-        if row["size"]:
-            node = Question(row["size"], int(row["at_most"]), int(row["otherwise"]))
-        else:
-            m, n, k, slices = (int(row[name]) for name in ("tile_m", "tile_n", "tile_k", "slices"))
-            node = KernelChoice(row["kernel"], m, n, k, slices, float(row["right"]))
-        trees.setdefault((row["operation"], row["format"]), []).append(node)
-    return {key: tuple(nodes) for key, nodes in trees.items()}
+def _forests(file: str) -> Mapping[tuple[str, str], KernelForest]:
+    with as_file(places.package_folder("libraries") / file) as path, np.load(path) as arrays:
+        about: list[dict[str, Any]] = json.loads(arrays["about"].tobytes())
+        data, stops = arrays["trees"].tobytes(), arrays["ends"].tolist()
+    trees = [unpack(data[start:stop]) for start, stop in zip([0, *stops], stops, strict=False)]
+    forests: dict[tuple[str, str], KernelForest] = {}
+    for group in about:
+        kernels = tuple({format: KernelChoice(*row) for format, row in kernel.items()} for kernel in group["kernels"])
+        forest = KernelForest(tuple(trees[slice(*group["trees"])]), kernels, tuple(group["right"]))
+        forests |= {(group["direction"], format): forest for format in group["formats"]}
+    return forests

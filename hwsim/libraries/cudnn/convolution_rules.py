@@ -16,8 +16,8 @@ from hwsim.formats import Rounding, format_of
 from hwsim.gemm.record import LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.choices import chosen_kernel, formats_of
-from hwsim.libraries.cudnn.orders import schedule_of
+from hwsim.libraries.cudnn.choices import KernelChoice, KernelForest, forest_of, formats_of
+from hwsim.libraries.cudnn.orders import order_key, schedule_of
 from hwsim.libraries.gemm_call import GemmCall, OperationCall
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice, SummationOrder
 from hwsim.libraries.model.convolution_model import ConvolutionKernels, KernelSumsModel, KOrder
@@ -62,8 +62,8 @@ class CudnnRules(ChipRules):
                 f"library cudnn {self.kernels.version} has no operation {call.operation!r}; it has convolution: give "
                 "conv=, or call hwsim.conv2d or hwsim.torch"
             )
-        kernel = chosen_kernel(call, self.kernels.choices.file)
-        if kernel is None:
+        forest = forest_of(call, self.kernels.choices.file)
+        if forest is None:
             raise UnsupportedError(
                 f"library cudnn {self.kernels.version}: convolutions of {call.format}; its choices are known for "
                 f"{', '.join(formats_of(call, self.kernels.choices.file))}"
@@ -71,6 +71,7 @@ class CudnnRules(ChipRules):
         if call.is_pointwise and call.format in self.kernels.pointwise.formats:
             with suppress(UnsupportedError):  # the trees have such calls too
                 return self._product(call)
+        _, share, kernel = self.elected(call, forest)
         row = self.row_of(kernel.name)
         tile = (kernel.tile_m, kernel.tile_n) if kernel.tile_m else None
         sizes = "x".join(map(str, (*tile, kernel.tile_k))) if tile is not None else ""
@@ -83,9 +84,29 @@ class CudnnRules(ChipRules):
             tile_k=kernel.tile_k,
             k_order=row.k_order,
             backwards=row.backwards,
-            confidence=kernel.right,
+            confidence=forest.right_of(share),
             evidence=FITTED if self.is_asked else ASSUMED,
         )
+
+    def elected(
+        self, call: ConvolutionCall, forest: KernelForest
+    ) -> tuple[tuple[object, ...] | None, float, KernelChoice]:
+        """The order of summation with the most votes (None: it is not known), its share of them, and its kernel with
+        the most: kernels that add alike share their votes.
+        """
+        kernels, shares = forest.votes(call), dict[tuple[object, ...] | None, float]()
+        orders = {kernel: self.order_key(call, kernel) for kernel in kernels}
+        for kernel, share in kernels.items():
+            shares[orders[kernel]] = shares.get(orders[kernel], 0.0) + share
+        best = max(shares, key=lambda order: shares[order])
+        alike = [kernel for kernel in kernels if orders[kernel] == best]
+        return best, shares[best], max(alike, key=lambda kernel: kernels[kernel])
+
+    def order_key(self, call: ConvolutionCall, kernel: KernelChoice) -> tuple[object, ...] | None:
+        """How a kernel adds for a call: equal keys give equal bits. None: it is not known."""
+        row = self.row_of(kernel.name)
+        key = order_key(row, call.k_channels, call.taps, self._step(row, call), kernel.tile_k, kernel.slices)
+        return key and (row.instruction or row.operand or call.format, self._rounding(row, call, kernel.name), *key)
 
     def order(self, call: OperationCall, choice: LibraryChoice) -> SummationOrder:
         """The order of summation of that kernel, over all of K; of a kernel without a rule the unit's own."""
@@ -100,16 +121,20 @@ class CudnnRules(ChipRules):
             order = self.products.order(choice.asked, choice.product)
             return replace(order, product_format=product or order.product_format)
         row = self.row_of(choice.family)
-        step = INSTRUCTION_BYTES * 8 // format_of(row.operand or call.format).bits
-        schedule = schedule_of(row, call.k_channels, taps, step, choice.tile_k, choice.split_k)
+        schedule = schedule_of(row, call.k_channels, taps, self._step(row, call), choice.tile_k, choice.split_k)
         if schedule is None:
             return SummationOrder(Schedule(), known=False, product_format=product)
-        rounding = schedule.operand_rounding
-        if call.format == "tf32" and row.instruction is None:
-            rounding = self.rounding_of(choice.family) or rounding
+        rounding = self._rounding(row, call, choice.family) or schedule.operand_rounding
         return SummationOrder(
             replace(schedule, instruction=row.instruction, operand_rounding=rounding), product_format=product
         )
+
+    def _step(self, row: KernelSumsModel, call: ConvolutionCall) -> int:
+        """K of one matrix instruction."""
+        return INSTRUCTION_BYTES * 8 // format_of(row.operand or call.format).bits
+
+    def _rounding(self, row: KernelSumsModel, call: ConvolutionCall, kernel: str) -> Rounding | None:
+        return self.rounding_of(kernel) if call.format == "tf32" and row.instruction is None else None
 
     def _product(self, call: ConvolutionCall) -> ConvolutionChoice:
         """What the library of products runs for the product of a convolution. Raises UnsupportedError where it is not

@@ -44,6 +44,30 @@ def schedule_of(row: KernelSumsModel, channels: int, taps: int, step: int, tile_
     return _of_slices([_of_warps(channels, taps, tile_k, part, row.warps) for part in parts], row)
 
 
+def order_key(
+    row: KernelSumsModel, channels: int, taps: int, step: int, tile_k: int, slices: int
+) -> tuple[object, ...] | None:
+    """What the order of `schedule_of` depends on: equal keys are equal orders. None: the order is not known."""
+    if schedule_of(row, channels, taps, step, tile_k, slices) is None:
+        return None
+    way = (row.k_order if channels > 1 else "rsc", row.backwards) if taps > 1 else ()
+    if row.rule in ("lanes", "interleaved"):
+        return (row.rule, *way)
+    if row.rule == "rest_first" and tile_k and channels * taps % tile_k:
+        return (row.rule, channels * taps % tile_k, *way)
+    if row.rule == "segments" and slices > 1:
+        return (row.rule, tile_k, slices, row.slice_order, *way)
+    parts = min(slices, -(-channels // tile_k)) if row.rule in ("dealt", "blocks") else 1
+    if parts > 1 or row.warps > 1:
+        return ("dealt", tile_k, parts, row.warps, row.slice_order, *way)
+    if row.rule in ("dealt", "blocks", "segments") and taps > 1:
+        if channels > tile_k:
+            return ("blocks", tile_k, *way)
+        if channels % step:
+            return ("taps", *way)
+    return ("in_order", *way)
+
+
 def _of_warps(channels: int, taps: int, length: int, chosen: range, warps: int) -> Chain | Reduction:
     """The sum of blocks of channels, in each all taps in turn; each warp takes its part of every block."""
     part = length // warps

@@ -47,18 +47,17 @@ class KernelSumsModel(StrictRecord):
 
 
 class ChoicesModel(StrictRecord):
-    """The file of choices: a decision tree for each direction and format."""
+    """The file of choices: decision trees that vote, for each direction and format."""
 
     file: Name
 
 
 class PointwiseModel(StrictRecord):
     """Convolutions that are products of matrices: of 1 x 1 filters without stride and padding, images stored pixel by
-    pixel, in one group. Another library chooses their kernels. workspace_bytes: what it may use. formats: for which
-    this holds.
+    pixel, in one group. The library of products chooses their kernels. workspace_bytes: what it may use. formats: for
+    which this holds.
     """
 
-    library: Name
     workspace_bytes: int
     formats: NameList
 

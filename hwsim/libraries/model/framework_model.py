@@ -63,6 +63,20 @@ class InsteadModel(StrictRecord):
     format: Name
 
 
+class NarrowSumsModel(StrictRecord):
+    """Operands whose products a switch lets add in their own format, on chips of these families."""
+
+    operand: Name
+    families: NameList
+
+
+class PromotingModel(StrictRecord):
+    """Operands whose sums are promoted unless fast accumulation is asked for, on chips of these families."""
+
+    operands: NameList
+    families: NameList
+
+
 class BackendModel(StrictRecord):
     """Which calls of attention a kernel takes, on chips of these families, or of these names; with operands in these
     formats.
@@ -112,6 +126,18 @@ class SoftmaxModel(StrictRecord):
     shared_bytes: PositiveInt
 
 
+class LayerNormModel(StrictRecord):
+    """Rows of at most so many elements, which vectors of so many divide, are normed by so many threads of a block: each
+    takes vectors in turn, then lanes of a warp meet in pairs, then warps.
+    """
+
+    families: NameList
+    threads: PositiveInt
+    lanes: PositiveInt
+    vector: PositiveInt
+    most: PositiveInt
+
+
 class OutputsModel(StrictRecord):
     """Formats of results: where nothing else is asked for, and with a bias."""
 
@@ -121,8 +147,8 @@ class OutputsModel(StrictRecord):
 
 class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
-    tf32_families: where the switches of fp32 products count. promoting_families: where products of 8-bit floats are
-    promoted unless fast accumulation is asked for. outputs: by format of the operands. softmax: of fp32, PyTorch's own.
+    tf32_families: where the switches of fp32 products count; emulating_families: where BF16x9 is one of them. outputs:
+    by format of the operands. softmax, layer_norm: its own kernels.
     """
 
     schema_version: Literal[1]
@@ -134,10 +160,13 @@ class Framework(StrictRecord):
     routes: Annotated[dict[Name, RouteModel], Field(min_length=1)]
     backward: dict[Name, InsteadModel] = Field(default_factory=dict)
     tf32_families: NameList
-    promoting_families: NameList
+    emulating_families: NameList
+    narrow_sums: NarrowSumsModel
+    promoting: PromotingModel
     outputs: Annotated[dict[Name, OutputsModel], Field(min_length=1)]
     attention: AttentionModel
     softmax: SoftmaxModel
+    layer_norm: LayerNormModel
 
     @model_validator(mode="after")
     def _last_fits_all(self) -> Framework:

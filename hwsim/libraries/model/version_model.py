@@ -134,7 +134,8 @@ class NeighboursModel(StrictRecord):
 
 class LibraryVersion(StrictRecord):
     """A version of a library whose choices are known. library: as `hwsim.library` names it. rules_seen: null where
-    nobody found the rules of its kernels' sums.
+    nobody found the rules of its kernels' sums. launch_us: of one call, which recorded times leave out; null: not
+    known.
     """
 
     schema_version: Literal[1]
@@ -142,6 +143,7 @@ class LibraryVersion(StrictRecord):
     version: Name
     title: str
     files: VersionFiles
+    launch_us: Annotated[float, Field(gt=0)] | None = None
     asked: AskedModel
     rules_seen: RulesSeenModel | None = None
     mixed: MixedModel

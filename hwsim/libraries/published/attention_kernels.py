@@ -19,12 +19,12 @@ from typing import Any
 
 from hwsim.gemm.attention_order import AttentionOrder
 from hwsim.libraries.published import flash_attention
-from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3
+from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3, VERSION_4
 
 FLASH, EFFICIENT, CUDNN = "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"
 MMA16, MMA8, WGMMA = "mma.m16n8k16.f32.{0}.{0}.f32", "mma.m16n8k8.f32.{0}.{0}.f32", "wgmma.m64n64k16.f32.{0}.{0}"
 FAMILIES = ("sm80", "sm90")
-AUTHORS = (VERSION_2, VERSION_3)  # libraries of their own, without a choice of backends
+AUTHORS = (VERSION_2, VERSION_3, VERSION_4)  # libraries of their own, without a choice of backends
 SEEN = "microbenchmark"
 READ, ASSUMED = "datasheet", "assumption"  # of kernels without captures: the published source; no chip was asked
 PART_QUERIES, MOST_PARTS = 64, 128  # FlashAttention-2: rows of a tile, where the keys are cut
@@ -74,8 +74,8 @@ def measured_calls(backend: str, width: int, parts: int) -> MeasuredCalls | None
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
-    """Heads of all sequences, of the query and of the key; rows of the query and of the key; elements of a head
-    (of the value, where it is wider), and of the value.
+    """Heads of all sequences, of the query and of the key; rows of the query and of the key; elements of a head of the
+    key, and of the value.
     """
 
     heads: int
@@ -85,47 +85,71 @@ class AttentionSizes:
     width: int
     value_width: int
 
+    @property
+    def widest(self) -> int:
+        """Elements of the wider one."""
+        return max(self.width, self.value_width)
+
 
 def order_of(
-    backend: str, sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool = False
+    backend: str,
+    sizes: AttentionSizes,
+    family: str,
+    cores: int,
+    *,
+    is_causal: bool,
+    is_minor: bool = False,
+    format: str = "fp16",
 ) -> AttentionOrder | None:
     """The order of the kernel of a backend or a library; None where it is not known.
 
-    family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller.
+    family, cores: of the chip. is_minor: of compute capability 8.6 or 8.9, whose tiles are smaller. format: of the
+    operands.
     """
-    order = _order(backend, sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
-    if order is not None and backend == FLASH and sizes.width in UNSEEN_FLASH:
+    order = _order(backend, sizes, family, cores, format, is_causal=is_causal, is_minor=is_minor)
+    if order is not None and backend == FLASH and sizes.widest in UNSEEN_FLASH:
         return replace(order, evidence=READ)
     return order
 
 
 def _order(
-    backend: str, sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool
+    backend: str, sizes: AttentionSizes, family: str, cores: int, format: str, *, is_causal: bool, is_minor: bool
 ) -> AttentionOrder | None:
-    if family not in FAMILIES:
+    if family not in FAMILIES_OF.get(backend, ()):
         return None
     if backend == FLASH:
         return _flash(sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
     if backend == VERSION_2:
         order = _flash(sizes, family, cores, is_causal=is_causal, is_minor=is_minor)
         return replace(order, **_FAST_MATH)
-    if backend == VERSION_3 and family == "sm90":
-        return flash_attention.version_3(sizes.width, sizes.value_width, is_causal=is_causal)
+    if backend == VERSION_4:
+        groups = sizes.heads // sizes.key_heads
+        return flash_attention.version_4(sizes.width, sizes.value_width, sizes.queries, groups, is_causal=is_causal)
+    if backend == VERSION_3:
+        return flash_attention.version_3(sizes.widest, sizes.value_width, format, is_causal=is_causal)
     if backend == EFFICIENT:
-        return _efficient(sizes.width)
-    if backend == CUDNN and family == "sm90" and sizes.queries > 1:
-        return _CUDNN
-    return None
+        return _efficient(sizes.widest)
+    return _CUDNN if sizes.queries > 1 else None
 
 
 def most_width(backend: str, family: str) -> int:
     """The widest head of which the order of a backend or a library is known on a family; 0: of none."""
-    if family not in FAMILIES or (backend in (CUDNN, VERSION_3) and family != "sm90"):
+    if family not in FAMILIES_OF.get(backend, ()):
         return 0
     known = {FLASH: 256, EFFICIENT: EFFICIENT_MOST, CUDNN: 256}
     return flash_attention.WIDTH if backend in AUTHORS else known.get(backend, 0)
 
 
+#: Families on which the order of a backend or a library is known.
+FAMILIES_OF: Mapping[str, tuple[str, ...]] = {
+    FLASH: FAMILIES,
+    EFFICIENT: FAMILIES,
+    CUDNN: ("sm90",),
+    VERSION_2: FAMILIES,
+    VERSION_3: ("sm90",),
+    VERSION_4: ("sm100",),
+}
+OF_8_BITS = {VERSION_3: (flash_attention.FORMAT_OF_8_BITS,)}  # formats of 8 bits that a library takes, too
 EFFICIENT_WIDTHS = (64, 128)  # of kernels that keep a tile's result in registers
 EFFICIENT_MOST = 65536  # of the kernel that keeps it in memory, between blocks of keys
 WITH_MASKS = (EFFICIENT, CUDNN)  # of which the order with a mask of one's own is known
@@ -204,17 +228,17 @@ _FAST_MATH: dict[str, Any] = {
 
 def _flash(sizes: AttentionSizes, family: str, cores: int, *, is_causal: bool, is_minor: bool) -> AttentionOrder:
     """FlashAttention-2: run_mha_fwd of PyTorch, with its number of parts of the keys."""
-    block = 256 if sizes.width <= 64 else 128 if sizes.width <= 128 else 64
+    block = 256 if sizes.widest <= 64 else 128 if sizes.widest <= 128 else 64
     is_swapped = sizes.queries == 1 and sizes.heads > sizes.key_heads  # groups of heads are rows then
     heads, rows = (sizes.key_heads, sizes.heads // sizes.key_heads) if is_swapped else (sizes.heads, sizes.queries)
     parts = _parts(heads * -(-rows // PART_QUERIES), 2 * cores, -(-sizes.keys // block))
     if parts > 1:
-        padded = next(width for width in (32, 64, 96, 128, 192, 256) if sizes.width <= width)
+        padded = next(width for width in (32, 64, 96, 128, 192, 256) if sizes.widest <= width)
         joined = 4 if padded % 128 == 0 else 8 if padded % 64 == 0 else 16
         return replace(_FLASH, kernel="flash_fwd_splitkv_kernel", keys=block, parts=parts, part_rows=joined, rows=64)
-    tall = _flash_rows(sizes.width, family, is_causal=is_causal, is_minor=is_minor)
-    keys = _flash_keys(sizes.width, is_causal=is_causal, is_minor=is_minor)
-    groups = 2 if sizes.width > 128 and tall == 128 else 1  # eight warps
+    tall = _flash_rows(sizes.widest, family, is_causal=is_causal, is_minor=is_minor)
+    keys = _flash_keys(sizes.widest, is_causal=is_causal, is_minor=is_minor)
+    groups = 2 if sizes.widest > 128 and tall == 128 else 1  # eight warps
     return replace(_FLASH, keys=keys, rows=tall, row_groups=groups, row_warps=4 * groups)
 
 

@@ -27,7 +27,6 @@ from hwsim.libraries.pytorch.routes import GEMM, pytorch, route_of
 #: Families on which cuBLAS multiplies with scales of rows (ScaledBlas.cpp of PyTorch 2.11).
 ROWS_BY_CUBLAS = ("sm90",)
 ROWS, VECTORS = ("row", "row"), ("vector", "vector")
-PROMOTED = ("e4m3", "e5m2")  # operands whose fast accumulation PyTorch asks for alone by use_fast_accum
 LIBRARIES: dict[str, LibraryProvider] = {CUBLAS.name: CUBLAS}  # by the names in the routes
 
 
@@ -122,7 +121,8 @@ class PytorchRules(ChipRules):
         reductions = gemm.reductions
         if reductions is None and gemm.format in framework.reductions.narrow:
             reductions = framework.reductions.default
-        is_slow = self.promotes and gemm.format in PROMOTED and gemm.format_b in (None, *PROMOTED)
+        promoted = framework.promoting.operands if self.promotes else ()
+        is_slow = gemm.format in promoted and gemm.format_b in (None, *promoted)
         accumulate = "promoted" if gemm.accumulate is None and is_slow else gemm.accumulate
         return replace(gemm, caller=PYTORCH, reductions=reductions, accumulate=accumulate)
 
@@ -148,7 +148,7 @@ class Pytorch(LibraryProvider):
         is_cutlass = chip.family in CUTLASS.families and chip.family not in ROWS_BY_CUBLAS
         of_rows = CUTLASS.on(replace(request, device=chip, version=None)) if is_cutlass else None
         sparse = CusparseltRules(chip.name, chip.cores) if chip.family in SPARSE_FAMILIES else None
-        promotes = chip.family in pytorch(version).promoting_families
+        promotes = chip.family in pytorch(version).promoting.families
         return PytorchRules(chip.name, chip.cores, version, library, of_rows=of_rows, sparse=sparse, promotes=promotes)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:

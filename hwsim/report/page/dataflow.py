@@ -150,9 +150,11 @@ def _arrow(
     while any(abs(left - other) < (width + wide) / 2 and abs(height - at) < LINE for other, at, wide in labels):
         height += 4
     labels.append((left, height, width))
-    text = (
-        f'<text x="{left:.1f}" y="{height:.1f}" text-anchor="middle" dominant-baseline="middle" fill="currentColor" '
-        f'style="paint-order:stroke;stroke:var(--back);stroke-width:5px">{escape(flow.label)}</text>'
+    text = (  # on a ground of its own: lines that pass beneath do not cross letters
+        f'<rect x="{left - width / 2:.1f}" y="{height - LINE / 2:.1f}" width="{width:.1f}" height="{LINE}" '
+        'style="fill:var(--back)"/>'
+        f'<text x="{left:.1f}" y="{height:.1f}" text-anchor="middle" dominant-baseline="middle" fill="currentColor">'
+        f"{escape(flow.label)}</text>"
     )
     return line, text
 

@@ -16,6 +16,7 @@ from hwsim.report.text.words import count, percent, plural
 FIRST, MOST = -1, 16  # powers of two: the first bin above 0, and the last that is shown by itself
 PLAIN = 1024  # edges from here on are shown as powers
 LEAST = 0.05  # per cent that has a digit
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def error_parts(error_map: ErrorMap) -> list[Part]:
@@ -73,4 +74,4 @@ def error_parts(error_map: ErrorMap) -> list[Part]:
 
 
 def _power(edge: float) -> str:
-    return f"{edge:g}" if edge < PLAIN else f"2^{math.frexp(edge)[1] - 1}"
+    return f"{edge:g}" if edge < PLAIN else f"2{str(math.frexp(edge)[1] - 1).translate(RAISED)}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from hwsim.report.page.figures import axis, figure
 from hwsim.report.page.page import Page, PageSection, Part, Plot, Table, Text
 from hwsim.report.page.style import OTHER, PALETTE
-from hwsim.report.text.words import count
+from hwsim.report.text.words import count, plural
 
 MOST_RUNS = 5000  # drawn
+MOST_SPANS = 6  # of a class in the table
 #: How sure a kernel is, from the least probability on.
 SURENESS = (
     (1.0, "for sure"),
@@ -30,17 +33,17 @@ def invariance_page(title: str, lead: Sequence[str], advice: Sequence[str], answ
         (
             str(number),
             count(entry["count"]),
-            f"{count(entry['m'][0][0])} to {count(entry['m'][-1][1])}",
+            span,
             "; ".join(f"{choice['kernel']}, {slices_text(choice['split_k'])}" for choice in entry["kernels"]),
             known_text(entry["known"], entry["least_confidence"]),
             "yes" if entry["equal_rows"] else "no",
             f"{entry['confidence']:.2f}",
             f"{entry['least_confidence']:.2f}",
         )
-        for number, entry in enumerate(classes, 1)
+        for number, (entry, span) in enumerate(zip(classes, spans_of(classes), strict=True), 1)
     ]
     head = (
-        *("class", "values of m", "m from, to", "kernels", "what is known", "all rows alike"),
+        *("class", "values of m", "m", "kernels", "what is known", "all rows alike"),
         *("probability, average", "probability, least"),
     )
     return Page(
@@ -99,3 +102,17 @@ def _lines(classes: Sequence[Mapping[str, Any]]) -> list[Part]:
         showlegend=False,
     )
     return [Plot(look, min(140 + 28 * len(classes), 1200), "classes over m")]
+
+
+def spans_of(classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """By class, from which m to which all that were asked for are of it; the first ones where there are many."""
+    asked = sorted((first, last, number) for number, entry in enumerate(classes) for first, last in entry["m"])
+    spans: list[list[str]] = [[] for _ in classes]
+    for number, group in groupby(asked, itemgetter(2)):
+        first, *_, last = [m for run in group for m in run[:2]]
+        spans[number].append(count(first) if first == last else f"{count(first)} to {count(last)}")
+    left = [len(of_class) - MOST_SPANS for of_class in spans]
+    return [
+        ", ".join(of_class[:MOST_SPANS]) + (f" and {plural(more, 'more span')}" if more > 0 else "")
+        for of_class, more in zip(spans, left, strict=True)
+    ]

@@ -7,6 +7,7 @@ plotly's own JavaScript, which the page carries (extra `report`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -76,7 +77,7 @@ class Table:
             for row in self.rows
         )
         field = '<input class="filter" type="search" placeholder="rows with this word" aria-label="filter">'
-        longest = max((len(cell) for row in self.rows for cell in row), default=0)
+        longest = max((len(cell) for row in (self.head, *self.rows) for cell in row), default=0)
         cards = len(self.head) > MOST_NARROW or (len(self.head) > 2 and longest > PROSE)
         kind = " ".join(["wide", *(["paths"] if self.paths else []), *(["cards"] if cards else [])])
         table = f'<div class="{kind}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -177,7 +178,7 @@ class Page:
             + "</section>"
             for section in shown
         )
-        lead = "".join(f'<p class="lead">{escape(line)}</p>' for line in self.lead)
+        lead = "".join(f'<p class="lead">{_marked(line)}</p>' for line in self.lead)
         button = (
             "" if self.data is None else '<div class="tools"><button class="data">save the data as JSON</button></div>'
         )
@@ -218,6 +219,11 @@ def plot_library() -> str:
         raise UnsupportedError("a report needs plotly: pip install 'hwsim[report]'") from error
     text: str = get_plotlyjs()
     return text.replace("</script", "<\\/script")
+
+
+def _marked(line: str) -> str:
+    """A line as HTML: what stands between backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(line))
 
 
 def _anchor(title: str) -> str:

@@ -51,7 +51,8 @@ def run_page(
         if progress is not None:
             progress((number + 1) / len(SECTIONS))
     time = "" if result.seconds is None else f": {duration(result.seconds)}"
-    title = f"{result.scheme} {_format(result)} on {result.device}, {m} x {n} x {k}{time}"
+    library = "" if result.gemm.library is None else f" by {result.gemm.library.name}"
+    title = f"{result.scheme} {_format(result)}{library} on {result.device}, {m} x {n} x {k}{time}"
     return Page(title, sections, plain(result.to_dict()), lead_of(result))
 
 
@@ -219,7 +220,9 @@ def _phases(result: Result) -> PageSection:
         parts.append(Text(says))
     if tiles:
         parts.append(Table(("kernel", "tiles of C", "cores", "idle cores", "waves"), tiles, right=(1, 2, 3, 4)))
-    return PageSection("Phases", "The device kernels, which run one after another.", parts)
+    says = "The device kernels, which run one after another."
+    says += " The times are the program's, not the library's." if result.times.by_library else ""
+    return PageSection("Phases", says, parts)
 
 
 def kernel_works(program: Program | None) -> dict[str, str]:

@@ -119,7 +119,15 @@ def _refused(table: SweepTable) -> list[Part]:
 
 def _table(table: SweepTable) -> list[Part]:
     filled = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
-    same = [name for name in filled if len(table.rows) > 1 and len({str(row.get(name)) for row in table.rows}) == 1]
+    whole = [row for row in table.rows if row.get("refused") is None] or table.rows  # a refused one lacks results
+    same = [
+        name
+        for name in filled
+        if len(table.rows) > 1
+        and len({str(row.get(name)) for row in whole}) == 1
+        and {str(row.get(name)) for row in table.rows} <= {str(whole[0].get(name)), "None"}
+        and name != "refused"
+    ]
     columns = [name for name in filled if name not in same]
     right = [
         number
@@ -132,7 +140,8 @@ def _table(table: SweepTable) -> list[Part]:
     ]
     parts: list[Part] = [Table(columns, rows, right=right, filter=True)]
     if same:
-        parts.insert(0, Text(f"In every row: {', '.join(f'{name} {_cell(table.rows[0][name])}' for name in same)}."))
+        where = "row" if len(whole) == len(table.rows) else "row that ran"
+        parts.insert(0, Text(f"In every {where}: {', '.join(f'{name} {_cell(whole[0][name])}' for name in same)}."))
     left = len(table.rows) - len(rows)
     return [*parts, Text(f"{count(left)} more rows are left out; --out writes all of them.")] if left else parts
 

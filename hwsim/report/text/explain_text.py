@@ -41,19 +41,19 @@ def explain_text(record: ExplainRecord) -> str:
     if len(steps) > 1:
         lines += ["", f"result  {_number(record['result'])}"]
     if record["exact"] is not None:
-        lines.append(f"{'exact   ' if len(steps) > 1 else '  exact        '}{_exact(record)}")
+        words = exact_words(record["exact"], record["result"]["hex"], record["formats"]["d"])
+        lines.append(f"{'exact   ' if len(steps) > 1 else '  exact        '}{words}")
     return "\n".join(lines)
 
 
-def _exact(record: ExplainRecord) -> str:
-    """The exact sum of products, and how far the result is from it."""
-    exact = record["exact"]
+def exact_words(exact: Mapping[str, Any], result: str, format: str) -> str:
+    """An exact value, and how far a result of a format is from it. exact: as of hwsim.report.exact_element."""
     value, difference, places = _value({"kind": "finite", **exact}), exact["difference"], exact["last_places"]
     if difference is None:
-        return f"{value}; the result is {record['result']['hex']}"
+        return f"{value}; the result is {result}"
     if difference == "0":
         return f"{value}; the result is exact"
-    off = "" if places is None else f", {places} of the last place of {record['formats']['d']}"
+    off = "" if places is None else f", {places} of the last place of {format}"
     return f"{value}; result - exact = {difference}{off}"
 
 

@@ -100,6 +100,7 @@ def run_text(result: Result) -> str:
         phase_lines(result),
         _errors(result),
         engine_lines(result),
+        _folds(result),
         traffic_lines(result),
         _decisions(result),
         _warnings(result),
@@ -303,6 +304,15 @@ def engine_lines(result: Timed) -> list[str]:
         rows.append((name, percent(entry["busy_cycles"] / total), "busy", why[0] if why else ""))
         rows += [("", "", "", line) for line in why[1:]]
     return ["where the time went (engines of all cores, all phases)", *table(rows, right=(1,))] if rows else []
+
+
+def _folds(result: Result) -> list[str]:
+    """What the folds of systolic arrays consist of."""
+    folds = result.folds
+    if folds is None:
+        return []
+    rows = [(name, count(round(cycles)), percent(share)) for name, (cycles, share) in folds.shares().items()]
+    return ["folds of the arrays (sums over all; two tiles in the PEs overlap)", *table(rows, right=(1, 2))]
 
 
 def traffic_lines(result: Timed) -> list[str]:

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from hwsim.report.exact_element import beside
+from hwsim.report.text.explain_text import exact_words
 from hwsim.report.text.words import plural, table
 
 if TYPE_CHECKING:
+    from hwsim.compute.bits import ExactValue
     from hwsim.machines.element_steps import CodedValue, ElementStep
 
 
-def values_text(values: Mapping[tuple[int, ...], Sequence[ElementStep]]) -> str:
+def values_text(
+    values: Mapping[tuple[int, ...], Sequence[ElementStep]],
+    exact: Mapping[tuple[int, ...], ExactValue] = MappingProxyType({}),
+) -> str:
     """A table for each element: where each instruction ran, what it read, and the element before and after it.
 
-    Under a matrix instruction stands the command that shows it stage by stage.
+    Under a matrix instruction stands the command that shows it stage by stage. exact: by element, its values without
+    any rounding, beside which the result stands at the end.
     """
-    return "\n\n".join("\n".join(_element(place, steps)) for place, steps in values.items())
+    parts = [[*_element(place, steps), *_exact(steps, exact.get(place))] for place, steps in values.items()]
+    return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def _exact(steps: Sequence[ElementStep], exact: ExactValue | None) -> list[str]:
+    """The result beside the exact values; one of them where the unit takes A and B as they are."""
+    if exact is None or exact.as_stored is None or not steps:
+        return []
+    result = steps[-1].after
+    named = [("exact", exact.as_stored)]
+    if exact.as_multiplied not in (None, exact.as_stored):
+        named = [("exact, of A and B as given", exact.as_stored), ("exact, of A and B as rounded", exact.as_multiplied)]
+    lines = [f"  result {_value(result)}"]
+    for name, value in named:
+        if value is not None and value.denominator & (value.denominator - 1) == 0:  # binary: alpha may not be
+            record = beside(value, (result.format, result.code))
+            lines.append(f"  {name}  {exact_words(record, result.hex, result.format)}")
+    return lines
 
 
 def _element(place: tuple[int, ...], steps: Sequence[ElementStep]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hwsim.report.text.words import count, data, duration, percent, table
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from hwsim.analysis.what_if import WhatIf
 
 WORTH = 0.0005  # parts that save less are named in one line
+MOST_NUMBERS = 8  # of the device that a pattern changes
 
 
 def what_if_text(gains: Sequence[WhatIf]) -> str:
@@ -27,16 +29,22 @@ def what_if_text(gains: Sequence[WhatIf]) -> str:
 
 
 def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[tuple[str, str, str, str]]:
-    """Rows (what, now, then, words) of numbers, cycles and time before and after a change of the device's numbers.
+    """Rows (what, now, then, words) of numbers, cycles, a clock that moves and time before and after a change of the
+    device's numbers.
 
     by_library: the run's time is a library's, and not this one, which is of the program.
     """
     rows = [
         (path, f"{before:,g}", f"{after:,g}", f"held by {changed.held[path]}" if path in changed.held else "")
-        for path, (before, after) in changed.numbers.items()
+        for path, (before, after) in islice(changed.numbers.items(), MOST_NUMBERS)
     ]
+    if (left := len(changed.numbers) - MOST_NUMBERS) > 0:
+        rows.append((f"and {count(left)} others (--json)", "", "", ""))
     (cycles, then), (seconds, later) = changed.cycles, changed.seconds
     rows.append(("cycles", count(cycles), count(then), f"{then / cycles - 1:+.1%}"))
+    before, after = changed.clock_mhz
+    if before != after:
+        rows.append(("clock under load", f"{before:,g} MHz", f"{after:,g} MHz", f"{after / before - 1:+.1%}"))
     time = "time of the program" if by_library else "time"
     rows.append((time, duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
     return rows

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "tools" / "fuzz"
-COUNTS = {"devices": 500, "options": 500, "goldens": 2000, "programs": 100, "records": 500, "libraries": 1000}
+COUNTS = {"devices": 150, "options": 120, "goldens": 600, "programs": 40, "records": 150, "libraries": 400}
 GOOD = {
     "devices": "both",
     "options": "both",
@@ -44,9 +44,9 @@ def test_no_fault_is_found(name):
 
 def test_no_call_of_a_framework_has_other_bits_than_its_products():
     pytest.importorskip("torch")
-    found = campaign("frameworks", "--first", FIRST, "--count", 150)
+    found = campaign("frameworks", "--first", FIRST, "--count", 60)
     assert found.returncode == 0, found.stdout
-    assert re.search(r": 1\d\d equal", found.stdout)
+    assert re.search(r": [4-6]\d equal", found.stdout)
     for name in ("torch convolution", "torch gradients", "numpy matmul"):
         assert re.search(rf" {name}(,|$)", found.stdout, re.MULTILINE)
 

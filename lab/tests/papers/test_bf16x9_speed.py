@@ -77,6 +77,7 @@ def test_every_claim_is_measured_once_or_has_a_reason() -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the sizes that take seconds; the verdicts looked at do not depend on them."""
     monkeypatch.setattr(speed, "POWER_SIZES", (2048, 4096))
+    monkeypatch.setattr(speed, "SIX_SIZES", (768, 1024, 1280, 1536, 1792, 2048))
 
 
 def test_verdicts_of_gains_peaks_and_special_values(small: None) -> None:

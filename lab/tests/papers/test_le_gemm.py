@@ -110,8 +110,8 @@ def _half(timing: Any) -> Any:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The baselines' claims at smaller sizes, so that they take no time."""
     sizes = {
-        "MEANS": {"quick": (1024, 2048)}, "LARGE": (1280, 1536, 1792, 2048, 2304, 2560),
-        "ROOFLINE": (1280, 1536, 1792, 2048, 2304, 2560), "BEFORE_DROP": 1024,
+        "MEANS": {"quick": (1024, 2048)}, "LARGE": (512, 640, 768, 1024, 1280, 1536),
+        "ROOFLINE": (512, 640, 768, 1024, 1280, 1536), "BEFORE_DROP": 1024,
         "DROP": (1280, 1536, 1792, 2048, 2304, 2560), "SMALL": (512, 768, 1024, 1536),
         "TREND": (512, 1024, 1536, 2048), "TO_2048": (512, 1024),
     }  # fmt: skip

@@ -37,6 +37,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(double, "POINTS", [(n, span) for span in single.RANGES for n in (16, 64)])
     monkeypatch.setattr(speed, "SIZES", (1024, 2048))
     monkeypatch.setattr(speed, "SPLIT_SIZES", (1024,))
+    monkeypatch.setattr(speed, "PROJECTED_SIZES", (768, 1024, 1280, 1536, 1792, 2048))
     yield
     for one in CACHED:
         one.cache_clear()

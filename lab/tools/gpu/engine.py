@@ -6,9 +6,9 @@
     python lab/tools/gpu/engine.py compile --workers 16
 
 compare: every dot unit of the device files, on random operands of several kinds, until it has so many results or took
-so long; a file that is there already is continued. golden: sets of instructions, every product on the GPU, however
-small. speed: a product of each chip beside the GPU's own FP32 product. compile: the kernels of every unit, into the
-cache.
+so long; --shard 0/2 takes every second unit. golden: sets of instructions, every product on the GPU, however small,
+file by file; their kernels are compiled before by --workers processes. Both continue a --json that is there already.
+speed: a product of each chip beside the GPU's own FP32 product. compile: the kernels of every unit, into the cache.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
 from hwsim.backend.cuda import backend as cuda_backend
+from hwsim.backend.cuda import unit_programs
 from hwsim.backend.cuda.device import compiled, cupy, to_gpu
 from hwsim.backend.cuda.source import FEWER, MOST_TERMS_OF_FEWER, SUMS, loop_of, program_text
 from hwsim.backend.cuda.unit_programs import product
@@ -34,7 +35,7 @@ from hwsim.devices import load
 from hwsim.devices.query import dot_spec
 from hwsim.formats import code_dtype, format_of
 from hwsim.golden import simulated
-from hwsim.golden.verify import verify
+from hwsim.golden.verify import all_sets, golden_files, verify
 from hwsim.host.places import package_folder
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
@@ -139,14 +140,24 @@ def differing(spec: DotSpec, given: DotOperands, pool: Codes | None, threads: in
     return int((got != to_gpu(want)).sum())
 
 
-def compare(results: float, others: float, seconds: float, threads: int, seed: int, file: Path | None) -> int:
-    """Compare every unit; returns the number of results that differ."""
+def shard_of(text: str) -> slice:
+    """Which of the units: "1/3" is every third one, from the second on."""
+    first, count = map(int, text.split("/"))
+    return slice(first, None, count)
+
+
+def compare(
+    results: float, others: float, seconds: float, threads: int, seed: int, shard: slice, file: Path | None
+) -> int:
+    """Compare every unit of a shard; returns the number of results that differ."""
     known: dict[str, Any] = json.loads(file.read_text()) if file is not None and file.is_file() else {}
     with ThreadPoolExecutor(1) as ahead:
-        for spec, name in units().items():
+        for spec, name in list(units().items())[shard]:
             is_fast = tuple(name.split(" ", 1)) in SPEEDS
             wanted = results if is_fast else others
             before = known.get(name, {"results": 0, "differ": 0})
+            if before["results"] >= wanted:
+                continue
             rng, begin, turn = np.random.default_rng((seed, before["results"])), time.monotonic(), 0
             count, wrong = before["results"], before["differ"]
 
@@ -176,15 +187,42 @@ def compare(results: float, others: float, seconds: float, threads: int, seed: i
     return differ
 
 
-def golden(paths: list[Path], results: int | None, file: Path | None) -> int:
+def specs_of(paths: list[Path]) -> list[DotSpec]:
+    """The dot units of golden sets."""
+    named = dict.fromkeys((meta.device, golden.instruction) for _, meta, golden in all_sets(paths))
+    return list(dict.fromkeys(dot_spec(load(device), instruction) for device, instruction in named))
+
+
+def golden(paths: list[Path], results: int | None, workers: int, file: Path | None) -> int:
     """Golden sets with every product on the GPU; returns the number of results that differ."""
     cuda_backend.LEAST_MACS = cuda_backend.LEAST_MACS_PER_BYTE = 0
+    unit_programs.MOST_TERMS_OF_FEWER = 0  # a unit's sets are small: one program computes them
+    with ProcessPoolExecutor(workers) as pool:  # before this process has the GPU
+        texts = [program_text(spec, divided=False) for spec in specs_of(paths)]
+        for done, _ in enumerate(pool.map(compiled, texts), 1):
+            if done % 10 == 0 or done == len(texts):
+                print(f"{done} of {len(texts)} programs compiled", flush=True)
+    known: dict[str, Any] = json.loads(file.read_text()) if file is not None and file.is_file() else {}
     gpu = cuda_backend.cuda_backend()
-    report = verify(paths, partial(simulated.mma, backend=gpu), results=results)
-    print("\n".join(line for line in report.to_text().splitlines() if not line.startswith("ok ")))
-    if file is not None:
-        file.write_text(json.dumps(report.to_json(), indent=1) + "\n")
-    return report.mismatches
+    for path in golden_files(paths):
+        if str(path) not in known:
+            begin, sets = time.monotonic(), list(all_sets([path]))
+            if not sets:
+                continue  # operands alone
+            report = verify([path], partial(simulated.mma, backend=gpu), results=results)
+            known[str(path)] = report.to_json()
+            print(
+                f"{path}: {report.results} results, {report.mismatches} differ, {time.monotonic() - begin:.1f} s",
+                flush=True,
+            )
+            for line in report.to_text().splitlines()[:-1]:
+                if not line.startswith("ok "):
+                    print(line, flush=True)
+            if file is not None:
+                file.write_text(json.dumps(known, indent=1) + "\n")
+    results_of, differ = (sum(x[name] for x in known.values()) for name in ("results", "mismatches"))
+    print(f"{len(known)} files, {results_of} results, {differ} differ")
+    return int(differ)
 
 
 def compile_all(workers: int) -> None:
@@ -237,7 +275,8 @@ def main() -> int:
     parser.add_argument("--others", type=float, default=1e7, help="of each unit that speed does not measure (1e7)")
     parser.add_argument("--seconds", type=float, default=60, help="at most, of each unit (60)")
     parser.add_argument("--threads", type=int, default=16, help="of the CPU (16)")
-    parser.add_argument("--workers", type=int, default=4, help="processes of compile (4)")
+    parser.add_argument("--workers", type=int, default=4, help="processes that compile (4)")
+    parser.add_argument("--shard", type=shard_of, default=slice(None), metavar="I/N", help="units of compare (all)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, default=8192, help="m, n and k of speed (8192)")
     parser.add_argument("--json", type=Path, help="file of what was found")
@@ -248,10 +287,12 @@ def main() -> int:
     elif chosen.what == "speed":
         speed(chosen.size, chosen.json)
     elif chosen.what == "golden":
-        differ = golden(chosen.paths, None if chosen.results is None else int(chosen.results), chosen.json)
+        few = None if chosen.results is None else int(chosen.results)
+        differ = golden(chosen.paths, few, chosen.workers, chosen.json)
     else:
         results = chosen.results or 1e8
-        differ = compare(results, chosen.others, chosen.seconds, chosen.threads, chosen.seed, chosen.json)
+        settings = chosen.seconds, chosen.threads, chosen.seed, chosen.shard, chosen.json
+        differ = compare(results, chosen.others, *settings)
     return int(differ > 0)
 
 

@@ -1,31 +1,33 @@
 """Fit the trees that say which kernel cuDNN takes for a convolution, to kernels recorded by name.
 
-    python lab/tools/library/fit_convolutions.py names_h100.json.gz names_h200.json.gz --out choices.csv
+    python lab/tools/library/fit_convolutions.py names_h100.json.gz names_h200.json.gz --out choices.npz
 
-A file is what lab/tools/record/convolutions.py writes. A tree is grown for each direction and format on classes of
-kernels that add alike; a leaf names the kernel that its calls had most often. `right` of a leaf is the share of calls
-with a right order of summation among calls that other trees, grown without them, gave such a kernel. Calls whose
+A file is what lab/tools/record/convolutions.py writes. Trees are grown for each direction, those of bf16 and fp16
+together. They vote for kernels, and kernels that add alike for a call share their votes. `right` says how often an
+order with so many tenths of the votes is right, for calls of shapes that the trees were grown without. Calls whose
 kernel cuBLAS chooses are left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import gzip
 import json
 import math
 import re
+import zlib
 from collections import Counter, defaultdict
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from grow import grow, packed
 
 from hwsim.gemm.convolution import conv_shape
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.choices import KernelChoice, sizes_of
-from hwsim.libraries.cudnn.orders import schedule_of
+from hwsim.libraries.cublas.answers.tree import Tree
+from hwsim.libraries.cudnn.choices import KernelChoice, KernelForest, sizes_of
 from hwsim.libraries.cudnn.provider import CUDNN
 from hwsim.libraries.protocol import LibraryRequest
 
@@ -36,21 +38,19 @@ AROUND = re.compile(
     "nchwToNhwc|nhwcToNchw|direct_copy|elementwise|AddPadding|Memset|tensorTransform|convertTensor|Transpose|SliceC|"
     "init_device|Folded|scalePacked|scaleTensor|kernel_helper|precompute_ind|vectorized|nchw_to_nhwc"
 )
-FOLDS, DEPTH, FEWEST = 5, 30, 12  # FEWEST: calls of a kind for a share of their own
+TREES, LEAST, FEATURES = 40, 2, 0.7  # LEAST: calls of a leaf; FEATURES: share of them that a tree is grown on
+FOLDS, SHARES = 2, 10
+NARROW = ("bf16", "fp16")
 MOST_SEGMENTS = 4  # of K, where no second kernel adds them
-HEADER = (
-    *("operation", "format", "node", "size", "at_most", "otherwise", "kernel"),
-    *("tile_m", "tile_n", "tile_k", "slices", "right", "calls"),
-)
 RULES = CUDNN.on(LibraryRequest(device="h100"))
 
 
 class Ran(NamedTuple):
-    """A call, the kernel that ran for it, and how that adds: calls with equal orders add alike."""
+    """A call, the kernel that ran for it, and how that adds (None: it is not known)."""
 
     call: ConvolutionCall
     kernel: KernelChoice
-    order: tuple[Any, ...]
+    order: tuple[object, ...] | None
 
 
 def short_name(name: str) -> str:
@@ -132,31 +132,6 @@ def kernel_of(kernels: list[tuple[str, list[int] | None]], call: ConvolutionCall
     return KernelChoice(family, *tile, slices)
 
 
-def order_class(call: ConvolutionCall, kernel: KernelChoice) -> tuple[Any, ...]:
-    """How a kernel adds, so that equal classes give equal bits."""
-    row = RULES.row_of(kernel.name)
-    rounding = RULES.rounding_of(kernel.name) if call.format == "tf32" and row.instruction is None else None
-    unit = (row.instruction or row.operand or call.format, rounding)
-    step, channels, taps = 32 * 8 // (32 if "32" in unit[0] else 16), call.k_channels, call.taps
-    if schedule_of(row, channels, taps, step, kernel.tile_k, kernel.slices) is None:
-        return ("unknown",)
-    way = (row.k_order if channels > 1 else "rsc", row.backwards) if taps > 1 else ()
-    count = -(-channels // kernel.tile_k) if kernel.tile_k else 1
-    if row.rule in ("lanes", "interleaved"):
-        return (*unit, row.rule, *way)
-    if row.rule == "segments" and kernel.slices > 1:
-        return (*unit, row.rule, kernel.tile_k, kernel.slices, row.slice_order, *way)
-    slices = min(kernel.slices, count) if row.rule == "dealt" else 1
-    if slices > 1 or row.warps > 1:
-        return (*unit, "dealt", kernel.tile_k, slices, row.warps, row.slice_order, *way)
-    if row.rule in ("dealt", "blocks", "segments") and taps > 1:
-        if channels > kernel.tile_k:
-            return (*unit, "blocks", kernel.tile_k, *way)
-        if channels % step:
-            return (*unit, "taps", *way)
-    return (*unit, "in_order", *way)
-
-
 def read(path: Path) -> list[Ran]:
     """The calls of a file whose kernel cuDNN chose itself."""
     with gzip.open(path, "rt") as file:
@@ -167,7 +142,7 @@ def read(path: Path) -> list[Ran]:
         if call.is_pointwise and call.format in RULES.kernels.pointwise.formats:
             continue
         kernel = kernel_of([(recorded["names"][name], grid) for name, grid in kernels], call)
-        calls.append(Ran(call, kernel, order_class(call, kernel)))
+        calls.append(Ran(call, kernel, RULES.order_key(call, kernel)))
     return calls
 
 
@@ -181,104 +156,111 @@ def call_of(shape: list[Any]) -> ConvolutionCall:
     return ConvolutionCall(shape=sizes, format=format, direction=DIRECTIONS[operation], is_nchw=is_nchw)
 
 
-def grow(x: np.ndarray, y: np.ndarray, depth: int, least: int) -> Any:
-    """A tree of (size, at most, left, right), and counts of classes at its leaves; by the Gini index."""
-    counts = np.bincount(y)
-    if depth == 0 or (counts > 0).sum() == 1 or len(y) < 2 * least:
-        return counts
-    best, chosen = 1e-9, None
-    of_class = np.eye(len(counts))[y]
-    whole = len(y) - (counts**2).sum() / len(y)
-    for size in range(x.shape[1]):
-        order = np.argsort(x[:, size], kind="stable")
-        values, sums = x[order, size], of_class[order].cumsum(0)
-        places = np.nonzero(values[1:] != values[:-1])[0]
-        places = places[(places + 1 >= least) & (len(y) - places - 1 >= least)]
-        if not len(places):
-            continue
-        left = sums[places]
-        right, count = sums[-1] - left, left.sum(1)
-        rest = len(y) - count
-        gain = whole - (count - (left**2).sum(1) / count) - (rest - (right**2).sum(1) / rest)
-        if gain.max() > best:
-            best, chosen = float(gain.max()), (size, int(values[places[gain.argmax()]]))
-    if chosen is None:
-        return counts
-    size, at_most = chosen
-    below = x[:, size] <= at_most
-    return size, at_most, grow(x[below], y[below], depth - 1, least), grow(x[~below], y[~below], depth - 1, least)
+def forest(x: np.ndarray, y: np.ndarray, seed: int) -> list[Tree]:
+    """Trees of values (features, samples) and labels, each on drawn samples and drawn features."""
+    rng = np.random.default_rng(seed)
+    trees = []
+    for _ in range(TREES):
+        own = np.sort(rng.choice(len(x), round(FEATURES * len(x)), replace=False))
+        samples = rng.integers(0, len(y), len(y))
+        tree = grow(x[own][:, samples], y[samples], LEAST)
+        tree = replace(tree, feature=np.where(tree.feature >= 0, own[tree.feature], -1))
+        trees.append(packed(tree, np.zeros(len(tree.feature)), np.arange(y.max() + 1)))
+    return trees
 
 
-def asked(tree: Any, sizes: np.ndarray) -> int:
-    """The class that a tree gives."""
-    while isinstance(tree, tuple):
-        size, at_most, left, right = tree
-        tree = left if sizes[size] <= at_most else right
-    return int(tree.argmax())
+def kind_of(kernel: KernelChoice, format: str) -> tuple[Any, ...]:
+    """What the trees tell apart: a kernel's name without the format, and what of its tile and slices its sums show."""
+    name = kernel.name.replace("bf16", "@").replace("f16", "@") if format in NARROW else kernel.name
+    rule = RULES.row_of(kernel.name).rule
+    tile_k = kernel.tile_k if rule in ("dealt", "segments", "blocks", "rest_first") else 0
+    return name, tile_k, kernel.slices if rule in ("dealt", "segments") else 1
 
 
-def kind_of(order: tuple[Any, ...]) -> str:
-    """A class of orders without its numbers, for shares."""
-    return "-".join(str(word) for word in order if not isinstance(word, int) or isinstance(word, bool))
+def kernels_of(calls: list[Ran], kinds: list[tuple[Any, ...]]) -> list[dict[str, KernelChoice]]:
+    """Of each kind the kernel that calls of a format had most often."""
+    counts: dict[tuple[Any, ...], dict[str, Counter[KernelChoice]]] = defaultdict(lambda: defaultdict(Counter))
+    for ran in calls:
+        counts[kind_of(ran.kernel, ran.call.format)][ran.call.format][ran.kernel] += 1
+    return [{format: own.most_common(1)[0][0] for format, own in counts[kind].items()} for kind in kinds]
 
 
-def fit(calls: list[Ran], least: int) -> tuple[list[list[Any]], float]:
-    """The rows of a tree, and the share of calls with a right order that trees grown without them gave."""
-    names = tuple(sizes_of(calls[0].call))
-    x = np.array([[sizes_of(ran.call)[name] for name in names] for ran in calls])
-    orders = sorted({ran.order for ran in calls}, key=repr)
-    y = np.array([orders.index(ran.order) for ran in calls])
-    fold = np.random.default_rng(0).integers(0, FOLDS, len(calls))
-    given = np.zeros(len(calls), int)
+def family_of_shape(call: ConvolutionCall) -> int:
+    """A number of the shape but for batch, height and width: calls of one family are held back together."""
+    shape = call.shape
+    window = (shape.r, shape.s, shape.stride, shape.dilation, shape.groups)
+    return zlib.crc32(repr((shape.channels, shape.filters, window)).encode())
+
+
+def fit(calls: list[Ran], file: Written, direction: str, formats: tuple[str, ...]) -> None:
+    """Grow the trees of a direction and write them; say how often trees grown without a shape's family are right."""
+    kinds = sorted({kind_of(ran.kernel, ran.call.format) for ran in calls})
+    y = np.array([kinds.index(kind_of(ran.kernel, ran.call.format)) for ran in calls])
+    x = np.array([[float(size) for size in sizes_of(ran.call).values()] for ran in calls]).T
+    fold = np.array([family_of_shape(ran.call) % FOLDS for ran in calls])
+    shares, right, unknown = np.zeros(len(calls)), np.zeros(len(calls), bool), np.zeros(len(calls), bool)
     for at in range(FOLDS):
-        tree = grow(x[fold != at], y[fold != at], DEPTH, least)
-        given[fold == at] = [asked(tree, sizes) for sizes in x[fold == at]]
-    is_right = (given == y) & np.array([orders[at] != ("unknown",) for at in given])
-    shares: dict[str, list[bool]] = defaultdict(list)
-    for at, right in zip(given, is_right, strict=True):
-        shares[kind_of(orders[at])].append(bool(right))
-    rows: list[list[Any]] = []
+        rest = np.nonzero(fold != at)[0]
+        grown = forest(x[:, rest], y[rest], at)
+        held = KernelForest(tuple(grown), tuple(kernels_of([calls[i] for i in rest], kinds)), (0.0,))
+        for i in np.nonzero(fold == at)[0]:
+            order, shares[i], _ = RULES.elected(calls[i].call, held)
+            right[i], unknown[i] = order == calls[i].order, order is None
+    by_share = np.minimum((shares * SHARES).astype(int), SHARES - 1)
+    table = [(right & ~unknown)[by_share == at] for at in range(SHARES)]
+    whole = float((right & ~unknown).mean())
+    file.add(direction, formats, forest(x, y, FOLDS), kernels_of(calls, kinds),
+             [round(float((own.sum() + whole) / (len(own) + 1)), 2) for own in table])  # fmt: skip
+    for format in formats:
+        own = np.array([ran.call.format == format for ran in calls])
+        known = np.array([ran.order is not None for ran in calls])
+        parts = f"{own.sum()} calls, {(own & known).sum()} of a known order; held back: right {right[own].mean():.3f}"
+        print(f"{direction} {format}: {parts}, right and known {(right & ~unknown)[own].mean():.3f}", flush=True)
 
-    def write(tree: Any, members: np.ndarray) -> None:
-        place = len(rows)
-        rows.append([])
-        if isinstance(tree, tuple):
-            size, at_most, left, right = tree
-            below = x[members, size] <= at_most
-            write(left, members[below])
-            otherwise = len(rows)
-            write(right, members[~below])
-            rows[place] = [place, names[size], at_most, otherwise, "", "", "", "", "", "", ""]
-            return
-        best = int(tree.argmax())
-        kernel = Counter(calls[at].kernel for at in members if y[at] == best).most_common(1)[0][0]
-        of_kind = shares[kind_of(orders[best])]
-        share = np.mean(of_kind if len(of_kind) >= FEWEST else is_right)
-        numbers = (kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.slices)
-        rows[place] = [place, "", "", "", kernel.name, *numbers, f"{share:.2f}", len(members)]
 
-    write(grow(x, y, DEPTH, least), np.arange(len(calls)))
-    return rows, float(is_right.mean())
+@dataclass
+class Written:
+    """What the file of choices holds."""
+
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    trees: list[bytes] = field(default_factory=list)
+
+    def add(
+        self,
+        direction: str,
+        formats: tuple[str, ...],
+        trees: list[Tree],
+        kernels: list[dict[str, KernelChoice]],
+        right: list[float],
+    ) -> None:
+        """Trees of a direction and formats."""
+        rows = [{format: list(astuple(kernel)) for format, kernel in own.items()} for own in kernels]
+        places = [len(self.trees), len(self.trees) + len(trees)]
+        self.groups.append(
+            {"direction": direction, "formats": formats, "trees": places, "right": right, "kernels": rows}
+        )
+        self.trees += [tree.pack() for tree in trees]
+
+    def write(self, path: Path) -> None:
+        """As hwsim.libraries.cudnn.choices reads it."""
+        about = np.frombuffer(json.dumps(self.groups, separators=(",", ":")).encode(), np.uint8)
+        trees = np.frombuffer(b"".join(self.trees), np.uint8)
+        np.savez_compressed(path, about=about, trees=trees, ends=np.cumsum([len(tree) for tree in self.trees]))
 
 
 def main() -> None:
-    """Fit all trees and write them."""
+    """Grow all trees and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--least", type=int, default=4, help="fewest calls of a leaf")
     arguments = parser.parse_args()
     calls = [ran for path in arguments.files for ran in read(path)]
-    with arguments.out.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEADER)
-        for direction in DIRECTIONS.values():
-            for format in FORMATS:
-                chosen = [ran for ran in calls if (ran.call.direction, ran.call.format) == (direction, format)]
-                rows, right = fit(chosen, arguments.least)
-                writer.writerows([direction, format, *row] for row in rows)
-                known = sum(ran.order != ("unknown",) for ran in chosen)
-                print(f"{direction} {format}: {len(chosen)} calls, {known} of a known order, right {right:.3f}")
+    written = Written()
+    for direction in DIRECTIONS.values():
+        for formats in (NARROW, ("tf32",), ("fp32",)):
+            chosen = [ran for ran in calls if ran.call.direction == direction and ran.call.format in formats]
+            fit(chosen, written, direction, formats)
+    written.write(arguments.out)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import statistics
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -162,7 +163,9 @@ def errors() -> None:
 
 
 def ranges() -> None:
-    """Print the least and the most of measured over simulated times, at the clock read and at hwsim's under load."""
+    """Print the least, the median and the most of measured over simulated times, at the clock read and at hwsim's under
+    load.
+    """
     found: dict[tuple[str, bool], list[tuple[float, float]]] = {}
     for name in ("attention_times.csv", "attention_other_times.csv"):
         for row in csv.DictReader((FOLDER / name).open()):
@@ -176,11 +179,11 @@ def ranges() -> None:
             )
             found.setdefault((row["backend"], int(row["width"]) > WIDE), []).append((same, loaded))
     for (backend, is_wide), pairs in found.items():
-        (low, high), (least, most) = ((min(times), max(times)) for times in zip(*pairs, strict=True))
-        print(
-            f"{backend}, {'wider' if is_wide else 'up to'} {WIDE}: {len(pairs)} calls, {low:.3f} to {high:.3f}", end=""
+        same, loaded = (
+            f"{min(times):.3f}, {statistics.median(times):.3f}, {max(times):.3f}" for times in zip(*pairs, strict=True)
         )
-        print(f", under load {least:.3f} to {most:.3f}")
+        width = f"{'wider' if is_wide else 'up to'} {WIDE}"
+        print(f"{backend}, {width}: {len(pairs)} calls, {same}; under load {loaded}")
 
 
 if __name__ == "__main__":

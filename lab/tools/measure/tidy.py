@@ -19,6 +19,10 @@ from typing import Any
 
 WHEN = ("set", "date", "device")
 GEMM = ("format", "b_layout", "m", "n", "k")
+ATTENTION = (
+    *("device", "backend", "format", "batch", "heads", "key_heads", "queries", "keys", "width", "causal", "us"),
+    *("repeats", "sm_mhz"),
+)
 COLUMNS: dict[str, tuple[str, ...]] = {
     "gemm_times": (
         *WHEN, "format", "output", "accumulate", "a_layout", "b_layout", "m", "n", "k", "batch", "role", "state",
@@ -42,10 +46,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "kernels": ("name", "block", "shared_bytes", "registers"),
     "microbenchmarks": (*WHEN, "case", "quantity", "value"),
-    "attention_times": (
-        *("device", "backend", "format", "batch", "heads", "key_heads", "queries", "keys", "width", "causal", "us"),
-        *("repeats", "sm_mhz"),
-    ),
+    "attention_times": ATTENTION,
+    "attention_other_times": ATTENTION,
     "attention_rates": ("source", "device", "kernel", "format", "width", "causal", "queries", "tflops"),
     "h100_power": (
         "half", "what", "format", "m", "n", "k", "operands", "us", "sm_mhz", "power_w", "power_w_least", "power_w_most",

@@ -238,25 +238,45 @@ def _liger_more(draw: Draw) -> Results:
     }
 
 
-def _own_scaled(draw: Draw) -> Results:
-    """Every pair of formats; a 16-bit operand has no scales."""
-    m, n, k, results, kernel = 128, 64, 256, {}, import_module("tile_kernels").scaled_product
-    types = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "bf16": BF16}
-    pairs = ("e4m3 e4m3", "e5m2 e4m3", "e2m1 e2m1", "e2m1 e4m3", "bf16 e2m1", "e5m2 bf16")
-    for a, b in map(str.split, pairs):
-        operands = []
-        for name, shape in ((a, (m, k)), (b, (k, n))):
-            packed = (shape[0], shape[1] // 2) if shape == (m, k) else (shape[0] // 2, shape[1])
-            if name == "e2m1":
-                x = draw(*packed, dtype=FP32, scale=60.0).abs().round().clamp(0, 255).to(torch.uint8)
-            else:
-                x = draw(*shape, dtype=types[name])
-                x = x.view(torch.uint8) if name[0] == "e" else x
-            rows = m if shape == (m, k) else n
-            operands += [x, (draw(rows, k // 32, dtype=FP32, scale=3.0).round() + 127).to(torch.uint8)]
-        d = torch.empty(m, n, dtype=FP32, device=operands[0].device)
-        kernel[(1,)](*operands, d, m, n, k, 64, a, b, a != "bf16", b != "bf16")
-        results[f"{a} x {b}"] = d
+def _own_scaled(stages: int) -> Callable[[Draw], Results]:
+    """Every pair of formats; a 16-bit operand has no scales. stages: of the compiled loop, which overlaps its
+    iterations where there are more than one.
+    """
+
+    def case(draw: Draw) -> Results:
+        m, n, k, results, kernel = 128, 64, 256, {}, import_module("tile_kernels").scaled_product
+        types = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "bf16": BF16}
+        pairs = ("e4m3 e4m3", "e5m2 e4m3", "e2m1 e2m1", "e2m1 e4m3", "bf16 e2m1", "e5m2 bf16")
+        for a, b in map(str.split, pairs):
+            operands = []
+            for name, shape in ((a, (m, k)), (b, (k, n))):
+                packed = (shape[0], shape[1] // 2) if shape == (m, k) else (shape[0] // 2, shape[1])
+                if name == "e2m1":
+                    x = draw(*packed, dtype=FP32, scale=60.0).abs().round().clamp(0, 255).to(torch.uint8)
+                else:
+                    x = draw(*shape, dtype=types[name])
+                    x = x.view(torch.uint8) if name[0] == "e" else x
+                rows = m if shape == (m, k) else n
+                operands += [x, (draw(rows, k // 32, dtype=FP32, scale=3.0).round() + 127).to(torch.uint8)]
+            d = torch.empty(m, n, dtype=FP32, device=operands[0].device)
+            kernel[(1,)](*operands, d, m, n, k, 64, a, b, a != "bf16", b != "bf16", num_stages=stages)
+            results[f"{a} x {b}"] = d
+        return results
+
+    return case
+
+
+def _own_scale_codes(draw: Draw) -> Results:
+    """Scales of every second code and of NaN: sums that are subnormal, infinite and NaN."""
+    m, n, k, results, kernel = 128, 64, 32, {}, import_module("tile_kernels").scaled_product
+    for name, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)):
+        a, b = (draw(*shape, dtype=dtype).view(torch.uint8) for shape in ((m, k), (k, n)))
+        a_scale, b_scale = (torch.arange(count, device=a.device) * (256 // count) for count in (m, n))
+        a_scale[-1] = 255
+        scales = [x.to(torch.uint8)[:, None].contiguous() for x in (a_scale, b_scale)]
+        d = torch.empty(m, n, dtype=FP32, device=a.device)
+        kernel[(1,)](a, scales[0], b, scales[1], d, m, n, k, k, name, name, True, True)
+        results[name] = d
     return results
 
 
@@ -289,7 +309,9 @@ CASES: dict[str, Callable[[Draw], Results]] = {
     "fla, rwkv6": _fla_rwkv6,
     "fla, parallel attention, backward": _fla_backward,
     "liger, more rows": _liger_more,
-    "own, scaled dots": _own_scaled,
+    "own, scaled dots": _own_scaled(3),
+    "own, scaled dots, one stage": _own_scaled(1),
+    "own, scale codes": _own_scale_codes,
     "own, functions": _own_functions,
     "own, sums": _own_sums,
     "own, attention, fp16, 64": _own_attention(FP16, False, 64, 64),

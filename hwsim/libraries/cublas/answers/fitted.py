@@ -93,7 +93,7 @@ class FittedChoices:
                 f"no choices for {query.call.operand} with {told.workspace_bytes} bytes of workspace; known: "
                 f"{', '.join(map(str, known)) or 'none'}"
             )
-        if len(models) == 1:
+        if len(models) == 1 and query.told.mask:
             return self._of_model(models[0], query, sizes_m)
         each = [self._of_model(model, query, sizes_m) for model in models]
         return [
@@ -139,7 +139,8 @@ class FittedChoices:
         usual = pytorch_call((call.n, call.k), format=call.operand, output=call.output, has_bias=False)
         parts = (BIAS,) if query.bias else () if query.told == usual.told else (PREFERENCE,)
         unasked = Extrapolation(parts, self.version.chips_instead(self.device, "batched_vectors"))
-        return FittedAnswer(tuple(fits[0].order[label]), sure, unasked)
+        answer = FittedAnswer(tuple(fits[0].order[label]), sure, unasked)
+        return answer if query.told.mask else _admitted([answer], query)
 
     def tile(self, query: HeuristicQuery, order: tuple[int, ...]) -> tuple[int, ...]:
         """cuBLASLt's numbers of tile, cluster, swizzle for a call that is answered so, by the model of another
@@ -187,8 +188,8 @@ class FittedChoices:
     def _unasked(self, entry: Entry, query: HeuristicQuery) -> Extrapolation:
         """What in a call the model does not speak of."""
         call, told = query.call, query.told
-        # of fewer ways to reduce the choice was asked where it is another one; of more ways it was not
-        parts = [] if told.mask | entry.reductions == entry.reductions else [REDUCTIONS]
+        # of fewer ways to reduce the choice was asked where it is another one; of more ways, and of none, it was not
+        parts = [] if told.mask and told.mask | entry.reductions == entry.reductions else [REDUCTIONS]
         parts = parts if told.workspace_bytes == entry.workspace_bytes else [PREFERENCE]
         # where a bias changes the choice, models of products without one say nothing of those with one
         is_changed = any(model.biased for model in self.trees.entries if model.operand == call.operand)
@@ -209,8 +210,11 @@ class FittedChoices:
 def _models_for(fits: list[Entry], told: Preference) -> list[Entry]:
     """The model of a preference; where there is none, models of the nearest preferences, the nearest first.
 
-    A narrower set of reductions was fitted only where it changes the choice.
+    A narrower set of reductions was fitted only where it changes the choice. Kernels without slices were not asked for:
+    any model may give one.
     """
+    if not told.mask:
+        return sorted(fits, key=lambda entry: abs(entry.workspace_bytes - told.workspace_bytes))
     of_size = [entry for entry in fits if entry.workspace_bytes == told.workspace_bytes]
     of_mask = [entry for entry in of_size if entry.reductions == told.mask]
     changes = len({entry.reductions for entry in fits}) > 1 and any(entry.reductions == told.mask for entry in fits)

@@ -195,6 +195,8 @@ def _with_m(query: HeuristicQuery, m: int) -> HeuristicQuery:
 def _estimated(estimates: Estimates, query: HeuristicQuery) -> KernelAnswer:
     """The estimate for a call, on a chip that was not asked."""
     estimate = estimates.of(query.call, query.fast, query.batch, query.told.workspace_bytes)
+    if not query.told.mask:
+        estimate = estimate._replace(answer=estimate.answer._replace(slices=1, reduction=0))
     answer = estimate.answer
     order = (answer.algorithm, answer.tile_k or 0, answer.slices, answer.reduction, answer.custom)
     return KernelAnswer(order, None, estimate.confidence, ASSUMED, estimate=estimate)

@@ -55,7 +55,9 @@ class TimeRow:
 
 @dataclass(frozen=True, slots=True)
 class FittedTimes:
-    """What a call takes by the row of its kernels and the trees. evidence: of both."""
+    """What a call takes by the row of its kernels and the trees. evidence: of both. launch_us: of the call, which they
+    leave out.
+    """
 
     row: TimeRow
     forest: Forest = field(repr=False)
@@ -63,6 +65,7 @@ class FittedTimes:
     call: GemmCall
     cores: int
     evidence: str
+    launch_us: float | None = None
 
     @property
     def why(self) -> str:

@@ -21,6 +21,7 @@ THIN = (16, 32, 64)
 LOW = (*((8192, k) for k in THIN), *((n, 16384) for n in THIN))
 TREND = (16, 64, 256, 1024, 4096, 8192)
 POWER_SIZES = (2048, 3072, 4096, 6144, 8192, 16384)
+SIX_SIZES = (1024, 2048, 3072, 4096, 6144, 8192)  # nine products against six
 CROSSOVER = (64, 128, *EDGES)
 SPLIT_BYTES = 4 + 3 * 2  # of an element: FP32 read, three BF16 written
 SLOW_LAUNCH_US = 5.0  # of a host that launches each call
@@ -166,14 +167,13 @@ def measure_peaks(scale: Scale) -> Found:
 def measure_gains(scale: Scale) -> Found:
     """Nine products against native FP32 and against six."""
     gain = {n: runs.speedup(n, n, n) for n in (1024, *POWER_SIZES)}
-    sixes = (1024, 2048, 3072, 4096, 6144, 8192)
-    ratio = [1 / runs.speedup(n, n, n, over="x9", method="x6") for n in sixes]
+    ratio = [1 / runs.speedup(n, n, n, over="x9", method="x6") for n in SIX_SIZES]
     result = runs.timed("x9", 4096, 4096, 4096)
     products = result.macs["useful"] / 4096**3
     columns: dict[str, list[Any]] = {
-        "method": [runs.NAMES[name] for name in ("native", "x9", "x6") for _ in sixes],
-        "n": [n for _ in range(3) for n in sixes],
-        "tflops": [runs.tflops(name, n, n, n) for name in ("native", "x9", "x6") for n in sixes],
+        "method": [runs.NAMES[name] for name in ("native", "x9", "x6") for _ in SIX_SIZES],
+        "n": [n for _ in range(3) for n in SIX_SIZES],
+        "tflops": [runs.tflops(name, n, n, n) for name in ("native", "x9", "x6") for n in SIX_SIZES],
     }
     return Found(
         {

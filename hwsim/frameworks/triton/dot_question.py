@@ -1,0 +1,67 @@
+"""One `tl.dot` or `tl.dot_scaled` as data: shapes, types, scales, what the kernel asked of it.
+
+The module knows Triton's words; it knows no compiler, no device and no array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PACKED = "e2m1"  # two elements in a byte, the low half first
+
+
+@dataclass(frozen=True)
+class DotScaling:
+    """What `tl.dot_scaled` says beyond `tl.dot`.
+
+    a_format, b_format: "e2m1", "e4m3", "e5m2", "bf16", "fp16". a_scale: shape (..., M, blocks of K) and Triton's
+    element type ("uint8", "fp8e4nv"); b_scale: of (..., N, blocks of K); None: no scales. is_fast: NaNs among the
+    scales are not looked for. a_along_k, b_along_k: e2m1 is packed along K, else along M or N.
+    """
+
+    a_format: str
+    b_format: str
+    a_scale: tuple[tuple[int, ...], str] | None
+    b_scale: tuple[tuple[int, ...], str] | None
+    is_fast: bool
+    a_along_k: bool
+    b_along_k: bool
+
+
+@dataclass(frozen=True)
+class DotQuestion:
+    """One dot: shapes as stored, (..., M, K), (..., K, N); Triton's element types of a, b and of accumulator and
+    result; input_precision as Triton spells it; max_num_imprecise_acc; warps of the program; whether the kernel
+    multiplies from the constant zero and adds the accumulator; None or what `tl.dot_scaled` says.
+    """
+
+    a_shape: tuple[int, ...]
+    b_shape: tuple[int, ...]
+    a_type: str
+    b_type: str
+    d_type: str
+    input_precision: str
+    max_num_imprecise_acc: int
+    num_warps: int
+    is_added: bool = False
+    scaling: DotScaling | None = None
+
+    @property
+    def formats(self) -> tuple[str, str]:
+        """Of a and b: formats of a scaled dot, else element types."""
+        return (self.a_type, self.b_type) if self.scaling is None else (self.scaling.a_format, self.scaling.b_format)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """(..., M, N)."""
+        m, n, s = self.a_shape[-2], self.b_shape[-1], self.scaling
+        if s is not None:
+            m *= 2 if s.a_format == PACKED and not s.a_along_k else 1
+            n *= 2 if s.b_format == PACKED and not s.b_along_k else 1
+        return (*self.a_shape[:-2], m, n)
+
+    @property
+    def k(self) -> int:
+        """Elements of K."""
+        s = self.scaling
+        return self.a_shape[-1] * (2 if s is not None and s.a_format == PACKED and s.a_along_k else 1)
