@@ -241,6 +241,7 @@ class Record:
         ready: Ready,
         host_seconds: float,
         padding: int = 0,
+        *,
         sampled: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
         """Add one product; arguments as of hwsim.frameworks.torch.multiplication.multiply.

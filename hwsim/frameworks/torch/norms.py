@@ -74,6 +74,7 @@ def rsqrt(caller: Caller, input: Tensor) -> Tensor | None:
     """aten::rsqrt, in fp32 and rounded; None where PyTorch runs another function."""
     if not _is_of_kernels(caller, pytorch().functions["rsqrt"].families, input):
         return None
+    active(caller.key)[1].own_kernels["rsqrt"] += 1
     with np.errstate(all="ignore"):
         out = _math().rsqrtf(array_of(input.float().contiguous()))
     return torch.from_numpy(out).to(input.dtype)
