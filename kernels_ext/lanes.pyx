@@ -19,6 +19,7 @@ include "threads.pxi"
 cdef extern from "hw_lanes.h" nogil:
     enum:
         HW_LANE_LOAD, HW_LANE_CONSTANT, HW_LANE_ADD, HW_LANE_SUBTRACT, HW_LANE_TIMES, HW_LANE_SCALE, HW_LANE_FUSED
+        HW_LANE_FMA
     enum:
         HW_LANE_DEPTH
     enum:
@@ -67,6 +68,7 @@ _STEPS = {
     "times": (HW_LANE_TIMES, 2, ""),
     "scale": (HW_LANE_SCALE, 1, "factor"),
     "fused": (HW_LANE_FUSED, 2, "factor"),
+    "fma": (HW_LANE_FMA, 3, ""),
 }
 _FLOAT, _DOUBLE, _INT = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32)
 _TYPES = {_FLOAT: HW_LANE_FLOAT, _DOUBLE: HW_LANE_DOUBLE, _INT: HW_LANE_INT32}

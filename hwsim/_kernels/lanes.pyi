@@ -31,6 +31,7 @@ def combine(
         ("add",) ("subtract",) ("times",)   x, y -> x + y, x - y, x * y
         ("scale", f)       x -> f * x, f rounded to dtype first
         ("fused", f)       x, y -> f * x + y, rounded once
+        ("fma",)            x, y, z -> x * y + z, rounded once
     saturate: after each step (loads among them) an infinity is the largest finite value of its sign and a NaN +0.
     Otherwise infinities stay, and a NaN in the result has the code `nan_code` (None: the default quiet NaN).
     out: filled and returned, of dtype and the broadcast shape, columns contiguous; may be one of the operands.

@@ -46,6 +46,9 @@ SATURATING: dict[str, tuple[LaneStep, ...]] = {
 }
 
 
+FORMATS_OF_LANES = {"f": "fp32", "d": "fp64"}  # by the char of a dtype: its name takes as long as an instruction
+
+
 def dtype_of(fmt: Format) -> np.dtype[Any]:
     """The float dtype in which the lanes read a format."""
     return np.dtype(np.float64 if fmt.name == "fp64" else np.float32)
@@ -124,7 +127,7 @@ class VectorUnit:
         if instr.opcode == "ldexp":
             exponents = integers(*sources[1]) * int(instr.scalar) - instr.scale_exponent
             source_format = sources[0][1]
-            if source_format.is_integer and source_format.bits > format_of(dtype.name.replace("float", "fp")).precision:
+            if source_format.is_integer and source_format.bits > format_of(FORMATS_OF_LANES[dtype.char]).precision:
                 raised = self._ieee_or_largest(raised_whole(integers(*sources[0]), exponents, dtype))
             else:
                 raised = self._raised(self._values(*sources[0], dtype), exponents)
@@ -210,7 +213,7 @@ class VectorUnit:
         return values
 
     def _store(self, values: AnyArray, fmt: Format, rounding: str, overflow: str | None = None) -> Codes:
-        if fmt.name == values.dtype.name.replace("float", "fp"):
+        if fmt.name == FORMATS_OF_LANES.get(values.dtype.char):
             return in_c_order(values).view(f"u{values.dtype.itemsize}")
         if fmt.name == "fp64":
             return widened(values)
@@ -224,7 +227,7 @@ class VectorUnit:
                 return codes.view(np.float16).astype(dtype)
         if fmt.is_integer:
             return integers(codes, fmt).astype(dtype)
-        is_own = fmt.name == dtype.name.replace("float", "fp")
+        is_own = fmt.name == FORMATS_OF_LANES[dtype.char]
         return codes.view(dtype) if is_own else self.backend.decode(codes, fmt, dtype)
 
 

@@ -31,13 +31,17 @@ if TYPE_CHECKING:
 
 
 class ChipRange(TypedDict):
-    """Times of a chip over simulated ones: the least and the most of so many calls with heads of these widths."""
+    """Times of a chip over simulated ones: the least, the median and the most of so many calls with heads of these
+    widths. expected_seconds: of this call by the median, without launches.
+    """
 
     chip: str
     calls: int
     widths: list[int]
     least: float
+    median: float
     most: float
+    expected_seconds: float
 
 
 AnyArray = NDArray[Any]
@@ -101,16 +105,25 @@ class AttentionResult(TimedResult):
         measured, and without cycles.
         """
         calls = measured_calls(self.backend, self.record.width, self.order.parts)
-        if calls is None or self.state is None:
+        if calls is None or self.state is None or self.cycles is None:
             return None
-        least, most = calls.range_at(self.state["clock"])
-        return {"chip": "h200", "calls": calls.calls, "widths": list(calls.widths), "least": least, "most": most}
+        least, median, most = calls.range_at(self.state["clock"])
+        kernels = sum(phase.seconds for phase in self.phases)
+        return {
+            "chip": "h200",
+            "calls": calls.calls,
+            "widths": list(calls.widths),
+            "least": least,
+            "median": median,
+            "most": most,
+            "expected_seconds": median * kernels,
+        }
 
     @property
     def _beside_a_chip(self) -> str:
         measured = self.measured
         if measured is None:
-            most = max(calls.same_clock[1] for every in MEASURED.values() for calls in every)
+            most = max(calls.same_clock[-1] for every in MEASURED.values() for calls in every)
             return (
                 "no chip's time was compared with this kernel's; "
                 f"other kernels of attention took up to {most:.2g} times as long as simulated on an H200"

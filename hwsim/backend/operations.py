@@ -208,6 +208,7 @@ class Backend(Protocol):
             ("add",) ("subtract",) ("times",)   x, y -> x + y, x - y, x * y
             ("scale", f)       x -> f * x, f rounded to dtype first
             ("fused", f)       x, y -> f * x + y, rounded once
+            ("fma",)            x, y, z -> x * y + z, rounded once
         saturate: after each step an infinity is the largest finite value of its sign and a NaN is +0. Without it
         infinities stay, and a NaN in the result has the code nan_code (None: the default NaN). out: filled and
         returned; it may be an operand.

@@ -157,7 +157,7 @@ class RowBlock:
         total = job.join.zeros(self.shape)
         for run in runs:
             codes = self.chains.chain(term, run, self.a.codes, self.b.codes, None, self.threads)
-            total = scaling.added(total, job.join.load(codes, spec), run[0][0])
+            total = scaling.added(total, job.join.load(codes, spec, self.threads), run[0][0], self.threads)
         return total
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import SCALES
 
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
     from hwsim.operands.scales import Scales
 
 AnyArray = NDArray[Any]
-SETTLE: tuple[LaneStep, ...] = (("load", 0),)
 IN_TURN: tuple[LaneStep, ...] = (("load", 0), ("load", 1), ("times",), ("load", 2), ("times",))
-TIMES: tuple[LaneStep, ...] = (("load", 0), ("load", 1), ("times",))
+ADDED: tuple[LaneStep, ...] = (("load", 0), ("load", 1), ("times",), ("load", 2), ("load", 3), ("fma",))
 
 
 class Scaling:
@@ -78,12 +76,12 @@ class Scaling:
         can_hold = total.flags.writeable and total.flags.c_contiguous
         return self.lanes.combine(operands, IN_TURN, out=total if can_hold else None)
 
-    def added(self, total: AnyArray, part: AnyArray, start: int) -> AnyArray:
-        """total + part times its factors, a fused multiply-add. part: the sum of the run of K that begins at start."""
+    def added(self, total: AnyArray, part: AnyArray, start: int, threads: int = 1) -> AnyArray:
+        """total + part times its factors, a fused multiply-add, in the place of `total`. part: the sum of the run of K
+        that begins at start.
+        """
         block = start // self.k
-        left, right = self.a.values[:, block, None], self.b.values[None, :, block]
+        left, right = self.a.values[:, block, None], np.ascontiguousarray(self.b.values[:, block])[None]
         first, second = {"joined": (left, right), "a": (part, left), "b": (part, right)}[self.order]
         third = {"joined": part, "a": right, "b": left}[self.order]
-        shape = part.shape
-        multiplied = self.lanes.combine([np.broadcast_to(x, shape) for x in (first, second)], TIMES)
-        return self.lanes.combine((multiply_add(multiplied, np.broadcast_to(third, shape), total),), SETTLE)
+        return self.lanes.combine((first, second, third, total), ADDED, out=total, threads=threads)

@@ -97,6 +97,11 @@ class Operand:
             return self.array.astype(np.float64)
         return backend.decode(self.codes, format_of(self.format), np.float32)
 
+    def picked(self, index: AnyArray, axis: int) -> Operand:
+        """Some rows of an operand A, or some columns of an operand B, of one matrix. axis: of K, -1 or -2."""
+        scales = None if self.scales is None else self.scales.picked(index)
+        return replace(self, codes=self.codes[index] if axis == -1 else self.codes[:, index], scales=scales)
+
     def multiplied_values(self, axis: int) -> AnyArray:
         """The values times their factors, in float64. axis: of K, -1 or -2."""
         values = self.values()

@@ -34,10 +34,11 @@ def plan_for(
     """The scheme's complete options and its plan for `problem`; with hybrid=True, of it or native fp32, whichever is
     faster.
 
-    Without `format`, a scheme with that option uses the input's format if the device has a unit for it, otherwise the
-    device's default. operands: A and B, for schemes whose options depend on the data. Of the choices that a scheme
-    leaves to the device, the first supported one is used. Raises InputError for options that do not fit,
-    UnsupportedError for a format without a unit, and where the device supports none of the choices.
+    A format that is the operands' alone is the problem's, and no option. Without `format`, a scheme with that option
+    uses the input's format if the device has a unit for it, otherwise the device's default. operands: A and B, for
+    schemes whose options depend on the data. Of the choices that a scheme leaves to the device, the first supported one
+    is used. Raises InputError for options that do not fit, UnsupportedError for a format without a unit, and where the
+    device supports none of the choices.
     """
     planned = _own_plan(chip, scheme, problem, format, scheme_options, operands)
     return hybrid.faster(chip, planned, problem) if planned.options.get("hybrid") is True else planned
@@ -52,7 +53,7 @@ def _own_plan(
     operands: tuple[Operand, Operand] | None,
 ) -> Planned:
     options, input_format = {**scheme.values, **scheme_options}, problem.input_format
-    if format is not None:
+    if format is not None and not scheme.takes_operands_of(format):
         options["format"] = format
     has_format = scheme.takes_native_formats
     if has_format and options.get("format") is None:

@@ -92,8 +92,7 @@ def tune(
     of_scheme = {**chosen.values, **options}
     format = of_scheme.pop("format", format)
     problem = Problem.of("fp32" if format is None else format, m, n, k)
-    of_plan = None if chosen.takes_operands_of(format) else format
-    planned = plan_for(chip, chosen.bare, problem, of_plan, of_scheme)
+    planned = plan_for(chip, chosen.bare, problem, format, of_scheme)
     landscape = searched.tune(
         chip,
         planned.plan,

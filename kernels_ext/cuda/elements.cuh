@@ -244,6 +244,7 @@ template <class Real, class Word> __device__ void combine_elements(const Lanes &
             case HW_LANE_TIMES: top--; stack[top] = plain(stack[top], stack[top + 1], 0); break;
             case HW_LANE_SCALE: stack[top] = plain(f, stack[top], 0); break;
             case HW_LANE_FUSED: top--; stack[top] = fused(f, stack[top], stack[top + 1]); break;
+            case HW_LANE_FMA: top -= 2; stack[top] = fused(stack[top], stack[top + 1], stack[top + 2]); break;
             }
             stack[top] = settled<Real, Word>(edges, stack[top]);
         }

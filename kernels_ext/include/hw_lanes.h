@@ -16,7 +16,8 @@ enum hw_lane_op {
     HW_LANE_SUBTRACT,  /* x, y -> x - y */
     HW_LANE_TIMES,     /* x, y -> x * y */
     HW_LANE_SCALE,     /* x -> factor * x */
-    HW_LANE_FUSED      /* x, y -> factor * x + y, rounded once */
+    HW_LANE_FUSED,     /* x, y -> factor * x + y, rounded once */
+    HW_LANE_FMA        /* x, y, z -> x * y + z, rounded once */
 };
 
 typedef struct {
@@ -40,10 +41,10 @@ typedef struct {
     uint64_t nan;
 } hw_lane_edges;
 
-/* One build. Each function: `n` elements, contiguous; [0] binary32, [1] binary64. x and y may be the result. */
+/* One build. Each function: `n` elements, contiguous; [0] binary32, [1] binary64. Each of x may be the result. */
 typedef struct {
     const char *name;
-    void (*step[2])(const hw_lane_step *, const hw_lane_edges *, void *out, const void *x, const void *y, size_t n);
+    void (*step[2])(const hw_lane_step *, const hw_lane_edges *, void *out, const void *const x[3], size_t n);
     /* The device's infinities and NaNs in place of IEEE's; x may be the result. */
     void (*settle[2])(const hw_lane_edges *, void *out, const void *x, size_t n);
     /* Exact conversion to the working type: [working type] from binary32 or int32 (to binary64 only). */

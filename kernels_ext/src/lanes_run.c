@@ -58,10 +58,25 @@ static const void *loaded(const hw_lane_job *j, const hw_lane_array *array, size
     return at;
 }
 
+/* How many values a step takes from the stack. */
+static int taken(int op)
+{
+    switch (op) {
+    case HW_LANE_CONSTANT:
+        return 0;
+    case HW_LANE_SCALE:
+        return 1;
+    case HW_LANE_FMA:
+        return 3;
+    default:
+        return 2;
+    }
+}
+
 static void block(const hw_lane_job *j, size_t row, size_t col, size_t n)
 {
     double room[HW_LANE_DEPTH][BLOCK]; /* or as many floats each */
-    const void *value[HW_LANE_DEPTH] = {NULL};
+    const void *value[HW_LANE_DEPTH + 2] = {NULL}; /* a step is handed three, of which it reads what it takes */
     char *out = j->out.data + (ptrdiff_t)row * j->out.row_stride + (ptrdiff_t)col * j->out.col_stride;
     int top = -1;
 
@@ -72,10 +87,8 @@ static void block(const hw_lane_job *j, size_t row, size_t col, size_t n)
             value[top] = loaded(j, &j->operands[step->index], row, col, n, room[top]);
             continue;
         }
-        const int is_binary = step->op != HW_LANE_SCALE && step->op != HW_LANE_CONSTANT;
-        const void *right = is_binary ? value[top] : NULL;
-        top += step->op == HW_LANE_CONSTANT ? 1 : is_binary ? -1 : 0;
-        j->kernels->step[j->wide](step, &j->edges, room[top], value[top], right, n);
+        top += 1 - taken(step->op);
+        j->kernels->step[j->wide](step, &j->edges, room[top], &value[top], n);
         value[top] = room[top];
     }
     /* A saturated value is settled already; all operands of the block have been read. */

@@ -303,12 +303,15 @@ class Gpu:
             )
         if operand == "int8":
             return lambda: torch._int_mm(a, b)
-        torch.backends.cuda.matmul.allow_tf32 = operand == "tf32"
-        if vector is not None:
-            weight = b.t()
-            return lambda: torch.nn.functional.linear(a, weight, vector)
-        multiply = torch.mm if a.ndim == 2 else torch.bmm
-        return lambda: multiply(a, b) if out == a.dtype else multiply(a, b, out_dtype=out)
+        weight, multiply = b.t() if b.ndim == 2 else None, torch.mm if a.ndim == 2 else torch.bmm
+
+        def multiplied() -> Tensor:
+            torch.backends.cuda.matmul.allow_tf32 = operand == "tf32"  # names are taken after other calls
+            if vector is not None:
+                return torch.nn.functional.linear(a, weight, vector)
+            return multiply(a, b) if out == a.dtype else multiply(a, b, out_dtype=out)
+
+        return multiplied
 
     def kernels(self, works: list[Work]) -> list[list[str]]:
         """Names of what the device runs for each call, in order."""

@@ -110,7 +110,10 @@ class ReferenceBackend:
                     value = dtype.type(rest[0]) * stack.pop()
                 elif name == "fused":
                     right, left = stack.pop(), stack.pop()
-                    value = _fused(dtype.type(rest[0]), left, right)
+                    value = _fused(np.full(shape, rest[0], dtype), left, right)
+                elif name == "fma":
+                    third, right, left = stack.pop(), stack.pop(), stack.pop()
+                    value = _fused(left, right, third)
                 else:
                     right, left = stack.pop(), stack.pop()
                     value = ELEMENTWISE[name](left, right)
@@ -152,14 +155,14 @@ def _settled(values, without_infinities, without_nans):
     return np.where(np.isnan(values), values.dtype.type(0), values) if without_nans else values
 
 
-def _fused(factor, values, addends):
-    """factor * values + addends, rounded once."""
-    result = factor * values + addends  # right for infinities, NaNs and zeros
+def _fused(factors, values, addends):
+    """factors * values + addends, rounded once."""
+    result = factors * values + addends  # right for infinities, NaNs and zeros
     for at in np.ndindex(result.shape):
-        parts = factor, values[at], addends[at]
+        parts = factors[at], values[at], addends[at]
         if not all(np.isfinite(part) for part in parts):
             continue
-        total = Fraction(float(factor)) * Fraction(float(values[at])) + Fraction(float(addends[at]))
+        total = Fraction(float(factors[at])) * Fraction(float(values[at])) + Fraction(float(addends[at]))
         if total:
             exact = Exact("finite", int(total < 0), abs(total.numerator), 1 - total.denominator.bit_length())
             fmt = SOURCES[result.dtype]

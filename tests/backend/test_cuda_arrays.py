@@ -96,6 +96,7 @@ def test_splits_and_steps_have_the_cpus_bits(gpu, dtype):
         got = gpu.split(on_gpu(x), pieces, overflow="saturate" if clamp else "ieee", clamp=clamp)
         assert all(map(same, got, want))
     steps = [("load", 0), ("constant", 0.1), ("times",), ("load", 1), ("fused", -3.0), ("load", 0), ("subtract",)]
+    steps += [("load", 0), ("load", 1), ("fma",)]
     for saturate in (False, True):
         want = CPU.combine((x, y), steps, dtype, saturate=saturate, nan_code=0x7FFFFFFF)
         assert same(gpu.combine((on_gpu(x), on_gpu(y)), steps, dtype, saturate=saturate, nan_code=0x7FFFFFFF), want)

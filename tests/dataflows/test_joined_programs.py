@@ -100,7 +100,12 @@ def test_a_program_gives_the_evaluators_bits(which, call):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_device_has_every_scheme(device):
-    for scheme, options in (("ape-int16", {}), ("quantensor", {}), ("ozaki-int8", {}), ("ozaki-fp16", {"slices": 0})):
+    for scheme, options in (
+        ("ape-int16", {}),
+        ("quantensor", {}),
+        ("ozaki-int8", {"slices": 3}),
+        ("ozaki-fp16", {"slices": 3}),
+    ):
         output = "int64" if scheme == "ape-int16" else "fp64"
         a, b, _, more = call_of(scheme, options, CALLS[0], SIZES[3], output, 11)
         plain = hwsim.run(a, b, device=device, **more)

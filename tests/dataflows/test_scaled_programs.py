@@ -53,6 +53,21 @@ def test_scales_take_time() -> None:
     assert hwsim.run(scheme="nvfp4", **sizes).cycles < 0.8 * scaled
 
 
+def test_scales_outside_the_instruction_are_traffic() -> None:
+    """Four bytes each: of runs once for every tile and 128 of K, of rows and columns once for every tile."""
+    sizes = {"m": 256, "n": 384, "k": 1024, "device": "h200", "exact": False, "stages": 3}
+    tile, tiles, runs = {"m": 128, "n": 128, "k": 128}, 2 * 3, 1024 // 128
+    plain = hwsim.run(format="e4m3", tile=tile, **sizes).traffic_bytes
+    blocks = hwsim.run(scheme="fp8-block", tile=tile, **sizes).traffic_bytes
+    of_runs = 4 * tiles * runs * (128 + 1)  # of 128 rows of A, and one for the columns of B
+    assert blocks["GM_SMEM"] - plain["GM_SMEM"] == blocks["SMEM_RF"] == of_runs and "SMEM_RF" not in plain
+    rows = hwsim.run(scheme="fp8-row", tile=tile, **sizes).traffic_bytes
+    assert rows["GM_SMEM"] == plain["GM_SMEM"] and "GM_RF" not in plain
+    assert rows["GM_RF"] == 4 * tiles * (128 + 128)
+    narrow = hwsim.run(scheme="fp8-block", tile={**tile, "n": 96}, **sizes).traffic_bytes
+    assert narrow["SMEM_RF"] == 4 * 2 * 4 * runs * (128 + 96)  # tiles of 96 columns lie in two blocks of B
+
+
 OUTSIDE = [
     ("h200", "fp8-row", {}),
     ("h200", "fp8-block", {}),

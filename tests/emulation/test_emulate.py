@@ -58,6 +58,17 @@ def test_what_was_not_measured_has_no_error():
     assert engine.error == engine.largest_error == 0.0 == engine.report()["error"]
 
 
+def test_an_engine_prints_as_a_sentence():
+    with hwsim.emulate(device="h200", format="bf16", timing=True) as engine:
+        assert str(engine) == "native bf16 on h200: 0 products; 0 cycles, 0 ns"
+        np.matmul(np.ones((16, 16), np.float32), np.eye(16, dtype=np.float32))
+        np.matmul(np.ones((2, 2), int), np.ones((2, 2), int))
+    assert str(engine).startswith(
+        "native bf16 on h200: 1 product, 4,096 MACs; relative error 0, of one product at most 0; "
+    )
+    assert str(engine).endswith("; 1 call passed on to NumPy") and repr(engine) == f"<Engine {engine}>"
+
+
 @pytest.mark.parametrize("where", [WHERE, {"device": "h200", "library": "cublas", "format": "bf16"}])
 def test_a_shape_is_resolved_once(monkeypatch, where):
     asked, own = [], hwsim.frameworks.repeated.prepared

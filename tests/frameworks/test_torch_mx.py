@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,9 +42,14 @@ def expected(a: Any, b: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("library", [{}, {"library": "pytorch"}], ids=str)
 def test_swizzled_scales(name: str, library: dict[str, str]) -> None:
     a, b = hwsim.quantize(X, name), hwsim.quantize(W, name)
-    with hwsim.torch.emulate(device="b200", **library):
+    with hwsim.torch.emulate(device="b200", **library) as run:
         y = torch._scaled_mm(elements(a), elements(b).t(), scales(a), scales(b), out_dtype=torch.bfloat16)
     assert np.array_equal(y.view(torch.int16).numpy(), expected(a, b))
+    rows, columns = (np.linspace(0, size - 1, count).astype(int) for size, count in ((130, 8), (96, 64)))
+    left, right = (hwsim.dequantize(replace(x, factor=None)).astype(np.float32) for x in (a, b))
+    exact = left[rows].astype(np.float64) @ right[columns].astype(np.float64).T
+    error = np.linalg.norm(y.double().numpy()[np.ix_(rows, columns)] - exact) / np.linalg.norm(exact)
+    assert run.record.total().error == pytest.approx(error, rel=1e-6)
 
 
 def test_nvfp4_with_factors() -> None:

@@ -67,3 +67,18 @@ def test_a_softmax_has_the_kernel_s_bits(dtype):
         assert torch.softmax(x[0, 0], 0) == 1  # without a dimension
     assert torch.equal(got, want) and torch.equal(other, torch.softmax(x, 0))
     assert torch.equal(got, plain) == (dtype == torch.float16)  # which hides it
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_reciprocal_root_is_cuda_s(dtype):
+    x = drawn(1, 40, 50).square().to(dtype)
+    x[0, :3] = torch.tensor([0, torch.inf, -1])
+    want = torch.from_numpy(hwsim.mufu("rsqrtf", x.float().numpy())).to(dtype)
+    with hwsim.torch.emulate(**SETTINGS):
+        got = torch.rsqrt(x.T).T
+        assert torch.rsqrt(x[1, 1]).shape == ()
+    assert torch.equal(got.nan_to_num(-5), want.nan_to_num(-5))
+    assert not torch.equal(got.nan_to_num(-5), torch.rsqrt(x).nan_to_num(-5))
+    with hwsim.torch.emulate(device="mi300x", library="pytorch"):
+        other = torch.rsqrt(x[1:])
+    assert torch.equal(other, torch.rsqrt(x[1:]))

@@ -110,6 +110,9 @@ def test_fused_rounds_once(dtype, name):
     for variant in VARIANTS:
         got = lanes.combine((x, y), [*LOADS, ("fused", float(factor))], dtype, variant=variant)
         assert got.view(WORD[dtype]).tolist() == want
+        factors, three = np.full(67, factor), [("load", 2), *LOADS, ("fma",)]
+        got = lanes.combine((x, y, factors), three, dtype, variant=variant)
+        assert got.view(WORD[dtype]).tolist() == want
     plain = (x * factor + y).view(WORD[dtype]).tolist()
     assert plain != want  # a product rounded apart gives other bits here
 

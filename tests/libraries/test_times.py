@@ -172,7 +172,8 @@ def test_a_scheme_takes_its_program_with_the_librarys_products() -> None:
 def test_every_chip_has_rows_and_trees() -> None:
     rows = rows_of(versions()[0].times)
     for device in versions()[0].devices:
-        assert device in rows[66, "fp16", False, False].chips
+        row = rows[66, "fp16", False, False]
+        assert device in row.chips and device in row.batch_chips
     forest = forest_of(versions()[0].factors)
     assert isinstance(forest, Forest) and len(forest.roots) > 100
 

@@ -1,4 +1,9 @@
-"""Scales, elements, factors and layouts of quantised operands, beside tables and direct readings of the rules."""
+"""Scales, elements, factors and layouts of quantised operands, beside tables and direct readings of the rules.
+
+Second opinions: gfloat for all codes and for floor, torchao for floor, ceil, even, rceil, its own rules of MX, NVFP4
+and FP8, and layouts. DeepGEMM's rule, Transformer Engine's of NVFP4 and fp32, and cuBLASLt's of fp32 have none that
+runs without a GPU: these are read from source and documentation twice, here and in hwsim.
+"""
 
 from __future__ import annotations
 
@@ -231,6 +236,26 @@ def test_gfloat_rounds_all_elements_alike() -> None:
         assert np.array_equal(ours.astype(np.float64), theirs, equal_nan=True)
         rounded = hwsim.format_arrays.round(values, element, overflow="saturate")
         assert np.array_equal(rounded, [gfloat.round_float(info, float(x), sat=True) for x in values])
+    ours = hwsim.format_arrays.decode(np.arange(256, dtype=np.uint8), "ue8m0").astype(np.float64)
+    theirs = [gfloat.decode_float(formats.format_info_ocp_e8m0, code).fval for code in range(256)]
+    assert np.array_equal(ours, theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_gfloat_quantizes_blocks_by_floor_alike(element: str) -> None:
+    """Elements times scales of MXFP8, MXFP6 and MXFP4, of amax of every exponent from 2^-100 on."""
+    gfloat = pytest.importorskip("gfloat")
+    info = getattr(pytest.importorskip("gfloat.formats"), f"format_info_ocp_{element}")
+    scheme = {8: "mxfp8", 6: "mxfp6", 4: "mxfp4"}[FORMATS[element].bits]
+    exponents = np.arange(-100, 126)[:, None]
+    x = np.ldexp(np.random.default_rng(7).uniform(-2, 2, (len(exponents), 32)), exponents).astype(F32)
+    x[::50, 3] = 0
+    ours = hwsim.dequantize(hwsim.quantize(x, scheme, rule="floor", element=element)).astype(np.float64)
+    for mine, block in zip(ours, x.astype(np.float64), strict=True):
+        scale = gfloat.compute_scale_amax(info.emax, block)
+        assert np.array_equal(
+            mine, [gfloat.round_float(info, float(value), sat=True) * scale for value in block / scale]
+        )
 
 
 @pytest.mark.parametrize("rule", ["floor", "ceil", "even", "rceil"])
@@ -270,6 +295,44 @@ def test_torchao_quantizes_nvfp4_alike(two_level: bool) -> None:
     assert np.array_equal(ours.codes, np.stack([codes & 15, codes >> 4], -1).reshape(64, 256))
     assert (ours.factor is None) == (not two_level)
     assert ours.factor is None or ours.factor == factor.numpy()
+
+
+def test_torchao_s_own_rule() -> None:
+    """Its floor, with scales of infinities and zeros; elements of blocks that are NaN say nothing."""
+    torch = pytest.importorskip("torch")
+    mx_tensor = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
+    draw = np.random.default_rng(4)
+    x = np.ldexp(draw.uniform(-2, 2, (500, 32)), draw.integers(-140, 127, 500)[:, None]).astype(F32)
+    x[3, 3], x[4, 4], x[5] = np.inf, np.nan, 0
+    mode = mx_tensor.ScaleCalculationMode.FLOOR
+    scales, elements = mx_tensor.to_mx(torch.from_numpy(x), torch.float8_e4m3fn, 32, mode)
+    ours = hwsim.quantize(x, "mxfp8", rule="torchao")
+    assert np.array_equal(ours.scales, scales.view(torch.uint8).numpy())
+    is_number = ours.scales[:, 0] != 255
+    assert is_number.sum() == len(x) - 1
+    assert np.array_equal(ours.codes[is_number], elements.view(torch.uint8).numpy()[is_number])
+
+
+@pytest.mark.parametrize("rule", ["floor", "ceil", "even", "torchao"])
+def test_torchao_quantizes_mxfp4_alike(rule: str) -> None:
+    torch = pytest.importorskip("torch")
+    mx_tensor = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
+    draw = np.random.default_rng(5)
+    x = np.ldexp(draw.uniform(-2, 2, (500, 32)), draw.integers(-100, 126, 500)[:, None]).astype(F32)
+    mode = mx_tensor.ScaleCalculationMode["FLOOR" if rule == "torchao" else rule.upper()]
+    scales, packed = mx_tensor.to_mx(torch.from_numpy(x), torch.float4_e2m1fn_x2, 32, mode)
+    ours = hwsim.quantize(x, "mxfp4", rule=rule)
+    assert np.array_equal(ours.scales, scales.view(torch.uint8).numpy())
+    codes = packed.view(torch.uint8).numpy()
+    assert np.array_equal(ours.codes, np.stack([codes & 15, codes >> 4], -1).reshape(x.shape))
+
+
+def test_torchao_lays_scales_out_alike() -> None:
+    torch = pytest.importorskip("torch")
+    utils = pytest.importorskip("torchao.prototype.mx_formats.utils")
+    scales = np.random.default_rng(3).integers(0, 256, (300, 9), dtype=np.uint8)
+    theirs = utils.to_blocked(torch.from_numpy(scales)).numpy()
+    assert np.array_equal(scale_layouts.swizzled(scales).reshape(-1), theirs.reshape(-1))
 
 
 def test_torchao_s_float8_scales() -> None:

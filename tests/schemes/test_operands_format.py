@@ -3,9 +3,11 @@
 import pytest
 
 import hwsim
+from hwsim.cli import main
 from hwsim.errors import InputError
 
 SCHEME = "ozaki2-int8"
+SIZES = ["--m", "32", "--n", "32", "--k", "32"]
 CALL = {"device": "h200", "scheme": SCHEME, "m": 32, "n": 32, "k": 32}
 
 
@@ -26,6 +28,14 @@ def test_sweep_and_diff_take_it():
     for form in ("fp64", "fp32"):
         found = hwsim.diff(left="h200", right="b200", **sizes, scheme=SCHEME, format=form)
         assert found.operands.endswith(f"drawn in {form}")
+
+
+def test_tune_takes_it(capsys):
+    assert (
+        main(["tune", "--device", "h200", "--scheme", SCHEME, "--format", "fp64", *SIZES, "--budget", "1", "-q"]) == 0
+    )
+    landscape = hwsim.tune("h200", 32, 32, 32, scheme=SCHEME, format="fp64", budget=1)
+    assert f"{landscape.best.cycles:,}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,40 @@ def test_a_sum_in_fp64_is_not_correctly_rounded():
     assert np.median(np.abs(rounded - exact) / np.abs(exact)) < 2.0**-52
 
 
+def lines_and_cuts(lines, moduli):
+    """Rows as rational numbers, and below what each is cut: 0 where it has no such digits."""
+    rows, cuts = [[Fraction(x) for x in line] for line in lines], []
+    for line, row in zip(lines, rows, strict=True):
+        top = top_of(line)
+        squares = sum(x * x for x in row) / Fraction(4) ** top
+        unit = Fraction(2) ** least_exponent(top, squares, 0, moduli)
+        cuts.append(unit if any(x % unit for x in row) else 0)
+    return rows, cuts
+
+
+def test_dots_beyond_the_digits_of_20_moduli_differ_within_their_bound():
+    """Dots of rows and columns that lose no digit are rounded once; others differ by what is cut, and the rounding."""
+    draw = np.random.default_rng(1)
+    left, right = (draw.standard_normal(shape) * np.exp2(draw.integers(-8, 8, shape)) for shape in ((24, 24), (24, 12)))
+    left[::4] *= np.exp2(draw.integers(-6, 6, left[::4].shape))
+    a = np.concatenate([left, -left * (1 + np.exp2(-50) * draw.integers(-3, 4, left.shape))], 1)
+    b = np.concatenate([right, right])
+    got = hwsim.matmul(a, b, device="h200", scheme="ozaki2-int8", moduli=20, sum="exact", mode="norms")
+    (rows, of_rows), (columns, of_columns) = (lines_and_cuts(x.tolist(), KINDS["int8"].moduli) for x in (a, b.T))
+    assert 0 < sum(map(bool, of_rows)) < len(rows)
+    exact = 0
+    for i, (row, cut_a) in enumerate(zip(rows, of_rows, strict=True)):
+        for j, (column, cut_b) in enumerate(zip(columns, of_columns, strict=True)):
+            dot = sum(x * y for x, y in zip(row, column, strict=True))
+            bound = sum(cut_a * abs(y) + cut_b * abs(x) + cut_a * cut_b for x, y in zip(row, column, strict=True))
+            rounded = Fraction(float(gmpy2.mpfr(gmpy2.mpq(dot.numerator, dot.denominator), 53)))
+            found = Fraction(float(got[i, j]))
+            assert abs(found - dot) <= bound + abs(dot - rounded), (i, j)
+            assert bound or found == rounded, (i, j)
+            exact += found == rounded
+    assert len(rows) * len(columns) * 0.5 < exact < len(rows) * len(columns)
+
+
 def fma(x, y, z):
     """x y + z in fp64, rounded once."""
     return float(Fraction(x) * Fraction(y) + Fraction(z))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TEXT = '#define HW_ON_GPU 1\n#include "elements.cuh"\n'
 LANE_TYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.int32): 2}  # enum hw_lane_type
-LANE_OPS = ("load", "constant", "add", "subtract", "times", "scale", "fused")  # enum hw_lane_op
+LANE_OPS = ("load", "constant", "add", "subtract", "times", "scale", "fused", "fma")  # enum hw_lane_op
 RECORD_ALIGNMENT = 16  # bytes
 
 

@@ -107,6 +107,8 @@ class Design:
                 sizes.append((f"W{member}", registers, 1, rows * order.keys * WORD))
             if order.lag:
                 sizes.append((f"one{member}", registers, 1, rows * WORD))
+            if order.scaling == "fused":
+                sizes.append((f"factor{member}", registers, 1, rows * WORD))
             if order.joins_blocks:
                 sizes.append((f"N{member}", registers, 1, rows * width * WORD))
             sizes += [(f"{name}{member}", registers, 1, rows * WORD) for name in COLUMNS]

@@ -65,6 +65,12 @@ class BlockSoftmax:
             self.vector.engine, opcode, target, reads, waits, signals, scalar=scalar, label=label, scale_exponent=shift
         )
 
+    @property
+    def _factor(self) -> float:
+        """The factor of a score in the argument of its power."""
+        record = self.design.record
+        return float(power_factor(record.factor, record.order, has_mask=record.mask != "none"))
+
     def begin(self, s: StreamBuilder, member: Member) -> None:
         """Emit the begin of a tile."""
         self._lanes(s, "fill", member.column("largest"), scalar=-INFINITY, label="largest")
@@ -76,6 +82,8 @@ class BlockSoftmax:
             self._lanes(s, "fill", member.column("change"), label="rescale")
         if order.lag:
             self._lanes(s, "fill", member.column("one"), scalar=1.0, label="rescale")
+        if order.scaling == "fused":
+            self._lanes(s, "fill", member.column("factor"), scalar=self._factor, label="powers")
 
     def block(
         self, s: StreamBuilder, member: Member, run: BlockRun, place: tuple[Affine, Affine], is_first: bool
@@ -90,7 +98,7 @@ class BlockSoftmax:
             s.emit(self.pieces.reads, "copy", scores, [member.scores(run.keys)], waits, copied, label="scores")
             waits = copied
         record, has_mask = self.design.record, self.design.record.mask != "none"
-        factor = float(power_factor(record.factor, order, has_mask=has_mask))
+        factor = self._factor
         if has_mask:
             narrow, wide = (member.mask(run.keys, name) for name in (record.format, "fp32"))
             self._lanes(s, "cast", wide, [narrow], [member.sync("M.full")], [member.sync("M.free")], label="mask")
@@ -234,8 +242,8 @@ class BlockSoftmax:
             self._lanes(s, "scale", argument, [chunk], scalar=factor, label="powers")
             self._lanes(s, "sub", argument, [argument, member.column("scaled")], signals=signals, label="powers")
         else:
-            operands = [chunk, member.column("scaled")]
-            self._lanes(s, "fma", argument, operands, signals=signals, scalar=factor, label="powers")
+            columns = {"right": member.column("scaled"), "multiplier": member.column("factor")}
+            self._lanes(s, "fma", argument, {"left": chunk, **columns}, signals=signals, label="powers")
         if self.design.record.order.polynomial is None:
             self._power(s, chunk, argument, "powers")
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
@@ -142,6 +142,13 @@ class OperandBuffers:
     scale: RingBuffer | None = None
 
 
+class FactorBuffers(NamedTuple):
+    """Factors of A or of B outside the instruction: in shared memory (None: they do not pass it), and in registers."""
+
+    shared: RingBuffer | None
+    registers: RingBuffer
+
+
 @dataclass(frozen=True, slots=True)
 class AccumulatorBuffers:
     """A term's accumulator, and the registers to which its rows are copied from TMEM (`read`; None where it is in
@@ -182,7 +189,8 @@ class KernelBuffers:
     waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
     (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
     TMEM. out, scratch, addends: of the epilogue; powers: the exponents by which it multiplies. converted: rows of an
-    accumulator in the format of the sums, where that is another. factor: products of scales. staging: results on their
+    accumulator in the format of the sums, where that is another. factor: products of scales; factors: those of A and of
+    B (none where one counts for all). staging: results on their
     way through shared memory. spill: None where all accumulators are in registers. shared: None where no CTAs share
     tiles.
     """
@@ -203,6 +211,7 @@ class KernelBuffers:
     powers: RingBuffer | None
     converted: RingBuffer | None
     factor: RingBuffer | None
+    factors: tuple[FactorBuffers, ...]
     staging: RingBuffer | None
     spill: SpillBarriers | None
     shared: SharedSums | None
@@ -251,7 +260,7 @@ def footprint_of(buffers: KernelBuffers) -> Footprint:
         for operand in buffers.operands
         for ring in (*operand.stages.values(), operand.raw_stage, operand.scale)
         if ring is not None
-    }
+    } | {ring.name for ring, _ in buffers.factors if ring is not None}
     for ring in buffers.every:
         counts = used.setdefault(ring.memory, [0, 0])
         if ring.name in staged:

@@ -48,14 +48,16 @@ class Factors:
         """
         block = Affine() if self.k is None else divided(k, self.k)
         first_row = place.row + rows[0]
-        of_rows = self._line(0, whole[0], *rows)
-        of_columns = self._line(1, whole[1], 0, place.n)
+        of_rows = self.count(0, whole[0], *rows)
+        of_columns = self.count(1, whole[1], 0, place.n)
         left = GlobalTile(self.a, Affine() if self.extents[0] is None else first_row, block, of_rows, 1)
         right = GlobalTile(self.b, block, Affine() if self.extents[1] is None else place.col, 1, of_columns)
         return left, right
 
-    def _line(self, side: int, tile: int, start: int, count: int) -> int:
-        """How many factors `count` rows of a tile have from `start` on: 1 where they share one."""
+    def count(self, side: int, tile: int, start: int, count: int) -> int:
+        """How many factors `count` rows of A, or columns of B, have from `start` on in a tile of so many: 1 where they
+        share one.
+        """
         extent = self.extents[side]
         if extent is None:
             return 1

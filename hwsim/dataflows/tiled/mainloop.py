@@ -14,6 +14,7 @@ from hwsim.dataflows.elementwise import VectorOps
 from hwsim.dataflows.tiled import loads, operand_feed, products, promotion, split
 from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, TmemAccumulators, acquire, release
 from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.factor_feed import FactorFeed, feed_of, starts_within
 from hwsim.dataflows.tiled.fragments import FragmentLoader, SplitFragments
 from hwsim.dataflows.tiled.loads import KBlock, Loader, RegisterLoader, SharedLoader
 from hwsim.dataflows.tiled.operand_feed import FragmentFeed, StageFeed
@@ -40,6 +41,7 @@ class MainLoop:
     promotion: Promotion
     sums: Sums
     spill: Spill
+    factors: FactorFeed | None
 
     @property
     def shares_lanes(self) -> bool:
@@ -52,12 +54,34 @@ class MainLoop:
             self._load_runs(s, place)
             return
         for run in self._runs(s, place.k):
+            for factors, k in self._factors_of_run(place, run):
+                factors.load(s, place, k)
             for sweep in range(self.context.design.k_sweeps):
                 if self.spill.is_on:
                     self._load_ahead(s, place, place.start + run.start, run.size, sweep)
                     continue
                 for block in self._blocks_of(s, run.size):
-                    self._block(s, place, place.start + run.start + block.start, block.size, sweep)
+                    start = place.start + run.start + block.start
+                    for factors, k in self._factors_within(place, run, sweep, block):
+                        factors.load(s, place, k)
+                    self._block(s, place, start, block.size, sweep)
+
+    def _factors_of_run(self, place: WorkTile, run: Span) -> Iterator[tuple[FactorFeed, Affine]]:
+        """The factors of a run that is promoted after several blocks: their feed, and the run's first element of K."""
+        if self.factors is not None and self.context.design.terms_across_blocks:
+            yield self.factors, self._first_of_k(place, run.start)
+
+    def _factors_within(
+        self, place: WorkTile, run: Span, sweep: int, block: Span
+    ) -> Iterator[tuple[FactorFeed, Affine]]:
+        """The same of the runs within a block, in the order in which they are promoted."""
+        design = self.context.design
+        if self.factors is None or sweep:
+            return
+        for begin, step in chunks(block.size, design.step_k):
+            for t in (t for t, short in enumerate(design.promotes_in_block) if short):
+                for start in starts_within(design, t, step):
+                    yield self.factors, self._first_of_k(place, run.start + block.start) + (begin + start)
 
     def _block(self, s: StreamBuilder, place: WorkTile, start: Affine, size: int, sweep: int) -> None:
         self.loader.block(s, place, KBlock(((start, size),), size), sweep)
@@ -114,12 +138,20 @@ class MainLoop:
         acquire(context, s, design.chained)
         for run in self._runs(s, place.k):
             acquire(context, s, design.terms_across_blocks)
+            for factors, k in self._factors_of_run(place, run):
+                factors.copy(s, place, k)
             for sweep in range(design.k_sweeps):
                 for block in self._blocks_of(s, run.size):
-                    self.products.block(s, place, run, sweep, block)
+                    self._products(s, place, run, sweep, block)
             release(context, s, design.terms_across_blocks, place)
         self.spill.settle(s)
         release(context, s, design.chained, place)
+
+    def _products(self, s: StreamBuilder, place: WorkTile, run: Span, sweep: int, block: Span) -> None:
+        """Emit the products of a block of K, after the copies of the factors of their sums."""
+        for factors, k in self._factors_within(place, run, sweep, block):
+            factors.copy(s, place, k)
+        self.products.block(s, place, run, sweep, block)
 
     def elementwise(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         """Emit the splits and promotions of one tile, and its products where they share the lanes."""
@@ -130,6 +162,8 @@ class MainLoop:
         for run in self._runs(s, place.k):
             if self.shares_lanes:
                 acquire(context, s, design.terms_across_blocks)
+                for factors, k in self._factors_of_run(place, run):
+                    factors.copy(s, place, k)
             for sweep in range(design.k_sweeps):
                 promotes = any(design.promotes_in_block) and sweep == 0
                 if self.splitter is not None or promotes or self.shares_lanes or self.spill.is_on:
@@ -150,7 +184,7 @@ class MainLoop:
             if self.splitter is not None:
                 self.splitter.block(s, ops, place, sweep, block.size)
             if self.shares_lanes:
-                self.products.block(s, place, run, sweep, block)
+                self._products(s, place, run, sweep, block)
             if promotes:
                 self.promotion.within_block(s, ops, place, self._first_of_k(place, run.start + block.start), block.size)
             self.spill.store(s, place)
@@ -228,6 +262,7 @@ def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemA
         promotion=promotion,
         sums=Sums(context),
         spill=spill,
+        factors=feed_of(context, design.kernel.factors),
     )
 
 

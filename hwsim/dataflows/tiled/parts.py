@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows import exact_sums
 from hwsim.dataflows.tiled import (
     accumulators,
+    factor_feed,
     fragments,
     loads,
     mainloop,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 REFUSALS = exact_sums.refuses, mainloop.refuses, split_k_reduction.refuses, stream_k.refuses, tile_epilogue.refuses
 FEATURES = loads.FEATURES | stream_k.FEATURES | tile_epilogue.FEATURES
-CHECKS = fragments.check, promotion.check, products.check, spill.check, shared_epilogue.check
+CHECKS = factor_feed.check, fragments.check, promotion.check, products.check, spill.check, shared_epilogue.check
 STREAM_CHECKS = promotion.check_streams, split.check_streams, products.check_streams, accumulators.check_streams
 
 
@@ -74,6 +75,7 @@ def kernel_buffers(design: KernelDesign) -> KernelBuffers:
     split_scratch = split.allocate_scratch(space)
     of_terms = accumulators.allocate(space)
     promoted = promotion.allocate(space)
+    factors = factor_feed.allocate(space)
     ending = tile_epilogue.allocate(space)
     spilled = spill.allocate(space)
     shared = shared_epilogue.allocate(space)
@@ -94,6 +96,7 @@ def kernel_buffers(design: KernelDesign) -> KernelBuffers:
         powers=ending.powers,
         converted=promoted.converted,
         factor=promoted.factor,
+        factors=factors,
         staging=ending.staging,
         spill=spilled,
         shared=shared,

@@ -15,7 +15,8 @@ from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, T
 from hwsim.dataflows.tiled.buffers import Allocation, Barrier, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.design import SHORT_SUMS, KernelDesign
-from hwsim.dataflows.tiled.factors import Factors, multiply_add
+from hwsim.dataflows.tiled.factor_feed import FactorFeed, feed_of, starts_within
+from hwsim.dataflows.tiled.factors import multiply_add
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm import refusals
@@ -60,14 +61,13 @@ class SeparateSums:
     context: KernelContext
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
+    factors: FactorFeed | None
 
     def within_block(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine, size: int) -> None:
         design = self.context.design
         for begin, step in chunks(size, design.step_k):
             for t in (t for t, short in enumerate(design.promotes_in_block) if short):
-                run = design.kernel.promotion_intervals[t]
-                assert run is not None
-                for start, _ in chunks(step, run):
+                for start in starts_within(design, t, step):
                     self._add(s, ops, place, [t], design.part_rows, k + (begin + start))
 
     def after_run(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, k: Affine) -> None:
@@ -78,12 +78,13 @@ class SeparateSums:
         self, s: StreamBuilder, ops: VectorOps, place: WorkTile, terms: Sequence[int], part: int, k: Affine
     ) -> None:
         """Emit the addition of accumulators of `part` rows each, of a run of K from k on, to their sums."""
-        kernel = self.context.design.kernel
+        if self.factors is not None:
+            self.factors.wait(ops)
         for row, rows in chunks(place.m, part):
             self.accumulators.wait(ops, terms)
             converted, chunk_rows = self.context.buffers.converted, self.context.design.chunk_rows
             at_a_time = self.accumulators.rows_at_a_time(rows, chunk_rows)
-            if converted is not None or kernel.factors is not None:
+            if converted is not None or self.factors is not None:
                 at_a_time = min(at_a_time, chunk_rows)
             for start, count in chunks(rows, at_a_time):
                 chunk = RowChunk(start, count, start == 0, start + count == rows)
@@ -93,19 +94,21 @@ class SeparateSums:
                     if converted is not None:
                         value = converted.whole(count, place.n)
                         ops.op("cast", value, values[t])
-                    if kernel.factors is not None:
-                        self._add_scaled(ops, kernel.factors, place, (row + start, count), k, total, value)
+                    if self.factors is not None:
+                        self._add_scaled(ops, self.factors, place, (row + start, count), k, total, value)
                         continue
                     ops.op("add", total, total, value)
                 self.accumulators.read(s, ops, terms)
             self.accumulators.give_back(ops, terms)
             for t in terms:
                 self.context.buffers.accumulators[t].ring.popped(s)
+        if self.factors is not None:
+            self.factors.done(s, ops)
 
     def _add_scaled(
         self,
         ops: VectorOps,
-        factors: Factors,
+        factors: FactorFeed,
         place: WorkTile,
         rows: tuple[int, int],
         k: Affine,
@@ -114,8 +117,7 @@ class SeparateSums:
     ) -> None:
         ring = self.context.buffers.factor
         assert ring is not None
-        pair = factors.tiles(self.context.design.blocking.tile, place, rows, k)
-        multiply_add(ops, factors.order, pair, total, value, ring.whole)
+        multiply_add(ops, factors.factors.order, factors.tiles(place, rows, k), total, value, ring.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,7 @@ def promotion_of(context: KernelContext, accumulators: RegisterAccumulators | Tm
         return SequentialJoin(context, accumulators, sums)
     if context.design.kernel.joined:
         return JoinedSum(context, accumulators, sums)
-    return SeparateSums(context, accumulators, sums)
+    return SeparateSums(context, accumulators, sums, feed_of(context, context.design.kernel.factors))
 
 
 class PromotionBuffers(NamedTuple):

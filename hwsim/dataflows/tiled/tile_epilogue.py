@@ -22,6 +22,7 @@ from hwsim.dataflows.tiled.accumulators import (
 from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.epilogue_writer import EpilogueWriter
+from hwsim.dataflows.tiled.factor_feed import FactorFeed, feed_of
 from hwsim.dataflows.tiled.factors import multiply
 from hwsim.dataflows.tiled.model import AddendRole, MatrixRef
 from hwsim.dataflows.tiled.promotion import Sums
@@ -32,7 +33,7 @@ from hwsim.gemm import refusals
 from hwsim.gemm.plan import Expression, OperandSum, TermValue
 from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import Affine, AnyTile, GlobalTile, LocalTile, Sync
+from hwsim.program.ir import ZERO, Affine, AnyTile, GlobalTile, LocalTile, Sync
 
 FEATURES = Features(epilogue=True)
 
@@ -116,10 +117,13 @@ class ElementwiseEpilogue:
     accumulators: RegisterAccumulators | TmemAccumulators
     sums: Sums
     store: ResultStore
+    factors: FactorFeed | None
 
     def load(self, s: StreamBuilder, place: WorkTile) -> None:
-        """Emit the loads of C and of a previous sum, from global memory to registers."""
+        """Emit the loads of factors, of C and of a previous sum, from global memory to registers."""
         context, addends = self.context, self._addends(place)
+        if self.factors is not None:
+            self.factors.load(s, place, ZERO)
         if not addends:
             return
         engine = context.engine("GM", context.registers)
@@ -174,11 +178,15 @@ class ElementwiseEpilogue:
         rings = [ring for _, _, ring in present]
         addends = {role: ring.pop(rows.count, place.n) for role, _, ring in present}
         ops.wait(*(ring.full for ring in rings))
+        if self.factors is not None and rows.is_first:
+            self.factors.wait(ops)
         self._blend(ops, values, target, addends, term, rows, place)
         if rings:
             ops.signal(*(ring.free for ring in rings))
         for ring in rings:
             ring.popped(s)
+        if self.factors is not None and rows.is_last:
+            self.factors.done(s, ops)
 
     def _blend(
         self,
@@ -281,10 +289,10 @@ class ElementwiseEpilogue:
 
     def _scale(self, ops: VectorOps, target: LocalTile, value: LocalTile, place: WorkTile, rows: RowChunk) -> None:
         """Emit the multiplication by the factors of its rows and columns."""
-        ring, factors = self.context.buffers.factor, self.context.design.kernel.epilogue.factors
+        ring, factors = self.context.buffers.factor, self.factors
         assert ring is not None and factors is not None
-        pair = factors.tiles(self.context.design.blocking.tile, place, (rows.start, rows.count), Affine())
-        multiply(ops, factors.order, pair, target, value, ring.whole)
+        pair = factors.tiles(place, (rows.start, rows.count), ZERO)
+        multiply(ops, factors.factors.order, pair, target, value, ring.whole)
 
 
 def _is_of_a(node: Expression) -> bool:
@@ -294,7 +302,8 @@ def _is_of_a(node: Expression) -> bool:
 def epilogue_of(context: KernelContext, accumulators: RegisterAccumulators | TmemAccumulators) -> EpilogueWriter:
     """The epilogue of a kernel."""
     store = ResultStore(context)
-    writer: EpilogueWriter = ElementwiseEpilogue(context, accumulators, Sums(context), store)
+    factors = feed_of(context, context.design.kernel.epilogue.factors)
+    writer: EpilogueWriter = ElementwiseEpilogue(context, accumulators, Sums(context), store, factors)
     if context.design.stores_accumulators:
         writer = StoreAccumulators(context, store)
     shared = context.buffers.shared

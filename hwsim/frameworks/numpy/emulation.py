@@ -25,6 +25,7 @@ from hwsim.formats import FORMATS, array_dtype
 from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.repeated import Repeated
 from hwsim.host.arrays import given_array
+from hwsim.report.text.words import duration, plural
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.schemes import scheme_of
 
@@ -37,7 +38,7 @@ SHORT = frozenset(
 )
 
 
-@dataclass
+@dataclass(repr=False)
 class Engine:
     """Multiplies real and complex floating-point matrices on a device, and keeps statistics of the products.
 
@@ -70,6 +71,23 @@ class Engine:
     def largest_error(self) -> float | None:
         """The largest of these errors; None where none was measured."""
         return self.errors.largest
+
+    def __str__(self) -> str:
+        """What was multiplied, on what, and with which error and time, in words."""
+        where, scheme = self.arguments.get("device", DEFAULT_DEVICE), self.arguments.get("scheme", DEFAULT_SCHEME)
+        names = (getattr(scheme, "name", scheme), self.arguments.get("format"), "on", getattr(where, "name", where))
+        parts = [f"{' '.join(str(name) for name in names if name)}: {plural(self.calls, 'product')}"]
+        parts[0] += f", {plural(self.macs, 'MAC')}" if self.calls else ""
+        if self.error is not None and self.largest_error is not None:
+            parts.append(f"relative error {self.error:.2g}, of one product at most {self.largest_error:.2g}")
+        if self.timing:
+            parts.append(f"{plural(self.cycles, 'cycle')}, {duration(self.seconds)}")
+        if self.passed:
+            parts.append(f"{plural(self.passed, 'call')} passed on to NumPy")
+        return "; ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<Engine {self}>"
 
     def takes(self, *operands: Any) -> bool:
         """Whether the engine handles these operands: real or complex floating-point arrays with at least one dimension

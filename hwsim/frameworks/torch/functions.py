@@ -21,7 +21,7 @@ from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.attention import attention, fused_attention
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, rows_of, stack_of, takes
-from hwsim.frameworks.torch.norms import native_layer_norm, row_softmax
+from hwsim.frameworks.torch.norms import native_layer_norm, row_softmax, rsqrt
 from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST, SCALED_GROUPED, SCALED_GROUPED_FAST
 from hwsim.frameworks.torch.scale_tensors import takes_elements
 from hwsim.frameworks.torch.tensors import is_known
@@ -614,6 +614,7 @@ OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default: fused_attention,
     _ATEN.native_layer_norm.default: native_layer_norm,
     _ATEN._softmax.default: row_softmax,
+    _ATEN.rsqrt.default: rsqrt,
     # of PyTorch 2.10 and later
     **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},
 }

@@ -222,10 +222,9 @@ class Record:
             hints=hints_for(list(self.not_caught), HINTS),
         )
 
-    def reads_operands(self, place: Place) -> bool:
-        """Whether the next product of a place is measured or observed; of others only the operands' sizes are read."""
-        calls = self._layer(place).calls
-        return self.observer is not None or (self.every > 0 and calls % self.every == 0)
+    def measures(self, place: Place) -> bool:
+        """Whether the error of the next product of a place is computed: of `sample`'s rows and columns."""
+        return self.every > 0 and self._layer(place).calls % self.every == 0
 
     def _layer(self, place: Place) -> LayerRecord:
         return self.layers.setdefault((place.layer, place.operation, place.stage), LayerRecord())
@@ -242,11 +241,15 @@ class Record:
         ready: Ready,
         host_seconds: float,
         padding: int = 0,
+        sampled: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
-        """Add one product; arguments as of hwsim.frameworks.torch.multiplication.multiply."""
+        """Add one product; arguments as of hwsim.frameworks.torch.multiplication.multiply.
+
+        sampled: the values of `sample`'s rows of A and columns of B, where a and b may have their sizes alone.
+        """
         entry = self._layer(place)
-        if self.every and entry.calls % self.every == 0:
-            self._measure(entry, a, b, c, alpha, beta, out)
+        if self.measures(place):
+            self._measure(entry, _sampled(a, b) if sampled is None else sampled, c, alpha, beta, out)
         entry.calls += 1
         entry.macs += out.numel() * a.shape[-1] - padding
         entry.padding_macs += padding
@@ -268,8 +271,7 @@ class Record:
     @staticmethod
     def _measure(
         entry: LayerRecord,
-        a: torch.Tensor,
-        b: torch.Tensor,
+        sampled: tuple[torch.Tensor, torch.Tensor],
         c: torch.Tensor | None,
         alpha: float,
         beta: float,
@@ -278,9 +280,8 @@ class Record:
         if out.dtype == torch.int32:
             return
         added = None if c is None or not beta else _first_matrix(c.expand(out.shape))
-        a, b, out = _first_matrix(a), _first_matrix(b), _first_matrix(out)
-        rows, columns = _spread(a.shape[0], SAMPLED_ROWS), _spread(b.shape[1], SAMPLED_COLUMNS)
-        left, right = a[rows], b[:, columns]
+        out, (left, right) = _first_matrix(out), sampled
+        rows, columns = sample(*out.shape)
         exact = alpha * (left.double() @ right.double())
         added = None if added is None else added[rows][:, columns]
         if added is not None:
@@ -393,6 +394,18 @@ def least(left: float | None, right: float | None) -> float | None:
 
 def _norm(x: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(x))
+
+
+def sample(m: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows and columns of a measured product, m x n."""
+    return _spread(m, SAMPLED_ROWS), _spread(n, SAMPLED_COLUMNS)
+
+
+def _sampled(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows of A and columns of B of `sample`, of the first matrices of stacks."""
+    left, right = _first_matrix(a), _first_matrix(b)
+    rows, columns = sample(left.shape[0], right.shape[1])
+    return left[rows], right[:, columns]
 
 
 def _spread(size: int, most: int) -> torch.Tensor:

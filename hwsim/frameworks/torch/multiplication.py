@@ -21,7 +21,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import PassName, PassSettings, Settings
-from hwsim.frameworks.torch.layer_record import Record
+from hwsim.frameworks.torch.layer_record import Record, sample
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.plain import plain_product
@@ -212,11 +212,15 @@ def multiply_scaled(
         _note_order(settings, record, place, operand, ready.gemm, prod((*left.shape, b.shape[-1])))
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
-        if record.reads_operands(place):
+        whole_a, whole_b = (torch.empty(side.shape, device="meta") for side in (left, right))
+        sampled: tuple[torch.Tensor, torch.Tensor] | None = None
+        if record.observer is not None:
             whole_a, whole_b = (values.float() for values in _multiplied_operands(left, right, scales))
-        else:
-            whole_a, whole_b = (torch.empty(side.shape, device="meta") for side in (left, right))
-        record.product(place, whole_a, whole_b, bias, 1.0, 1.0, out, ready, seconds)
+        if record.measures(place):
+            rows, columns = sample(*out.shape)
+            some = _multiplied_operands(left, right, scales, (rows.numpy(), columns.numpy()))
+            sampled = some[0].float(), some[1].float()
+        record.product(place, whole_a, whole_b, bias, 1.0, 1.0, out, ready, seconds, sampled=sampled)
         return out
 
 
@@ -229,9 +233,13 @@ def plain_scaled_product(
     return (product if bias is None else product + bias.double()).to(dtype)
 
 
-def _multiplied_operands(a: AnyArray, b: AnyArray, scales: TensorScales) -> tuple[torch.Tensor, torch.Tensor]:
-    """The elements of A and B times their scales, in fp64."""
+def _multiplied_operands(
+    a: AnyArray, b: AnyArray, scales: TensorScales, at: tuple[AnyArray, AnyArray] | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements of A and B times their scales, in fp64. at: rows of A and columns of B (None: all)."""
     sides = scaled_pair(operand_of("A", a), operand_of("B", b), *scales)
+    if at is not None:
+        sides = sides[0].picked(at[0], -1), sides[1].picked(at[1], -2)
     left, right = (side.multiplied_values(axis) for side, axis in zip(sides, (-1, -2), strict=True))
     return torch.from_numpy(left), torch.from_numpy(np.ascontiguousarray(right))
 

@@ -1,4 +1,4 @@
-"""PyTorch's layer norm and softmax with the bits of its CUDA kernels; gradients stay PyTorch's own.
+"""PyTorch's layer norm, softmax and reciprocal root with the bits of its CUDA kernels; gradients stay PyTorch's own.
 
 The module knows PyTorch's operators and which of their calls a kernel takes whose order is known; it knows no order.
 """
@@ -70,6 +70,16 @@ def row_softmax(caller: Caller, input: Tensor, dim: int, half_to_float: bool) ->
     return softmax(input.float().contiguous(), SoftmaxKernels(*sizes)).to(input.dtype)
 
 
+def rsqrt(caller: Caller, input: Tensor) -> Tensor | None:
+    """aten::rsqrt, in fp32 and rounded; None where PyTorch runs another function."""
+    if not _is_of_kernels(caller, pytorch().functions["rsqrt"].families, input):
+        return None
+    active(caller.key)[1].own_kernels["rsqrt"] += 1
+    with np.errstate(all="ignore"):
+        out = _math().rsqrtf(array_of(input.float().contiguous()))
+    return torch.from_numpy(out).reshape(input.shape).to(input.dtype)
+
+
 def _is_of_kernels(caller: Caller, families: Sequence[str], *tensors: Tensor) -> bool:
     """Whether the settings follow PyTorch's kernels on the chip, and these are tensors of one dtype of theirs, with
     values that the host has.
@@ -89,4 +99,4 @@ def _math() -> CudaMath:
     return CudaMath(nvidia_tables())
 
 
-__all__ = ["native_layer_norm", "row_softmax"]
+__all__ = ["native_layer_norm", "row_softmax", "rsqrt"]

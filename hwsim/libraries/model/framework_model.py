@@ -138,6 +138,12 @@ class LayerNormModel(StrictRecord):
     most: PositiveInt
 
 
+class FunctionModel(StrictRecord):
+    """A function of single elements, which is CUDA's of the same name on these families, in fp32."""
+
+    families: NameList
+
+
 class OutputsModel(StrictRecord):
     """Formats of results: where nothing else is asked for, and with a bias."""
 
@@ -148,7 +154,7 @@ class OutputsModel(StrictRecord):
 class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
     tf32_families: where the switches of fp32 products count; emulating_families: where BF16x9 is one of them. outputs:
-    by format of the operands. softmax, layer_norm: its own kernels.
+    by format of the operands. softmax, layer_norm: its own kernels. functions: of single elements, by aten's name.
     """
 
     schema_version: Literal[1]
@@ -167,6 +173,7 @@ class Framework(StrictRecord):
     attention: AttentionModel
     softmax: SoftmaxModel
     layer_norm: LayerNormModel
+    functions: dict[Name, FunctionModel]
 
     @model_validator(mode="after")
     def _last_fits_all(self) -> Framework:

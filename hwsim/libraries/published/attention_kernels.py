@@ -35,16 +35,17 @@ FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
 @dataclass(frozen=True, slots=True)
 class MeasuredCalls:
     """How many times as long as its simulated program a kernel took on an H200, of so many calls with heads of these
-    widths: the least and the most at the clock that the chip had, and at the one that hwsim has under the load.
+    widths: the least, the median and the most at the clock that the chip had, and at the one that hwsim has under the
+    load.
     """
 
     calls: int
     widths: tuple[int, ...]
-    same_clock: tuple[float, float]
-    under_load: tuple[float, float]
+    same_clock: tuple[float, float, float]
+    under_load: tuple[float, float, float]
 
-    def range_at(self, clock: str) -> tuple[float, float]:
-        """The least and the most for a time whose clock is from there, as of TimingState."""
+    def range_at(self, clock: str) -> tuple[float, float, float]:
+        """The least, the median and the most for a time whose clock is from there, as of TimingState."""
         return self.under_load if clock == "under load" else self.same_clock
 
 
@@ -52,14 +53,14 @@ class MeasuredCalls:
 #: `lab/tools/measure/attention.py ranges`.
 MEASURED: Mapping[str, tuple[MeasuredCalls, ...]] = {
     FLASH: (
-        MeasuredCalls(38, (64, 96, 128), (0.98, 1.87), (0.85, 1.72)),
-        MeasuredCalls(12, (256,), (0.89, 1.21), (0.89, 1.10)),
+        MeasuredCalls(38, (64, 96, 128), (0.98, 1.05, 1.87), (0.85, 0.93, 1.72)),
+        MeasuredCalls(12, (256,), (0.89, 1.03, 1.21), (0.89, 0.95, 1.10)),
     ),
     EFFICIENT: (
-        MeasuredCalls(33, (64, 96, 128), (1.55, 2.28), (1.45, 2.00)),
-        MeasuredCalls(3, (256,), (0.89, 1.87), (0.90, 1.76)),
+        MeasuredCalls(33, (64, 96, 128), (1.55, 1.86, 2.28), (1.45, 1.58, 2.00)),
+        MeasuredCalls(3, (256,), (0.89, 1.53, 1.87), (0.90, 1.49, 1.76)),
     ),
-    CUDNN: (MeasuredCalls(38, (64, 96, 128), (0.95, 1.75), (0.83, 1.59)),),
+    CUDNN: (MeasuredCalls(38, (64, 96, 128), (0.95, 1.32, 1.75), (0.83, 1.16, 1.59)),),
 }
 
 

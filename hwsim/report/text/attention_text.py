@@ -74,4 +74,13 @@ def _time(result: AttentionResult) -> list[str]:
         share = f"{percent(result.peak_fraction)} of the instruction's peak"
         pairs.append(("rate", f"{result.tflops:,.2f} TFLOP/s (2 x MACs / time), {share}"))
     pairs.append(("state", state_text(result.state)))
+    if result.measured is not None:
+        expected = duration(float(f"{result.measured['expected_seconds']:.2g}"))
+        pairs.append(
+            (
+                "expected",
+                f"about {expected} without launches: {result.measured['median']:.2g} times the cycles' time, the "
+                f"median of the calls that the verdict names, measured on an H200",
+            )
+        )
     return facts(pairs, least=NAMES)

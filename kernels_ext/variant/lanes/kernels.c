@@ -20,7 +20,7 @@
 #define ALONE
 #endif
 
-/* A loop over `expression` of x[i], y[i] and f; saturating edges are settled in the same pass. */
+/* A loop over `expression` of x[i], y[i], z[i] and f; saturating edges are settled in the same pass. */
 #define LOOP(real, expression)                                                                           \
     if (edges->saturate)                                                                                 \
         ALONE                                                                                            \
@@ -45,10 +45,10 @@
         return value;                                                                                    \
     }                                                                                                    \
     static void step_##real(const hw_lane_step *step, const hw_lane_edges *edges, void *result,          \
-                            const void *left, const void *right, size_t n)                               \
+                            const void *const values[3], size_t n)                                       \
     {                                                                                                    \
         const real f = (real)step->factor;                                                               \
-        const real *x = left, *y = right;                                                                \
+        const real *x = values[0], *y = values[1], *z = values[2];                                       \
         real *out = result;                                                                              \
         switch (step->op) {                                                                              \
         case HW_LANE_CONSTANT:                                                                           \
@@ -63,6 +63,8 @@
             LOOP(real, f * x[i])                                                                         \
         case HW_LANE_FUSED:                                                                              \
             LOOP(real, fused(f, x[i], y[i]))                                                             \
+        case HW_LANE_FMA:                                                                                \
+            LOOP(real, fused(x[i], y[i], z[i]))                                                          \
         }                                                                                                \
     }                                                                                                    \
     static void settle_##real(const hw_lane_edges *edges, void *result, const void *values, size_t n)    \

@@ -2,17 +2,17 @@ r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of w
 
     python lab/tools/library/fit_times.py FILE.csv.gz ... --sets seed1,blind,train1,train2 \
         --out configs/libraries/cublas-13.1.times
-    python lab/tools/library/fit_times.py FILE.csv.gz ... --sets default1,default2,compute2,calls1,calls2 --more \
-        --out configs/libraries/cublas-13.1.times
+    python lab/tools/library/fit_times.py FILE.csv.gz ... --more --out configs/libraries/cublas-13.1.times \
+        --sets calls1,calls2,default1,default2,compute2,calls3,calls4 --counted calls1,calls2
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
 
 A FILE, as in tests/golden/h200_library, has a row per GEMM: device, set, group, kind, a_layout, b_layout, batch, m, n,
 k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind) and reductions (any: as
 PyTorch's switches are by default; empty: compute). A launch is the shortest launch_us of a chip's set. For each kind of
 kernel the numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for
-all, the trees. Writes OUT.csv and OUT.npz. 50,000 GEMMs take half an hour on a core. --more keeps the numbers and the
-trees of OUT, and adds trees for what these leave of the recorded GEMMs. --compare prints how far `hwsim.run(library=)`
-is off, and fits nothing. Needs scipy and scikit-learn.
+all, the trees. Writes OUT.csv and OUT.npz. --more keeps the numbers and the trees of OUT, and adds trees for what these
+leave of the recorded GEMMs; its rows count those of --counted already. GEMMs with the same n and k are held out
+together. --compare prints how far `hwsim.run(library=)` is off, and fits nothing. Needs scipy and lightgbm.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import hashlib
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import lightgbm
 import numpy as np
 from scipy.optimize import nnls
-from sklearn.ensemble import HistGradientBoostingRegressor
 
 import hwsim
 from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
-from hwsim.libraries.cublas.times.fitted_times import Key, key_of, rows_of, with_factor
+from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, QUANTITIES, facts, quantities
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
@@ -46,8 +47,16 @@ from hwsim.libraries.times import least_of
 LEAST_GEMMS = 12
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
 ROUNDS, LEAST_ERROR = 12, 0.01  # of least squares whose weights tend to least absolute errors
-TREES = {"max_iter": 400, "learning_rate": 0.08, "max_leaf_nodes": 31, "min_samples_leaf": 6, "l2_regularization": 1}
-MORE = {"max_iter": 100, "min_samples_leaf": 12}  # of trees that are added
+#: Of LightGBM. Each tree takes its splits from a part of the facts, so that no fact decides alone.
+TREES = {
+    "objective": "regression", "num_iterations": 400, "learning_rate": 0.08, "num_leaves": 31, "min_data_in_leaf": 6,
+    "lambda_l2": 1.0, "feature_fraction": 0.6, "seed": 1, "deterministic": True, "force_row_wise": True,
+    "num_threads": 1, "verbose": -1,
+}  # fmt: skip
+MORE = {  # of trees that are added
+    "objective": "regression_l1", "num_iterations": 300, "learning_rate": 0.06, "min_data_in_leaf": 12,
+    "feature_fraction": 0.3,
+}  # fmt: skip
 MOST_LEFT = 1.5  # a logarithm, beyond which hwsim's choice is another kernel than the library's
 LEAST_US = 0.05  # beyond a launch
 WEIGHT_OF_CALLS = 3.0  # of sets as programs in use make them, beside sets of drawn sizes
@@ -219,29 +228,23 @@ def predicted(gemm: Recorded, sums: Sums, forest: Forest) -> float:
 
 def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray, **settings: Any) -> Forest:
     """Trees for logarithms of factors, by gradient boosting. settings: in place of TREES."""
-    model = HistGradientBoostingRegressor(random_state=1, early_stopping=False, **TREES | settings)
-    model.fit(points, factors, sample_weight=weights)
+    model = lightgbm.train(TREES | settings, lightgbm.Dataset(points, factors, weight=weights))
     features, thresholds, values, sizes = [], [], [], []
-    for (tree,) in model._predictors:  # scikit-learn has no public form of its trees
-        order = [0]
-        for index in order:  # breadth first
-            node = tree.nodes[index]
-            if not node["is_leaf"]:
-                order += [int(node["left"]), int(node["right"])]
-        sizes.append(len(order))
-        for node in tree.nodes[order]:
-            features.append(LEAF if node["is_leaf"] else int(node["feature_idx"]))
-            thresholds.append(float(node["num_threshold"]))
-            values.append(float(node["value"]))
-    features, sizes = [LEAF, *features], [1, *sizes]  # where boosting began
-    values, thresholds = [float(np.ravel(model._baseline_prediction)[0]), *values], [0.0, *thresholds]
-    inner = np.array(features) != LEAF
+    for tree in model.dump_model()["tree_info"]:
+        nodes = [tree["tree_structure"]]
+        for node in nodes:  # breadth first
+            if "split_feature" in node:
+                nodes += [node["left_child"], node["right_child"]]
+        sizes.append(len(nodes))
+        features += [node.get("split_feature", LEAF) for node in nodes]
+        thresholds += [node["threshold"] for node in nodes if "split_feature" in node]
+        values += [node["leaf_value"] for node in nodes if "split_feature" not in node]
     return unpack(
         {
             "trees": np.array(sizes, np.uint16),
             "feature": np.array(features, np.uint8),
-            "threshold": np.array(thresholds, np.float32)[inner],
-            "value": np.array(values, np.float16)[~inner],
+            "threshold": np.array(thresholds, np.float32),
+            "value": np.array(values, np.float16),
         }
     )
 
@@ -258,48 +261,96 @@ def joined(first: Forest, second: Forest) -> Forest:
     )
 
 
-def more_trees(gemms: list[Recorded], sums: Sums, forest: Forest, chosen: np.ndarray) -> Forest:
-    """The forest, and trees for what it leaves of the chosen GEMMs."""
-    points, factors, weights = [], [], []
-    for gemm in (gemms[place] for place in np.flatnonzero(chosen)):
+@dataclass(frozen=True)
+class Point:
+    """A recorded GEMM beside numbers and trees: its facts, microseconds by the numbers, the trees' logarithm."""
+
+    gemm: Recorded
+    facts: tuple[float, ...]
+    sum_us: float
+    logarithm: float
+
+    def us(self, more: float = 0.0) -> float:
+        """Microseconds without a launch. more: a logarithm by trees that are added."""
+        return max(with_factor(self.sum_us, np.exp(self.logarithm + more)), self.gemm.least.us)
+
+    def error(self, more: float = 0.0) -> float:
+        """Relative, of the time with a launch."""
+        return (self.us(more) + self.gemm.launch_us) / self.gemm.us - 1
+
+
+def points_of(gemms: list[Recorded], sums: Sums, forest: Forest) -> list[Point]:
+    """The GEMMs of whose kernels there are numbers."""
+    points = []
+    for gemm in gemms:
         sum_us = summed(gemm, sums)
-        if sum_us is None:
-            continue
-        point = facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us)
-        before = max(with_factor(sum_us, np.exp(forest.at(point))), gemm.least.us)
-        points.append(point)
-        factors.append(np.log((gemm.beyond_us + ABOUT_A_LAUNCH_US) / (before + ABOUT_A_LAUNCH_US)))
-        weights.append(gemm.weight)
-    grew = grown(np.array(points, np.float32), np.clip(factors, -MOST_LEFT, MOST_LEFT), np.array(weights), **MORE)
-    return joined(forest, grew)
+        if sum_us is not None:
+            values = facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us)
+            points.append(Point(gemm, values, sum_us, forest.at(values)))
+    return points
 
 
-def write_more(gemms: list[Recorded], out: Path, parts: int) -> None:
-    """Add trees to those of a file. Prints the errors of each part by what was grown on the others."""
-    sums = {key: np.array(row.numbers) for key, row in rows_of(f"{out.name}.csv").items()}
+def more_trees(points: list[Point]) -> Forest:
+    """Trees for what those before leave of the GEMMs."""
+    values = np.array([point.facts for point in points], np.float32)
+    left = [(point.gemm.beyond_us + ABOUT_A_LAUNCH_US) / (point.us() + ABOUT_A_LAUNCH_US) for point in points]
+    weights = np.array([point.gemm.weight for point in points])
+    return grown(values, np.clip(np.log(left), -MOST_LEFT, MOST_LEFT), weights, **MORE)
+
+
+def part_of(gemm: Recorded, parts: int) -> int:
+    """The part of a GEMM: the same for all with its n and k, as a layer of a model has them."""
+    family = hashlib.md5(f"{gemm.call.n},{gemm.call.k}".encode(), usedforsecurity=False)
+    return int(family.hexdigest(), 16) % parts
+
+
+def write_more(gemms: list[Recorded], out: Path, parts: int, counted: Collection[str]) -> None:
+    """Add trees to those of a file, and the GEMMs to its rows, less sets that these count. Prints the errors of each
+    part by what was grown on the others.
+    """
+    rows = rows_of(f"{out.name}.csv")
     with np.load(out.with_name(out.name + ".npz")) as file:
         forest = unpack({key: file[key] for key in file.files})
-    part = np.random.default_rng(0).integers(0, max(parts, 1), len(gemms))
-    groups = np.array([gemm.row.get("group") or "sizes drawn" for gemm in gemms])
-    us = np.array([gemm.us for gemm in gemms])
-    before = np.array([predicted(gemm, sums, forest) for gemm in gemms]) / us - 1
+    points = points_of(gemms, {key: np.array(row.numbers) for key, row in rows.items()}, forest)
+    part = np.array([part_of(point.gemm, max(parts, 1)) for point in points])
+    before = np.array([point.error() for point in points])
     after = before.copy()
     for number in range(parts):
-        grew = more_trees(gemms, sums, forest, part != number)
+        grew = more_trees([point for point, of in zip(points, part, strict=True) if of != number])
         for place in np.flatnonzero(part == number):
-            after[place] = predicted(gemms[place], sums, grew) / us[place] - 1
-    known = ~np.isnan(before)
+            after[place] = points[place].error(grew.at(points[place].facts))
+    rows_by = [point.gemm.row for point in points]
+    groups = np.array([f"{row['device']} {row.get('group') or 'sizes drawn'}" for row in rows_by])
     for group in sorted(set(groups)) if parts else []:
         for title, errors in (("before", before), ("held out", after)):
-            report(f"{title}: {group}", errors[known & (groups == group)])
-    grew = more_trees(gemms, sums, forest, np.ones(len(gemms), bool))
-    np.savez_compressed(out.with_name(out.name + ".npz"), **grew.pack())
-    print(f"{len(grew.roots)} trees, {len(grew.roots) - len(forest.roots)} of them new")
+            report(f"{title}: {group}", errors[groups == group])
+    grew = more_trees(points)
+    np.savez_compressed(out.with_name(out.name + ".npz"), **joined(forest, grew).pack())
+    new = [place for place, point in enumerate(points) if point.gemm.row["set"] not in counted]
+    of_new = [points[place].gemm for place in new]
+    write_rows({key: with_gemms(row, key, of_new, after[new]) for key, row in rows.items()}, out)
+    print(f"{len(forest.roots)} trees, and {len(grew.roots)} new ones")
+
+
+def with_gemms(row: TimeRow, key: Key, gemms: list[Recorded], errors: np.ndarray) -> TimeRow:
+    """A row to whose times trees of recorded GEMMs were added. errors: relative, of each GEMM; held out of its fit."""
+    places = [place for place, gemm in enumerate(gemms) if gemm.key == key and not np.isnan(errors[place])]
+    if not places:
+        return row
+    of_key = [gemms[place] for place in places]
+    count = row.gemms + len(places)
+    return replace(
+        row,
+        gemms=count,
+        mean_error=(row.mean_error * row.gemms + float(np.abs(errors[places]).sum())) / count,
+        chips=tuple(sorted({*row.chips, *(gemm.row["device"] for gemm in of_key)})),
+        batch_chips=tuple(sorted({*row.batch_chips, *(gemm.row["device"] for gemm in of_key if gemm.call.batch > 1)})),
+    )
 
 
 def held_out_errors(gemms: list[Recorded], parts: int) -> np.ndarray:
     """Relative errors of each part by what the others give; nan where these have no such kernel."""
-    errors, part = np.full(len(gemms), np.nan), np.arange(len(gemms)) % max(parts, 1)
+    errors, part = np.full(len(gemms), np.nan), [part_of(gemm, max(parts, 1)) for gemm in gemms]
     for number in range(parts):
         sums, forest = both([gemm for gemm, of in zip(gemms, part, strict=True) if of != number])
         for place in np.flatnonzero(part == number):
@@ -307,25 +358,23 @@ def held_out_errors(gemms: list[Recorded], parts: int) -> np.ndarray:
     return errors
 
 
-def lines_of(gemms: list[Recorded], sums: Sums, errors: np.ndarray) -> list[list[object]]:
-    """Lines of the file of numbers."""
-    lines: list[list[object]] = []
-    places_of: dict[Key, list[int]] = defaultdict(list)
-    for place, gemm in enumerate(gemms):
-        places_of[gemm.key].append(place)
-    for key, numbers in sorted(sums.items()):
-        places = places_of[key]
-        known = errors[places][~np.isnan(errors[places])]
-        mean = float(np.abs(known).mean()) if len(known) else 1.0
-        chips = sorted({gemms[place].row["device"] for place in places})
-        batch_chips = sorted({gemms[place].row["device"] for place in places if gemms[place].call.batch > 1})
-        algorithm, operand, sliced, has_bias = key
-        texts = [f"{number:.5g}" for number in numbers]
-        words = ["yes" if sliced else "no", "yes" if has_bias else "no"]
-        lines.append(
-            [algorithm, operand, *words, *texts, len(places), f"{mean:.3f}", " ".join(chips), " ".join(batch_chips)]
-        )
-    return lines
+def rows_with(gemms: list[Recorded], sums: Sums, errors: np.ndarray) -> dict[Key, TimeRow]:
+    """Rows of numbers, with the GEMMs that they are fitted to."""
+    rows = {key: TimeRow(tuple(numbers), 0, 0.0, (), ()) for key, numbers in sums.items()}
+    return {key: with_gemms(row, key, gemms, errors) for key, row in rows.items()}
+
+
+def write_rows(rows: dict[Key, TimeRow], out: Path) -> None:
+    """Write the file of numbers."""
+    with out.with_name(out.name + ".csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        names = ["algorithm", "operand", "slices", "bias", *QUANTITIES, "gemms", "mean_error", "chips", "batch_chips"]
+        writer.writerow(names)
+        for (algorithm, operand, *flags), row in sorted(rows.items()):
+            words = ["yes" if flag else "no" for flag in flags]
+            texts = [f"{number:.5g}" for number in row.numbers]
+            chips = [" ".join(row.chips), " ".join(row.batch_chips)]
+            writer.writerow([algorithm, operand, *words, *texts, row.gemms, f"{row.mean_error:.3f}", *chips])
 
 
 def report(title: str, errors: np.ndarray) -> None:
@@ -381,6 +430,7 @@ def main() -> int:
     parser.add_argument("--sets", default="", help="only these sets of the files, with commas")
     parser.add_argument("--parts", type=int, default=PARTS, help="parts held out in turn; 0: no errors are found")
     parser.add_argument("--more", action="store_true", help="add trees to those of OUT")
+    parser.add_argument("--counted", default="", help="with --more: sets that the rows of OUT count already")
     parser.add_argument("--rows", metavar="DEVICE,SET", help="FILE is measured JSON; write its rows to OUT.csv.gz")
     arguments = parser.parse_args()
     if arguments.rows:
@@ -395,7 +445,10 @@ def main() -> int:
     if arguments.compare:
         compare(rows)
         return 0
-    (write_more if arguments.more else write)(recorded(rows), arguments.out, arguments.parts)
+    if arguments.more:
+        write_more(recorded(rows), arguments.out, arguments.parts, arguments.counted.split(","))
+    else:
+        write(recorded(rows), arguments.out, arguments.parts)
     return 0
 
 
@@ -406,11 +459,7 @@ def write(gemms: list[Recorded], out: Path, parts: int) -> None:
         places = [i for i, gemm in enumerate(gemms) if (gemm.row.get("group") or "sizes drawn") == group]
         report(f"held out: {group}", errors[places][~np.isnan(errors[places])])
     sums, forest = both(gemms)
-    with out.with_name(out.name + ".csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        names = ["algorithm", "operand", "slices", "bias", *QUANTITIES, "gemms", "mean_error", "chips", "batch_chips"]
-        writer.writerow(names)
-        writer.writerows(lines_of(gemms, sums, errors))
+    write_rows(rows_with(gemms, sums, errors), out)
     np.savez_compressed(out.with_name(out.name + ".npz"), **forest.pack())
     print(f"{len(sums)} rows and {len(forest.roots)} trees from {len(gemms)} GEMMs")
 
