@@ -77,7 +77,7 @@ def rsqrt(caller: Caller, input: Tensor) -> Tensor | None:
     active(caller.key)[1].own_kernels["rsqrt"] += 1
     with np.errstate(all="ignore"):
         out = _math().rsqrtf(array_of(input.float().contiguous()))
-    return torch.from_numpy(out).to(input.dtype)
+    return torch.from_numpy(out).reshape(input.shape).to(input.dtype)
 
 
 def _is_of_kernels(caller: Caller, families: Sequence[str], *tensors: Tensor) -> bool:
