@@ -79,9 +79,8 @@ def attention(
 
     Returns:
         An AttentionResult: `out`, an array (..., heads, queries, width of the value) of the operands' dtype (bfloat16
-            of operands of 8 bits); `backend`
-        (the library, where it is no backend of PyTorch), `kernel`, `order`, `evidence`; `cycles`, `seconds`, `tflops`,
-        `verdict`, `engines`, `trace`.
+        of operands of 8 bits); `backend` (the library, where it is no backend of PyTorch), `kernel`, `order`,
+        `evidence`; `cycles`, `seconds`, `tflops`, `verdict`, `engines`, `trace`.
 
     Raises:
         InputError: shapes or dtypes that do not fit, an unknown library, backend or state of L2, a scale that is no

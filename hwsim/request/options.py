@@ -136,7 +136,7 @@ def _of_owners(values: Mapping[str, Any], scheme: Scheme | None) -> tuple[dict[s
             names = sorted({*OWNERS, *of_mapping, *of_this_scheme})
             has = ", ".join(sorted(of_this_scheme)) or "none"
             raise InputError(
-                f"no option {name!r}: scheme {scheme.name} has {has}; for the others see `hwsim run --help`"
+                f"no option {name!r}: scheme {scheme.name} has {has}; for the others see `hwsim run --help-all`"
                 f"{nearest(name, names)}"
             )
     return mapping, rest

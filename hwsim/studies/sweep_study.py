@@ -188,7 +188,8 @@ class _Reader:
         for key in node.value:
             if key not in allowed:
                 where, hint = f"{path}.{key}" if path else key, nearest(key, allowed)
-                listed = ", ".join(allowed) if len(allowed) <= len(KEYS) else "options of hwsim.run (hwsim run --help)"
+                is_short = len(allowed) <= len(KEYS)
+                listed = ", ".join(allowed) if is_short else "options of hwsim.run (hwsim run --help-all)"
                 self._refuse(node.keys[key], where, f"unknown key '{key}'; allowed: {listed}{hint}")
         return {key: child for key, child in node.value.items() if key in allowed}
 

@@ -86,6 +86,14 @@ def test_axes_say_what_they_are_and_in_which_unit():
     assert plots.tflops_over_size(ROWS).axes[0].get_ylabel() == "TFLOP/s"
 
 
+def test_errors_that_are_nearly_equal_have_places_that_differ():
+    near = [row(d, "native", k, e) for d, e in (("h100", 2e-3), ("b200", 2.000001e-3)) for k in (16, 64)]
+    low, high = plots.error_over_k(near).axes[0].get_ylim()
+    assert low == pytest.approx(1e-3, rel=1e-4) and high == pytest.approx(4e-3, rel=1e-4)
+    low, high = plots.error_over_k(near, bounds=["2^-16"]).axes[0].get_ylim()
+    assert low < 2.0**-16 and 2.1e-3 < high < 4e-3  # what spreads by itself is left alone
+
+
 DEVICES, SCHEMES = ("h100", "b200", "a100", "mi300x", "v100"), ("native", "bf16x9", "tf32x3")
 
 
@@ -215,6 +223,11 @@ def test_rooflines_and_bars_are_the_devices_numbers():
     roof = next(points for label, points in found.items() if label.startswith("h200:"))
     assert roof[1][-1] == peak_tflops(load("h200"), load("h200").native["bf16"])
     assert next(y for label, (_, y) in found.items() if "4096" in label) == [result.roofline.achieved]
+    small = hwsim.run(device="h200", format="bf16", m=64, n=64, k=64, exact=False)  # L2 holds all of it
+    figure = plots.rooflines(["h200"], "bf16", [small])
+    assert len(lines(figure)) == 1 and figure.get_supxlabel() == (
+        "not drawn, no byte from or to HBM: h200, native, 64 x 64 x 64"
+    )
     bars = plots.device_bars(["h200", "b200"], ["bf16", "e2m1"]).axes[0]
     assert [text.get_text() for text in bars.get_xticklabels()] == ["bf16", "e2m1"] and len(bars.patches) == 3
     with pytest.raises(InputError, match="no rate"):

@@ -71,7 +71,7 @@ def _options(pattern: str, node: Node, problems: list[FileProblem]) -> dict[str,
         return {}
     for key, mark in node.keys.items():
         if key not in allowed:
-            text = f"unknown key '{key}'; allowed: options of hwsim.run (hwsim run --help){nearest(key, allowed)}"
+            text = f"unknown key '{key}'; allowed: options of hwsim.run (hwsim run --help-all){nearest(key, allowed)}"
             problems.append(FileProblem(mark, pattern, text))
     for size in SIZES:
         child = node.value.get(size)

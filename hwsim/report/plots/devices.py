@@ -54,8 +54,8 @@ def rooflines(
 ) -> Any:
     """Figure: attainable rate over work per byte of HBM on each device, and results as points; a panel for each format.
 
-    results: of the only format, or by format. Raises InputError where no device has both a rate of a format and HBM's
-    rate.
+    results: of the only format, or by format. One that moves no byte of HBM has no place; it is named below. Raises
+    InputError where no device has both a rate of a format and HBM's rate.
     """
     formats = [format] if isinstance(format, str) else list(format)
     names = [""] if len(formats) == 1 else formats
@@ -64,7 +64,7 @@ def rooflines(
     by_format = results if isinstance(results, Mapping) else {formats[0]: results}
     points = {name: list(of_format) for name, of_format in by_format.items()}
     schemes = list(dict.fromkeys(result.scheme for of_format in points.values() for result in of_format))
-    missing = []
+    missing, unplaced = [], []
     for axes, name in zip(panels.axes, formats, strict=True):
         for index, device in enumerate(devices):
             chip = load(device)
@@ -78,13 +78,15 @@ def rooflines(
             axes.plot([LOW, peak / rate, HIGH], [LOW * rate, peak, peak], label=label, **look)
         for result in points.get(name, ()):
             point = result.roofline
+            run_of = f"{result.device}, {result.scheme}, {result.m} x {result.n} x {result.k}"
             if point is None or not point.hbm_bytes:
+                unplaced.append(run_of)
                 continue
             colour = [load(device).name for device in devices].index(result.device)
             look = line_style(colour, schemes.index(result.scheme)) | {"linestyle": "", "markersize": 8}
-            label = f"{result.device}, {result.scheme}, {result.m} x {result.n} x {result.k}"
-            axes.plot([point.intensity], [point.achieved], label=label, **look)
+            axes.plot([point.intensity], [point.achieved], label=run_of, **look)
         axes.set(xscale="log", yscale="log", xlim=(LOW, HIGH))
     if not any(len(axes.lines) for axes in panels.axes):
         raise InputError(f"{', '.join(devices)}: none has a known rate of {', '.join(formats)} and of HBM")
-    return panels.finish(f"no known rate: {'; '.join(missing)}" if missing else "")
+    left_out = {"no known rate": missing, "not drawn, no byte from or to HBM": unplaced}
+    return panels.finish("\n".join(f"{why}: {'; '.join(names)}" for why, names in left_out.items() if names))

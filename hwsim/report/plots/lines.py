@@ -47,6 +47,7 @@ SHORT: Mapping[str, str] = {
 }
 TITLE_LETTERS = 60  # in a line
 WIDE = 8.0  # largest over smallest place, from which an axis is logarithmic
+LEAST_SPAN = 4.0  # of a logarithmic axis: below, its places have equal labels
 LINEAR = ("tflops", "peak_fraction")
 DEPTH = ("k", SIZE)  # axes along which K grows
 
@@ -84,6 +85,8 @@ def over(
         _draw(panels.axes[names.index(line.panel)], line, look, slopes)
     is_log = _scale(panels.axes, series, y)
     _draw_bounds(panels, series, x, bounds, bound_format)
+    if is_log:
+        _widen(panels.axes[0])
     zeros = _zeros(series) if is_log else ""
     return panels.finish("\n".join(note for note in (zeros, left_out(listed, y)) if note))
 
@@ -125,6 +128,14 @@ def _scale(panels: Sequence[Any], series: Sequence[PlotSeries], y: str) -> bool:
     if not is_log and min(ys) >= 0:
         panels[0].set_ylim(bottom=0)  # the others share it
     return is_log
+
+
+def _widen(axes: Any) -> None:
+    """Give a logarithmic y axis its least span, around what is drawn; panels share it."""
+    low, high = axes.get_ylim()
+    if high / low < LEAST_SPAN:
+        factor = math.sqrt(LEAST_SPAN * low / high)
+        axes.set_ylim(low / factor, high * factor)
 
 
 def _zeros(series: Sequence[PlotSeries]) -> str:
