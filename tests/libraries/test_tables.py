@@ -30,7 +30,7 @@ def altered(tmp_path, monkeypatch):
 
 
 def test_the_shipped_tables_are_read_whole() -> None:
-    assert len(rows_of.__wrapped__(TIMES)) == 70
+    assert len(rows_of.__wrapped__(TIMES)) == 72
     assert len(shares.__wrapped__(SHARES)) > 50
 
 
