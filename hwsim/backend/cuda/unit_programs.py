@@ -134,10 +134,23 @@ def _run(tiles: TileProgram | None, scalar: CompiledProgram, arguments: ProductA
     scalar.start("scalar", (record, np.int64(count), np.int32(tiles is None)), grid=grid_for(count))
 
 
-@lru_cache(MOST_UNITS)
 def unit_program(spec: DotSpec, divided: bool, gpu: int) -> UnitProgram:
-    """The kernels of a unit, compiled once. gpu: the current one."""
-    return UnitProgram(spec, divided)
+    """The kernels of a unit, compiled and tried once. gpu: the current one. Raises CompilationError where they cannot
+    be used.
+    """
+    program = _program_or_fault(spec, divided, gpu)
+    if isinstance(program, str):
+        raise CompilationError(program)
+    return program
+
+
+@lru_cache(MOST_UNITS)
+def _program_or_fault(spec: DotSpec, divided: bool, gpu: int) -> UnitProgram | str:
+    """The kernels of a unit, or why they cannot be used."""
+    try:
+        return UnitProgram(spec, divided)
+    except CompilationError as error:
+        return str(error)
 
 
 @lru_cache(MOST_UNITS)

@@ -173,7 +173,7 @@ class Framework(StrictRecord):
     attention: AttentionModel
     softmax: SoftmaxModel
     layer_norm: LayerNormModel
-    functions: dict[Name, FunctionModel]
+    functions: dict[Literal["rsqrt"], FunctionModel]
 
     @model_validator(mode="after")
     def _last_fits_all(self) -> Framework:
