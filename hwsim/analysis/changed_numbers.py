@@ -157,7 +157,7 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
 def _used_first(
     numbers: dict[str, tuple[float, float]], program: Program, device: Device
 ) -> dict[str, tuple[float, float]]:
-    """The numbers, with those of the program's own instructions before the others."""
+    """The numbers: first the numbers of instructions that the program has."""
     used = tuple(f"instructions.{entry(device, unit)}." for unit in program.units)
     return dict(sorted(numbers.items(), key=lambda item: not item[0].startswith(used)))
 

@@ -166,8 +166,8 @@ def _of_template(device: Device, name: str) -> str:
 
 
 def _near(pattern: str, paths: list[str]) -> str:
-    """A few paths that are like the one asked for: first those of the same part of the device (`l2.`), then of the
-    nearest last word, then those with the text in them and by their letters, rates before shapes of instructions.
+    """A few paths that are like the one asked for: first paths of the same part of the device (`l2.`), then of the
+    nearest last word, then paths with the text in them and by their letters, rates before shapes of instructions.
     """
     words = dict.fromkeys(path.rpartition(".")[2] for path in paths)
     last = difflib.get_close_matches(pattern.rpartition(".")[2], words, 1, 0.75)

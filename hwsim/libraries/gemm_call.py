@@ -42,7 +42,7 @@ class GemmCall(OperationCall):
     has_c: bool = False  # beta C is added
     is_scaled: bool = False  # alpha is not 1, or beta neither 0 nor 1
     is_c_whole: bool = True  # beta is 1
-    reductions: Reductions | None = None  # "compute": slices of K are added in that of sums; "none": no slices
+    reductions: Reductions | None = None  # "compute": slices of K are added in the format of sums; "none": no slices
     workspace_bytes: int | None = None  # what cublasGemmEx may use; None: what the caller tells it
     lt_workspace_bytes: int | None = None  # what cublasLtMatmul may use
     caller: str | None = None  # a framework, which tells the library more (workspace, reductions); None: nobody

@@ -189,10 +189,9 @@ class KernelBuffers:
     waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
     (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
     TMEM. out, scratch, addends: of the epilogue; powers: the exponents by which it multiplies. converted: rows of an
-    accumulator in the format of the sums, where that is another. factor: products of scales; factors: those of A and of
-    B (none where one counts for all). staging: results on their
-    way through shared memory. spill: None where all accumulators are in registers. shared: None where no CTAs share
-    tiles.
+    accumulator in the format of the sums, where that is another. factor: products of scales; factors: scales of A and
+    of B (none where one counts for all). staging: results on their way through shared memory. spill: None where all
+    accumulators are in registers. shared: None where no CTAs share tiles.
     """
 
     every: tuple[RingBuffer, ...]

@@ -180,8 +180,8 @@ def _products_of_padding(
     out: tuple[int, ...],
     filters: int,
 ) -> int:
-    """How many products have an element of the padding as an operand: the others are those of an element of the window
-    with a pixel that it meets. Arguments as of _columns; filters: of all groups.
+    """How many products have an element of the padding as an operand: the others multiply an element of the window
+    and a pixel that it meets. Arguments as of _columns; filters: of all groups.
     """
     met = 1
     for axis, (size, taps, (before, _)) in enumerate(zip(x.shape[2:], spatial, around, strict=True)):

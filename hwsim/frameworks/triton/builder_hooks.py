@@ -72,17 +72,23 @@ class Launch:
 
 
 def dot_hooks(arithmetic: TritonArithmetic, joined: JoinedOperations, blocks: Blocks, launch: Launch) -> dict[str, Any]:
-    def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
-        question = DotQuestion(
+    def asked(
+        a: Any, b: Any, d: Any, input_precision: str, max_num_imprecise_acc: int, scaling: DotScaling | None = None
+    ) -> DotQuestion:
+        return DotQuestion(
             a_shape=a.data.shape,
             b_shape=b.data.shape,
             a_type=_type(a),
             b_type=_type(b),
             d_type=_type(d),
-            input_precision=_name(input_precision),
-            max_num_imprecise_acc=int(max_num_imprecise_acc or 0),
+            input_precision=input_precision,
+            max_num_imprecise_acc=max_num_imprecise_acc,
             num_warps=launch.num_warps,
+            scaling=scaling,
         )
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
+        question = asked(a, b, d, _name(input_precision), int(max_num_imprecise_acc or 0))
         x, y = _codes(a.data), _codes(b.data)
 
         def compute(c: Any, is_added: bool) -> Any:
@@ -109,17 +115,7 @@ def dot_hooks(arithmetic: TritonArithmetic, joined: JoinedOperations, blocks: Bl
             a_along_k=bool(a_along_k),
             b_along_k=bool(b_along_k),
         )
-        question = DotQuestion(
-            a_shape=a.data.shape,
-            b_shape=b.data.shape,
-            a_type=_type(a),
-            b_type=_type(b),
-            d_type=_type(d),
-            input_precision="ieee",
-            max_num_imprecise_acc=0,
-            num_warps=launch.num_warps,
-            scaling=scaling,
-        )
+        question = asked(a, b, d, "ieee", 0, scaling)
         arrays = {name: _codes(x.data) for name, x in {"a": a, "b": b, "c": d, **scales}.items()}
         return interpreter.TensorHandle(arithmetic.dot(question, arrays).view(d.data.dtype), d.dtype.scalar)
 
