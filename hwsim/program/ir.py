@@ -66,17 +66,18 @@ LANE_WIDTHS: dict[str, tuple[int | None, int]] = {
 }
 #: Instructions of the special-function unit; `log` is CUDA's logf, which takes none.
 SPECIAL = ("ex2", "lg2", "rcp", "exp")
-# Instructions for which no device file gives a time: the instructions that take as long together.
-TIMED_AS = {
+# Instructions for which no device file gives a time: the instructions that take as long together. A cast comes on top
+# where the source is an integer and the result a float, or the other way round.
+TIMED_AS: dict[str, tuple[str, ...]] = {
     "fma": ("scale", "add"),
     "add_row": ("add",),
     "ldexp": ("scale",),
     "extract": ("add",),
-    "exponent": ("cast",),
+    "exponent": (),
     "reduce_add": ("add",),
     "reduce_max": ("add",),
     "remainder": ("scale", "scale", "add", "add"),  # quotient, product, and two corrections
-    "places": ("cast", "scale", "add", "add", "cast"),  # beside a logarithm, which is left out
+    "places": ("scale", "add", "add", "cast"),  # beside a logarithm, which is left out
     "select": ("add", "add"),  # a comparison and a choice
     "mask": ("compare", "compare"),  # a comparison and a selection, which take as long as each other
     "reduce_largest": ("compare",),
@@ -93,11 +94,6 @@ TIMED_AS = {
     "log": ("compare", *("add",) * 12),  # a polynomial of nine coefficients, and what stands around it
 }
 FUSED_AS = ("add",)  # an fma with a multiplier: one instruction of GPUs, at the rate of additions
-
-
-def timed_as(instr: Instr) -> tuple[str, ...]:
-    """The instructions with times in device files that take as long as this one together."""
-    return FUSED_AS if instr.has("multiplier") else TIMED_AS.get(instr.opcode, (instr.opcode,))
 
 
 def repeats(instr: Instr, role: str) -> bool:

@@ -25,7 +25,6 @@ from hwsim.program.ir import (
     Instr,
     LocalTile,
     repeats,
-    timed_as,
 )
 from hwsim.program.resolve import GM, Scope, mma_shape
 from hwsim.program.roles import ROLES
@@ -265,7 +264,7 @@ class Rules:
             self._special()
             return
         instr, vector = self.instr, self.scope.device.vector
-        if vector is None or not vector.does(timed_as(instr)) or instr.engine != vector.engine:
+        if vector is None or not vector.does(self.scope.timed_as(instr)) or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
         for role, tile in zip((_TARGET, *instr.roles), (*instr.writes, *instr.reads), strict=True):
             self._size(role, tile)
