@@ -21,7 +21,8 @@ from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.compute.attention_call import AttentionCall
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import timing_evidence
-from hwsim.libraries.published.attention_kernels import MEASURED, measured_calls
+from hwsim.libraries.model import facts
+from hwsim.libraries.published.attention_kernels import measured_calls
 from hwsim.trace.part_of_run import traced
 from hwsim.trace.trace import Trace
 
@@ -101,7 +102,7 @@ class AttentionResult(TimedResult):
 
     @property
     def measured(self) -> ChipRange | None:
-        """How many times as long an H200 took for such calls, for the clock of `seconds`; None where none was
+        """How many times as long a chip took for such calls, for the clock of `seconds`; None where none was
         measured, and without cycles.
         """
         calls = measured_calls(self.backend, self.record.width, self.order.parts)
@@ -110,7 +111,7 @@ class AttentionResult(TimedResult):
         least, median, most = calls.range_at(self.state["clock"])
         kernels = sum(phase.seconds for phase in self.phases)
         return {
-            "chip": "h200",
+            "chip": facts.attention_kernels().times.chip,
             "calls": calls.calls,
             "widths": list(calls.widths),
             "least": least,
@@ -123,10 +124,11 @@ class AttentionResult(TimedResult):
     def _beside_a_chip(self) -> str:
         measured = self.measured
         if measured is None:
-            most = max(calls.same_clock[-1] for every in MEASURED.values() for calls in every)
+            times = facts.attention_kernels().times
+            most = max(calls.same_clock[-1] for calls in times.calls.values())
             return (
-                "no chip's time was compared with this kernel's; "
-                f"other kernels of attention took up to {most:.2g} times as long as simulated on an H200"
+                "no chip's time was compared with this kernel's; other kernels of attention took up to "
+                f"{most:.2g} times as long as simulated on an {times.chip.upper()}"
             )
         *some, last = map(str, measured["widths"])
         widths = f"{', '.join(some)} and {last}" if some else last
@@ -134,8 +136,9 @@ class AttentionResult(TimedResult):
         is_loaded = self.state["clock"] == "under load"
         clock = "the simulated clock under load" if is_loaded else "one clock"
         return (
-            f"begins and ends of tiles overlap more than on a chip; an H200 took {measured['least']:.2g} to "
-            f"{measured['most']:.2g} times as long, compared at {clock} ({measured['calls']} calls, heads of {widths})"
+            "begins and ends of tiles overlap more than on a chip; "
+            f"an {measured['chip'].upper()} took {measured['least']:.2g} to {measured['most']:.2g} times as long, "
+            f"compared at {clock} ({measured['calls']} calls, heads of {widths})"
         )
 
     @property

@@ -22,7 +22,7 @@ from hwsim.dataflows.attention.query_tiles import distributed, grid_of
 from hwsim.devices.numbers import with_numbers
 from hwsim.errors import InputError, ProgramError, UnsupportedError
 from hwsim.formats import codes_of, format_of
-from hwsim.libraries.published.attention_kernels import MEASURED
+from hwsim.libraries.model import facts
 from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3, VERSION_4
 from hwsim.machines import reference, timing
 from hwsim.program.builder import StreamBuilder
@@ -375,13 +375,15 @@ def test_the_measured_calls_are_the_recorded_ones():
         (row["backend"], int(row["width"]))
         for name in ("attention_times.csv", "attention_other_times.csv")
         for row in csv.DictReader((lab / "hwsim_lab" / "configs" / "measured" / name).open())
-        if float(row["us"]) >= 50
+        if float(row["us"]) >= facts.attention_kernels().times.least_us
     ]
     page = (lab / "docs" / "attention.md").read_text()
     found = re.findall(r"^\| (\w+) \| [^|]*, (\d+) \| \w+ \| ([\d.]+) \| ([\d.]+) \|", page, re.MULTILINE)
     longer = [(name, int(width), float(us) / float(ours)) for name, width, us, ours in found if float(us) > 50]
     assert len(longer) == 56
-    for backend, groups in MEASURED.items():
+    measured = facts.attention_kernels().times.calls.values()
+    for backend in {one.backend for one in measured}:
+        groups = [one for one in measured if one.backend == backend]
         assert sum(calls.calls for calls in groups) == sum(name == backend for name, _ in rows)
         for calls in groups:
             assert calls.calls == sum(name == backend and width in calls.widths for name, width in rows)
@@ -394,7 +396,7 @@ def test_the_measured_calls_are_the_recorded_ones():
 
 def test_the_range_is_of_the_clock_of_the_time():
     zero = np.broadcast_to(np.float16(0), (64, 512, 64))
-    groups = MEASURED[FLASH][0]
+    groups = next(one for one in facts.attention_kernels().times.calls.values() if one.backend == FLASH)
     for clock, kept, words in (
         (None, groups.under_load, "clock under load"),
         (1980, groups.same_clock, "one clock"),

@@ -13,6 +13,7 @@ from hwsim.dataflows.registry import dataflows
 from hwsim.formats import FORMATS
 from hwsim.libraries import model as libraries
 from hwsim.libraries.model.json_schema import KINDS, schema_text
+from hwsim.libraries.model.loader import FURTHER
 
 ROOT = Path(__file__).parents[2]
 NAMES = libraries.names()
@@ -22,7 +23,7 @@ FAMILIES = {name: family for name, family in shipped().items() if name != "tiled
 
 def test_they_are_those_of_the_folder_and_named_as_their_files():
     files = {path.stem for path in (ROOT / "configs/libraries").glob("*.yaml")}
-    assert {name for name in files if not name.endswith((".version", ".sums", ".kernels"))} == set(NAMES) != set()
+    assert {name for name in files if not f"{name}.yaml".endswith(FURTHER)} == set(NAMES) != set()
     assert all(libraries.load(name).name == name for name in NAMES)
 
 

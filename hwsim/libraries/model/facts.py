@@ -1,4 +1,5 @@
-"""The shipped files on calls of libraries: versions whose choices are known, sums of kernels, and frameworks' calls.
+"""The shipped files on calls of libraries: versions whose choices are known, sums of kernels, attention, and
+frameworks' calls.
 
 Each is read once, when it is asked for. It knows files and their schemas; not what follows from them.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from hwsim.datafiles.reading import FileRecord, Model, record_of
 from hwsim.datafiles.yaml_text import parse
 from hwsim.host import places
+from hwsim.libraries.model.attention_model import AttentionKernels
 from hwsim.libraries.model.convolution_model import ConvolutionKernels
 from hwsim.libraries.model.framework_model import Framework
 from hwsim.libraries.model.loader import FURTHER, SUFFIX
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1  # of each kind of file
 VERSION_END = FURTHER[0]
+ATTENTION = "nvidia.attention.yaml"
 
 
 @cache
@@ -45,6 +48,12 @@ def sums_in(name: str) -> LibrarySums:
 def convolution_kernels(name: str) -> ConvolutionKernels:
     """Kernels of convolutions, by a file's name beside the library files; errors as of `sums_in`."""
     return _read(places.package_folder("libraries") / name, ConvolutionKernels).record
+
+
+@cache
+def attention_kernels() -> AttentionKernels:
+    """Fused kernels of attention on NVIDIA's chips; errors as of `sums_in`."""
+    return _read(places.package_folder("libraries") / ATTENTION, AttentionKernels).record
 
 
 @cache

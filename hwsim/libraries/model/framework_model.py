@@ -153,8 +153,9 @@ class OutputsModel(StrictRecord):
 
 class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
-    tf32_families: where the switches of fp32 products count; emulating_families: where BF16x9 is one of them. outputs:
-    by format of the operands. softmax, layer_norm: its own kernels. functions: of single elements, by aten's name.
+    tf32_families: where the switches of fp32 products count; emulating_families: where BF16x9 is one of them.
+    cublas_row_scales: families on which cuBLAS multiplies FP8 with scales of rows. outputs: by format of the operands.
+    softmax, layer_norm: its own kernels. functions: of single elements, by aten's name.
     """
 
     schema_version: Literal[1]
@@ -167,6 +168,7 @@ class Framework(StrictRecord):
     backward: dict[Name, InsteadModel] = Field(default_factory=dict)
     tf32_families: NameList
     emulating_families: NameList
+    cublas_row_scales: NameList
     narrow_sums: NarrowSumsModel
     promoting: PromotingModel
     outputs: Annotated[dict[Name, OutputsModel], Field(min_length=1)]

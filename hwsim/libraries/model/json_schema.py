@@ -6,6 +6,7 @@ import json
 
 from hwsim.datafiles.base import StrictRecord
 from hwsim.datafiles.json_form import Schema, file_schema
+from hwsim.libraries.model.attention_model import AttentionKernels
 from hwsim.libraries.model.convolution_model import ConvolutionKernels
 from hwsim.libraries.model.framework_model import Framework
 from hwsim.libraries.model.kernels import Library
@@ -18,6 +19,7 @@ KINDS: dict[str, type[StrictRecord]] = {
     "library_version": LibraryVersion,
     "library_sums": LibrarySums,
     "library_kernels": ConvolutionKernels,
+    "library_attention": AttentionKernels,
     "framework": Framework,
 }
 

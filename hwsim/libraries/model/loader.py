@@ -19,7 +19,7 @@ from hwsim.libraries.model.kernels import Library
 SCHEMA_VERSION = 1
 SUFFIX = ".yaml"
 #: Ends of the names of files in the same folder that say other things (hwsim.libraries.model.facts).
-FURTHER = (f".version{SUFFIX}", f".sums{SUFFIX}", f".kernels{SUFFIX}")
+FURTHER = (f".version{SUFFIX}", f".sums{SUFFIX}", f".kernels{SUFFIX}", f".attention{SUFFIX}")
 
 
 def names() -> list[str]:

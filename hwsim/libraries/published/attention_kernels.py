@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hwsim.gemm.attention_order import AttentionOrder
+from hwsim.libraries.model import facts
+from hwsim.libraries.model.attention_model import MeasuredCallsModel
 from hwsim.libraries.published import flash_attention
 from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3, VERSION_4
 
@@ -32,45 +34,14 @@ WARP_KEYS = 32  # of the memory-efficient kernel: a warp has 32 x 32 scores
 FULL, GOOD_ENOUGH = 0.8, 0.85  # shares of num_splits_heuristic
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredCalls:
-    """How many times as long as its simulated program a kernel took on an H200, of so many calls with heads of these
-    widths: the least, the median and the most at the clock that the chip had, and at the one that hwsim has under the
-    load.
-    """
-
-    calls: int
-    widths: tuple[int, ...]
-    same_clock: tuple[float, float, float]
-    under_load: tuple[float, float, float]
-
-    def range_at(self, clock: str) -> tuple[float, float, float]:
-        """The least, the median and the most for a time whose clock is from there, as of TimingState."""
-        return self.under_load if clock == "under load" else self.same_clock
-
-
-#: By backend, from the two sets of own times in lab/docs/attention.md; calls below 50 us are left out. Printed by
-#: `lab/tools/measure/attention.py ranges`.
-MEASURED: Mapping[str, tuple[MeasuredCalls, ...]] = {
-    FLASH: (
-        MeasuredCalls(38, (64, 96, 128), (0.98, 1.05, 1.87), (0.85, 0.93, 1.72)),
-        MeasuredCalls(12, (256,), (0.89, 1.03, 1.21), (0.89, 0.95, 1.10)),
-    ),
-    EFFICIENT: (
-        MeasuredCalls(33, (64, 96, 128), (1.55, 1.86, 2.28), (1.45, 1.58, 2.00)),
-        MeasuredCalls(3, (256,), (0.89, 1.53, 1.87), (0.90, 1.49, 1.76)),
-    ),
-    CUDNN: (MeasuredCalls(38, (64, 96, 128), (0.95, 1.32, 1.75), (0.83, 1.16, 1.59)),),
-}
-
-
-def measured_calls(backend: str, width: int, parts: int) -> MeasuredCalls | None:
+def measured_calls(backend: str, width: int, parts: int) -> MeasuredCallsModel | None:
     """The measured calls that come nearest to one with heads of this width; None of a kernel whose keys are cut into
-    parts, of which no call of 50 us or more was measured.
+    parts: no such call was long enough.
     """
     if parts > 1:
         return None
-    return next((calls for calls in MEASURED.get(backend, ()) if width <= calls.widths[-1]), None)
+    calls = facts.attention_kernels().times.calls.values()
+    return next((one for one in calls if one.backend == backend and width <= one.widths[-1]), None)
 
 
 @dataclass(frozen=True, slots=True)

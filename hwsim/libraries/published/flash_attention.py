@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hwsim.gemm.attention_order import AttentionOrder, PolynomialShare
+from hwsim.libraries.model import facts
 
 VERSION_2, VERSION_3, VERSION_4 = "flash-attention-2", "flash-attention-3", "flash-attention-4"
 WIDTH = 256  # of the widest head
@@ -96,7 +97,6 @@ BLACKWELL_WIDTH = 128  # of the widest head of the common kernel
 WIDE_HEADS = (192, 128)  # widths of key and value, which it takes too
 PADDING = 16  # widths are padded to a multiple of it
 LAG = 8.0
-WITHOUT_POLYNOMIAL = "10.3"  # compute capability of chips with fast special functions
 FRAGMENT, LAST_COLUMNS, DEFAULT_PERIOD, SHARED_PERIOD = 32, 4, 16, 10
 
 
@@ -144,7 +144,7 @@ def version_4(
 ) -> AttentionOrder:
     """The order of FlashAttention-4 for fp16 and bf16 on a B200, without parts of the keys, which it does not cut
     unless it is asked to. groups: heads of the query that share a head of the key, whose rows lie in one tile.
-    capability: the chip's compute capability; with 10.3 the special functions give all powers.
+    capability: the chip's compute capability; with some the special functions give all powers.
     """
     rows = queries * groups
     tiles = 2 if rows > BLACKWELL_TILE else 1
@@ -173,7 +173,7 @@ def version_4(
         stages=1 if padded > BLACKWELL_WIDTH else 2,
         polynomial=(
             None
-            if capability == WITHOUT_POLYNOMIAL
+            if capability in facts.attention_kernels().flash_attention_4.without_polynomial
             else _polynomial(padded, groups, in_pairs=in_pairs, is_causal=is_causal)
         ),
         lag=LAG,

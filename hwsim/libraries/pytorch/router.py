@@ -24,8 +24,6 @@ from hwsim.libraries.protocol import ChipRules, ChoicesByM, LibraryProvider, Lib
 from hwsim.libraries.published.kernels import CUTLASS
 from hwsim.libraries.pytorch.routes import GEMM, pytorch, route_of
 
-#: Families on which cuBLAS multiplies with scales of rows (ScaledBlas.cpp of PyTorch 2.11).
-ROWS_BY_CUBLAS = ("sm90",)
 ROWS, VECTORS = ("row", "row"), ("vector", "vector")
 LIBRARIES: dict[str, LibraryProvider] = {CUBLAS.name: CUBLAS}  # by the names in the routes
 
@@ -45,7 +43,7 @@ class UnknownKernel(LibraryChoice):
 @dataclass(frozen=True, slots=True)
 class PytorchRules(ChipRules):
     """What one version of PyTorch runs on one chip. library: that which it calls there; None: hwsim has no rules of
-    it. of_rows: the library of FP8 products with scales of rows, where that is another (but on Hopper CUTLASS). sparse:
+    it. of_rows: the library of FP8 products with scales of rows, where that is another (CUTLASS). sparse:
     that for a sparse A. promotes: FP8 sums are promoted unless fast accumulation is asked for.
     """
 
@@ -145,10 +143,11 @@ class Pytorch(LibraryProvider):
                 library = LIBRARIES[route.library].on(replace(request, device=chip, version=None))
             except UnsupportedError:  # a chip that its version does not know
                 library = None
-        is_cutlass = chip.family in CUTLASS.families and chip.family not in ROWS_BY_CUBLAS
+        framework = pytorch(version)
+        is_cutlass = chip.family in CUTLASS.families and chip.family not in framework.cublas_row_scales
         of_rows = CUTLASS.on(replace(request, device=chip, version=None)) if is_cutlass else None
         sparse = CusparseltRules(chip.name, chip.cores) if chip.family in SPARSE_FAMILIES else None
-        promotes = chip.family in pytorch(version).promoting.families
+        promotes = chip.family in framework.promoting.families
         return PytorchRules(chip.name, chip.cores, version, library, of_rows=of_rows, sparse=sparse, promotes=promotes)
 
     def from_file(self, path: Path, request: LibraryRequest) -> LibraryRules:

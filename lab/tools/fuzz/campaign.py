@@ -7,6 +7,7 @@ fails too where it needs more than HANG_S seconds of processor time, or kills it
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import resource
@@ -107,11 +108,14 @@ def _chunks(first, count, done):
             yield at, size
 
 
-def campaign(name, case, first, count, processes, log):
-    """Run the cases that the log does not hold; returns the rows of all chunks in this range."""
+def campaign(name, case, first, count, processes, log, seconds=None):
+    """Run the cases that the log does not hold; returns the rows of all chunks in this range. seconds: after so many no
+    chunk begins.
+    """
     context = multiprocessing.get_context("fork")
     found = {at: row for at, row in _done(log, name).items() if first <= at < first + count}
     left = list(_chunks(first, count, found))[::-1]
+    end = math.inf if seconds is None else time.monotonic() + seconds
     workers = [_Worker(context, case) for _ in range(min(processes, len(left)))]
     for worker in workers:
         worker.give(left.pop())
@@ -156,7 +160,7 @@ def campaign(name, case, first, count, processes, log):
                         worker.number = said
                         continue
                     finish(said)
-                    if left:
+                    if left and time.monotonic() < end:
                         worker.give(left.pop())
                     else:
                         worker.connection.close()
@@ -167,7 +171,7 @@ def campaign(name, case, first, count, processes, log):
             if ended:
                 lost(worker, ended)
                 workers.remove(worker)
-                if left:
+                if left and time.monotonic() < end:
                     workers.append(_Worker(context, case))
                     workers[-1].give(left.pop())
     print(file=sys.stderr)
@@ -207,6 +211,7 @@ def main(name, case, description):
     parser.add_argument("--count", type=int, default=2000, help="cases (default 2000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--seconds", type=float, help="stop after so many, at the end of a chunk")
     parser.add_argument("--log", type=Path, help="file that chunks are added to; those in it are not run again")
     parser.add_argument("--number", type=int, help="run this one case here, with its traceback")
     parser.add_argument("--summary", type=Path, nargs="+", metavar="LOG", help="add up logs; run nothing")
@@ -217,5 +222,5 @@ def main(name, case, description):
     if given.summary:
         rows = [row for log in given.summary for row in _done(log, name).values()]
     else:
-        rows = campaign(name, case, given.first, given.count, given.processes, given.log)
+        rows = campaign(name, case, given.first, given.count, given.processes, given.log, given.seconds)
     sys.exit(1 if report(rows) else 0)
