@@ -20,6 +20,8 @@ from hwsim.devices.ranges import (
     SmallCount,
 )
 
+PE = "PE"  # the name of the memory of a systolic array's processing elements
+
 
 class MemoryModel(StrictRecord):
     """A private memory of each core: bytes available to a program, and the alignment of its buffers."""
