@@ -391,7 +391,6 @@ def test_the_measured_calls_are_the_recorded_ones():
             least, median, most = calls.same_clock
             assert all(least - 0.005 <= ratio <= most + 0.005 for ratio in times)
             assert least < median < most and calls.under_load[0] < calls.under_load[1] < calls.under_load[2]
-            assert calls.under_load[2] < most  # the simulated clock under load is the lower one
 
 
 def test_the_range_is_of_the_clock_of_the_time():
