@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import depth, vector_of
+from hwsim.dataflows.elementwise import vector_of
+from hwsim.dataflows.expression_ops import depth
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
