@@ -30,29 +30,29 @@ def loaded(points: Iterable[EntryPoint], read: Callable[[EntryPoint], T], what: 
     read: loads one. Where it fails, a warning names `what` (as "verb"), the entry point and the error, and that one is
     left out. So is a second one of a name.
     """
-    found: dict[str, T] = {}
+    objects: dict[str, T] = {}
     by_name: dict[str, str] = {}
     for point in sorted(points, key=lambda point: point.name):
         first = by_name.setdefault(point.name, point.value)
-        if point.name in found and first == point.value:  # the same one, found in two folders
+        if point.name in objects and first == point.value:  # the same one, found in two folders
             continue
         try:
-            if point.name in found:
+            if point.name in objects:
                 raise ValueError(f"{first} has this name too")
-            found[point.name] = read(point)
+            objects[point.name] = read(point)
         except Exception as error:  # a plug-in may fail in any way, and must not hide the others
             warnings.warn(f"{what} {point.name} ({point.value}) is left out: {error}", stacklevel=3)
-    return found
+    return objects
 
 
 def object_of(kind: type[T]) -> Callable[[EntryPoint], T]:
     """Loads an entry point whose object is of `kind`. Raises TypeError for another."""
 
     def read(point: EntryPoint) -> T:
-        found = point.load()
-        if not isinstance(found, kind):
-            raise TypeError(f"gives {type(found).__name__}; needs a {kind.__module__}.{kind.__qualname__}")
-        return found
+        plugin = point.load()
+        if not isinstance(plugin, kind):
+            raise TypeError(f"gives {type(plugin).__name__}; needs a {kind.__module__}.{kind.__qualname__}")
+        return plugin
 
     return read
 

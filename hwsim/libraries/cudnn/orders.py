@@ -61,11 +61,11 @@ def _spans(part: Chain | Reduction, step: int) -> tuple[object, ...]:
     if isinstance(part, Reduction):
         return (part.order, *(_spans(inner, step) for inner in part.parts))
     joined: list[tuple[int, ...]] = []
-    for one in part.ranges:
-        if one.step > one.block == 1:  # of a lane: too many to list
-            joined.append((one.start, one.stop, one.step))
+    for blocks in part.ranges:
+        if blocks.step > blocks.block == 1:  # of a lane: too many to list
+            joined.append((blocks.start, blocks.stop, blocks.step))
             continue
-        for start, stop in one.spans():
+        for start, stop in blocks.spans():
             is_next = bool(joined) and len(joined[-1]) == 2 and joined[-1][1] == start
             first = joined.pop()[0] if is_next and (start - joined[-1][0]) % step == 0 else start
             joined.append((first, stop))
