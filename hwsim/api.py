@@ -121,13 +121,13 @@ patterns where `input_format` says whose, or where they are as wide as a `format
 
 The result holds the resolved record (`gemm`), which fixes bits and cycles. Cycles come from the device's program. There
 are none for devices without timing data, nor for plans, schedules and epilogues that the family's dataflow does not
-support; `timing_note` gives the reason. Cycles of a stack are those of one program for all matrices where the dataflow
-supports stacks, else those of one matrix times their number.
+support; `timing_note` gives the reason. A stack is one program where the dataflow supports stacks; else its cycles are
+one matrix's, times their number.
 
 Args:
     a: real matrix (m, k), any strides, or a stack (..., m, k); None: N(0, 1) by `seed` in fp32 or `input_format`; with
         exact=False sizes alone will do.
-    b: real matrix (k, n), or a stack (..., k, n), whose leading dimensions broadcast with those of `a`.
+    b: real matrix (k, n), or a stack (..., k, n), whose leading dimensions broadcast with `a`'s.
     c: (..., m, n), numbers or bit patterns of the output format.
     device: a name, the path of a YAML file, a mapping of that shape, or a Device.
     scheme: a name, a Scheme, or "auto": the fastest with a predicted error of at most `error_target`.

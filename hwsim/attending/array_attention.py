@@ -47,8 +47,8 @@ def attention(
 ) -> AttentionResult:
     """Scaled dot-product attention, softmax(scale query key^T) value, with the bits of the kernel that a library runs.
 
-    Products by the chip's matrix instruction, powers by its special functions, sums in the kernel's order. Cycles are
-    those of the kernel's program, simulated when they are asked for.
+    Products by the chip's matrix instruction, powers by its special functions, sums in the kernel's order. The
+    kernel's program gives the cycles, and is simulated when they are asked for.
 
     Args:
         query: (..., heads, queries, width), float16 or ml_dtypes.bfloat16; with flash-attention-3 also

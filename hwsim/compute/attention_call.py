@@ -306,7 +306,7 @@ def _backend(
         if queries == 1 and taken not in OF_ONE_QUERY:
             known = "not known with one query"
         if has_mask and taken not in WITH_MASKS:
-            known = f"not known with a mask of one's own, but that of {', '.join(WITH_MASKS)} is"
+            known = f"not known with a mask of one's own; known with one: {', '.join(WITH_MASKS)}"
         raise UnsupportedError(f"attention: the order of {taken} on {chip.name} is {known}. {IN_TORCH}")
     return taken
 

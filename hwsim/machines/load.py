@@ -74,8 +74,8 @@ def _loaded(program: Program, chip: Device, unit: str) -> Device:
 
 
 def _share_of_rate(chip: Device, instruction: InstructionModel) -> float:
-    """Multiply-accumulates of an instruction a cycle, without the zeros that a sparse one skips, over those of its
-    format's native instruction, at most 1. The clocks under load of a device file are of the native ones.
+    """Multiply-accumulates of an instruction a cycle, without the zeros that a sparse one skips, over its
+    format's native instruction's, at most 1. The clocks under load of a device file are of the native ones.
     """
     native = find(chip, chip.native.get(instruction.a, ""))
     if native is None or native.timing is None or instruction.timing is None:
