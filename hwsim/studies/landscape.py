@@ -1,4 +1,4 @@
-"""The result of a search over mappings: all configurations, the best, the default. It prints as the command line does."""
+"""The result of a search over mappings: all configurations, the best, the default. It prints as `hwsim tune` does."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LibraryKernel:
 class Landscape:
     """The result of a search; str() is the report of `hwsim tune`.
 
-    device, scheme: their names. sizes: m, n, k. points: all that were timed or refused. best: of these, or the choice of the formula that
-    was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
+    device, scheme: their names. sizes: m, n, k. points: all that were timed or refused. best: of these, or the choice
+    of the formula that was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
 
     complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
     named.

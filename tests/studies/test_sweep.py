@@ -331,7 +331,7 @@ def test_a_table_prints_what_tells_its_rows_apart():
     assert "points  4 points, 4 computed, 0 from the cache, 2 refused; two chips" in lines
     assert "In every row that ran: scheme native, m 64, n 64," in str(table)
     head = next(line.split() for line in lines if "device" in line and "cycles" in line)
-    rows = [line.split() for line in lines if line.startswith("  h200") or line.startswith("  ascend910a")]
+    rows = [line.split() for line in lines if line.startswith(("  h200", "  ascend910a"))]
     assert "m" not in head and head[:2] == ["device", "k"]
     assert [row[:2] for row in rows] == [[row["device"], str(row["k"])] for row in table.rows]
     assert rows[0][head.index("cycles")] == f"{table.rows[0]['cycles']:,}" and rows[2][-1] == "refused"

@@ -150,8 +150,8 @@ class PageSection:
 class Page:
     """A report: its title, and sections in order.
 
-    data: what the page shows, as plain data, which is written beside it as JSON and can be saved from it. lead: the sentences that say the most
-    important things; they stand under the title.
+    data: what the page shows, as plain data, which is written beside it as JSON and can be saved from it. lead: the
+    sentences that say the most important things; they stand under the title.
     """
 
     title: str
