@@ -8,6 +8,7 @@ from __future__ import annotations
 EXPLORER_SCRIPT = """
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "cross"];
 const MOST_RINGS = 4, DASHES = ["solid", "10px,10px", "5px,10px", "2px,8px"];  // of points and lines at one place
+const NEAR = 0.01;  // of a height: points so near lie over each other
 const MOST_EQUAL = 6;  // pairs of equal lines that are named
 const MOST_TICKS = 12;  // values of a parameter that an axis names each
 const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [190, 200, 40]];
@@ -70,15 +71,16 @@ function explored(given, pick, width) {
       if (!lines.has(key)) lines.set(key, []);
       lines.get(key).push(point);
     }
-    const seen = new Map(), drawn = new Map();  // how many points are at a place; who drew a line first
+    const seen = new Map(), drawn = new Map();  // the heights of points, by x; who drew a line first
     for (const points of lines.values()) {
       const first = points[0], shade = pick.colour ? paints[colours.indexOf(first[pick.colour])] : given.palette[0];
       if (typeof first[pick.x] === "number") points.sort((a, b) => a[pick.x] - b[pick.x]);
       const symbol = SYMBOLS[Math.max(0, marks.indexOf(first[pick.marks])) % SYMBOLS.length];
-      const place = point => [pick.x, pick.y].map(
-        name => typeof point[name] === "number" ? point[name].toPrecision(3) : point[name]).join("|");
-      const below = points.map(point => seen.get(place(point)) || 0), least = Math.min(...below, MOST_RINGS);
-      points.forEach(point => seen.set(place(point), (seen.get(place(point)) || 0) + 1));
+      const along = point => typeof point[pick.x] === "number" ? point[pick.x].toPrecision(3) : point[pick.x];
+      const below = points.map(point => (seen.get(along(point)) || []).filter(
+        height => Math.abs(height - point[pick.y]) <= NEAR * Math.abs(point[pick.y])).length);
+      const least = Math.min(...below, MOST_RINGS);
+      points.forEach(point => seen.set(along(point), [...(seen.get(along(point)) || []), point[pick.y]]));
       const same = points.map(point => `${point[pick.x]}|${point[pick.y]}`).sort().join(";");
       const name = [pick.colour, pick.marks].filter(Boolean).map(column => said(first[column]));
       const own = [...new Set(name), ...(facet === null ? [] : [said(facet)])].join(", ");
@@ -88,7 +90,8 @@ function explored(given, pick, width) {
       data.push({type: "scatter", mode: joined ? "lines+markers" : "markers", xaxis: "x" + end, yaxis: "y" + end,
         x: points.map(point => point[pick.x]), y: points.map(point => point[pick.y]), showlegend: false,
         line: {color: shade, width: 1.4, dash: DASHES[Math.min(least, DASHES.length - 1)]},
-        marker: {color: shade, size: below.map(count => 8 + 5 * Math.min(count, MOST_RINGS)), line: {width: 1.6},
+        marker: {color: shade, size: below.map(count => 8 + 5 * Math.min(count, MOST_RINGS)),
+          line: {width: below.map(count => count ? 1.6 : 0)},
           symbol: below.map(count => count ? `${symbol}-open` : symbol)},
         text: points.map(point => Object.keys(given.columns).filter(name => usable(point[name])).map(
           name => `${label(name)}: ${said(point[name])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>"});

@@ -26,6 +26,7 @@ SUFFIXES = (".html", ".htm")
 PAGE = "page"  # the key of a page's title, the first in its data
 #: A table of more columns, or with a longer text in a cell, is a list of cards on a narrow screen.
 MOST_NARROW, PROSE = 5, 28
+MOST_WHOLE = 12  # rows of a table that is shown whole; a longer one is scrolled in its box
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,9 @@ class Table:
         field = '<input class="filter" type="search" placeholder="rows with this word" aria-label="filter">'
         longest = max((len(cell) for row in (self.head, *self.rows) for cell in row), default=0)
         cards = len(self.head) > MOST_NARROW or (len(self.head) > 2 and longest > PROSE)
-        kind = " ".join(["wide", *(["paths"] if self.paths else []), *(["cards"] if cards else [])])
+        long = len(self.rows) > MOST_WHOLE
+        named = {"wide": True, "long": long, "paths": self.paths, "cards": cards}
+        kind = " ".join(name for name, has in named.items() if has)
         table = f'<div class="{kind}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         return (field if self.filter else "") + table
 

@@ -68,7 +68,9 @@ def variant_lead(table: SweepTable) -> list[str]:
         lines[0] += f"; {count(len(variants) - len(ran))} do not run"
     for cost in costs:
         best = min(front, key=lambda variant: variant.totals[cost])
-        lines.append(f"{LEAST[cost]}: {design_name(best)}: {', '.join(_quantities(best))}")
+        others = sum(variant.totals[cost] == best.totals[cost] for variant in front) - 1
+        equal = f"; {plural(others, 'other variant')} {'takes' if others == 1 else 'take'} as much" if others else ""
+        lines.append(f"{LEAST[cost]}: {design_name(best)}: {', '.join(_quantities(best))}{equal}")
     return lines
 
 
