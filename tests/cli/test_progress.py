@@ -90,8 +90,10 @@ def test_lines_stand_above_the_bar_until_the_end() -> None:
     stream = io.StringIO()
     with closing(ProgressBar(stream, seconds=NOW)) as progress:
         progress.show("problem   C[16 x 16]\n" + 200 * "-")
-        wait_for(stream, "0 % |")
-        assert stream.getvalue().startswith("problem   C[16 x 16]\n---")
+        shown = len(stream.getvalue())
+        assert "problem   C[16 x 16]\n---" in stream.getvalue()
+        wait_for(stream, "\n\r\x1b[K  0 % |")  # a bar below them
+        assert "\x1b[J" not in stream.getvalue()[:shown]
         assert all(len(line) < 200 for line in stream.getvalue().splitlines())  # a row each, which are erased
     assert stream.getvalue().endswith("\r\x1b[2A\x1b[J")
 
