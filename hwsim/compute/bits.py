@@ -148,7 +148,7 @@ class Errors:
         stacks = (np.broadcast_to(line, (*self.product.shape[:-2], line.shape[-1])) for line in lines)
         x, y = (stack[place[:-2]] for stack in stacks)
         total = exact_sum(x, y)
-        added = [] if self.c is None or not self.beta else [(self.beta, self.c.values()[place].item())]
+        added = [] if self.c is None or not self.beta else [(self.beta, _element(self.c, place))]
         added += [] if self.bias is None else [(1.0, self.bias[place[-1]].item())]
         if total is None or not all(math.isfinite(value) for _, value in added):
             return None
@@ -173,6 +173,11 @@ class Errors:
             f"the errors of a product of m, n, k = {m}, {n}, {k}{_times(lead)}",
             "leave them out (timing and c do not need them), or compute a part of the result (rows=, cols=)",
         )
+
+
+def _element(operand: Operand, place: tuple[int, ...]) -> Any:
+    """The value of one element, as a number; no other element is decoded."""
+    return replace(operand, codes=operand.codes[place].reshape(1, 1)).values().item()
 
 
 def compute(

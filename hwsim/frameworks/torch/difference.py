@@ -109,7 +109,8 @@ class Parting:
     @property
     def verdict(self) -> str:
         """What differs and why, in a sentence, with the evidence of both sides."""
-        evidence = f", evidence {' | '.join(self.evidence)}" if all(self.evidence) else ""
+        of = "of the bits" if self.first is None else "of the units there"
+        evidence = f", evidence {of} {' | '.join(self.evidence)}" if all(self.evidence) else ""
         if any(self.unknown_orders):
             counts = " and ".join(
                 f"{plural(calls, 'product')} {side}"

@@ -24,8 +24,8 @@ TIMING_CAVEAT = "some rates and latencies are assumed; the verdict compares with
 def attention_text(result: AttentionResult, inputs: str) -> str:
     """The report of `result`. inputs: where the operands came from."""
     parts = [
-        _heading(result, inputs),
         verdict_lines(result),
+        _heading(result, inputs),
         _time(result),
         phase_lines(result),
         engine_lines(result),
