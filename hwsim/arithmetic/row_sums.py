@@ -51,8 +51,8 @@ def row_sums(x: Single, kernel: SumKernel, offset: int = 0) -> Single:
     shifts = (offset + np.arange(rows) * width) % kernel.vector
     result = np.empty(rows, np.float32)
     for shift in np.unique(shifts):
-        own = shifts == shift
-        result[own] = _met(_in_vectors(x[own], int(shift), kernel.vector, launch), launch, kernel)
+        alike = shifts == shift
+        result[alike] = _met(_in_vectors(x[alike], int(shift), kernel.vector, launch), launch, kernel)
     return result
 
 

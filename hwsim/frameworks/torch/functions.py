@@ -21,7 +21,7 @@ from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.attention import attention, fused_attention
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, rows_of, stack_of, takes
-from hwsim.frameworks.torch.elementwise import function_of_elements
+from hwsim.frameworks.torch.element_functions import function_of_elements, power
 from hwsim.frameworks.torch.norms import native_layer_norm, row_softmax, sum_of_rows
 from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST, SCALED_GROUPED, SCALED_GROUPED_FAST
 from hwsim.frameworks.torch.scale_tensors import takes_elements
@@ -620,6 +620,7 @@ OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN.native_layer_norm.default: native_layer_norm,
     _ATEN._softmax.default: row_softmax,
     **{getattr(getattr(_ATEN, name), form): sum_of_rows(name) for name, form in SUMS},
+    _ATEN.pow.Tensor_Scalar: power,
     **{getattr(_ATEN, name).default: function_of_elements(name) for name in ELEMENTWISE},
     # of PyTorch 2.10 and later
     **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},

@@ -13,8 +13,8 @@ from pydantic_core import PydanticCustomError
 from hwsim.datafiles.base import Name, NameList, StrictRecord
 
 
-ElementFunction = Literal[
-    "rsqrt", "exp", "tanh", "erf", "sin", "cos", "sigmoid", "silu", "gelu", "gelu_tanh"
+ElementName = Literal[
+    "rsqrt", "exp", "tanh", "erf", "sin", "cos", "sigmoid", "silu", "gelu", "gelu_tanh", "pow"
 ]
 
 
@@ -203,7 +203,7 @@ class Framework(StrictRecord):
     softmax: SoftmaxModel
     layer_norm: LayerNormModel
     row_sums: RowSumsModel
-    functions: dict[ElementFunction, FunctionModel]
+    functions: dict[ElementName, FunctionModel]
     compared: dict[Name, ComparedModel] = Field(default_factory=dict)
 
     @model_validator(mode="after")

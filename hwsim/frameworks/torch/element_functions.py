@@ -2,7 +2,7 @@
 
 Each is computed in fp32 and rounded to the tensor's dtype. The module knows the formulas of PyTorch's kernels; it knows
 no polynomial. Source: github pytorch/pytorch, aten/src/ATen/native/cuda: UnaryOpsKernel.cu, UnaryGeometricTanhKernel.cu,
-ActivationSiluKernel.cu, ActivationGeluKernel.cu. nvcc makes a product and a sum one fused multiply-add.
+ActivationSiluKernel.cu, ActivationGeluKernel.cu, PowKernel.cu. nvcc makes a product and a sum one fused multiply-add.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from hwsim.frameworks.torch.tensors import array_of
 from hwsim.libraries.pytorch.routes import pytorch
 
 Single = NDArray[np.float32]
-Function = Callable[[CudaMath, Single], Single]
+ElementFunction = Callable[[CudaMath, Single], Single]
 ONE, HALF = np.float32(1), np.float32(0.5)
 SQRT_HALF = np.float32(math.sqrt(0.5))
 GELU_INNER, GELU_CUBE = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
 CODES = 1 << 16  # of a dtype of 16 bits
+CUBE = 3
 AT_ONCE = 1 << 20  # elements, so that what is in between stays small
 
 
@@ -57,7 +58,7 @@ def gelu_tanh(cuda: CudaMath, x: Single) -> Single:
 
 
 #: By the name of aten's operator, and of gelu's other form.
-FUNCTIONS: Mapping[str, Function] = {
+FUNCTIONS: Mapping[str, ElementFunction] = {
     "rsqrt": CudaMath.rsqrtf,
     "exp": CudaMath.expf,
     "tanh": tanhf,
@@ -82,6 +83,13 @@ def function_of_elements(name: str) -> Callable[..., Tensor | None]:
         return elements(full, input)
 
     return function
+
+
+def power(caller: Caller, input: Tensor, exponent: Any) -> Tensor | None:
+    """aten::pow with the exponent 3, two products that are each rounded; None for another."""
+    if exponent != CUBE or not follows(caller, "pow", pytorch().functions["pow"].families, input):
+        return None
+    return input * input * input
 
 
 def elements(name: str, x: Tensor) -> Tensor:
@@ -116,4 +124,4 @@ def _math() -> CudaMath:
     return CudaMath(nvidia_tables())
 
 
-__all__ = ["elements", "function_of_elements"]
+__all__ = ["elements", "function_of_elements", "power"]
