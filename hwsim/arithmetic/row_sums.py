@@ -41,9 +41,7 @@ class _Launch(NamedTuple):
 
 
 def row_sums(x: Single, kernel: SumKernel, offset: int = 0) -> Single:
-    """(rows,) sums of x (rows, width), fp32, stored row by row from so many elements (`offset`) behind an aligned place
-    on.
-    """
+    """(rows,) sums of x (rows, width), fp32. x is stored row by row; offset: elements from an aligned place to it."""
     rows, width = x.shape
     launch = _launch(rows, width, kernel)
     if not launch.is_in_vectors:
@@ -115,7 +113,8 @@ def _together(sums: Single, axis: int, launch: _Launch) -> Single:
     total = apart[0]
     for other in apart[1:]:
         total = total + other
-    return total.reshape(-1, launch.blocks, launch.high, launch.wide)
+    result: Single = total.reshape(-1, launch.blocks, launch.high, launch.wide)
+    return result
 
 
 def _met(sums: Single, launch: _Launch, kernel: SumKernel) -> Single:
@@ -137,4 +136,5 @@ def _of_block(sums: Single, lanes: int) -> Single:
     while sums.shape[-1] > 1:
         half = sums.shape[-1] // 2
         sums = sums[..., :half] + sums[..., half:]
-    return sums[..., 0]
+    result: Single = sums[..., 0]
+    return result

@@ -83,7 +83,11 @@ def reduced(x: Fraction) -> tuple[int, Fraction]:
     significand = int(size / Fraction(2) ** (exponent - 31))  # 32 bits, of which the lowest 8 are 0
     product = significand * TWO_OVER_PI  # 224 bits; the point of x 2/pi stands `exponent + 1` bits below the highest
     passed, shift = (exponent + 127 - 128) // 32, (exponent + 127) % 32
-    window = (product >> 32 * (4 - passed)) & (1 << 96) - 1 if passed <= 4 else (product << 32 * (passed - 4)) & (1 << 96) - 1
+    window = (
+        (product >> 32 * (4 - passed)) & (1 << 96) - 1
+        if passed <= 4
+        else (product << 32 * (passed - 4)) & (1 << 96) - 1
+    )
     bits = (window << shift) >> 32 & (1 << 64) - 1
     fraction = bits << 2 & (1 << 64) - 1
     is_below = fraction >> 63

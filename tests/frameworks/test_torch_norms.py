@@ -1,4 +1,4 @@
-"""PyTorch's norms, softmax, sums and functions under `hwsim.torch.emulate`: which calls have the bits of a GPU's kernel."""
+"""PyTorch's norms, softmax, sums and functions under `hwsim.torch.emulate`: which have the bits of a GPU's kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from hwsim.arithmetic.layer_norm import NormKernel, layer_norm  # noqa: E402
 from hwsim.arithmetic.row_sums import SumKernel, row_sums  # noqa: E402
 from hwsim.devices.special_functions import nvidia_tables  # noqa: E402
 from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax  # noqa: E402
-from hwsim.libraries.pytorch.routes import evidence_of_kernel  # noqa: E402
+from hwsim.frameworks.torch.element_functions import FUNCTIONS  # noqa: E402
+from hwsim.libraries.pytorch.routes import evidence_of_kernel, pytorch  # noqa: E402
 
 Single = np.float32
 SETTINGS = {"device": "h100", "library": "pytorch"}
@@ -95,7 +96,10 @@ FORMULAS = {
     "sigmoid": (torch.sigmoid, lambda x: 1 / (1 + hwsim.mufu("expf", -x))),
     "silu": (F.silu, lambda x: x / (1 + hwsim.mufu("expf", -x))),
     "gelu": (F.gelu, lambda x: x * Single(0.5) * (1 + hwsim.mufu("erff", x * Single(0.5**0.5)))),
-    "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), lambda x: Single(0.5) * x * (1 + hwsim.mufu("tanhf", inner(x)))),
+    "gelu_tanh": (
+        lambda x: F.gelu(x, approximate="tanh"),
+        lambda x: Single(0.5) * x * (1 + hwsim.mufu("tanhf", inner(x))),
+    ),
 }
 
 
@@ -139,6 +143,10 @@ def test_sums_and_means_of_rows_have_the_kernel_s_order(dtype):
     assert whole.shape == () and whole == torch.from_numpy(row_sums(x.float().numpy().reshape(1, -1), kernel)).to(dtype)
     assert run.record.own_kernels == {"sum": 2, "mean": 2}  # those of the last line are PyTorch's
     assert all(map(torch.equal, others, (x.sum(0), x.mT.sum(-1), x.double().mean(-1), x.long().sum(-1))))
+
+
+def test_the_file_and_the_code_have_the_same_functions():
+    assert set(pytorch().functions) == {*FUNCTIONS, "pow"}
 
 
 def test_the_evidence_of_a_kernel_is_the_file_s():

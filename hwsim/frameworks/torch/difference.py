@@ -69,8 +69,9 @@ class Parting:
     row and column do not explain the element, or empty. remarks: of each side, what its report says beside the table:
     evidence, what was not caught, how much of the model was simulated. records: how each side computes its sum. reason:
     why the two differ there, by their units and orders of summation; "": they differ nowhere. evidence: of each side,
-    the level behind the arithmetic of the unit there; where none differs, the weakest behind the bits of all products. unknown_orders: calls of each side
-    whose kernel adds in an order that is not known, so that the unit's own stands for it.
+    the level behind the arithmetic of the unit there; where none differs, the weakest behind the bits of all products.
+    unknown_orders: calls of each side whose kernel adds in an order that is not known, so that the unit's own stands
+    for it.
     """
 
     sides: tuple[str, str]

@@ -49,8 +49,8 @@ def convolution_kernels(name: str) -> ConvolutionKernels:
 
 @cache
 def framework_file(name: str, version: str) -> FileRecord[Framework]:
-    """A framework's calls, with the evidence of each. Raises ConfigError where the file is not valid, InputError where it
-    cannot be read.
+    """A framework's calls, with the evidence of each. Raises ConfigError where the file is not valid, InputError where
+    it cannot be read.
     """
     return _read(places.package_folder("frameworks") / f"{name}-{version}{SUFFIX}", Framework)
 

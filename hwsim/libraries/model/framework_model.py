@@ -13,11 +13,6 @@ from pydantic_core import PydanticCustomError
 from hwsim.datafiles.base import Name, NameList, StrictRecord
 
 
-ElementName = Literal[
-    "rsqrt", "exp", "tanh", "erf", "sin", "cos", "sigmoid", "silu", "gelu", "gelu_tanh", "pow"
-]
-
-
 class FrameworkCallModel(StrictRecord):
     """One way of calling. It is for operands of these formats (none: any), with a bias (null: with or without), and n
     and k of at least so many.
@@ -203,7 +198,7 @@ class Framework(StrictRecord):
     softmax: SoftmaxModel
     layer_norm: LayerNormModel
     row_sums: RowSumsModel
-    functions: dict[ElementName, FunctionModel]
+    functions: dict[Name, FunctionModel]
     compared: dict[Name, ComparedModel] = Field(default_factory=dict)
 
     @model_validator(mode="after")

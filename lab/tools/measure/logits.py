@@ -158,7 +158,7 @@ def _to_cpu(x: Any) -> Any:
 
 
 def _again(call: Recorded) -> torch.Tensor:
-    """The first result of a call's operands on the CPU; attention's as the function, since its operators are a GPU's."""
+    """The first result of a call's operands on the CPU; of attention, whose operators are a GPU's, the function's."""
     args, keywords = tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, (call.args, call.keywords))
     if "scaled_dot_product" not in call.func.overloadpacket.__name__:
         return tree_leaves(call.func(*args, **keywords))[0]

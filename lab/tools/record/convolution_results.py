@@ -3,8 +3,8 @@
     python lab/tools/record/convolution_results.py record --seed 5001 --count 200 --seconds 40 --out blind.npz   # a GPU
     python lab/tools/record/convolution_results.py compare blind.npz --device h200                               # hwsim
 
-`record` needs PyTorch with CUDA and NumPy. The calls are convolutions.py's, of at most MOST_PRODUCTS multiply-adds. OUT:
-`meta` (JSON: the calls, and of each whether a second run gave other bits), "INDEX" (the bits at `places`).
+`record` needs PyTorch with CUDA and NumPy. The calls are convolutions.py's, of at most MOST_PRODUCTS multiply-adds.
+OUT: `meta` (JSON: the calls, and of each whether a second run gave other bits), "INDEX" (the bits that are `kept`).
 `compare` computes whole calls by `hwsim.torch.emulate(library="pytorch")`; exit 1 where one differs.
 """
 
@@ -113,9 +113,14 @@ def compare(path: Path, device: str) -> bool:
             counts[group][1] += 1
             counts[group][2] += bool(wrong) and entry["changes"]
         if wrong:
-            print("differs:", *shape, f"{wrong} of {bits[index].size}", "changes" if entry["changes"] else "", flush=True)
+            print(
+                "differs:", *shape, f"{wrong} of {bits[index].size}", "changes" if entry["changes"] else "", flush=True
+            )
     for group, (equal, count, changing) in sorted(counts.items()):
-        print(f"{group:12} {equal:4} of {count:4} equal in every bit; {changing} that differ change on the GPU", flush=True)
+        print(
+            f"{group:12} {equal:4} of {count:4} equal in every bit; {changing} that differ change on the GPU",
+            flush=True,
+        )
     return counts["all"][0] == counts["all"][1]
 
 

@@ -1,7 +1,7 @@
 """Run drawn calls of PyTorch with its switches as they are: a block of each result, kernels, cuBLASLt's own answers.
 
-Other modes: serving's batch-invariant one; `narrow`, fp16 alone with allow_fp16_accumulation; `whole`, reduced precision
-and slices off (allow_splitk=False).
+Other modes: serving's batch-invariant one; `narrow`, fp16 alone with allow_fp16_accumulation; `whole`, reduced
+precision and slices off (allow_splitk=False).
 
     python lab/tools/record/pytorch_calls.py --draw calibration --seed 1 --count 400 --out calls.npz
     python lab/tools/record/pytorch_calls.py --draw blind --seed 2 --count 300 --out blind.npz
@@ -43,7 +43,10 @@ TOLD = {
     "default": ((1 << 20, ANY_REDUCTION), (WORKSPACE_BYTES, ANY_REDUCTION), (WORKSPACE_BYTES, ANY_REDUCTION)),
     "invariant": ((1 << 10, COMPUTE_TYPE_REDUCTION), (1 << 17, COMPUTE_TYPE_REDUCTION), (1 << 17, ANY_REDUCTION)),
 }
-TOLD |= {"narrow": TOLD["default"], "whole": TOLD["default"]}  # the preference of the default mode: PyTorch's is another
+TOLD |= {
+    "narrow": TOLD["default"],
+    "whole": TOLD["default"],
+}  # the preference of the default mode: PyTorch's is another
 Call = dict[str, Any]
 
 

@@ -124,7 +124,9 @@ def record(out: Path, seconds: float) -> None:
                     continue
                 for format, dtype in DTYPES.items():
                     result = reduction(rows.to(dtype))
-                    arrays[f"rows/{name}/{format}/{width}/{count}"] = bits_of(result[: KEPT[count]] if is_row else result)
+                    arrays[f"rows/{name}/{format}/{width}/{count}"] = bits_of(
+                        result[: KEPT[count]] if is_row else result
+                    )
     for name, function in FUNCTIONS.items():
         if time.time() - start > seconds:
             break
