@@ -41,7 +41,7 @@ class _Launch(NamedTuple):
 
 
 def row_sums(x: Single, kernel: SumKernel, offset: int = 0) -> Single:
-    """(rows,) sums of x (rows, width), fp32. x is stored row by row; offset: elements from an aligned place to it."""
+    """(rows,) sums of x (rows, width), fp32, stored row by row. offset: elements between an aligned place and x."""
     rows, width = x.shape
     launch = _launch(rows, width, kernel)
     if not launch.is_in_vectors:

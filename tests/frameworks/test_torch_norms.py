@@ -14,8 +14,8 @@ from hwsim.arithmetic.cuda_math import CudaMath  # noqa: E402
 from hwsim.arithmetic.layer_norm import NormKernel, layer_norm  # noqa: E402
 from hwsim.arithmetic.row_sums import SumKernel, row_sums  # noqa: E402
 from hwsim.devices.special_functions import nvidia_tables  # noqa: E402
-from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax  # noqa: E402
 from hwsim.frameworks.torch.element_functions import FUNCTIONS  # noqa: E402
+from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax  # noqa: E402
 from hwsim.libraries.pytorch.routes import evidence_of_kernel, pytorch  # noqa: E402
 
 Single = np.float32

@@ -1,8 +1,9 @@
 """PyTorch's functions of single elements with the bits of its CUDA kernels; gradients stay PyTorch's own.
 
 Each is computed in fp32 and rounded to the tensor's dtype. The module knows the formulas of PyTorch's kernels; it knows
-no polynomial. Source: github pytorch/pytorch, aten/src/ATen/native/cuda: UnaryOpsKernel.cu, PowKernel.cu,
-UnaryGeometricTanhKernel.cu, ActivationSiluKernel.cu, ActivationGeluKernel.cu. nvcc makes a product and a sum one fused multiply-add.
+no polynomial. nvcc makes a product and a sum one fused multiply-add. Source: github pytorch/pytorch,
+aten/src/ATen/native/cuda: UnaryOpsKernel.cu, PowKernel.cu, UnaryGeometricTanhKernel.cu, ActivationSiluKernel.cu,
+ActivationGeluKernel.cu.
 """
 
 from __future__ import annotations
