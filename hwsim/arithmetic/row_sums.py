@@ -32,7 +32,7 @@ class SumKernel(NamedTuple):
 
 
 class _Launch(NamedTuple):
-    """Of a row: threads side by side, warps (1: a warp has a row alone), blocks; is_in_vectors: threads take vectors."""
+    """(rows,) sums of x (rows, width), fp32, stored row by row. offset: elements from an aligned place to x."""
 
     wide: int
     high: int
