@@ -101,8 +101,9 @@ def test_diff_takes_keyword_arguments_and_says_its_grounds():
     answer = hwsim.torch.diff(model, inputs, "h200", "mi300x", format="bf16")
     assert not answer.is_equal and answer.steps[0].evidence
     first = str(answer).splitlines()[0]
-    assert first.startswith("they part at product 1 of 1 (")
-    assert first.endswith("evidence of the units there silicon | assumption")
+    assert first.startswith("they part at product 1 of 1 (") and first.endswith(
+        "evidence of the units' arithmetic: silicon | assumption"
+    )
     assert "h200 adds 16 products and the accumulator at once" in first and "mi300x adds 8 products" in first
     assert "not caught: linalg_inv_ex of float32, 1 call" in str(answer)
     assert "100.0% of this model's MACs were simulated, not counting linalg_inv_ex" in str(answer)
