@@ -78,9 +78,10 @@ class Operand:
         return array_of(self.codes, format_of(self.format))
 
     def on(self, backend: Backend) -> Operand:
-        """The operand with its codes in an array of the backend."""
+        """The operand with its codes, and the values of its scales, in arrays of the backend."""
         codes = backend.from_host(self.codes)
-        return self if codes is self.codes else replace(self, codes=codes)
+        scales = None if self.scales is None else self.scales.on(backend)
+        return self if codes is self.codes and scales is self.scales else replace(self, codes=codes, scales=scales)
 
     def on_host(self) -> Operand:
         """The operand with its codes in a NumPy array."""

@@ -125,7 +125,8 @@ def calls(size: int, threads: int, file: Path | None) -> int:
         begin = time.perf_counter()
         want = hwsim.matmul(a, b, engine="cpu", **options)
         times["cpu_s"] = time.perf_counter() - begin
-        results = hwsim.matmul(a, b, engine=CUDA, **options), hwsim.matmul(*on_gpu, engine=CUDA, **options).get()
+        of_gpu: Any = hwsim.matmul(*on_gpu, engine=CUDA, **options)
+        results = hwsim.matmul(a, b, engine=CUDA, **options), of_gpu.get()
         wrong = sum(int((x.view(np.uint32) != want.view(np.uint32)).sum()) for x in results)
         differ += wrong > 0
         found[f"{device} {scheme}"] = times | {"size": size, "differ": wrong}
