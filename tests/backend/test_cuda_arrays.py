@@ -22,7 +22,7 @@ from hwsim.backend.cuda import device, gpu_arrays, on_device
 from hwsim.backend.cuda.gpu_arrays import GpuArray, on_gpu
 from hwsim.backend.cuda.on_device import DeviceBackend
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import FORMATS, code_dtype
+from hwsim.formats import FORMATS, array_dtype, code_dtype
 from hwsim.frameworks.product import multiplied
 from hwsim.frameworks.settings import settings_of
 from hwsim.host import warned
@@ -271,7 +271,36 @@ def test_arrays_of_the_host_with_several_pieces_move_once(monkeypatch, gpu, name
     monkeypatch.setattr(on_device, "product", lambda *given: exec("raise MemoryError"))
     monkeypatch.setattr(on_device, "add_chains", lambda *given, **more: exec("raise MemoryError"))
     monkeypatch.setattr(cuda_backend, "LEAST_WHOLE_MACS", 1)
-    assert hwsim.matmul(a, b, engine="cuda", **options, **epilogue).tobytes() == want.tobytes()
+    monkeypatch.setattr(warned, "SAID", set())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert hwsim.matmul(a, b, engine="cuda", **options, **epilogue).tobytes() == want.tobytes()
+    assert sum("each product moves alone" in str(x.message) for x in told) == ("ape" not in name)
+
+
+@pytest.mark.parametrize("name", ["scales of vectors", "scales of rows", "scales of blocks"])
+def test_products_of_a_framework_with_scales_stay_on_the_gpu(gpu, name):
+    _, options, _ = ASKED[name]
+    scales = {key: options[key] for key in ("scale_a", "scale_b")}
+    a, b = (x.view(array_dtype(FORMATS["e4m3"])) for x in sides("e4m3"))
+    of_cpu, of_gpu = (
+        settings_of({"device": options["device"], "engine": engine}).base["forward"] for engine in ("cpu", "cuda")
+    )
+    want, _ = multiplied(of_cpu, a, b, timing=False, **scales)
+    for _ in range(2):  # the second time it is prepared
+        got, _ = multiplied(of_gpu, on_gpu(a), on_gpu(b), timing=False, **scales)
+        assert same(got, want)
+
+
+def test_operands_of_two_formats_stay_on_the_gpu(gpu):
+    wide, narrow, whole = (
+        np.arange(12).reshape(3, 4).astype(dtype) / 8 for dtype in (np.float32, np.float16, np.float64)
+    )
+    for a, b in ((wide, narrow.T), (narrow, whole.T), ((8 * wide).astype(np.int32), wide.T)):
+        want = hwsim.matmul(a, b, device="h200")
+        got = hwsim.matmul(gpu.moved(a), gpu.moved(b), device="h200", engine="cuda")
+        assert np.array_equal(got.get().view(f"u{want.itemsize}"), want.view(f"u{want.itemsize}"))
 
 
 @pytest.mark.parametrize("gradient", ["", "b"])
