@@ -24,7 +24,7 @@ EFFORT = {"results": 1e6, "seconds": 1e3, "budget": 1e3, "threads": 2, "seed": 1
 def planted(request, monkeypatch):
     """The tools' modules, and whether the product in the GPU's place has a fault."""
     monkeypatch.syspath_prepend(str(TOOLS))
-    for name in ("comparison", "recorded", "every_product"):
+    for name in ("comparison", "recorded", "every_product", "engine", "instructions"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     import comparison
     import every_product
@@ -100,3 +100,39 @@ def test_a_run_of_the_manifest_sends_every_product_to_the_gpu(planted, monkeypat
     row = recorded.manifest_run(case)
     assert row["product"] > 1 and not row["said"]
     assert (row["c"] == want[case["id"]]["c"]) != planted.is_faulty
+
+
+SASS = """
+.text.sizes:
+        /*0000*/                   BRA `(.L_x_0);
+\t.section\t.text.tiles,"ax",@progbits
+.text.tiles:
+.L_x_1:
+        /*0000*/                   LDS R1, [R2] ;
+.L_x_2:
+        /*0010*/                   LOP3.LUT R4, R5, R6, RZ, 0x3c, !PT ;
+        /*0020*/                   DFMA R8, R10, R12, R8 ;
+        /*0030*/               @P0 BRA `(.L_x_4) ;
+        /*0040*/                   DFMA R8, R10, R12, R8 ;
+.L_x_4:
+        /*0050*/              @!P1 BRA `(.L_x_2) ;
+.L_x_5:
+        /*0060*/                   VIADDMNMX.U16x2 R1, R2, R3, R4, !PT ;
+        /*0070*/               @P1 BRA `(.L_x_5) ;
+        /*0080*/               @P2 BRA `(.L_x_1) ;
+\t.section\t.text.scalar,"ax",@progbits
+.L_x_9:
+        /*0000*/                   BRA `(.L_x_9);
+"""
+
+
+def test_instructions_are_those_of_inner_loops(planted):
+    import instructions
+
+    product, largest = instructions.inner_loops(SASS)
+    assert product == ["LOP3", "DFMA", "BRA", "DFMA", "BRA"] and largest == ["VIADDMNMX", "BRA"]
+    assert instructions.line_of(product, "fused.cuh").startswith("5 instructions for 2 products, 2.50 each: 2 DFMA")
+    assert instructions.line_of(product, "exact.cuh").startswith("5 instructions for 1 products, 5.00 each")
+    assert instructions.line_of(["IDP", "BRA"], "integer.cuh").startswith("2 instructions for 4 products, 0.50 each")
+    assert instructions.line_of(largest, "fused.cuh").startswith("2 instructions for 2 products, 1.00 each")
+    assert instructions.line_of(["BRA"], "fused.cuh") == ""
