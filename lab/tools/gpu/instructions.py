@@ -2,8 +2,8 @@
 
     python lab/tools/gpu/instructions.py --nvdisasm PATH
 
-nvdisasm comes with the CUDA toolkit and with Triton. An inner loop is code between a label and a branch back to it, with
-no such loop inside. Shown are those that multiply or search the largest exponent: their instructions, and the most
+nvdisasm comes with the CUDA toolkit and with Triton. An inner loop is code between a label and a branch back to it,
+with no such loop inside. Shown are those that multiply or search the largest exponent: their instructions, and the most
 frequent ones. How many products a pass has follows from PER_PRODUCT.
 """
 
