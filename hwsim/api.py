@@ -38,9 +38,10 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.record import Gemm
 from hwsim.host.arrays import lies_on_gpu
 from hwsim.host.threads import worker_count
+from hwsim.host.warned import warn_once
 from hwsim.program.ir import Program
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, describe
-from hwsim.request.on_gpu import check_on_gpu
+from hwsim.request.on_gpu import copied, work_of_host
 from hwsim.request.region import places_of
 from hwsim.request.run_options import RunOptions
 from hwsim.result import Execution, Result
@@ -57,6 +58,10 @@ def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
     Raises ConfigError with all problems of the file at once, UnsupportedError or InputError for an unknown name.
     """
     return load(name)
+
+
+#: Arrays beside A, B and C, that are read on the host.
+SMALL = ("bias", "scale_a", "scale_b")
 
 
 @in_default_environment
@@ -186,20 +191,22 @@ def matmul(
         c: as of `run`, as all further arguments; raises as `run`.
 
     With engine="cuda" arrays may lie on a GPU (CuPy's, or any that say so by DLPack); then CuPy's array is returned.
+    A scheme that quantises, "auto", conv and values read copies of them on the host; a warning says so once.
     """
     options.setdefault("timing", False)
     if not any(map(lies_on_gpu, (a, b, c))):
         product = run(a, b, c, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c
         assert product is not None
         return product
-    check_on_gpu(scheme, options)
     gpu = backend(options.get("engine"), on_gpu=True)
-    arrays: tuple[Any, ...] = (a, b, c)
-    left, right, added = (None if x is None else gpu.from_host(x) for x in arrays)
-    if lies_on_gpu(options.get("bias")):
-        bias: Any = options["bias"]
-        options["bias"] = gpu.to_host(gpu.from_host(bias))
-    on_gpu: Any = run(left, right, added, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c
+    values: dict[str, Any] = {**options}
+    values |= {name: gpu.to_host(gpu.from_host(values[name])) for name in SMALL if lies_on_gpu(values.get(name))}
+    arrays: list[Any] = [None if x is None else gpu.from_host(x) for x in (a, b, c)]
+    if what := work_of_host(scheme, options):
+        warn_once(copied(what))
+        arrays = [None if x is None else gpu.to_host(x) for x in arrays]
+    result = run(*arrays, device=device, scheme=scheme, gemm=gemm, progress=progress, **values)
+    on_gpu: Any = gpu.from_host(result.c)
     return on_gpu.typed  # type: ignore[no-any-return]
 
 
