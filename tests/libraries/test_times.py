@@ -231,6 +231,17 @@ def test_a_batch_takes_longer_and_a_clock_of_ones_own_has_the_programs_time() ->
     assert slow.seconds == pytest.approx(slow.cycles / 1e9)
 
 
+def test_a_scheme_whose_kernels_are_no_calls_keeps_its_programs_times_and_launches(monkeypatch) -> None:
+    asked = {"m": 256, "n": 512, "k": 384, "library": "cublas", "exact": False}
+    monkeypatch.setattr("hwsim.libraries.times._kernels", lambda gemm: ["one"])  # of three calls
+    plain = hwsim.run(device="h200", scheme="bf16x3", **asked)
+    launched = hwsim.run(device="h200", scheme="bf16x3", launch_overhead=True, **asked)
+    launch_us = hwsim.device("h200").launch_overhead_us
+    assert not plain.times.by_library and plain.gemm.decided("times").by == "device"
+    assert launched.seconds == pytest.approx(plain.seconds + len(launched.phases) * launch_us * 1e-6, rel=1e-12)
+    assert launched.state["launches"] and not plain.state["launches"]
+
+
 @pytest.mark.parametrize(("scheme", "calls", "passes"), [("native", 1, 0), ("bf16x3", 3, 2)])
 def test_launches_come_on_top_of_the_librarys_times(scheme: str, calls: int, passes: int) -> None:
     call = {"device": "h200", "library": "cublas", "scheme": scheme, "m": 256, "n": 512, "k": 384, "exact": False}
