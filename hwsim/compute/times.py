@@ -18,7 +18,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import schedule_of
-from hwsim.libraries.times import has_recorded_times, library_times
+from hwsim.libraries.times import library_times
 from hwsim.machines.timing import missing
 from hwsim.request.option_records import MachineOptions
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
@@ -47,7 +47,7 @@ def call_times(call: ProductCall) -> Times:
     if call.options.region.at is not None:
         return Times(OF_PARTS)
     scheme, library, launches = call.request.scheme, call.request.library, machine.launch_overhead
-    is_recorded = library is not None and has_recorded_times(library, resolved.timed.gemm)
+    is_recorded = library is not None and library.has_times_of(resolved.timed.gemm)
     if is_recorded:  # whose launches come on top
         machine = replace(machine, launch_overhead=False)
     times = _program_times(resolved.timed, resolved.no_program, machine)

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 MERGE = "merge_"  # before a kernel's name: the kernel that adds its slices of K
 
 
-def has_recorded_times(call: LibraryCall, gemm: Gemm) -> bool:
-    """Whether recorded times stand for the program's: some are known, and each kernel of a scheme is one call."""
-    return call.times is not None and (not call.is_of_a_scheme or len(_kernels(gemm)) == call.count)
-
-
-def _kernels(gemm: Gemm) -> list[str]:
-    return [] if gemm.mapping is None else [kernel.name for kernel in gemm.mapping.kernels]
-
-
 def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times, *, launches: bool = False) -> Times:
     """The times of a program with the recorded ones of a library's kernels; as they are without some.
 
@@ -43,13 +34,13 @@ def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times, *, 
 
     Raises UnsupportedError for launches where no time of one is known.
     """
-    if call.times is None or not has_recorded_times(call, gemm):
+    if call.times is None or not call.has_times_of(gemm):
         return times
     others, of_product, passes = 0.0, times.seconds or 0.0, 0
     if call.is_of_a_scheme:
         if times.seconds is None:
             return times
-        kernels = _kernels(gemm)
+        kernels = [] if gemm.mapping is None else [kernel.name for kernel in gemm.mapping.kernels]
         phases = _phases_of(times, {*kernels, *(f"{MERGE}{name}" for name in kernels)})
         of_products, passes = sum(phase.seconds for phase in phases), len(times.phases) - len(phases)
         others, of_product = times.seconds - of_products, of_products / call.count

@@ -25,7 +25,6 @@ from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Schedule, has_integer_epilogue
 from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.providers import known_libraries
-from hwsim.libraries.times import has_recorded_times
 from hwsim.operands.operand import Operand
 from hwsim.request.request import Request
 from hwsim.resolve import evidence
@@ -272,8 +271,9 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
         times = str(evidence.of_times(device, gemm, unit))
         decisions.append(Decision("times", device.name, "device", times, "numbers of the device file"))
     if request.library is not None:
-        has_times = request.library.times is None or has_recorded_times(request.library, gemm)
-        of_library = [one for one in request.library.decisions if one.name != "times" or has_times]
+        of_library = request.library.decisions
+        if request.library.times is not None and not request.library.has_times_of(gemm):
+            of_library = tuple(decision for decision in of_library if decision.name != "times")
         names = {decision.name for decision in of_library}
         decisions = [*(decision for decision in decisions if decision.name not in names), *of_library]
     names_above = {decision.name for decision in decisions}
