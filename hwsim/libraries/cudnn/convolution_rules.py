@@ -97,8 +97,10 @@ class CudnnRules(ChipRules):
         """
         kernels, shares = forest.votes(call), dict[tuple[object, ...] | None, float]()
         if not kernels:
+            shape = call.shape
             raise UnsupportedError(
-                f"library cudnn {self.kernels.version}: {call.direction} in {call.format}, {call.shape}: such "
+                f"library cudnn {self.kernels.version}: {call.direction} of {shape.batch} x {shape.channels} x "
+                f"{shape.height} x {shape.width} by filters of {shape.r} x {shape.s} in {call.format}: such "
                 "convolutions ran kernels that were never seen in this format; leave library out"
             )
         orders = {kernel: self.order_key(call, kernel) for kernel in kernels}
