@@ -63,8 +63,18 @@ def test_draws_of_tiles_that_have_not_ended_are_named(tmp_path):
     stopped = campaign("tiles", "--draws", 2, "--seconds", 0, "--log", log)
     assert stopped.returncode == 1 and stopped.stdout == "2 of 2 draws have not ended; begun: []\n"
     row = {
-        **{"seed": 0, "number": 1, "family": "sm80", "device": "a100", "scheme": "native fp16", "sizes": [16, 16, 32]},
-        **{"cycles": 1200, "least": 1000, "first": 1500, "seconds": 3e-6, "least_seconds": 2e-6, "options": {}},
+        "seed": 0,
+        "number": 1,
+        "family": "sm80",
+        "device": "a100",
+        "scheme": "native fp16",
+        "sizes": [16, 16, 32],
+        "cycles": 1200,
+        "least": 1000,
+        "first": 1500,
+        "seconds": 3e-6,
+        "least_seconds": 2e-6,
+        "options": {},
     }
     log.write_text(json.dumps(row) + "\n")
     stopped = campaign("tiles", "--draws", 2, "--seconds", 0, "--log", log)
