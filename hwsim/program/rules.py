@@ -237,6 +237,10 @@ class Rules:
                 )
             if role in _SCALES and self.scope.format(tile) != model.scale_format:
                 raise self._fail(f"{role} is {self.scope.format(tile)}; {instr.unit} takes {model.scale_format}")
+            if role in _SCALES and model.scale_memory not in (None, self.scope.memory(tile)):
+                raise self._fail(
+                    f"{role} lies in {self.scope.memory(tile)}; {instr.unit} takes it from {model.scale_memory}"
+                )
 
     def _copy(self) -> None:
         target, source = self.instr.writes[0], self.instr.reads[0]

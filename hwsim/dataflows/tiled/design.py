@@ -101,6 +101,17 @@ class KernelDesign:
         return family.shared if family.shared in allowed else allowed[0]
 
     @cached_property
+    def copies_scales(self) -> bool:
+        """Whether the instruction reads scales of vectors from another memory than the stages."""
+        has_scales = any(operand.scale is not None for operand in self.kernel.operands)
+        return has_scales and self.scale_memory != self.family.shared
+
+    @property
+    def scale_memory(self) -> str:
+        """The memory from which the instruction reads scales of vectors."""
+        return self.unit.scale_memory or self.family.shared
+
+    @cached_property
     def reads_fragments(self) -> bool:
         """Whether operand fragments are copied from shared memory to registers (ldmatrix)."""
         splits_stages = self.kernel.splits_operands and not self.family.through_registers
