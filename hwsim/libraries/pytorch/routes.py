@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hwsim.libraries.cublas.pytorch import FRAMEWORK
-from hwsim.libraries.model.facts import framework_of
+from hwsim.libraries.model.facts import framework_evidence, framework_of
 
 if TYPE_CHECKING:
     from hwsim.libraries.model.framework_model import Framework, RouteModel
@@ -20,6 +20,11 @@ GEMM = "mm"  # an operator that no route names
 def pytorch(version: str = FRAMEWORK[1]) -> Framework:
     """The facts of a version. Raises InputError where there is no file of it."""
     return framework_of(FRAMEWORK[0], version)
+
+
+def pytorch_evidence(block: str, version: str = FRAMEWORK[1]) -> str:
+    """The evidence level of a block of a version's file, the weakest of its facts. Raises as `pytorch`."""
+    return framework_evidence(FRAMEWORK[0], version, block)
 
 
 @lru_cache(maxsize=256)
