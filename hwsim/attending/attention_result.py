@@ -165,7 +165,9 @@ class AttentionResult(TimedResult):
         """SHA-256 of out's elements, little-endian, row-major."""
         if self.codes is None:
             return None
-        return hashlib.sha256(np.ascontiguousarray(self.codes).astype(self.codes.dtype.newbyteorder("<"), copy=False).tobytes()).hexdigest()
+        return hashlib.sha256(
+            np.ascontiguousarray(self.codes).astype(self.codes.dtype.newbyteorder("<"), copy=False).tobytes()
+        ).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the arrays, as plain data ready for JSON."""

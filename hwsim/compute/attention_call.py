@@ -23,8 +23,8 @@ from hwsim.compute.math_kernel import MathKernel, has_math_form, math_kernel_of
 from hwsim.compute.timed_attention import TimedAttention
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.evaluate.attending import FORMATS, Descale
-from hwsim.evaluate.attending_need import bytes_needed, math_bytes_needed
+from hwsim.evaluate.attending import Descale
+from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
 from hwsim.gemm.attention_record import AnyAttention, Mask, is_of_math
 from hwsim.gemm.math_form import MathForm
@@ -112,8 +112,7 @@ class AttentionCall:
             check_memory(scores + bytes_of_arrays(self.program, self.device), f"{what}, by its program,", LESS)
             check_memory(program_need(self.program, self.device, threads), f"{what}, by its program,", LESS)
         else:
-            need = math_bytes_needed(record) if is_of_math(record) else bytes_needed(record)
-            check_memory(need, what, LESS)
+            check_memory(bytes_needed(record), what, LESS)
         fmt = format_of(record.format)
         stacks = [codes_of(np.ascontiguousarray(x), fmt).reshape(-1, *x.shape[-2:]) for x in self.operands]
         if by_program:
@@ -310,12 +309,12 @@ def _backend(
     call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
     call += ", a mask" if has_mask else ""
     if taken == MATH and wanted in (None, MATH):
-        if has_math_form(chip):
+        if has_math_form(chip, format):
             return MATH
-        families = ", ".join(pytorch().softmax.families)
         raise UnsupportedError(
-            f"attention: PyTorch runs its math form for {call} on {chip.name}, of the family {chip.family}; its softmax "
-            f"is known of the families {families}. {IN_TORCH}"
+            f"attention: PyTorch runs its math form for {call} of {format} on {chip.name}, of the family "
+            f"{chip.family}; its softmax is known of {', '.join(MATH_FORMATS)} on the families "
+            f"{', '.join(pytorch().softmax.families)}. {IN_TORCH}"
         )
     if taken == MATH:
         more = f"{', causal' if is_causal else ''}{', shared heads of key and value' if groups > 1 else ''}"

@@ -5,7 +5,7 @@ It knows devices, shapes, codes and calls of a library; no framework's tensor an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,12 @@ from hwsim.compute.bits import Arrays, compute
 from hwsim.compute.call import product_call
 from hwsim.compute.timed_attention import TimedAttention
 from hwsim.datafiles.provenance import Level
+from hwsim.dataflows import written_sums
 from hwsim.dataflows.attention.math_program import math_program, refuses
 from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
 from hwsim.evaluate.math_attending import MathAttending
-from hwsim.gemm.attention_record import MathAttention, Mask, attention_of
+from hwsim.gemm.attention_record import Mask, MathAttention, attention_of
 from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.math_form import MathForm
 from hwsim.gemm.softmax_sums import SoftmaxKernels
@@ -41,9 +42,12 @@ FORMATS = ("fp16", "bf16", "fp32")
 FP32 = "fp32"
 
 
-def has_math_form(device: Device) -> bool:
-    """Whether the orders of PyTorch's softmax kernels hold for a device, and its special functions are known."""
-    return device.family in pytorch().softmax.families and has_special_functions(device) and FP32 in device.native
+def has_math_form(device: Device, format: str) -> bool:
+    """Whether the orders of PyTorch's softmax kernels hold for a device and operands of a format, and the device's
+    special functions are known.
+    """
+    is_of_family = device.family in pytorch().softmax.families and FP32 in device.native
+    return format in FORMATS and is_of_family and has_special_functions(device)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,12 +98,11 @@ class MathKernel:
     ) -> TimedAttention:
         """The same with its program and times."""
         record = self.record(shapes, groups=groups, factor=factor, mask=mask)
-        timed = [call.resolved(self.device, is_timed=True) for call in self.calls]
-        refusal = refuses(record, self.device) or next((x.no_program for x in timed if x.program is None), "")
+        programs = [_Planned.of(call.resolved(self.device, is_timed=True)) for call in self.calls]
+        refusal = refuses(self.device) or next((x.refusal for x in programs if x.refusal), "")
 
         def written() -> Program:
-            scores, values = (x.program for x in timed)
-            assert scores is not None and values is not None  # else refused
+            scores, values = (x.written() for x in programs)
             return math_program(record, self.device, scores, values)
 
         return TimedAttention(record, self.device, self.instruction, refusal, written)
@@ -116,6 +119,25 @@ class MathKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class _Planned:
+    """The program of a product. refusal: why there is none, in words; empty where `written` gives one."""
+
+    refusal: str
+    written: Callable[[], Program]
+
+    @classmethod
+    def of(cls, resolved: Resolved) -> _Planned:
+        """The program of the record, or where its order of summation is written out, of that."""
+        program = resolved.program
+        if program is not None:
+            whole = program
+            return cls("", lambda: whole)
+        reason = written_sums.refuses(resolved.gemm)
+        refusal = f"{resolved.no_program}; {reason}" if reason else ""
+        return cls(refusal, lambda: written_sums.written_sum_program(resolved.gemm, resolved.device))
+
+
+@dataclass(frozen=True, slots=True)
 class _Product:
     """The product of two stacks (heads, rows, columns) in the order of a call."""
 
@@ -123,8 +145,8 @@ class _Product:
     threads: int
 
     def __call__(self, a: Single, b: Single) -> Single:
-        pair = (Operand(x.view(np.uint32), FP32) for x in (a, b))
-        arrays = Arrays(*pair, lead=(len(a),))
+        left, right = (Operand(x.view(np.uint32), FP32) for x in (a, b))
+        arrays = Arrays(left, right, (len(a),))
         product, _ = compute(self.resolved, arrays, by_program=False, threads=self.threads, progress=None)
         return product
 

@@ -181,7 +181,7 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
         stream = StreamBuilder("main")
         for share_block in blocks_of_share(stream, "tile", share, block, device.cores):
             for two in stream.blocks("part", across, other):
-                for matrix in _matrices(stream, work.matrices):
+                for matrix in matrices_of(stream, work.matrices):
                     tile(stream, share_block, two, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
@@ -201,7 +201,7 @@ def _of_columns(array: GlobalArray, matrix: Affine, start: Affine, count: int) -
     return GlobalTile(array.name, matrix, start, 1, count)
 
 
-def _matrices(stream: StreamBuilder, count: int) -> Iterator[Affine]:
+def matrices_of(stream: StreamBuilder, count: int) -> Iterator[Affine]:
     """The number of a matrix: the variable of a loop where there are several."""
     if count == 1:
         yield Affine()

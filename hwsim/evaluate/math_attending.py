@@ -51,9 +51,7 @@ class MathAttending:
         self.missing = np.array([0x7FFFFFFF if is_ones else 0x7FC00000], np.uint32).view(np.float32)[0]
         self.math = CudaMath(special_functions(device))
 
-    def __call__(
-        self, query: Codes, key: Codes, value: Codes, *, is_causal: bool, mask: Codes | None = None
-    ) -> Codes:
+    def __call__(self, query: Codes, key: Codes, value: Codes, *, is_causal: bool, mask: Codes | None = None) -> Codes:
         """Codes of the result in the operands' format. query (heads, queries, width), key and value (heads, keys,
         width): codes. is_causal: row i sees the keys up to i. mask: codes that are added to the scores, (heads or 1,
         queries, keys).
@@ -103,9 +101,9 @@ def added(rows: Single, kernels: SoftmaxKernels, first: int = 0) -> Single:
         of_kind = rows[begin::kinds]
         order = kernels.row_sum(count, (first + begin) % kinds)
         sums = np.zeros((len(of_kind), order.width), np.float32)
-        for column, stride, thread, number in order.steps:
-            last = column + (number - 1) * stride + 1
-            sums[:, thread : thread + number] += of_kind[:, column:last:stride]
+        for step in order.steps:
+            some = of_kind[:, step.column : step.last + 1 : step.stride]
+            sums[:, step.first : step.first + step.threads] += some
         total[begin::kinds] = _in_halves(_in_halves(sums.reshape(-1, order.lanes)).reshape(len(of_kind), -1))
     return total
 

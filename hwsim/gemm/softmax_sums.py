@@ -80,12 +80,17 @@ class SoftmaxKernels(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Threads thread .. thread + count - 1 each add an element: the first that of `column`, the next `stride` on."""
+    """So many threads from `first` on add an element each: the first one that of `column`, the next one `stride` on."""
 
     column: int
     stride: int
-    thread: int
-    count: int
+    first: int
+    threads: int
+
+    @property
+    def last(self) -> int:
+        """The column of the last thread."""
+        return self.column + (self.threads - 1) * self.stride
 
 
 @dataclass(frozen=True, slots=True)

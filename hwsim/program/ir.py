@@ -54,7 +54,8 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 # Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
 REPEATING = ("add", "sub", "mul", "ldexp", "select")
-REPEATED = {"mask": ("index", "limit"), "fma": ("right", "multiplier"), "divide": ("right",)}  # the same of single roles
+#: The same of single roles.
+REPEATED = {"mask": ("index", "limit"), "fma": ("right", "multiplier"), "divide": ("right",)}
 REDUCING = ("reduce_add", "reduce_max", "reduce_largest")
 #: Reductions in the order of an accumulator's four lanes, or of one thread: elements of a row in what is read, and in
 #: what is written.

@@ -29,7 +29,7 @@ from hwsim.program.builder import StreamBuilder
 from hwsim.program.check import check
 from hwsim.program.ir import CORE, Affine, Instr, Loop, evaluate
 
-FLASH, EFFICIENT, CUDNN = BACKENDS
+FLASH, EFFICIENT, CUDNN, _ = BACKENDS
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 #: Device, its cores (few, so that each has several tiles), backend, format, heads, heads of the key, queries, keys,
 #: widths of key and value, causal.

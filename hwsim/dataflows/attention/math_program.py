@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.attention.row_softmax import refuses as softmax_refuses
 from hwsim.dataflows.attention.row_softmax import softmax_kernel
 from hwsim.dataflows.elementwise import Pass
 from hwsim.dataflows.program_sequence import JoinedKernels
@@ -28,13 +27,13 @@ BOOL = "uint8"
 Tiles = list[LocalTile]
 
 
-def refuses(record: MathAttention, device: Device) -> str:
-    """Why a record has no program on a device, in words; empty where it has one, if both products have."""
+def refuses(device: Device) -> str:
+    """Why the form has no program on a device, in words; empty where it has one, if both products have."""
     if device.special is None:
         return f"device {device.name} has no special-function unit (special, in its file)"
     if device.vector is None or not device.links or not device.engines:
         return f"device {device.name} has no timing data"
-    return softmax_refuses(record.keys, record.order.softmax)
+    return ""
 
 
 def math_program(record: MathAttention, device: Device, scores: Program, values: Program) -> Program:
@@ -168,9 +167,7 @@ class _MathProgram:
         target, heads = self._array("masked", self.record.keys), self.record.heads
         shares = (1, 1 if mask.rows == scores.rows else heads)
         temporaries = () if is_wide else ("fp32",)
-        self._pass(
-            Pass("add_mask", (scores, mask), (target,), temporaries, body, matrices=heads, shares=shares)
-        )
+        self._pass(Pass("add_mask", (scores, mask), (target,), temporaries, body, matrices=heads, shares=shares))
         return target
 
     def _safe(self, scores: GlobalArray, weights: GlobalArray) -> GlobalArray:

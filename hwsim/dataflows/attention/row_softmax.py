@@ -1,34 +1,28 @@
-"""The kernel of a softmax of whole rows: the largest, powers, their sum in the order of PyTorch's kernels, the quotient.
+"""The kernel of a softmax of whole rows: the largest, powers, their sum in the order of PyTorch's kernels, quotients.
 
 It knows the order of the sum, the lanes and the special functions; it knows no product and no attention.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.vector_ops import VectorOps, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.softmax_sums import WORD, RowSum, SoftmaxKernels, Step
-from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share, distribute
-from hwsim.program.ir import ZERO, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, one_of
+from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
+from hwsim.program.ir import ZERO, Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, one_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 PARTS = 4  # of a row, whose powers are computed behind one another, so that lanes and special functions overlap
 SLOTS = 2  # of rows: one is loaded or stored while the lanes have the other
-ROWS, ARGUMENT, POWER, RESULT = Ring("rows"), one_of("argument"), one_of("power"), one_of("result")
+ROWS, OUT, ARGUMENT, POWER = Ring("rows"), Ring("out"), one_of("argument"), one_of("power")
 INFINITY = float("inf")
-
-
-def refuses(count: int, kernels: SoftmaxKernels) -> str:
-    """Why rows of so many elements have no kernel, in words; empty where they have one."""
-    kinds = kernels.kinds(count)
-    if kinds > 1:
-        return f"rows of {count} elements are added in {kinds} orders by turns, because no vector divides them"
-    return ""
 
 
 def softmax_kernel(source: GlobalArray, target: GlobalArray, kernels: SoftmaxKernels, device: Device) -> Kernel:
@@ -36,107 +30,118 @@ def softmax_kernel(source: GlobalArray, target: GlobalArray, kernels: SoftmaxKer
 
     Raises UnsupportedError where a row does not fit into the memory of the lanes.
     """
-    return _RowSoftmax(source, target, kernels, kernels.row_sum(source.cols), device).kernel()
+    return _RowSoftmax(source, target, kernels, device).kernel()
 
 
 @dataclass(frozen=True, slots=True)
 class _RowSoftmax:
-    """Emits the kernel. order: of a row's sum."""
+    """Emits the kernel."""
 
     source: GlobalArray
     target: GlobalArray
     kernels: SoftmaxKernels
-    order: RowSum
     device: Device
 
     @property
     def _keeps_scores(self) -> bool:
         """Whether powers have a place of their own, because the last part of the kernel computes them anew."""
         count = self.source.cols
-        return count > self.kernels.most and self.kernels.reads(count) == 1
+        return count > self.kernels.most and not self._reads_again
+
+    @property
+    def _reads_again(self) -> bool:
+        """Whether rows are loaded anew for the sum and for the result."""
+        return self.kernels.reads(self.source.cols) > 1
 
     def kernel(self) -> Kernel:
         memory_name = vector_of(self.device).memory
         memory = self.device.memories[memory_name]
-        count, align = self.source.cols, memory.align_bytes
-        warps = self.order.width // self.order.lanes
-        per_row = (self._keeps_scores * count + self.order.width + warps + 1) * WORD
-        capacity = memory.capacity_bytes - (4 + SLOTS) * align
-        slots = SLOTS if capacity >= SLOTS * count * WORD + per_row else 1
-        rows = min(capacity // (slots * count * WORD + per_row), -(-self.source.rows // self.device.cores))
+        count, align, kinds = self.source.cols, memory.align_bytes, self.kernels.kinds(self.source.cols)
+        orders = [self.kernels.row_sum(count, kind) for kind in range(kinds)]
+        width, warps = orders[0].width, orders[0].width // orders[0].lanes
+        per_row = (self._keeps_scores * count + width + warps + 1) * WORD
+        more = self.kernels.vector * WORD  # behind a row that ends inside a vector
+        capacity = memory.capacity_bytes - 4 * (align + more)
+        rings = (ROWS, OUT)
+        capacity -= len(rings) * SLOTS * (align + more)
+        slots = SLOTS if capacity >= len(rings) * SLOTS * count * WORD + per_row else 1
+        of_row = len(rings) * slots * count * WORD + per_row
+        rows = min(capacity // of_row, -(-self.source.rows // self.device.cores))
         if not rows:
             raise UnsupportedError(
                 f"attention: the softmax of rows of {count:,} elements has no program on {self.device.name}: a row "
-                f"and its sums take {count * WORD + per_row:,} bytes of {memory_name}, which has {capacity:,}"
+                f"and its sums take {of_row:,} bytes of {memory_name}, which has {capacity:,}"
             )
-        if any(step.stride > 1 for step in self.order.steps):
+        if any(step.stride > 1 for order in orders for step in order.steps):
             rows = 1  # of which a column of vectors is one tile
         kernel = KernelBuilder(self.kernels.name(count))
-        kernel.ring(ROWS.name, memory_name, slots, _up(rows * count * WORD, align))
-        sizes = {"largest": 1, "sums": self.order.width, "warps": warps, "powers": count * self._keeps_scores}
+        for ring in rings:
+            kernel.ring(ring.name, memory_name, slots, _up(rows * count * WORD + more, align))
+        sizes = {"largest": 1, "sums": width, "warps": warps, "powers": count * self._keeps_scores}
         for name, columns in sizes.items():
             if columns:
-                kernel.buffer(name, memory_name, 1, _up(rows * columns * WORD, align))
-        for sync in (ARGUMENT, POWER, RESULT):
+                kernel.buffer(name, memory_name, 1, _up(rows * columns * WORD + more, align))
+        for sync in (ARGUMENT, POWER):
             kernel.semaphore(sync.semaphore)
-        cores = self.device.cores
-        for share in distribute(self.source.rows, rows, cores):
+        cores, block = self.device.cores, rows if kinds == 1 else kinds
+        for share in distribute(self.source.rows, block, cores):
             stream = StreamBuilder("main")
-            for span in blocks_of_share(stream, "rows", share, rows, cores):
-                self._rows(stream, span)
+            for span in blocks_of_share(stream, "rows", share, block, cores):
+                if kinds == 1:
+                    self._rows(stream, span.start, span.size, orders[0])
+                    continue
+                for kind in range(span.size):  # a block begins at a row of the first order
+                    self._rows(stream, span.start + kind, 1, orders[kind])
             kernel.group(share.first, share.count, stream)
         return kernel.finish()
 
-    def _rows(self, s: StreamBuilder, span: Span) -> None:
-        """Emit the softmax of a block of rows."""
+    def _rows(self, s: StreamBuilder, start: Affine, rows: int, order: RowSum) -> None:
+        """Emit the softmax of rows from `start` on, whose sums have this order."""
         vector = vector_of(self.device)
-        ops, rows, count = VectorOps(s, vector.engine), span.size, self.source.cols
-        reads_again, keeps = self.kernels.reads(count) > 1, self._keeps_scores
+        ops, count = VectorOps(s, vector.engine), self.source.cols
+        keeps = self._keeps_scores
         largest = LocalTile("largest", rows, 1, "fp32")
-        scores = self._loaded(s, ops, span)
+        scores = self._loaded(s, ops, start, rows)
         ops.op("fill", largest, scalar=-INFINITY, label="largest")
         ops.op("reduce_largest", largest, scores, largest, label="largest")
-        if reads_again:
-            scores = self._next(s, ops, span)
+        if self._reads_again:
+            scores = self._next(s, ops, start, rows)
         powers = LocalTile("powers", rows, count, "fp32") if keeps else scores
-        total = self._sum(s, ops, scores, powers, largest)
-        if reads_again:
-            scores = self._next(s, ops, span)
-        if reads_again or keeps:
-            for part in self._parts(scores):
-                self._power(s, ops, part, part, largest)
+        total = _Sum(s, ops, order, self._power).of(scores, powers, largest)
+        if self._reads_again:
+            scores = self._next(s, ops, start, rows)
+        result = OUT.tile("push", rows, count, "fp32")
+        ops.wait(OUT.free)
+        if self._reads_again or keeps:
+            for source, target in zip(_parts(scores, order.lanes), _parts(result, order.lanes), strict=True):
+                self._power(s, ops, target, source, largest)
                 ops.wait(POWER)
-                ops.op("divide", part, part, total, label="quotient")
+                ops.op("divide", target, target, total, label="quotient")
         else:
-            ops.op("divide", scores, scores, total, label="quotient")
-        ops.signal(RESULT)
-        place = GlobalTile(self.target.name, span.start, ZERO, rows, count)
-        s.emit(link_engine(self.device, vector.memory, "GM"), "copy", place, [scores], [RESULT], [ROWS.free])
+            ops.op("divide", result, scores, total, label="quotient")
+        ops.signal(ROWS.free, OUT.full)
         s.popped(ROWS)
+        s.pushed(OUT)
+        place, result = GlobalTile(self.target.name, start, ZERO, rows, count), OUT.tile("pop", rows, count, "fp32")
+        engine = link_engine(self.device, vector.memory, "GM")
+        s.emit(engine, "copy", place, [result], [OUT.full], [OUT.free], label="weights")
+        s.popped(OUT)
 
-    def _loaded(self, s: StreamBuilder, ops: VectorOps, span: Span) -> LocalTile:
-        """Emit the load of a block of rows, for which the next instruction of the lanes waits."""
-        rows, count = span.size, self.source.cols
+    def _loaded(self, s: StreamBuilder, ops: VectorOps, start: Affine, rows: int) -> LocalTile:
+        """Emit the load of rows, for which the next instruction of the lanes waits."""
+        count = self.source.cols
         engine = link_engine(self.device, "GM", vector_of(self.device).memory)
-        place = GlobalTile(self.source.name, span.start, ZERO, rows, count)
+        place = GlobalTile(self.source.name, start, ZERO, rows, count)
         s.emit(engine, "copy", ROWS.tile("push", rows, count, "fp32"), [place], [ROWS.free], [ROWS.full])
         s.pushed(ROWS)
         ops.wait(ROWS.full)
         return ROWS.tile("pop", rows, count, "fp32")
 
-    def _next(self, s: StreamBuilder, ops: VectorOps, span: Span) -> LocalTile:
+    def _next(self, s: StreamBuilder, ops: VectorOps, start: Affine, rows: int) -> LocalTile:
         """Emit another load of the same rows, once they are no longer needed."""
         ops.signal(ROWS.free)
         s.popped(ROWS)
-        return self._loaded(s, ops, span)
-
-    def _parts(self, whole: LocalTile) -> list[LocalTile]:
-        """The parts of rows."""
-        lanes, count = self.order.lanes, whole.cols
-        step = -(-count // (PARTS * lanes)) * lanes
-        return [
-            replace(whole, col=start, cols=min(step, count - start), width=count) for start in range(0, count, step)
-        ]
+        return self._loaded(s, ops, start, rows)
 
     def _power(
         self, s: StreamBuilder, ops: VectorOps, target: LocalTile, scores: LocalTile, largest: LocalTile
@@ -147,59 +152,73 @@ class _RowSoftmax:
         ops.op("sub", target, scores, largest, signals=[ARGUMENT], label="powers")
         s.emit(special.engine, "exp", target, [target], [ARGUMENT], [POWER], label="powers")
 
-    def _sum(
-        self, s: StreamBuilder, ops: VectorOps, scores: LocalTile, powers: LocalTile, largest: LocalTile
-    ) -> LocalTile:
-        """Emit the powers of rows and their sums, part by part: a part's arguments come before the sums of the one
-        before. Returns the column of the sums.
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """Emits the powers of rows and their sums. power: emits e^(scores - largest) into a tile."""
+
+    s: StreamBuilder
+    ops: VectorOps
+    order: RowSum
+    power: Callable[[StreamBuilder, VectorOps, LocalTile, LocalTile, LocalTile], None]
+
+    def of(self, scores: LocalTile, powers: LocalTile, largest: LocalTile) -> LocalTile:
+        """Emit them part by part: a part's arguments come before the sums of the one before. Returns the column of the
+        sums.
         """
-        rows, width = scores.rows, self.order.width
-        ops.op("fill", LocalTile("sums", rows, width, "fp32"), label="sums")
-        steps, pending, ready = list(self.order.steps), 0, 0
-        targets = self._parts(powers)
+        rows, lanes = scores.rows, self.order.lanes
+        self.ops.op("fill", LocalTile("sums", rows, self.order.width, "fp32"), label="sums")
+        steps, pending = deque(self.order.steps), 0
+        sources, targets = _parts(scores, lanes), _parts(powers, lanes)
         for number in range(len(targets) + 1):
             if number < len(targets):
-                self._power(s, ops, targets[number], self._parts(scores)[number], largest)
-            if number:
-                before = targets[number - 1]
-                pending, ready = pending + 1, before.col + before.cols
-            while steps and steps[0].column + (steps[0].count - 1) * steps[0].stride < ready:
+                self.power(self.s, self.ops, targets[number], sources[number], largest)
+            if not number:
+                continue
+            before, pending = targets[number - 1], pending + 1
+            while steps and steps[0].last < before.col + before.cols:
                 if pending:
-                    ops.wait(Sync(POWER.semaphore, pending))
+                    self.ops.wait(Sync(POWER.semaphore, pending))
                     pending = 0
-                self._add(ops, powers, steps.pop(0))
-        return self._met(ops, rows)
+                self._add(powers, steps.popleft())
+        return self._met(rows)
 
-    def _add(self, ops: VectorOps, powers: LocalTile, step: Step) -> None:
+    def _add(self, powers: LocalTile, step: Step) -> None:
         """Emit a step of the sum."""
         rows, width = powers.rows, self.order.width
         if step.stride == 1:
-            some = replace(powers, col=step.column, cols=step.count, width=powers.cols)
-            sums = LocalTile("sums", rows, step.count, "fp32", col=step.thread, width=width)
+            some = replace(powers, col=step.column, cols=step.threads, width=powers.cols)
+            sums = LocalTile("sums", rows, step.threads, "fp32", col=step.first, width=width)
         else:  # of one row: a column of its vectors
             row, col = divmod(step.column, step.stride)
-            some = replace(powers, rows=step.count, cols=1, row=row, col=col, width=step.stride)
-            sums = LocalTile("sums", step.count, 1, "fp32", row=step.thread)
-        ops.op("add", sums, sums, some, label="sums")
+            some = replace(powers, rows=step.threads, cols=1, row=row, col=col, width=step.stride)
+            sums = LocalTile("sums", step.threads, 1, "fp32", row=step.first)
+        self.ops.op("add", sums, sums, some, label="sums")
 
-    def _met(self, ops: VectorOps, rows: int) -> LocalTile:
+    def _met(self, rows: int) -> LocalTile:
         """Emit the sums of threads: in each warp in halves, then of warps. Returns the column of the sums."""
         lanes, warps = self.order.lanes, self.order.width // self.order.lanes
-        self._in_halves(ops, "sums", rows * warps, lanes)
+        self._in_halves("sums", rows * warps, lanes)
         if warps == 1:
             return LocalTile("sums", rows, 1, "fp32", width=lanes)
         sums = LocalTile("sums", rows * warps, 1, "fp32", width=lanes)
-        ops.op("copy", LocalTile("warps", rows * warps, 1, "fp32"), sums, label="sums")
-        self._in_halves(ops, "warps", rows, warps)
+        self.ops.op("copy", LocalTile("warps", rows * warps, 1, "fp32"), sums, label="sums")
+        self._in_halves("warps", rows, warps)
         return LocalTile("warps", rows, 1, "fp32", width=warps)
 
-    @staticmethod
-    def _in_halves(ops: VectorOps, name: str, rows: int, width: int) -> None:
+    def _in_halves(self, name: str, rows: int, width: int) -> None:
         half = width
         while half > 1:
             half //= 2
             low, high = (LocalTile(name, rows, half, "fp32", col=col, width=width) for col in (0, half))
-            ops.op("add", low, low, high, label="sums")
+            self.ops.op("add", low, low, high, label="sums")
+
+
+def _parts(whole: LocalTile, lanes: int) -> list[LocalTile]:
+    """The parts of rows."""
+    count = whole.cols
+    step = -(-count // (PARTS * lanes)) * lanes
+    return [replace(whole, col=start, cols=min(step, count - start), width=count) for start in range(0, count, step)]
 
 
 def _up(value: int, quantum: int) -> int:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 NATIVE = "native"
 CACHED = 64  # attentions whose times stay in the cache
-_TIMES: dict[tuple[FusedAttention, int, bool, str], tuple[Device, Times]] = {}  # by a device's id, which so stays its own
+#: By a record, a device's id, which so stays its own, launches and the state of L2.
+_TIMES: dict[tuple[FusedAttention, int, bool, str], tuple[Device, Times]] = {}
 NEAR, TENSORS = 3, 5  # of the operands of hwsim::attended: the place of `near`, and how many are tensors or None
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 LIBRARY.define(
