@@ -78,9 +78,15 @@ class MathKernel:
     ) -> Codes:
         """Codes of the result (heads, queries, width of the value), as of AttentionKernel.attend. descale: None."""
         assert descale is None  # of operands of 8 bits
-        products = [_Product(call.resolved(self.device), threads) for call in self.calls]
+        products = [_CallProduct(call.resolved(self.device), threads) for call in self.calls]
         attending = MathAttending(
-            self.order, self.device, self.format, factor, (products[0], products[1]), CPU, threads
+            self.order,
+            self.device,
+            self.format,
+            factor,
+            products=(products[0], products[1]),
+            backend=CPU,
+            threads=threads,
         )
         return attending(query, key, value, is_causal=self.is_causal, mask=mask)
 
@@ -138,7 +144,7 @@ class _Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
+class _CallProduct:
     """The product of two stacks (heads, rows, columns) in the order of a call."""
 
     resolved: Resolved

@@ -28,7 +28,7 @@ FORMAT = "fp32"
 ROWS, COLS = 8, 32  # of a tile of C, at most: a thread of a warp for each column
 DEPTH = 64  # of K that is loaded at a time, at most
 SLOTS = 2
-A, B, DONE, RESULT = Ring("a"), Ring("b"), Sync("done"), Sync("result")
+A, B, FREE, DONE, RESULT = Ring("A.load"), Ring("B.load"), Sync("acc.free"), Sync("acc.full"), Sync("out.full")
 
 
 def refuses(gemm: Gemm) -> str:
@@ -47,8 +47,8 @@ def refuses(gemm: Gemm) -> str:
 
 def _refuses_tree(node: Chain | Reduction) -> str:
     if isinstance(node, Chain):
-        ends = [span for part in node.ranges for span in part.spans()]
-        return "" if ends == sorted(ends) else "a chain of its order goes back along K"
+        spans = [span for part in node.ranges for span in part.spans()]
+        return "" if spans == sorted(spans) else "a chain of its order goes back along K"
     if node.format not in (None, FORMAT) or node.stored not in (None, FORMAT):
         return f"its sums are rounded to {node.format or node.stored} between"
     if node.start != "first":
@@ -131,8 +131,8 @@ class _WrittenSum:
             )
         kernel.ring(A.name, self.vector.memory, SLOTS, slots[0])
         kernel.ring(B.name, self.vector.memory, SLOTS, slots[1])
-        kernel.buffer("sums", self.vector.memory, 1, sums)
-        for sync, initial in ((DONE, 0), (RESULT, 0), (Sync("sums.free"), 1)):
+        kernel.buffer("acc", self.vector.memory, 1, sums)
+        for sync, initial in ((DONE, 0), (RESULT, 0), (FREE, 1)):
             kernel.semaphore(sync.semaphore, initial)
         matrices, cores = self.gemm.problem.matrices, self.device.cores
         by_matrix = matrices > -(-self.n // self.cols)
@@ -157,7 +157,7 @@ class _WrittenSum:
         """Emit a tile of C of one matrix."""
         load = link_engine(self.device, "GM", self.vector.memory)
         ops = VectorOps(s, self.vector.engine)
-        ops.wait(Sync("sums.free"))
+        ops.wait(FREE)
         ops.op("fill", self._sums(range(len(self.parts.chains)), row, col), label="sums")
         for first in range(0, self.k, self.depth):
             depth = min(self.depth, self.k - first)
@@ -167,7 +167,7 @@ class _WrittenSum:
                 GlobalTile("B", matrix * self.k + first, col.start, depth, col.size),
             )
             for ring, tile, place in ((A, a, places[0]), (B, b, places[1])):
-                s.emit(load, "copy", tile, [place], [ring.free], [ring.full], label=ring.name.upper())
+                s.emit(load, "copy", tile, [place], [ring.free], [ring.full], label=ring.name[0])
                 s.pushed(ring)
             self._chunk(s, ops, row, col, first, depth)
             for ring in (A, B):
@@ -198,7 +198,7 @@ class _WrittenSum:
 
     def _sums(self, chains: range, row: Span, col: Span) -> LocalTile:
         """The sums of chains behind one another."""
-        return LocalTile("sums", len(chains) * row.size, col.size, FORMAT, row=chains.start * row.size, width=col.size)
+        return LocalTile("acc", len(chains) * row.size, col.size, FORMAT, row=chains.start * row.size, width=col.size)
 
     def _store(self, s: StreamBuilder, ops: VectorOps, matrix: Affine, row: Span, col: Span) -> None:
         """Emit the reductions, and the store of the tile."""
@@ -207,7 +207,7 @@ class _WrittenSum:
         ops.signal(RESULT)
         target = GlobalTile("C", matrix * self.m + row.start, col.start, row.size, col.size)
         tile, engine = self._sums(range(place, place + 1), row, col), link_engine(self.device, self.vector.memory, "GM")
-        s.emit(engine, "copy", target, [tile], [RESULT], [Sync("sums.free")], label="C")
+        s.emit(engine, "copy", target, [tile], [RESULT], [FREE], label="C")
 
     def _reduced(self, ops: VectorOps, node: Chain | Reduction, first: int, row: Span, col: Span) -> tuple[int, int]:
         """Emit the sum of a node, whose first chain has the number `first`; returns the chain in whose place it is, and

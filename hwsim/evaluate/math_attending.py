@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Codes = NDArray[Any]
 Single = NDArray[np.float32]
-Product = Callable[[Single, Single], Single]
+StackProduct = Callable[[Single, Single], Single]
 
 
 class MathAttending:
@@ -40,7 +40,8 @@ class MathAttending:
         device: Device,
         format: str,
         factor: float,
-        products: tuple[Product, Product],
+        *,
+        products: tuple[StackProduct, StackProduct],
         backend: Backend,
         threads: int = 1,
     ) -> None:

@@ -61,25 +61,26 @@ class SoftmaxKernels(NamedTuple):
         first = self.threads - shift if shift else 0
         whole = (count - first) // (self.threads * self.vector) * self.threads * self.vector
         steps = [
-            *([Step(0, 1, shift, first)] if first else []),
+            *([SumStep(0, 1, shift, first)] if first else []),
             *self._vectors(first, whole),
             *_singles(first + whole, count - first - whole, self.threads),
         ]
         return RowSum(self.threads, self.lanes, tuple(steps))
 
-    def _vectors(self, start: int, count: int) -> list[Step]:
+    def _vectors(self, start: int, count: int) -> list[SumStep]:
         """Steps over `count` elements from `start` on, of which each thread takes a vector at a time."""
         turn = self.threads * self.vector
         steps = []
         for begin in range(start, start + count, turn):
             left = min(turn, start + count - begin)
             steps += [
-                Step(begin + place, self.vector, 0, -(-(left - place) // self.vector)) for place in range(self.vector)
+                SumStep(begin + place, self.vector, 0, -(-(left - place) // self.vector))
+                for place in range(self.vector)
             ]
         return steps
 
 
-class Step(NamedTuple):
+class SumStep(NamedTuple):
     """So many threads from `first` on add an element each: the first one that of `column`, the next one `stride` on."""
 
     column: int
@@ -101,9 +102,9 @@ class RowSum:
 
     width: int
     lanes: int
-    steps: tuple[Step, ...]
+    steps: tuple[SumStep, ...]
 
 
-def _singles(start: int, count: int, threads: int) -> list[Step]:
+def _singles(start: int, count: int, threads: int) -> list[SumStep]:
     """Steps over `count` elements from `start` on, one for each thread at a time."""
-    return [Step(start + at, 1, 0, min(threads, count - at)) for at in range(0, count, threads)]
+    return [SumStep(start + at, 1, 0, min(threads, count - at)) for at in range(0, count, threads)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INFINITY = float("inf")
 BOOL = "uint8"
-Tiles = list[LocalTile]
+PassTiles = list[LocalTile]
 
 
 def refuses(device: Device) -> str:
@@ -102,13 +102,13 @@ class _MathProgram:
         return wide
 
     def _cast(self, name: str, source: GlobalArray, target: GlobalArray) -> None:
-        def body(ops: VectorOps, inputs: Tiles, outputs: Tiles, temps: Tiles) -> None:
+        def body(ops: VectorOps, inputs: PassTiles, outputs: PassTiles, temps: PassTiles) -> None:
             ops.op("cast", outputs[0], inputs[0])
 
         self._pass(Pass(name, (source,), (target,), (), body))
 
     def _scaled(self, name: str, source: GlobalArray, factor: float) -> GlobalArray:
-        def body(ops: VectorOps, inputs: Tiles, outputs: Tiles, temps: Tiles) -> None:
+        def body(ops: VectorOps, inputs: PassTiles, outputs: PassTiles, temps: PassTiles) -> None:
             ops.op("scale", outputs[0], inputs[0], scalar=factor)
 
         target = replace(source, name=f"{source.name}.scaled")
@@ -118,7 +118,7 @@ class _MathProgram:
     def _expanded(self, name: str, source: GlobalArray) -> GlobalArray:
         """Each head as often as heads of the query share it."""
 
-        def body(ops: VectorOps, inputs: Tiles, outputs: Tiles, temps: Tiles) -> None:
+        def body(ops: VectorOps, inputs: PassTiles, outputs: PassTiles, temps: PassTiles) -> None:
             ops.op("copy", outputs[0], inputs[0])
 
         heads, groups = self.record.heads, self.record.groups
@@ -139,7 +139,7 @@ class _MathProgram:
         limit = self._input(GlobalArray("limit", record.queries, 1, "int32"))
         index = self._input(GlobalArray("index", 1, record.keys, "int32"))
 
-        def body(ops: VectorOps, inputs: Any, outputs: Tiles, temps: Tiles) -> None:
+        def body(ops: VectorOps, inputs: Any, outputs: PassTiles, temps: PassTiles) -> None:
             limits, numbers = inputs
             ops.op("fill", outputs[0])
             ops.op("mask", outputs[0], outputs[0], numbers, limits, scalar=-INFINITY)
@@ -157,7 +157,7 @@ class _MathProgram:
         """The sum of scores and a mask, which heads may share."""
         is_wide = mask.format == "fp32"
 
-        def body(ops: VectorOps, inputs: Tiles, outputs: Tiles, temps: Tiles) -> None:
+        def body(ops: VectorOps, inputs: PassTiles, outputs: PassTiles, temps: PassTiles) -> None:
             values, added = inputs
             if not is_wide:
                 ops.op("cast", temps[0], added)
@@ -176,22 +176,32 @@ class _MathProgram:
         flags = GlobalArray("seen_rows", scores.rows, 1, "int32")
         target = self._array("safe_weights", scores.cols)
 
-        def compare(ops: VectorOps, inputs: Tiles, outputs: Tiles, temps: Tiles) -> None:
-            number, zero, one = temps
+        def compare(ops: VectorOps, inputs: PassTiles, outputs: PassTiles, temps: PassTiles) -> None:
+            number, hidden, shown = temps
             ops.op("scale", number, inputs[0], scalar=-1.0)
-            ops.op("fill", zero)
-            ops.op("fill", one, scalar=1.0)
-            ops.op("choose_above", number, number, zero, one, scalar=INFINITY)
+            ops.op("fill", hidden)
+            ops.op("fill", shown, scalar=1.0)
+            ops.op("choose_above", number, number, hidden, shown, scalar=INFINITY)
             ops.op("cast", outputs[0], number)
 
-        def choose(ops: VectorOps, inputs: Any, outputs: Tiles, temps: Tiles) -> None:
+        def choose(ops: VectorOps, inputs: Any, outputs: PassTiles, temps: PassTiles) -> None:
             values, flag = inputs
             zero = temps[0]
             ops.op("fill", zero)
             ops.op("select", _bits(outputs[0]), flag, _bits(values), zero)
 
         self._pass(Pass("is_seen", (scores,), (seen,), ("fp32",) * 3, compare))
-        self._pass(LineReduction("any_seen", seen, flags, True, "reduce_max", "fp32", "exponent"))
+        self._pass(
+            LineReduction(
+                name="any_seen",
+                source=seen,
+                target=flags,
+                by_rows=True,
+                opcode="reduce_max",
+                format="fp32",
+                finish="exponent",
+            )
+        )
         self._pass(Pass("hide_rows", (weights,), (target,), ("int32",), choose, of_rows=(flags,)))
         return target
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hwsim.dataflows.vector_ops import VectorOps, link_engine, vector_of
 from hwsim.errors import UnsupportedError
-from hwsim.gemm.softmax_sums import WORD, RowSum, SoftmaxKernels, Step
+from hwsim.gemm.softmax_sums import WORD, RowSum, SoftmaxKernels, SumStep
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import ZERO, Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, one_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PARTS = 4  # of a row, whose powers are computed behind one another, so that lanes and special functions overlap
 SLOTS = 2  # of rows: one is loaded or stored while the lanes have the other
-ROWS, OUT, ARGUMENT, POWER = Ring("rows"), Ring("out"), one_of("argument"), one_of("power")
+ROWS, OUT, ARGUMENT, POWER = Ring("row"), Ring("out"), one_of("argument.full"), one_of("power.full")
 INFINITY = float("inf")
 
 
@@ -183,7 +183,7 @@ class _Sum:
                 self._add(powers, steps.popleft())
         return self._met(rows)
 
-    def _add(self, powers: LocalTile, step: Step) -> None:
+    def _add(self, powers: LocalTile, step: SumStep) -> None:
         """Emit a step of the sum."""
         rows, width = powers.rows, self.order.width
         if step.stride == 1:
