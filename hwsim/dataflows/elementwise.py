@@ -34,7 +34,8 @@ class Pass:
     columns gone over (None: the first output's). offsets: row of each input at which they begin (empty: 0). row: an
     array of one row in global memory, whose columns of a tile `body` gets last. of_rows, of_columns: arrays there of
     one number for each row (or one for all), or for each column of each of `matrices`; `body` gets their parts of a
-    tile after the inputs. matrices: below one another, of which a tile holds parts of one.
+    tile after the inputs. matrices: below one another, of which a tile holds parts of one. shares: of each input, how
+    many matrices behind one another share one (empty: each has its own).
     """
 
     name: str
@@ -48,6 +49,7 @@ class Pass:
     of_rows: tuple[GlobalArray, ...] = ()
     of_columns: tuple[GlobalArray, ...] = ()
     matrices: int = 1
+    shares: tuple[int, ...] = ()
 
 
 def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: bool = False) -> Kernel:
@@ -63,6 +65,7 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
     rows, cols = work.shape or (work.outputs[0].rows, work.outputs[0].cols)
     rows //= work.matrices
     offsets = work.offsets or (0,) * len(work.inputs)
+    shares = work.shares or (1,) * len(work.inputs)
     align = memory.align_bytes
     moved = sum(bytes_of(array.format) for array in (*work.inputs, *work.outputs))
     scratch = sum(bytes_of(format) for format in work.temporaries)
@@ -90,13 +93,15 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
 
     def tile(stream: StreamBuilder, outer: Span, inner: Span, matrix: Affine) -> None:
         row, col = (outer, inner) if by_rows else (inner, outer)
+        in_matrix = row.start
         row = replace(row, start=row.start + matrix * rows)
-        for array, ring, offset in zip(work.inputs, ins, offsets, strict=True):
+        for array, ring, offset, share in zip(work.inputs, ins, offsets, shares, strict=True):
+            first = row.start if share == 1 else in_matrix + _shared(stream, matrix, share, work.matrices) * rows
             stream.emit(
                 load,
                 "copy",
                 ring.tile("push", row.size, col.size, array.format),
-                [GlobalTile(array.name, row.start + offset, col.start, row.size, col.size)],
+                [GlobalTile(array.name, first + offset, col.start, row.size, col.size)],
                 [ring.free],
                 [ring.full],
             )
@@ -143,7 +148,7 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
         stream = StreamBuilder("main")
         for share_block in blocks_of_share(stream, "tile", share, block, device.cores):
             for two in stream.blocks("part", across, other):
-                for matrix in _matrices(stream, work.matrices):
+                for matrix in matrices_of(stream, work.matrices):
                     tile(stream, share_block, two, matrix)
         kernel.group(share.first, share.count, stream)
     return kernel.finish()
@@ -163,13 +168,20 @@ def _of_columns(array: GlobalArray, matrix: Affine, start: Affine, count: int) -
     return GlobalTile(array.name, matrix, start, 1, count)
 
 
-def _matrices(stream: StreamBuilder, count: int) -> Iterator[Affine]:
+def matrices_of(stream: StreamBuilder, count: int) -> Iterator[Affine]:
     """The number of a matrix: the variable of a loop where there are several."""
     if count == 1:
         yield Affine()
         return
     with stream.loop("matrix", count) as (_, matrix):
         yield matrix
+
+
+def _shared(stream: StreamBuilder, matrix: Affine, share: int, matrices: int) -> Affine:
+    """The number of the matrix that `share` matrices behind one another share."""
+    if share == matrices or not matrix.terms:
+        return Affine(matrix.constant // share)
+    return stream.derive("shared", matrix, share)[0]
 
 
 def _formats(work: Pass) -> set[str]:

@@ -38,7 +38,7 @@ LANE_FORMATS = {
 } | dict.fromkeys(
     (
         *("reduce_largest", "reduce_lanes", "reduce_meet", "reduce_row", "halve_below", "square_below", "choose_above"),
-        *("ex2_cubic", "or_zero", "or_one"),
+        *("ex2_cubic", "or_zero", "or_one", "divide"),
     ),
     ("fp32",),
 )
@@ -54,7 +54,8 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 # Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
 REPEATING = ("add", "sub", "mul", "ldexp", "select")
-REPEATED = {"mask": ("index", "limit"), "fma": ("right", "multiplier")}  # the same of single roles
+#: The same of single roles.
+REPEATED = {"mask": ("index", "limit"), "fma": ("right", "multiplier"), "divide": ("right",)}
 REDUCING = ("reduce_add", "reduce_max", "reduce_largest")
 #: Reductions in the order of an accumulator's four lanes, or of one thread: elements of a row in what is read, and in
 #: what is written.
@@ -91,6 +92,7 @@ TIMED_AS: dict[str, tuple[str, ...]] = {
     "or_zero": ("compare", "compare"),
     "or_one": ("compare", "compare"),
     "reciprocal": ("scale", "scale", "add", "add"),  # an estimate and its corrections
+    "divide": ("compare", *("add",) * 6),  # a check; multiply-adds beside an estimate, which is left out
     "log": ("compare", *("add",) * 12),  # a polynomial of nine coefficients, and what stands around it
 }
 FUSED_AS = ("add",)  # an fma with a multiplier: one instruction of GPUs, at the rate of additions
@@ -324,12 +326,13 @@ class Instr:
     reduce_meet   D = the sum of the four lanes of a row: those scale_exponent (1 or 2) apart first, fp32
     reduce_row    D = total + the sum of each row of source, fp32, one column, by one thread: every eighth column has a
             sum of its own, of which the first begins at total; sums 2 apart meet, then 4, then 1
-    choose_above  D = left where argument is not below scalar, else right, fp32
+    choose_above  D = left where argument is at least scalar, else right, fp32
     ex2_cubic     D = 2^source by FlashAttention-4's polynomial, fp32
     halve_below   D = source / 2 where it is below scalar, else source, fp32
     square_below  D = source squared where argument is below scalar, else source, fp32
     or_zero, or_one   D = source, fp32; 0 where it is -infinity, and 1 where it is 0 or a NaN
     reciprocal    D = 1 / source, fp32, rounded to nearest even
+    divide        D = left / right, fp32, rounded to nearest even; right repeated as of add
     log           D = CUDA's logf of source, fp32
     ex2 lg2 rcp   D = 2^source, log2(source), 1 / source of the special-function unit (.approx.ftz), fp32
     exp           D = CUDA's expf of source, on the same unit, fp32
