@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hwsim.gemm.layouts import StorageOrder
-from hwsim.gemm.record import Decision, LibraryId
+from hwsim.gemm.record import Decision, Gemm, LibraryId
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.gemm_call import GemmCall
 from hwsim.libraries.kernel_choice import KernelTimes, LibraryChoice
@@ -47,6 +47,11 @@ class LibraryCall:
     mapping: Mapping[str, Any] = field(default_factory=dict, hash=False)
     count: int = 1
     is_of_a_scheme: bool = False
+
+    def has_times_of(self, gemm: Gemm) -> bool:
+        """Whether recorded times stand for a record: there are some, and each kernel of a scheme is a call."""
+        kernels = 0 if gemm.mapping is None else len(gemm.mapping.kernels)
+        return self.times is not None and (not self.is_of_a_scheme or kernels == self.count)
 
     @property
     def format(self) -> str:

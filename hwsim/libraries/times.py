@@ -26,7 +26,7 @@ MERGE = "merge_"  # before a kernel's name: the kernel that adds its slices of K
 
 
 def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times, *, launches: bool = False) -> Times:
-    """The times of a program with the recorded ones of a library's kernels; as they are where none was recorded.
+    """The times of a program with the recorded ones of a library's kernels; as they are without some.
 
     times: of the program of `gemm`, the kernel's own or the scheme's. Of a scheme each kernel of a product takes what
     the library's takes; the others take their part of the program. chip: at the clock of its device file. launches:
@@ -34,13 +34,13 @@ def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times, *, 
 
     Raises UnsupportedError for launches where no time of one is known.
     """
-    if call.times is None:
+    if call.times is None or not call.has_times_of(gemm):
         return times
     others, of_product, passes = 0.0, times.seconds or 0.0, 0
     if call.is_of_a_scheme:
-        kernels = [] if gemm.mapping is None else [kernel.name for kernel in gemm.mapping.kernels]
-        if times.seconds is None or len(kernels) != call.count:
+        if times.seconds is None:
             return times
+        kernels = [] if gemm.mapping is None else [kernel.name for kernel in gemm.mapping.kernels]
         phases = _phases_of(times, {*kernels, *(f"{MERGE}{name}" for name in kernels)})
         of_products, passes = sum(phase.seconds for phase in phases), len(times.phases) - len(phases)
         others, of_product = times.seconds - of_products, of_products / call.count

@@ -272,6 +272,8 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
         decisions.append(Decision("times", device.name, "device", times, "numbers of the device file"))
     if request.library is not None:
         of_library = request.library.decisions
+        if request.library.times is not None and not request.library.has_times_of(gemm):
+            of_library = tuple(decision for decision in of_library if decision.name != "times")
         names = {decision.name for decision in of_library}
         decisions = [*(decision for decision in decisions if decision.name not in names), *of_library]
     names_above = {decision.name for decision in decisions}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,18 @@ def test_every_call_has_a_kernel_and_votes_say_how_sure_it_is() -> None:
             assert (choice.family, choice.evidence) == (rules.elected(call, forest)[2].name, "fitted")
             assert 0 < choice.confidence < 1
             assert rules.order(call, choice).known == (rules.row_of(choice.family).rule != "unknown")
+
+
+def test_votes_for_no_kernel_of_the_format_are_refused() -> None:
+    rules = CUDNN.on(LibraryRequest(device="h100"))
+    call = ConvolutionCall(shape=SHAPE, format="bf16")
+    forest = forest_of(call, rules.kernels.choices.file)
+    assert forest is not None
+    none = replace(forest, kernels=tuple({} for _ in forest.kernels))
+    with pytest.raises(
+        UnsupportedError, match=r"forward of 2 x 64 x 56 x 56 by filters of 3 x 3 in bf16: .*leave library out"
+    ):
+        rules.elected(call, none)
 
 
 def test_kernels_that_add_alike_share_their_votes() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 import hwsim
 from hwsim.gemm.schedule import Schedule
+from hwsim.libraries.protocol import LibraryRequest
+from hwsim.libraries.pytorch.router import ROUTER
 from hwsim.libraries.pytorch.routes import is_of_gemms, route_of
 
 RAGGED = {"m": 500, "n": 132, "k": 6886, "format": "bf16", "output": "bf16", "b_layout": "columns"}
@@ -24,6 +26,24 @@ def test_reductions_are_any_for_pytorch_and_the_accumulators_for_cublas():
         schedule = hwsim.run(library=name, **more, **options).gemm.schedule
         formats[name, *more] = schedule.partial_format, schedule.merge_into
     assert formats["pytorch",] == formats["cublas", "reductions"] != formats["cublas",]
+
+
+def test_times_of_an_assumed_kernel_are_assumed():
+    """With reductions="none" cuBLASLt was not asked: the kernel is that of the call with less workspace."""
+    for reductions, level in ((None, "fitted"), ("any", "fitted"), ("none", "assumption")):
+        result = hwsim.run(library="cublas", device="h100", exact=False, reductions=reductions, **RAGGED)
+        assert result.gemm.decided("kernel").evidence == level
+        assert result.evidence["timing"] == level
+
+
+def test_scales_of_rows_are_cublas_on_hopper_and_cutlass_elsewhere():
+    libraries = {name: ROUTER.on(LibraryRequest(device=name)).of_rows for name in ("h100", "l40s", "b200", "t4")}
+    assert {name: rules and rules.id.name for name, rules in libraries.items()} == {
+        "h100": None,
+        "l40s": "cutlass",
+        "b200": "cutlass",
+        "t4": None,
+    }
 
 
 def test_a_record_says_which_reductions_and_workspace_were_asked_for():

@@ -15,6 +15,7 @@ import hwsim.libraries.adopt
 from hwsim.devices import find
 from hwsim.devices.least_time import LeastTime, least_time
 from hwsim.errors import UnsupportedError
+from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.cublas import rules
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, TimeRow, forest_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
@@ -229,6 +230,17 @@ def test_a_batch_takes_longer_and_a_clock_of_ones_own_has_the_programs_time() ->
     assert one.seconds < many.seconds and many.evidence["timing"]
     slow = hwsim.run(a, b, exact=False, clock_mhz=1000.0, **call)
     assert slow.seconds == pytest.approx(slow.cycles / 1e9)
+
+
+def test_a_scheme_whose_kernels_are_no_calls_keeps_its_programs_times_and_launches(monkeypatch) -> None:
+    asked = {"m": 256, "n": 512, "k": 384, "library": "cublas", "exact": False}
+    monkeypatch.setattr(LibraryCall, "has_times_of", lambda call, gemm: False)
+    plain = hwsim.run(device="h200", scheme="bf16x3", **asked)
+    launched = hwsim.run(device="h200", scheme="bf16x3", launch_overhead=True, **asked)
+    launch_us = hwsim.device("h200").launch_overhead_us
+    assert not plain.times.by_library and plain.gemm.decided("times").by == "device"
+    assert launched.seconds == pytest.approx(plain.seconds + len(launched.phases) * launch_us * 1e-6, rel=1e-12)
+    assert launched.state["launches"] and not plain.state["launches"]
 
 
 @pytest.mark.parametrize(("scheme", "calls", "passes"), [("native", 1, 0), ("bf16x3", 3, 2)])

@@ -107,7 +107,9 @@ class CublasRules(LibraryRules):
         return replace(choice.order, product_format=self._product_format(gemm, choice))
 
     def times(self, call: OperationCall, choice: LibraryChoice) -> FittedTimes | None:
-        """What such kernels were recorded to take; None where none was recorded, as on chips that were not asked."""
+        """What such kernels were recorded to take; None where none was recorded, as on chips that were not asked. Times
+        of a kernel that is assumed are assumed too.
+        """
         gemm = gemm_of(call, self.id)
         assert isinstance(choice, CublasChoice)
         if choice.is_estimated:
@@ -117,14 +119,14 @@ class CublasRules(LibraryRules):
             return None
         seen_on = row.chips if gemm.batch == 1 else row.batch_chips
         is_of_one_format = gemm.format_b in (None, gemm.format)
-        is_fitted = self.version.is_asked and is_of_one_format and self.device in seen_on
+        is_recorded = self.version.is_asked and is_of_one_format and self.device in seen_on
         return FittedTimes(
             row=row,
             forest=forest,
             choice=choice,
             call=gemm,
             cores=self.cores,
-            evidence="fitted" if is_fitted else ASSUMED,
+            evidence="fitted" if is_recorded and choice.evidence != ASSUMED else ASSUMED,
             launch_us=self.version.launch_us,
         )
 

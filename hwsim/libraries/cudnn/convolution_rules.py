@@ -92,9 +92,17 @@ class CudnnRules(ChipRules):
         self, call: ConvolutionCall, forest: KernelForest
     ) -> tuple[tuple[object, ...] | None, float, KernelChoice]:
         """The order of summation with the most votes (None: it is not known), its share of them, and its kernel with
-        the most: kernels that add alike share their votes.
+        the most: kernels that add alike share their votes. Raises UnsupportedError where no vote is for a kernel that
+        was seen in the call's format.
         """
         kernels, shares = forest.votes(call), dict[tuple[object, ...] | None, float]()
+        if not kernels:
+            shape = call.shape
+            raise UnsupportedError(
+                f"library cudnn {self.kernels.version}: {call.direction} of {shape.batch} x {shape.channels} x "
+                f"{shape.height} x {shape.width} by filters of {shape.r} x {shape.s} in {call.format}: such "
+                "convolutions ran kernels that were never seen in this format; leave library out"
+            )
         orders = {kernel: self.order_key(call, kernel) for kernel in kernels}
         for kernel, share in kernels.items():
             shares[orders[kernel]] = shares.get(orders[kernel], 0.0) + share

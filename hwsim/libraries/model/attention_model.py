@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from hwsim.datafiles.base import Name, StrictRecord
+from hwsim.devices.model.chip import Capability
 
-Range = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
-Capability = Annotated[str, Field(pattern=r"^[1-9]\d?\.\d$")]
+TimesRange = tuple[PositiveFloat, PositiveFloat, PositiveFloat]
 
 
 class MeasuredCallsModel(StrictRecord):
@@ -23,10 +23,10 @@ class MeasuredCallsModel(StrictRecord):
     backend: Name
     calls: PositiveInt
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
-    same_clock: Range
-    under_load: Range
+    same_clock: TimesRange
+    under_load: TimesRange
 
-    def range_at(self, clock: str) -> Range:
+    def range_at(self, clock: str) -> TimesRange:
         """The least, the median and the most for a time whose clock is from there, as of TimingState."""
         return self.under_load if clock == "under load" else self.same_clock
 

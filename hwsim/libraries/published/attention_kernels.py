@@ -40,8 +40,8 @@ def measured_calls(backend: str, width: int, parts: int) -> MeasuredCallsModel |
     """
     if parts > 1:
         return None
-    calls = facts.attention_kernels().times.calls.values()
-    return next((one for one in calls if one.backend == backend and width <= one.widths[-1]), None)
+    measured = facts.attention_kernels().times.calls.values()
+    return next((calls for calls in measured if calls.backend == backend and width <= calls.widths[-1]), None)
 
 
 @dataclass(frozen=True, slots=True)

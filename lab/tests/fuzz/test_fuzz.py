@@ -51,6 +51,37 @@ def test_no_call_of_a_framework_has_other_bits_than_its_products():
         assert re.search(rf" {name}(,|$)", found.stdout, re.MULTILINE)
 
 
+def test_a_campaign_whose_time_is_over_ends_after_a_chunk_and_goes_on(tmp_path):
+    log = tmp_path / "log.jsonl"
+    found = campaign("goldens", "--count", 250, "--seconds", 0, "--log", log)
+    assert found.returncode == 0 and found.stdout.startswith("100 cases")
+    assert campaign("goldens", "--count", 250, "--log", log).stdout.startswith("250 cases")
+
+
+def test_draws_of_tiles_that_have_not_ended_are_named(tmp_path):
+    log = tmp_path / "log.jsonl"
+    stopped = campaign("tiles", "--draws", 2, "--seconds", 0, "--log", log)
+    assert stopped.returncode == 1 and stopped.stdout == "2 of 2 draws have not ended; begun: []\n"
+    row = {
+        "seed": 0,
+        "number": 1,
+        "family": "sm80",
+        "device": "a100",
+        "scheme": "native fp16",
+        "sizes": [16, 16, 32],
+        "cycles": 1200,
+        "least": 1000,
+        "first": 1500,
+        "seconds": 3e-6,
+        "least_seconds": 2e-6,
+        "options": {},
+    }
+    log.write_text(json.dumps(row) + "\n")
+    stopped = campaign("tiles", "--draws", 2, "--seconds", 0, "--log", log)
+    assert stopped.returncode == 1 and "1 of 2 draws have not ended; begun: [0]\n" in stopped.stdout
+    assert "| all | 1 | 1.200 | 1.20 | 1 | 1 | 1.500 | 1.50 | 1.500 | 1.50 |" in stopped.stdout
+
+
 def test_a_campaign_goes_on_from_its_log_and_adds_up(tmp_path):
     log = tmp_path / "log.jsonl"
     assert campaign("goldens", "--count", 150, "--log", log).returncode == 0
