@@ -18,9 +18,11 @@ from hwsim.dataflows import families
 from hwsim.dataflows.options import COUPLED, PAIRED, SEPARATED, SYSTOLIC, TILED
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.errors import UnsupportedError, nearest
-from hwsim.host.plugins import entry_points, loaded, object_of
+from hwsim.host.plugins import entry_points, loaded
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from hwsim.dataflows.tiled.dataflow import TiledDataflow
     from hwsim.dataflows.tiled.family import Family
     from hwsim.devices.device import Device
@@ -110,7 +112,14 @@ class Dataflows(Mapping[str, Dataflow]):
 def dataflows() -> Dataflows:
     """All dataflows by family; a broken plug-in causes a warning and is left out."""
     others = [point for point in entry_points(group=GROUP) if point.name not in {*OWN, *families.shipped()}]
-    return Dataflows(loaded(others, object_of(Dataflow), "dataflow plug-in"))
+    return Dataflows(loaded(others, _dataflow, "dataflow plug-in"))
+
+
+def _dataflow(point: EntryPoint) -> Dataflow:
+    flow = point.load()
+    if not isinstance(flow, Dataflow):
+        raise TypeError(f"gives {type(flow).__name__}; needs a hwsim.dataflows.protocol.Dataflow")
+    return flow
 
 
 def dataflow(device: Device) -> Dataflow:

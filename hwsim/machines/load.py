@@ -81,7 +81,7 @@ def _share_of_rate(chip: Device, instruction: InstructionModel) -> float:
     if native is None or native.timing is None or instruction.timing is None:
         return 1.0
     rate = instruction.macs_per_cycle / (1 if instruction.sparsity is None else 2)
-    return float(min(rate / native.macs_per_cycle, 1))
+    return min(float(rate / native.macs_per_cycle), 1.0)
 
 
 def _between(idle_mhz: float, full_mhz: float, busy: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any

@@ -2,7 +2,7 @@
 
 It knows numbers, processes and logs; it does not know what a case does. A case is a function of its number alone: it
 returns a word for what came of it, or that and what it reached, as (group, name, count), and raises for a fault. A case
-fails too where it needs more than HANG_S seconds of processor time, or kills its process.
+fails too where it needs more than HANG_S seconds of processor time (a campaign may allow more), or kills its process.
 """
 
 import argparse
@@ -33,9 +33,9 @@ def _alarm(*_):
     raise Hang
 
 
-def _outcome(case, number):
-    """(word, what it reached, fault or None) of one case."""
-    signal.setitimer(signal.ITIMER_PROF, HANG_S)
+def _outcome(case, number, limit):
+    """(word, what it reached, fault or None) of one case. limit: seconds of processor time, 0: HANG_S."""
+    signal.setitimer(signal.ITIMER_PROF, limit or HANG_S)
     try:
         said = case(number)
         return (said, [], None) if isinstance(said, str) else (said[0], list(said[1]), None)
@@ -52,7 +52,7 @@ def _address_space():
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def _work(case, connection):
+def _work(case, limit, connection):
     """Take chunks from a connection until it closes."""
     signal.signal(signal.SIGPROF, _alarm)
     most = _address_space() + MEMORY_BYTES
@@ -69,7 +69,7 @@ def _work(case, connection):
         words, faults, reached, start = Counter(), [], {}, time.process_time()
         for number in range(first, first + count):
             connection.send(number)
-            word, places, fault = _outcome(case, number)
+            word, places, fault = _outcome(case, number, limit)
             words[word] += 1
             for group, name, times in places:
                 reached.setdefault(group, Counter())[name] += times
@@ -81,9 +81,9 @@ def _work(case, connection):
 
 
 class _Worker:
-    def __init__(self, context, case):
+    def __init__(self, context, case, limit):
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=_work, args=(case, other), daemon=True)
+        self.process = context.Process(target=_work, args=(case, limit, other), daemon=True)
         self.process.start()
         other.close()
         self.chunk, self.number, self.heard = None, None, time.monotonic()
@@ -108,15 +108,15 @@ def _chunks(first, count, done):
             yield at, size
 
 
-def campaign(name, case, first, count, processes, log, seconds=None):
+def campaign(name, case, first, count, processes, log, seconds=None, limit=0.0):
     """Run the cases that the log does not hold; returns the rows of all chunks in this range. seconds: after so many no
-    chunk begins.
+    chunk begins. limit: as of `_outcome`.
     """
     context = multiprocessing.get_context("fork")
     found = {at: row for at, row in _done(log, name).items() if first <= at < first + count}
     left = list(_chunks(first, count, found))[::-1]
     end = math.inf if seconds is None else time.monotonic() + seconds
-    workers = [_Worker(context, case) for _ in range(min(processes, len(left)))]
+    workers = [_Worker(context, case, limit) for _ in range(min(processes, len(left)))]
     for worker in workers:
         worker.give(left.pop())
 
@@ -172,7 +172,7 @@ def campaign(name, case, first, count, processes, log, seconds=None):
                 lost(worker, ended)
                 workers.remove(worker)
                 if left and time.monotonic() < end:
-                    workers.append(_Worker(context, case))
+                    workers.append(_Worker(context, case, limit))
                     workers[-1].give(left.pop())
     print(file=sys.stderr)
     return list(found.values())
@@ -205,8 +205,10 @@ def report(rows):
     return sum(kinds.values())
 
 
-def main(name, case, description):
-    """The command line of a campaign; exits with 1 where a case failed."""
+def main(name, case, description, limit=0.0):
+    """The command line of a campaign; exits with 1 where a case failed. limit: seconds of processor time of a
+    case, 0: HANG_S.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=2000, help="cases (default 2000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
@@ -222,5 +224,5 @@ def main(name, case, description):
     if given.summary:
         rows = [row for log in given.summary for row in _done(log, name).values()]
     else:
-        rows = campaign(name, case, given.first, given.count, given.processes, given.log, given.seconds)
+        rows = campaign(name, case, given.first, given.count, given.processes, given.log, given.seconds, limit)
     sys.exit(1 if report(rows) else 0)

@@ -10,7 +10,7 @@ import math
 import random
 
 from campaign import main
-from times import drawn, run
+from times import LIMIT_S, drawn, run
 
 SHORTER = 0.05  # a larger product may take so much less: cycles of one tile's edge
 SHORTER_BY_LIBRARY = 0.15  # steps of the regression trees
@@ -50,4 +50,4 @@ def case(number):
 
 
 if __name__ == "__main__":
-    main("growth", case, __doc__.partition("\n")[0])
+    main("growth", case, __doc__.partition("\n")[0], LIMIT_S)

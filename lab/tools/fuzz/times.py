@@ -27,6 +27,7 @@ MOST_MACS, MOST_BYTES = 2**36, 3e9
 STATES_EACH = 5  # of a product, whose tiles are searched once
 CHIPS_ASKED = ("h100", "h200")
 ROUNDING = 1e-9
+LIMIT_S = 60.0  # of one case: large products of schemes take some seconds
 
 
 @cache
@@ -136,4 +137,4 @@ def case(number):
 
 
 if __name__ == "__main__":
-    main("bounds", case, __doc__.partition("\n")[0])
+    main("bounds", case, __doc__.partition("\n")[0], LIMIT_S)
