@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import time
+import warnings
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from hwsim.cli import command
-from hwsim.cli.progress import LINE_SECONDS, TERMINAL_SECONDS, ProgressBar, clock, print_beside, progress_bar
+from hwsim.cli.progress import LINE_SECONDS, TERMINAL_SECONDS, ProgressBar, clock, progress_bar
 
 RUN = ["run", "--device", "a100", "--m", "16", "--n", "16", "--k", "16"]
 ROOT = Path(__file__).parents[2]
@@ -105,7 +106,8 @@ def test_a_warning_is_no_part_of_what_is_erased(monkeypatch: pytest.MonkeyPatch)
     with progress_bar(quiet=False) as progress:
         assert progress is not None
         progress.show("problem")
-        print_beside("hwsim: warning: one")
+        with command._warnings_on_stderr():
+            warnings.warn("one", stacklevel=1)
     assert stream.getvalue() == "problem\n\r\x1b[1A\x1b[Jhwsim: warning: one\n"
 
 
