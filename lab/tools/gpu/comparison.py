@@ -158,9 +158,9 @@ class UnitComparison:
 
     def run(self, wanted: float, seconds: float) -> None:
         """Compare until there are so many results and every kind had every K, or so long."""
-        begin, turn = time.monotonic(), self._next()
+        begin, turn, done = time.monotonic(), self._next(), Counter[str]()
         for count in range(1 << 30):
-            is_done = self.results >= wanted and count >= len(KINDS) * len(DEPTHS)
+            is_done = self.results >= wanted and min(done[kind] for kind in KINDS) >= len(DEPTHS)
             if is_done or (count >= len(KINDS) and time.monotonic() - begin > seconds):
                 break
             given, pool = turn.drawing.result()
@@ -172,6 +172,7 @@ class UnitComparison:
             self.seconds[kind] += took
             self.slowest[kind] = max(self.slowest[kind] if count >= len(KINDS) else 0.0, took / size**2)
             self.kinds[kind] += size * size
+            done[kind] += 1
         turn.drawing.result()
 
     def to_json(self) -> dict[str, Any]:
