@@ -205,8 +205,8 @@ def matmul(
     if what := work_of_host(scheme, options):
         warn_once(copied(what))
         arrays = [None if x is None else gpu.to_host(x) for x in arrays]
-    result = run(*arrays, device=device, scheme=scheme, gemm=gemm, progress=progress, **values)
-    on_gpu: Any = gpu.from_host(result.c)
+    of_call: Any = run(*arrays, device=device, scheme=scheme, gemm=gemm, progress=progress, **values).c
+    on_gpu: Any = gpu.from_host(of_call)
     return on_gpu.typed  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,7 @@ from hwsim.backend.cuda import on_device
 from hwsim.backend.cuda.backend import CudaBackend
 
 TOOLS = Path(__file__).parents[1] / "tools" / "gpu"
-EFFORT = {"results": 1e6, "seconds": 1e3, "budget": 1e3, "threads": 2, "seed": 1}
+EFFORT = {"results": 1e5, "seconds": 1e3, "budget": 1e3, "threads": 2, "seed": 1}
 
 
 @pytest.fixture(params=[False, True], ids=["equal", "a planted fault"])

@@ -26,6 +26,7 @@ from hwsim.formats import FORMATS, array_dtype, code_dtype
 from hwsim.frameworks.product import multiplied
 from hwsim.frameworks.settings import settings_of
 from hwsim.host import warned
+from hwsim.schemes import schemes
 
 M, N, K = 5, 4, 70
 TALL, WIDE, LONG = 6, 10, 268  # no tile divides these
@@ -293,13 +294,32 @@ def test_products_of_a_framework_with_scales_stay_on_the_gpu(gpu, name):
         assert same(got, want)
 
 
+@pytest.mark.parametrize("scheme", [name for name, scheme in schemes().items() if scheme.quantizes is None])
+def test_every_scheme_takes_arrays_of_a_gpu(gpu, scheme):
+    words = {"true": True, "false": False}
+    listed = [x for x in schemes()[scheme].options if "integer" not in x.allowed and x.allowed != "a name"]
+    values = [{x.name: words.get(value, value)} for x in listed for value in x.allowed.split(", ")]
+    computed = 0
+    for chip, dtype in (("h200", np.float32), ("b200", np.float64), ("ascend910a", np.float32), ("tf64", np.float64)):
+        a, b = (np.random.default_rng(1).standard_normal(shape).astype(dtype) for shape in ((M, K), (K, N)))
+        for options in ({}, *values):
+            try:
+                want = hwsim.matmul(a, b, device=chip, scheme=scheme, **options)
+            except hwsim.HwsimError:
+                continue  # the chip has no such unit, or no such combination
+            got = hwsim.matmul(gpu.moved(a), gpu.moved(b), device=chip, scheme=scheme, engine="cuda", **options)
+            assert np.array_equal(got.get().view(f"u{want.itemsize}"), want.view(f"u{want.itemsize}")), options
+            computed += 1
+    assert computed > len(values) // 2
+
+
 def test_operands_of_two_formats_stay_on_the_gpu(gpu):
     wide, narrow, whole = (
         np.arange(12).reshape(3, 4).astype(dtype) / 8 for dtype in (np.float32, np.float16, np.float64)
     )
     for a, b in ((wide, narrow.T), (narrow, whole.T), ((8 * wide).astype(np.int32), wide.T)):
-        want = hwsim.matmul(a, b, device="h200")
-        got = hwsim.matmul(gpu.moved(a), gpu.moved(b), device="h200", engine="cuda")
+        want = hwsim.matmul(a, b, chip="h200")
+        got = hwsim.matmul(gpu.moved(a), gpu.moved(b), chip="h200", engine="cuda")
         assert np.array_equal(got.get().view(f"u{want.itemsize}"), want.view(f"u{want.itemsize}"))
 
 

@@ -130,8 +130,9 @@ class _Turn:
 
 
 class UnitComparison:
-    """Products of one unit. Each kind of operands gets the same time: where the CPU computes step by step (infinities,
-    results beyond the format), a result takes it a hundred times as long, and there are fewer of them.
+    """Products of one unit. For half of its time each kind of operands gets the same: where the CPU computes step by
+    step (infinities, results beyond the format), a result takes it a hundred times as long, and there are fewer of
+    them. The other half goes to the kind of which the CPU computes most.
     """
 
     def __init__(self, spec: DotSpec, before: dict[str, Any], threads: int, seed: int, ahead: ThreadPoolExecutor):
@@ -148,8 +149,9 @@ class UnitComparison:
         """Results compared."""
         return sum(self.kinds.values())
 
-    def _next(self) -> _Turn:
-        kind = min(KINDS, key=lambda kind: (self.seconds[kind], self.turns[kind]))
+    def _next(self, is_late: bool = False) -> _Turn:
+        cost = self.slowest if is_late else self.seconds
+        kind = min(KINDS, key=lambda kind: (cost[kind], self.turns[kind]))
         k = DEPTHS[self.turns[kind] % len(DEPTHS)]
         fits = [size for size in SIZES if size * size * self.slowest[kind] <= SECONDS_OF_A_PRODUCT]
         size = fits[-1] if fits and self.turns[kind] else SIZES[0]
@@ -158,20 +160,21 @@ class UnitComparison:
 
     def run(self, wanted: float, seconds: float) -> None:
         """Compare until there are so many results and every kind had every K, or so long."""
-        begin, turn = time.monotonic(), self._next()
+        begin, turn, done = time.monotonic(), self._next(), Counter[str]()
         for count in range(1 << 30):
-            is_done = self.results >= wanted and count >= len(KINDS) * len(DEPTHS)
+            is_done = self.results >= wanted and min(done[kind] for kind in KINDS) >= len(DEPTHS)
             if is_done or (count >= len(KINDS) and time.monotonic() - begin > seconds):
                 break
             given, pool = turn.drawing.result()
             kind, size = turn.kind, turn.size
             start = time.monotonic()
-            turn = self._next()
+            turn = self._next(min(done[kind] for kind in KINDS) > 0 and start - begin > seconds / 2)
             self.differ += differing(self.spec, given, pool, self.threads, self.memory[size])
             took = time.monotonic() - start
             self.seconds[kind] += took
             self.slowest[kind] = max(self.slowest[kind] if count >= len(KINDS) else 0.0, took / size**2)
             self.kinds[kind] += size * size
+            done[kind] += 1
         turn.drawing.result()
 
     def to_json(self) -> dict[str, Any]:
@@ -193,18 +196,22 @@ class Effort:
 
 
 def compare(chosen: dict[DotSpec, str], effort: Effort, file: Path | None) -> int:
-    """Compare units, those with the fewest results first; returns the number of results that differ.
+    """Compare units, those of a model and formats with too few results first, of these the unit with the fewest;
+    returns the number of results that differ.
 
     file: JSON of what was compared; what it holds already counts.
     """
     known: dict[str, Any] = json.loads(file.read_text()) if file is not None and file.is_file() else {}
     end = time.monotonic() + effort.budget
     waiting = [(spec, name) for spec, name in chosen.items() if known.get(name, {}).get("results", 0) < effort.results]
-    waiting.sort(key=lambda unit: int(known.get(unit[1], {}).get("results", 0)))
+    groups = _groups(known)  # of units that are not known: 0
+    waiting.sort(key=lambda unit: (groups[_group(unit[0])] >= effort.results, known.get(unit[1], {}).get("results", 0)))
     with ThreadPoolExecutor(1) as ahead:
         for place, (spec, name) in enumerate(waiting):
             begin = time.monotonic()
-            share = (end - begin) / (len(waiting) - place)
+            rest = [other for other, _ in waiting[place:]]
+            few = [other for other in rest if _groups(known)[_group(other)] < effort.results]
+            share = (end - begin) / len(few if spec in few else rest)
             if share <= 0:
                 print(f"no time is left for {len(waiting) - place} units")
                 break
@@ -220,13 +227,18 @@ def compare(chosen: dict[DotSpec, str], effort: Effort, file: Path | None) -> in
     return _told(known, effort.results)
 
 
+def _groups(known: dict[str, Any]) -> Counter[tuple[str, str, str]]:
+    """Results of each model and pair of operand formats."""
+    groups: Counter[tuple[str, str, str]] = Counter()
+    for unit in known.values():
+        groups[unit["model"], unit["a"], unit["b"]] += unit["results"]
+    return groups
+
+
 def _told(known: dict[str, Any], wanted: float) -> int:
     """Print sums; returns how many results differ."""
     differ = int(sum(unit["differ"] for unit in known.values()))
     print(f"{len(known)} units, {sum(unit['results'] for unit in known.values()):.4g} results, {differ} differ")
-    groups: Counter[tuple[str, str]] = Counter()
-    for unit in known.values():
-        groups[unit["model"], f"{unit['a']} x {unit['b']}"] += unit["results"]
-    for (model, formats), results in sorted(groups.items()):
-        print(f"  {model} {formats}: {results:.3g} results{'' if results >= wanted else ', fewer than wanted'}")
+    for (model, a, b), results in sorted(_groups(known).items()):
+        print(f"  {model} {a} x {b}: {results:.3g} results{'' if results >= wanted else ', fewer than wanted'}")
     return differ

@@ -56,10 +56,11 @@ CALLS = (("a100", "native"), ("ascend910a", "sgemm-cube"), ("b200", "bf16x9"))
 FUSED = "fused.cuh"
 
 
-def compile_all(workers: int) -> None:
+def compile_all(workers: int, only_fused: bool) -> None:
     """The kernels of every unit, with large and with small blocks, into the cache, by so many processes."""
-    texts = [SUMS, *(program_text(spec, divided=False) for spec in units())]
-    small = [spec for spec in units() if loop_of(spec) is not None and spec.unit.terms <= MOST_TERMS_OF_FEWER]
+    chosen = [spec for spec in units() if not only_fused or loop_of(spec) == FUSED]
+    texts = [SUMS, *(program_text(spec, divided=False) for spec in chosen)]
+    small = [spec for spec in chosen if loop_of(spec) is not None and spec.unit.terms <= MOST_TERMS_OF_FEWER]
     texts += [program_text(spec, False, FEWER) for spec in small]
     with ProcessPoolExecutor(workers) as pool:
         print(f"{sum(map(len, pool.map(compiled, texts)))} bytes of {len(texts)} programs")
@@ -82,12 +83,15 @@ def block_of(text: str) -> tuple[int, int]:
     return int(rows), int(warps)
 
 
-def speed(size: int, block: tuple[int, int] | None, file: Path | None) -> None:
-    """Multiply-accumulates a second of several chips' units, beside the GPU's own FP32 product. block: instead of the
-    present one, for the units of fused.cuh alone.
-    """
+def takes_block(block: tuple[int, int] | None) -> bool:
+    """Whether there is a shape of blocks instead of the present one; it is taken from now on."""
     if block is not None:
         source.FUSED_ROWS, source.FUSED_WARPS = block
+    return block is not None
+
+
+def speed(size: int, only_fused: bool, file: Path | None) -> None:
+    """Multiply-accumulates a second of several chips' units, beside the GPU's own FP32 product."""
     rng, gpu = np.random.default_rng(1), cupy()
     x = gpu.asarray(rng.standard_normal((size, size), np.float32))
     own = size**3 / seconds_of(lambda: gpu.matmul(x, x)) / 1e12
@@ -96,7 +100,7 @@ def speed(size: int, block: tuple[int, int] | None, file: Path | None) -> None:
     print(f"FP32 product of the GPU: {own:.2f} TMAC/s; blocks of {FUSED}: {blocks}")
     for device, name in SPEEDS:
         spec = dot_spec(load(device), name)
-        if block is not None and loop_of(spec) != FUSED:
+        if only_fused and loop_of(spec) != FUSED:
             continue
         few, _ = operands(rng, spec, DRAWN, size, "normal")
         turns = size // DRAWN  # the same lines again: they change no speed
@@ -147,14 +151,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4, help="processes (4)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, help="m, n and k of speed (8192) and of calls (4096)")
-    parser.add_argument("--block", type=block_of, metavar="ROWSxWARPS", help=f"of speed: blocks of {FUSED}")
+    parser.add_argument("--block", type=block_of, metavar="ROWSxWARPS", help=f"of {FUSED}, whose units alone count")
     parser.add_argument("--json", type=Path, help="file of what was found")
     chosen = parser.parse_args()
-    differ = 0
+    differ, only_fused = 0, takes_block(chosen.block)
     if chosen.what == "compile":
-        compile_all(chosen.workers)
+        compile_all(chosen.workers, only_fused)
     elif chosen.what == "speed":
-        speed(chosen.size or 8192, chosen.block, chosen.json)
+        speed(chosen.size or 8192, only_fused, chosen.json)
     elif chosen.what == "calls":
         differ = calls(chosen.size or 4096, chosen.threads, chosen.json)
     elif chosen.what == "golden":
@@ -164,7 +168,9 @@ def main() -> int:
         differ = manifest(chosen.budget, chosen.workers, chosen.json)
     else:
         effort = Effort(chosen.results or 1e9, chosen.seconds, chosen.budget, chosen.threads, chosen.seed)
-        differ = compare(units((*SPEEDS, *BEFORE_OTHERS)), effort, chosen.json)
+        every = units((*SPEEDS, *BEFORE_OTHERS))
+        some = {spec: name for spec, name in every.items() if not only_fused or loop_of(spec) == FUSED}
+        differ = compare(some, effort, chosen.json)
     return int(differ > 0)
 
 
