@@ -46,7 +46,7 @@ class ScaleFeed:
         if copied is None:
             return list(waits)
         engine = context.engine(context.shared, context.design.scale_memory)
-        for side, target in enumerate(copied[:2]):
+        for side, target in enumerate((copied.a, copied.b)):
             source = self._tile(side, self._stage(side), step.start, step.size, step.block, (range(place.m), place.n))
             slot = target.push(source.rows, source.cols)
             first, last = side == 0, side == len(SIDES) - 1
@@ -72,7 +72,7 @@ class ScaleFeed:
                 continue
             ring, start, every = (buffers.scale, step.start + k, step.block)
             if copied is not None:
-                ring, start, every = copied[side], k, step.size
+                ring, start, every = (copied.a, copied.b)[side], k, step.size
             tiles["scale_a" if side == 0 else "scale_b"] = self._tile(side, ring, start, depth, every, (rows, n))
         return tiles
 
