@@ -1,7 +1,7 @@
-"""Sums of fp32 rows as PyTorch's CUDA kernel for reductions adds them: threads, warps, a block, several blocks.
+"""Sums of fp32 rows as PyTorch's CUDA kernel for reductions adds them: threads, a warp, a block.
 
 It knows arrays and the kernel's orders; it knows no tensor, no device and no file. Source: PyTorch, the header
-ATen/native/cuda/Reduce.cuh (setReduceConfig, thread_reduce, block_x_reduce, block_y_reduce, global_reduce).
+ATen/native/cuda/Reduce.cuh (setReduceConfig, thread_reduce, block_x_reduce, block_y_reduce).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Single = NDArray[np.float32]
 class SumKernel(NamedTuple):
     """threads: of a block at most. lanes: of a warp. turns: numbers that a thread adds apart where it takes no vectors.
     vector: elements that a thread takes at once, in rows of at least `least` elements. share, most: of a row, so many
-    elements a thread are worth another warp, or another block. cores, threads_of_core: of the chip.
+    elements a thread are worth another warp, or another block; rows that several blocks add are not known.
     """
 
     threads: int
@@ -27,30 +27,37 @@ class SumKernel(NamedTuple):
     least: int
     share: int
     most: int
-    cores: int
-    threads_of_core: int
 
 
 class _Launch(NamedTuple):
-    """(rows,) sums of x (rows, width), fp32, stored row by row. offset: elements from an aligned place to x."""
+    """Of a row: threads side by side, and how many times these. is_in_vectors: threads take vectors. is_known: one
+    block adds a row.
+    """
 
     wide: int
     high: int
-    blocks: int
     is_in_vectors: bool
+    is_known: bool
+
+
+def adds_in_one_block(rows: int, width: int, kernel: SumKernel) -> bool:
+    """Whether one block adds a row of (rows, width)."""
+    return _launch(rows, width, kernel).is_known
 
 
 def row_sums(x: Single, kernel: SumKernel, offset: int = 0) -> Single:
-    """(rows,) sums of x (rows, width), fp32, stored row by row. offset: elements between an aligned place and x."""
+    """(rows,) sums of x (rows, width), fp32, stored row by row, each of which one block adds. offset: elements from an
+    aligned place to x.
+    """
     rows, width = x.shape
     launch = _launch(rows, width, kernel)
     if not launch.is_in_vectors:
-        return _met(_in_turns(x, kernel.turns, launch), launch, kernel)
+        return _met(_in_turns(x, kernel.turns, launch))
     shifts = (offset + np.arange(rows) * width) % kernel.vector
     result = np.empty(rows, np.float32)
     for shift in np.unique(shifts):
         alike = shifts == shift
-        result[alike] = _met(_in_vectors(x[alike], int(shift), kernel.vector, launch), launch, kernel)
+        result[alike] = _met(_in_vectors(x[alike], int(shift), kernel.vector, launch))
     return result
 
 
@@ -64,18 +71,13 @@ def _launch(rows: int, width: int, kernel: SumKernel) -> _Launch:
     high = min(many, kernel.threads // wide)
     wide = min(long, kernel.threads // high)
     if -(-width // wide) < min(high * kernel.share, kernel.most):
-        return _Launch(wide, 1, 1, is_in_vectors)
-    each = -(-width // (wide * high))
-    fitting = kernel.cores * (kernel.threads_of_core // (wide * high))
-    blocks = 1
-    if each >= kernel.most and rows <= fitting:
-        blocks = max(min(-(-fitting // rows), -(-each // kernel.share)), -(-each // kernel.most))
-    return _Launch(wide, high, blocks, is_in_vectors)
+        return _Launch(wide, 1, is_in_vectors, is_known=True)
+    return _Launch(wide, high, is_in_vectors, is_known=-(-width // (wide * high)) < kernel.most)
 
 
 def _in_turns(x: Single, turns: int, launch: _Launch) -> Single:
-    """Sums of each thread, (rows, blocks, high, wide): of every so many elements, `turns` apart."""
-    threads = launch.wide * launch.high * launch.blocks
+    """Sums of each thread, (rows, high, wide): of every so many elements, `turns` apart."""
+    threads = launch.wide * launch.high
     return _together(_summed(_padded(x, threads * turns).reshape(len(x), -1, turns, threads)), 1, launch)
 
 
@@ -84,7 +86,7 @@ def _in_vectors(x: Single, shift: int, vector: int, launch: _Launch) -> Single:
     rows, first = len(x), (vector - shift) % vector
     head, rest = x[:, :first], x[:, first:]
     whole = rest.shape[1] // vector * vector
-    threads = launch.wide * launch.high * launch.blocks
+    threads = launch.wide * launch.high
     vectors = _padded(rest[:, :whole], threads * vector).reshape(rows, -1, threads, vector)
     begin = np.zeros((rows, threads, vector), np.float32)
     begin[:, vector - first : vector, 0] = head
@@ -113,28 +115,15 @@ def _together(sums: Single, axis: int, launch: _Launch) -> Single:
     total = apart[0]
     for other in apart[1:]:
         total = total + other
-    result: Single = total.reshape(-1, launch.blocks, launch.high, launch.wide)
+    result: Single = total.reshape(-1, launch.high, launch.wide)
     return result
 
 
-def _met(sums: Single, launch: _Launch, kernel: SumKernel) -> Single:
-    """(rows,): warps meet, then threads of a warp, half as far away each time; so do blocks afterwards."""
-    of_blocks = _of_block(sums, kernel.lanes)  # (rows, blocks)
-    if launch.blocks == 1:
-        return of_blocks[:, 0]
-    threads = launch.wide * launch.high
-    again = _summed(_padded(of_blocks, threads).reshape(len(sums), -1, threads))
-    return _of_block(again.reshape(-1, 1, launch.high, launch.wide), kernel.lanes)[:, 0]
-
-
-def _of_block(sums: Single, lanes: int) -> Single:
-    """(rows, blocks) of (rows, blocks, high, wide)."""
-    while sums.shape[-2] > 1:
-        half = sums.shape[-2] // 2
-        sums = sums[..., :half, :] + sums[..., half:, :]
-    sums = sums[..., 0, :]
-    while sums.shape[-1] > 1:
-        half = sums.shape[-1] // 2
-        sums = sums[..., :half] + sums[..., half:]
-    result: Single = sums[..., 0]
-    return result
+def _met(sums: Single) -> Single:
+    """(rows,) of (rows, high, wide): threads side by side meet, half as far away each time, then what these have."""
+    for _ in range(2):
+        while sums.shape[-1] > 1:
+            half = sums.shape[-1] // 2
+            sums = sums[..., :half] + sums[..., half:]
+        sums = sums[..., 0]
+    return sums

@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hwsim.arithmetic.row_sums import SumKernel, row_sums
+from hwsim.arithmetic.row_sums import SumKernel, adds_in_one_block, row_sums
 
 Single = np.float32
-KERNEL = SumKernel(512, 32, 4, 4, 128, 16, 256, cores=132, threads_of_core=2048)
-SMALL = SumKernel(16, 4, 2, 2, 8, 2, 4, cores=3, threads_of_core=32)  # all ways of it within few elements
+KERNEL = SumKernel(512, 32, 4, 4, 128, 16, 256)
+SMALL = SumKernel(16, 4, 2, 2, 8, 2, 40)  # all ways of it within few elements
 
 
 def power_below(count: int, most: int) -> int:
@@ -54,15 +54,15 @@ def of_thread_in_vectors(
 
 
 def of_block(values: dict[tuple[int, int], np.float32], wide: int, high: int) -> np.float32:
-    half = high // 2
-    while half:
-        for y, x in product(range(half), range(wide)):
-            values[y, x] += values[y + half, x]
-        half //= 2
     half = wide // 2
     while half:
-        for x in range(half):
-            values[0, x] += values[0, x + half]
+        for y, x in product(range(high), range(half)):
+            values[y, x] += values[y, x + half]
+        half //= 2
+    half = high // 2
+    while half:
+        for y in range(half):
+            values[y, 0] += values[y + half, 0]
         half //= 2
     return values[0, 0]
 
@@ -75,31 +75,16 @@ def summed(row: np.ndarray, rows: int, shift: int, kernel: SumKernel) -> np.floa
     wide = min(long, kernel.lanes)
     high = min(many, kernel.threads // wide)
     wide = min(long, kernel.threads // high)
-    blocks = 1
-    if -(-width // wide) >= min(high * kernel.share, kernel.most):
-        each = -(-width // (wide * high))
-        fitting = kernel.cores * (kernel.threads_of_core // (wide * high))
-        if each >= kernel.most and rows <= fitting:
-            blocks = max(min(-(-fitting // rows), -(-each // kernel.share)), -(-each // kernel.most))
-    else:
+    if -(-width // wide) < min(high * kernel.share, kernel.most):
         high = 1
-    step, results = wide * high * blocks, []
-    for block in range(blocks):
-        values = {}
-        for y, x in product(range(high), range(wide)):
-            begin = (block * high + y) * wide + x
-            if is_in_vectors:
-                lane = x if y == 0 and block == 0 else None
-                values[y, x] = of_thread_in_vectors(row, begin, step, kernel, shift, lane)
-            else:
-                values[y, x] = of_thread(row, begin, step, kernel)
-        results.append(of_block(values, wide, high))
-    if blocks == 1:
-        return results[0]
-    again = {(y, x): Single(0) for y, x in product(range(high), range(wide))}
-    for at, result in enumerate(results):
-        again[at // wide % high, at % wide] += result
-    return of_block(again, wide, high)
+    values = {}
+    for y, x in product(range(high), range(wide)):
+        begin, step = y * wide + x, wide * high
+        if is_in_vectors:
+            values[y, x] = of_thread_in_vectors(row, begin, step, kernel, shift, x if y == 0 else None)
+        else:
+            values[y, x] = of_thread(row, begin, step, kernel)
+    return of_block(values, wide, high)
 
 
 @pytest.mark.parametrize("kernel", [KERNEL, SMALL])
@@ -116,9 +101,9 @@ def test_rows_are_added_as_threads_do(kernel: SumKernel) -> None:
     assert differing  # the order matters
 
 
-def test_several_blocks_add_one_long_row() -> None:
-    x = np.random.default_rng(6).standard_normal((1, 300_000), dtype=np.float32)
-    assert row_sums(x, KERNEL)[0] == summed(x[0], 1, 0, KERNEL)
+def test_a_long_row_has_several_blocks() -> None:
+    assert adds_in_one_block(1, 512 * 255, KERNEL) and not adds_in_one_block(1, 512 * 256, KERNEL)
+    assert adds_in_one_block(128, 50_257, KERNEL)
 
 
 def test_zeros_keep_no_sign_and_what_is_not_finite_stays() -> None:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.arithmetic.layer_norm import NormKernel, layer_norm
-from hwsim.arithmetic.row_sums import SumKernel, row_sums
+from hwsim.arithmetic.row_sums import SumKernel, adds_in_one_block, row_sums
 from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.caller import Caller
-from hwsim.frameworks.torch.own_kernels import cores, follows
+from hwsim.frameworks.torch.own_kernels import DTYPES, follows
 from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax
 from hwsim.frameworks.torch.tensors import array_of, format_name
 from hwsim.libraries.pytorch.routes import pytorch
@@ -84,11 +84,14 @@ def sum_of_rows(name: str) -> Callable[..., Tensor | None]:
             return None
         if not input.is_contiguous() or dtype not in (None, input.dtype, torch.float32):
             return None
-        if not follows(caller, name, rule.families, input):
-            return None
         width = input.numel() if is_whole else input.shape[-1]
-        sizes = (rule.threads, rule.lanes, rule.turns, rule.vectors[format_name(input.dtype)], rule.least)
-        kernel = SumKernel(*sizes, rule.share, rule.most, cores(caller), rule.threads_of_core)
+        if not width or input.dtype not in DTYPES:
+            return None
+        vector = rule.vectors[format_name(input.dtype)]
+        kernel = SumKernel(rule.threads, rule.lanes, rule.turns, vector, rule.least, rule.share, rule.most)
+        is_known = adds_in_one_block(input.numel() // width, width, kernel)
+        if not is_known or not follows(caller, name, rule.families, input):
+            return None
         rows = array_of(input.float()).reshape(-1, width)
         with np.errstate(all="ignore"):
             sums = row_sums(rows, kernel, input.storage_offset())

@@ -39,11 +39,4 @@ def follows(caller: Caller, name: str, families: Sequence[str], *tensors: Tensor
     return True
 
 
-def cores(caller: Caller) -> int:
-    """Of the chip of a call whose kernel is followed."""
-    arguments = active(caller.key)[0].of(caller.layer, "forward").arguments
-    assert arguments is not None
-    return int(arguments["device"].cores)
-
-
-__all__ = ["cores", "follows"]
+__all__ = ["follows"]

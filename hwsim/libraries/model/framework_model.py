@@ -141,7 +141,7 @@ class LayerNormModel(StrictRecord):
 class RowSumsModel(StrictRecord):
     """Rows are added by so many threads of a block at most, lanes of a warp; a thread adds this many numbers apart, or
     vectors of so many elements (`vectors`, by format), in rows of at least `least` elements. share, most: elements a
-    thread that are worth another warp, or another block. threads_of_core: that a core holds.
+    thread that are worth another warp, or another block.
     """
 
     families: NameList
@@ -152,7 +152,6 @@ class RowSumsModel(StrictRecord):
     least: PositiveInt
     share: PositiveInt
     most: PositiveInt
-    threads_of_core: PositiveInt
 
 
 class FunctionModel(StrictRecord):

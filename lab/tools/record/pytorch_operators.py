@@ -2,9 +2,11 @@
 
     python lab/tools/record/pytorch_operators.py record operators.npz --seconds 40      # a GPU
     python lab/tools/record/pytorch_operators.py check operators.npz --blocks 16       # hwsim
+    python lab/tools/record/pytorch_operators.py shorten operators.npz --out short.npz
 
 `record` needs PyTorch with CUDA and NumPy; nothing of hwsim. `check` prints for each array how many of hwsim's results
-differ, and compares the sums of so many blocks, spread over all; exit 1 where one differs. FILE:
+differ, and compares the sums of so many blocks, spread over all; exit 1 where one differs. `shorten` keeps what hwsim
+follows: sums of 16 bits by 256 codes in place of results, SHORT samples, fewer rows. FILE:
 
 * `sum/NAME`: (4096,) uint64: of the results of a function for each block of 2^20 fp32 bit patterns, in order, the sum
   of bits times (2 i + 1) modulo 2^64, i the place in the block. NaNs count as 0x7fffffff.
@@ -54,6 +56,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "log2": torch.log2,
     "mish": F.mish,
 }
+SHORT, SHORT_ROWS = 1 << 12, 64
+SHORT_FUNCTIONS = ("tanh", "sin", "cos", "erf", "sigmoid", "silu", "gelu", "gelu_tanh", "exp", "rsqrt", "pow3")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 WIDTHS = (3, 8, 16, 32, 33, 64, 96, 100, 128, 200, 256, 384, 512, 576, 640, 768, 1000, 1024, 1280, 1536, 2048, 2304,
           2816, 3072, 4096, 5120, 8192, 11008, 16384, 32000, 50257)  # fmt: skip
@@ -188,15 +192,49 @@ def check(path: Path, blocks: int, device: str) -> bool:
     return not ours
 
 
+def shorten(path: Path, out: Path) -> None:
+    """A file for the tests: `sum16/FORMAT/NAME` has (256,) sums of 256 results each, times (2 i + 1), NaNs as NAN."""
+    kept: dict[str, np.ndarray] = {}
+    with np.load(path) as archive:
+        for name in archive.files:
+            kind, *words = name.split("/")
+            array = archive[name]
+            if kind in ("fp16", "bf16") and words[0] in SHORT_FUNCTIONS:
+                kept[f"sum16/{kind}/{words[0]}"] = sums_of_codes(array, DTYPES[kind])
+            elif kind == "fp32" and words[0] in SHORT_FUNCTIONS:
+                kept[name] = array[:: SAMPLES // SHORT]
+            elif kind == "sum" and words[0] in SHORT_FUNCTIONS and words[0] not in ("pow2", "pow3"):
+                kept[name] = array
+            elif kind == "rows" and words[0] in ("mean", "sum") and int(words[3]) <= SHORT_ROWS:
+                kept[name] = array
+            elif kind == "rows" and words[0] in ("softmax", "layer_norm") and words[3] == "7" and int(words[2]) <= 1024:
+                kept[name] = array
+            elif kind == "meta":
+                kept[name] = array
+    np.savez_compressed(out, **kept)
+
+
+def sums_of_codes(results: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    """(256,) uint64 of the results of all codes of 16 bits."""
+    is_nan = torch.from_numpy(results.view(np.int16)).view(dtype).isnan().numpy()
+    bits = np.where(is_nan, np.uint64(NAN), results.astype(np.uint64)).reshape(256, 256)
+    result: np.ndarray = (bits * (2 * np.arange(256, dtype=np.uint64) + 1)).sum(1)
+    return result
+
+
 def main() -> int:
     """Run a verb."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("record", "check"))
+    parser.add_argument("verb", choices=("record", "check", "shorten"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--seconds", type=float, default=40, help="after which `record` stops")
+    parser.add_argument("--out", type=Path, help="of `shorten`")
     parser.add_argument("--blocks", type=int, default=16, help="whose sums `check` compares")
     parser.add_argument("--device", default="h200", help="hwsim's device of the GPU that was recorded")
     given = parser.parse_args()
+    if given.verb == "shorten":
+        shorten(given.file, given.out)
+        return 0
     if given.verb == "record":
         record(given.file, given.seconds)
         return 0
