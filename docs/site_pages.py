@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from site_options import option_page
-from site_tables import citation_table, markdown, number_tables, unit
+from site_tables import citation_table, html, markdown, number_tables, unit
 
 import hwsim
 from hwsim.devices.device import Device
@@ -53,7 +53,7 @@ def _instructions(device: Device) -> str:
         )
         for name, x in device.matrix_instructions.items()
     ]
-    return markdown(("instruction", "m x n x k", "formats", "dot unit", "MAC per cycle"), rows, "instructions")
+    return html(("instruction", "m x n x k", "formats", "dot unit", "MAC per cycle"), rows, "instructions")
 
 
 def device_page(name: str) -> str:

@@ -1,11 +1,15 @@
-"""Tables of data files as Markdown: one row a number, with its value, unit, evidence and source.
+"""Tables of data files: one row a number, with its value, unit, evidence and source.
+
+The long ones are HTML: Sphinx takes half of the site's time to read them as Markdown.
 
 The module knows a file's plain data and its provenance; it knows no page and no device.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +83,21 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], style: str) -> 
     return "\n".join([*lines, "", ":::", ""])
 
 
+def html(head: Sequence[str], rows: Iterable[Sequence[str]], style: str) -> str:
+    """The same table as HTML, with the classes that Sphinx gives. Cells are text, in which backquotes mark code."""
+    first = "".join(f'<th class="head"><p>{_marked(name)}</p></th>' for name in head)
+    others = ["".join(f"<td><p>{_marked(text)}</p></td>" for text in row) for row in rows]
+    body = "".join(f"<tr>{cells}</tr>\n" for cells in others)
+    table = f"<thead><tr>{first}</tr></thead>\n<tbody>\n{body}</tbody>"
+    around = f'<div class="{style} docutils container"><div class="table-wrapper docutils container">'
+    return f'```{{raw}} html\n{around}\n<table class="docutils align-default">\n{table}</table></div></div>\n```\n'
+
+
+def _marked(text: str) -> str:
+    code = r'<code class="docutils literal notranslate"><span class="pre">\1</span></code>'
+    return re.sub("`([^`]+)`", code, escape(" ".join(text.split()), quote=False))
+
+
 def number_tables(tree: Any, evidence: Mapping[str, Provenance]) -> Iterator[str]:
     """One section for each block of a data file: its numbers with value, unit, evidence and source.
 
@@ -101,7 +120,7 @@ def number_tables(tree: Any, evidence: Mapping[str, Provenance]) -> Iterator[str
             )
             for keys, value, about in by_block[name]
         ]
-        yield f"### {heading}\n\n" + markdown(("number", "value", "unit", "evidence", "source"), rows, "numbers")
+        yield f"### {heading}\n\n" + html(("number", "value", "unit", "evidence", "source"), rows, "numbers")
 
 
 def _block(keys: Sequence[str]) -> str:
@@ -120,4 +139,4 @@ def _source(about: Provenance) -> str:
 
 def citation_table(citations: Mapping[str, str]) -> str:
     """The keys that sources use, with what they stand for."""
-    return markdown(("key", "source"), [(f"`{key}`", text) for key, text in citations.items()], "citations")
+    return html(("key", "source"), [(f"`{key}`", text) for key, text in citations.items()], "citations")

@@ -38,9 +38,10 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.record import Gemm
 from hwsim.host.arrays import lies_on_gpu
 from hwsim.host.threads import worker_count
+from hwsim.host.warned import warn_once
 from hwsim.program.ir import Program
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, describe
-from hwsim.request.on_gpu import check_on_gpu
+from hwsim.request.on_gpu import copied, work_of_host
 from hwsim.request.region import places_of
 from hwsim.request.run_options import RunOptions
 from hwsim.result import Execution, Result
@@ -57,6 +58,10 @@ def device(name: str | Path | Mapping[str, Any] | Device) -> Device:
     Raises ConfigError with all problems of the file at once, UnsupportedError or InputError for an unknown name.
     """
     return load(name)
+
+
+#: Arrays beside A, B and C, that are read on the host.
+SMALL = ("bias", "scale_a", "scale_b")
 
 
 @in_default_environment
@@ -121,13 +126,13 @@ patterns where `input_format` says whose, or where they are as wide as a `format
 
 The result holds the resolved record (`gemm`), which fixes bits and cycles. Cycles come from the device's program. There
 are none for devices without timing data, nor for plans, schedules and epilogues that the family's dataflow does not
-support; `timing_note` gives the reason. Cycles of a stack are those of one program for all matrices where the dataflow
-supports stacks, else those of one matrix times their number.
+support; `timing_note` gives the reason. A stack is one program where the dataflow supports stacks; else its cycles are
+one matrix's, times their number.
 
 Args:
     a: real matrix (m, k), any strides, or a stack (..., m, k); None: N(0, 1) by `seed` in fp32 or `input_format`; with
         exact=False sizes alone will do.
-    b: real matrix (k, n), or a stack (..., k, n), whose leading dimensions broadcast with those of `a`.
+    b: real matrix (k, n), or a stack (..., k, n), whose leading dimensions broadcast with `a`'s.
     c: (..., m, n), numbers or bit patterns of the output format.
     device: a name, the path of a YAML file, a mapping of that shape, or a Device.
     scheme: a name, a Scheme, or "auto": the fastest with a predicted error of at most `error_target`.
@@ -186,20 +191,22 @@ def matmul(
         c: as of `run`, as all further arguments; raises as `run`.
 
     With engine="cuda" arrays may lie on a GPU (CuPy's, or any that say so by DLPack); then CuPy's array is returned.
+    A scheme that quantises, "auto", conv and values read copies of them on the host; a warning says so once.
     """
     options.setdefault("timing", False)
     if not any(map(lies_on_gpu, (a, b, c))):
         product = run(a, b, c, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c
         assert product is not None
         return product
-    check_on_gpu(scheme, options)
     gpu = backend(options.get("engine"), on_gpu=True)
-    arrays: tuple[Any, ...] = (a, b, c)
-    left, right, added = (None if x is None else gpu.from_host(x) for x in arrays)
-    if lies_on_gpu(options.get("bias")):
-        bias: Any = options["bias"]
-        options["bias"] = gpu.to_host(gpu.from_host(bias))
-    on_gpu: Any = run(left, right, added, device=device, scheme=scheme, gemm=gemm, progress=progress, **options).c
+    values: dict[str, Any] = {**options}
+    values |= {name: gpu.to_host(gpu.from_host(values[name])) for name in SMALL if lies_on_gpu(values.get(name))}
+    arrays: list[Any] = [None if x is None else gpu.from_host(x) for x in (a, b, c)]
+    if what := work_of_host(scheme, options):
+        warn_once(copied(what))
+        arrays = [None if x is None else gpu.to_host(x) for x in arrays]
+    of_call: Any = run(*arrays, device=device, scheme=scheme, gemm=gemm, progress=progress, **values).c
+    on_gpu: Any = gpu.from_host(of_call)
     return on_gpu.typed  # type: ignore[no-any-return]
 
 

@@ -53,7 +53,7 @@ class Format:
     is_integer: whether it is a two's complement or unsigned integer.
     magnitude_bits: width of the exponent and fraction fields together.
     largest_magnitude: exponent and fraction fields of the largest finite number, as one integer.
-    min_exponent: lowest exponent of a normal number, also that of every subnormal and of zero.
+    min_exponent: lowest exponent of a normal number, also of every subnormal and of zero.
     """
 
     name: str

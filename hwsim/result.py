@@ -199,9 +199,10 @@ class Result(TimedResult):
         """Cycles before and after a change of the device's numbers, and what then bounds (None without timing).
 
         changes: {path in the device file, or pattern with *: "2x" for a factor, or a value in the file's unit}. Where
-        the choice of kernels follows from a number (`cores`, `memories.*`, an instruction's shape) or the clock under
-        load, the call is resolved again; otherwise its program is timed again at its clock. Raises InputError for a
-        path or value that the device cannot have, and for numbers that change bits.
+        the choice of kernels follows from a number (`cores`, `memories.*`, an instruction's shape), bits, or the clock
+        under load, the call is resolved again; otherwise its program is timed again at its clock. `beside` names the
+        numbers from which bits, energy or area follow. Raises InputError for a path or value that the device cannot
+        have.
         """
         return None if self.call is None else call_with_numbers(self.times, self.call, changes)
 

@@ -21,9 +21,9 @@ class Done:
         return json.loads(self.out)
 
 
-def without_problem(out):
-    """Standard output without the lines of the problem, which `hwsim run` prints before it computes."""
-    lines = out.splitlines(keepends=True)
+def without_problem(err):
+    """Standard error without the lines of the problem, which `hwsim run` shows before it computes."""
+    lines = err.splitlines(keepends=True)
     while lines and lines[0].split()[0] in ("problem", "formats", "scheme", "device"):
         del lines[0]
         while lines and lines[0].startswith(" "):
@@ -50,13 +50,11 @@ def cli(capsys, tmp_path, monkeypatch):
 
 @pytest.fixture
 def refused(cli):
-    """Run a command line that must be refused: exit code 2, nothing on standard output but what a run that fails late
-    has said of its problem; gives the message.
-    """
+    """Run a command line that must be refused: exit code 2, nothing on standard output; gives the message."""
 
     def run(*words):
         done = cli(*words)
-        assert (done.code, without_problem(done.out)) == (2, ""), done
+        assert (done.code, done.out) == (2, ""), done
         errors = [line for line in done.err.splitlines() if "error:" in line]
         assert len(errors) == 1, done.err
         assert "Traceback" not in done.err

@@ -71,10 +71,13 @@ def test_threads_that_load_one_device_for_the_first_time(tmp_path):
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes_give_the_same(method, serial):
-    """Forked after the kernels' own threads have run in this process."""
+    """Forked after the kernels' own threads have run in this process. New processes begin everything anew: every third
+    case.
+    """
+    chosen = range(0, len(CASES), 1 if method == "fork" else 3)
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(2, mp_context=context) as pool:
-        assert list(pool.map(case, range(len(CASES)))) == serial[: len(CASES)]
+        assert list(pool.map(case, chosen)) == [serial[index] for index in chosen]
 
 
 @pytest.mark.parametrize("index", range(len(CASES)))

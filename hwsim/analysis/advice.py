@@ -5,6 +5,7 @@ It knows times, their shares and the timing machine; of what was asked for, only
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -15,6 +16,7 @@ from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
 from hwsim.devices import instruction
+from hwsim.devices.numbers import paths_of
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 WORTH_ADVISING = 0.01  # of the time
 HALF = 0.5  # of the time: only a part that is busy for longer can be what is left when another one is twice as fast
 NARROW_BITS = 16  # of an operand, whose format C may have too
+TIMING = ".timing."  # of an instruction, in the path of a number
 LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
 MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advice
 
@@ -149,7 +152,7 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
     runs = MOST_INSTRUCTIONS // max(times.timed.instructions, 1)
     without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
     singles = [
-        (share, Advice(words, saved(times, numbers) * without_launches, False, _options(numbers)), numbers)
+        (share, Advice(words, saved(times, numbers) * without_launches, False, _option(times.chip, numbers)), numbers)
         for share, words, numbers in ranked[:runs]
     ]
     yield from (advice for _, advice, _ in singles)
@@ -158,11 +161,30 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
         numbers = {**of_first, **of_second}
         gain = saved(times, numbers) * without_launches
         if gain >= first.gain + second.gain + WORTH_ADVISING:
-            yield Advice(f"{first.change} together with {second.change}", gain, False, _options(numbers))
+            yield Advice(f"{first.change} together with {second.change}", gain, False, _option(times.chip, numbers))
 
 
-def _options(numbers: NumberChanges) -> str:
-    return " ".join(f"--what-if {path}={'0.5x' if path.endswith(LESS_IS_BETTER) else '2x'}" for path in numbers)
+def _option(chip: Device, numbers: NumberChanges) -> str:
+    """The option that tries numbers of the device twice as good; several of one part are named by one pattern."""
+    parts: dict[tuple[str, str], list[str]] = {}
+    for path in numbers:
+        factor = "0.5x" if path.endswith(LESS_IS_BETTER) else "2x"
+        parts.setdefault((_part(path), factor), []).append(path)
+    changes = [f"{named}={factor}" for (_, factor), paths in parts.items() for named in _pattern(chip, paths)]
+    return f"--what-if {shlex.quote(','.join(changes)) if '*' in ''.join(changes) else ','.join(changes)}"
+
+
+def _part(path: str) -> str:
+    """The part of the device that a number is of: its path up to the number's own name."""
+    return f"{path.partition(TIMING)[0]}{TIMING}" if TIMING in path else f"{path.rpartition('.')[0]}."
+
+
+def _pattern(chip: Device, paths: list[str]) -> list[str]:
+    """One pattern that names these numbers of one part and no other, where there is one; else the numbers."""
+    part = _part(paths[0])
+    word = min((path.removeprefix(part) for path in paths), key=len)
+    pattern = f"{part}*{word}*"
+    return [pattern] if len(paths) > 1 and set(paths_of(chip, pattern)) == set(paths) else paths
 
 
 def _numbers(

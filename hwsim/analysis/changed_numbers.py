@@ -7,7 +7,7 @@ computes, nor how a call is resolved.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
@@ -26,11 +26,10 @@ MUCH_FASTER = 1000
 Anew = Callable[[Mapping[str, float]], Times]
 #: The times of a call with C in another format.
 InOutput = Callable[[str], Times]
-#: Why numbers are refused, by what follows from them.
-REFUSED: Mapping[Reach, str] = {
-    Reach.BITS: "it changes bits, and what-if is of cycles: write a device file that extends {device}, and compare "
-    "both with hwsim diff; or sweep over it (documentation: page Sweeps)",
-    Reach.COST: "it changes energy or area, not cycles: sweep over it (documentation: page Sweeps)",
+#: What else than cycles follows from numbers, by what they reach.
+BESIDE: Mapping[Reach, str] = {
+    Reach.BITS: "changes bits too: compare a file with it by hwsim diff",
+    Reach.COST: "of energy or area alone: hwsim sweep --set",
 }
 
 
@@ -62,6 +61,7 @@ class ChangedNumbers:
     bound: WhatIf | None
     is_anew: bool = False
     held: dict[str, str] = field(default_factory=dict)
+    beside: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +124,19 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     """The same of a call. times: of the call; None is returned where there are none.
 
     A number that the choice of kernels or the clock follows from has the call resolved again; otherwise its program is
-    timed again at its clock. Raises InputError as `program_with_numbers`, and for numbers that change bits or costs.
+    timed again at its clock. `beside` says what else than cycles follows from a number. Raises InputError as
+    `program_with_numbers`.
     """
     if times.program is None or times.chip is None or times.cycles is None or times.seconds is None:
         return None
     device, anew = call.device, call.anew
     numbers = new_values(device, changes)
     reaches = {path: reach_of(path) for path in numbers}
-    for path, reach in reaches.items():
-        if reach in REFUSED:
-            raise InputError(f"what-if: {path}: {REFUSED[reach].format(device=device.name)}")
-    if set(reaches.values()) <= {Reach.TIME}:
-        return program_with_numbers(times.program, times.chip, changes, l2=times.l2)
+    beside = {path: BESIDE[reach] for path, reach in reaches.items() if reach in BESIDE}
+    if set(reaches.values()) <= {Reach.TIME, Reach.COST}:
+        return replace(program_with_numbers(times.program, times.chip, changes, l2=times.l2), beside=beside)
     if anew is None:
-        named = ", ".join(path for path, reach in reaches.items() if reach != Reach.TIME)
+        named = ", ".join(path for path, reach in reaches.items() if reach not in (Reach.TIME, Reach.COST))
         raise InputError(
             f"what-if: {named}: the kernel would be another one, and a saved record fixes it; run without it"
         )
@@ -151,6 +150,7 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
         (times.seconds, after.seconds),
         _bound(after.program, after.chip, after.l2),
         is_anew=True,
+        beside=beside,
     )
 
 

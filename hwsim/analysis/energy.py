@@ -154,8 +154,8 @@ def energies_of(device: str) -> ChipEnergies:
 def energy(times: Times, gemm: Gemm, level: EnergyLevel = "typical", energies: ChipEnergies | None = None) -> Energy:
     """The energy of a timed GEMM (result.times, result.gemm).
 
-    energies: by default the device file's own (`energy:`), or else those of the device's name. Of a file's own numbers
-    "low" and "high" are the ends of the span that it gives.
+    energies: by default the device file's own (`energy:`), or else the ones by the device's name. Of a file's own
+    numbers "low" and "high" are the ends of the span that it gives.
 
     A cycle in which the lanes are busy, beside FMAs of the products, is one operation of each lane. Raises
     UnsupportedError without times, for a time of 0 (a library's kernel that takes no longer than a launch), without

@@ -1,4 +1,4 @@
-"""Errors of a computed product relative to the exact one, with those of a plain fp32 FMA chain as a baseline."""
+"""Errors of a computed product relative to the exact one; a plain fp32 FMA chain is the baseline."""
 
 from __future__ import annotations
 

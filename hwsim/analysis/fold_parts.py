@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hwsim.analysis.indexed import Indexed
 from hwsim.analysis.program_times import Times
-from hwsim.dataflows.systolic.pe_array import PE
 from hwsim.devices import find
+from hwsim.devices.model.memories import PE
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -54,7 +54,7 @@ class ErrorNorms(Indexed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProductErrors(Indexed):
-    """Errors of a product, and those of a plain fp32 FMA chain of the same operands (`baseline`).
+    """Errors of a product, and of a plain fp32 FMA chain of the same operands (`baseline`).
 
     rows: how many rows of every matrix were compared, where not all were (else None, and no key). input_rounding: where
     the unit takes rounded operands, the error of their exact product; arithmetic: the error of the product relative to
@@ -71,10 +71,10 @@ class ProductErrors(Indexed):
 
 class TimingState(TypedDict):
     """What a time is of. l2: the state before the run (hwsim.machines.l2_state). clock_mhz, None for a library's time
-    without a program, and where it is from: "asked", "under load" or "device file". power_limit_w: of the board, where
-    the device file gives it. kernels: that are in the time, passes that split or
-    cast operands among them; none of them where the time is a library's. launches:
-    whether those of the kernels are. by_library: the time is a library's kernels', not the program's.
+    without a program, and where it is from: "asked", "under load" or "device file". power_limit_w: of the board,
+    where the device file gives it. kernels: that are in the time, passes that split or cast operands among them;
+    none where the time is a library's. launches: whether the time has the kernels' launches. by_library: the time
+    is a library's kernels', not the program's.
     """
 
     l2: str

@@ -47,6 +47,7 @@ _AWAITED = tuple(
         (r"P\d+", "the softmax of a block", ""),
         (r"O\d+", "the products of a block with values", "room for the sums of a tile"),
         (r"R\d+", "the result of a tile", ""),
+        (r"row", "rows of scores", ""),
         (r"argument", "arguments of special functions", ""),
         (r"power", "results of special functions", ""),
     )

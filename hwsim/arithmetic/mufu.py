@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.arithmetic.cuda_functions import cosf, erff, sinf, tanhf
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.backend.environment import in_default_environment
 from hwsim.devices import load
@@ -37,6 +38,10 @@ CUDA: Mapping[str, OfSingles] = {
     "exp2f": CudaMath.exp2f,
     "rsqrtf": CudaMath.rsqrtf,
     "logf": CudaMath.logf,
+    "tanhf": tanhf,
+    "erff": erff,
+    "sinf": sinf,
+    "cosf": cosf,
     "__expf": CudaMath.short_expf,
     "__logf": CudaMath.short_logf,
 }
@@ -50,9 +55,10 @@ FAST: Mapping[str, OfSingles] = {
 }
 #: Functions that are an instruction of the unit.
 SAME: Mapping[str, str] = {"__sinf": "sin", "__cosf": "cos"}
-FAST_SAME: Mapping[str, str] = {**SAME, "rsqrtf": "rsqrt"}
+FAST_SAME: Mapping[str, str] = {**SAME, "rsqrtf": "rsqrt", "sinf": "sin", "cosf": "cos"}
 NARROW = ("ex2.approx.f16", "ex2.approx.ftz.bf16", "tanh.approx.f16", "tanh.approx.bf16")
 IN_CUDA = (*CUDA, *SAME)
+WITH_FAST = tuple(name for name in IN_CUDA if name in FAST or name in FAST_SAME)  # whose fast form is known
 NAMES = (*unit.FUNCTIONS, *SCALED, *NARROW, *IN_CUDA)
 
 
@@ -70,8 +76,8 @@ def mufu(
     `.approx.ftz.f32` (`tanh.approx.f32`, which keeps subnormals): subnormal arguments and results count as zero.
     "ex2.approx.f32" and so on are PTX's instructions without `.ftz`, which scale around the unit. "ex2.approx.f16",
     "ex2.approx.ftz.bf16", "tanh.approx.f16" and "tanh.approx.bf16" are its instructions of 16 bits. "expf", "exp2f",
-    "rsqrtf", "logf", "__expf", "__logf", "__sinf" and "__cosf" are CUDA's, as nvcc compiles them. Every NaN of the
-    result is 0x7FFFFFFF, or 0x7FFF.
+    "rsqrtf", "logf", "tanhf", "erff", "sinf", "cosf", "__expf", "__logf", "__sinf" and "__cosf" are CUDA's, as nvcc
+    compiles them. Every NaN of the result is 0x7FFFFFFF, or 0x7FFF.
 
     Args:
         name: of the function.
@@ -88,16 +94,17 @@ def mufu(
         UnsupportedError: a chip whose functions are not known, or that has no such instruction.
 
     Source: configs/special_functions/mufu.yaml (the tables, with source and evidence). All 2^32 results of each
-    function were compared with an H200's (CUDA 13.0, 2026-11-28), and none differs: tests/golden/h200_mufu. That other
-    chips have these tables is an assumption. `hwsim.devices.special_functions.tables_evidence(device, ["ex2"])` says
+    function were compared with an H200's (CUDA 13.0, 2026-11-28), and none differs: tests/golden/h200_mufu. Of tanhf,
+    erff, sinf and cosf a sample and some blocks of 2^20 were: tests/golden/h200_pytorch. That other chips have these tables is an assumption. `hwsim.devices.special_functions.tables_evidence(device, ["ex2"])` says
     the level of an instruction.
     """
     chip = load(device)
     tables = special_functions(chip)
     if name not in NAMES:
         raise InputError(f"mufu: {name!r} is no function; there are {', '.join(NAMES)}{nearest(str(name), NAMES)}")
-    if fast_math and name not in IN_CUDA:
-        raise InputError(f"mufu: {name} is an instruction; fast_math is of {', '.join(IN_CUDA)}; leave it out")
+    if fast_math and name not in WITH_FAST:
+        what = "has no known fast form" if name in IN_CUDA else "is an instruction"
+        raise InputError(f"mufu: {name} {what}; fast_math is of {', '.join(WITH_FAST)}; leave it out")
     values = given_array("x", x)
     if name in NARROW:
         return _narrow(name, values, chip)

@@ -53,6 +53,9 @@ class SoftmaxLanes:
             return np.where(others[0] < number, source * source, source)
         if instr.opcode == "reduce_lanes":
             return added_by_lanes(others[0], source)
+        if instr.opcode == "divide":
+            quotient: Single = np.divide(source, others[0])
+            return quotient
         if instr.opcode == "choose_above":
             return np.where(source >= number, others[0], others[1])
         if instr.opcode == "reduce_row":
@@ -139,7 +142,7 @@ _MATH: Mapping[Opcode, Callable[[CudaMath, Single], Single]] = {
 }
 OPCODES: frozenset[Opcode] = frozenset(
     (
-        *(*_PLAIN, *_MATH, "mask", "halve_below", "square_below", "choose_above"),
+        *(*_PLAIN, *_MATH, "mask", "halve_below", "square_below", "choose_above", "divide"),
         *("reduce_lanes", "reduce_meet", "reduce_row", "reduce_largest"),
     )
 )

@@ -47,24 +47,25 @@ def attention(
 ) -> AttentionResult:
     """Scaled dot-product attention, softmax(scale query key^T) value, with the bits of the kernel that a library runs.
 
-    Products by the chip's matrix instruction, powers by its special functions, sums in the kernel's order. Cycles are
-    those of the kernel's program, simulated when they are asked for.
+    Products by the chip's matrix instruction, powers by its special functions, sums in the kernel's order. The
+    kernel's program gives the cycles, and is simulated when they are asked for.
 
     Args:
-        query: (..., heads, queries, width), float16 or ml_dtypes.bfloat16; with flash-attention-3 also
-            ml_dtypes.float8_e4m3fn. The leading dimensions are the batch.
+        query: (..., heads, queries, width), float16 or ml_dtypes.bfloat16; with backend="MATH" also float32, with
+            flash-attention-3 ml_dtypes.float8_e4m3fn. The leading dimensions are the batch.
         key: (..., key heads, keys, width), of the same dtype and leading dimensions. Its heads divide the query's
             (GQA): so many consecutive heads of the query share a head of the key.
         value: (..., key heads, keys, width of the value), likewise.
         device: a name, the path of a YAML file, a mapping of that shape, or a Device; of the families sm80 and sm90, or
-            sm100 with flash-attention-4.
+            sm100 with flash-attention-4; with backend="MATH" of sm70 to sm100.
         library: "pytorch", whose choice of a backend counts; "flash-attention-2", "flash-attention-3" (on Hopper) and
             "flash-attention-4" (on a B200 or B300) as their authors build them, which nobody compared with a chip.
-        backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION" or "CUDNN_ATTENTION", in any case, or "flash" and
-            so on; None: the first that takes the call, in PyTorch's order on the device.
+        backend: of PyTorch: "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION" or "MATH", in any case, or
+            "flash" and so on; None: the first that takes the call, in PyTorch's order on the device.
         is_causal: query i sees the keys 0 to i.
         mask: broadcast to (..., heads, queries, keys): bool, where False hides, or of the operands' dtype, which is
-            added to the scaled scores. The order with one is known of the memory-efficient kernel and of cuDNN's.
+            added to the scaled scores. The order with one is known of the math form, the memory-efficient kernel and
+            cuDNN's.
         query_descale: (..., key heads), float32: what the query's elements of 8 bits are multiples of; None: 1.
         key_descale: the same of the key.
         value_descale: the same of the value.
@@ -86,11 +87,12 @@ def attention(
         InputError: shapes or dtypes that do not fit, an unknown library, backend or state of L2, a scale that is no
             number of fp32; too little memory for the bits, before any is taken.
         UnsupportedError: a call that the backend does not take, or whose order is not known: other families, wider
-            heads, the math form. `hwsim.torch.emulate` computes these in the order of the device's unit. With
-            functional=True also a kernel without a program; the message says why.
+            heads. `hwsim.torch.emulate` computes these in the order of the device's unit. With functional=True also a
+            kernel without a program; the message says why.
 
     Source: FlashAttention-2 and the memory-efficient kernel by PyTorch's source, cuDNN's kernel by captures of an H100
-    (hwsim/libraries/published/attention_kernels.py); the authors' kernels by their source (flash_attention.py there).
+    (hwsim/libraries/published/attention_kernels.py); the authors' kernels by their source (flash_attention.py there);
+    the math form by PyTorch's source, its products by cuBLAS's recorded orders (hwsim/compute/math_kernel.py).
     """
     if l2 not in STATES:
         raise InputError(f"attention: l2 = {l2!r}; allowed: {', '.join(STATES)}{nearest(str(l2), list(STATES))}")

@@ -28,7 +28,8 @@ from hwsim.trace.trace import Trace
 
 if TYPE_CHECKING:
     from hwsim.gemm.attention_order import AttentionOrder
-    from hwsim.gemm.attention_record import Attention
+    from hwsim.gemm.attention_record import AnyAttention
+    from hwsim.gemm.math_form import MathForm
 
 
 class ChipRange(TypedDict):
@@ -64,7 +65,7 @@ class AttentionResult(TimedResult):
     out: AnyArray | None
     backend: str
     device: str
-    order: AttentionOrder
+    order: AttentionOrder | MathForm
     evidence: str
     by_program: bool
     call: AttentionCall = field(repr=False)
@@ -72,7 +73,7 @@ class AttentionResult(TimedResult):
     launch_overhead: bool = field(repr=False)
 
     @property
-    def record(self) -> Attention:
+    def record(self) -> AnyAttention:
         """The attention as data."""
         return self.call.record
 
@@ -83,8 +84,8 @@ class AttentionResult(TimedResult):
 
     @property
     def codes(self) -> AnyArray | None:
-        """The bit patterns of `out`, uint16."""
-        return None if self.out is None else self.out.view(np.uint16)
+        """The bit patterns of `out`, unsigned integers of its width."""
+        return None if self.out is None else self.out.view(f"u{self.out.itemsize}")
 
     @cached_property
     def times(self) -> Times:
@@ -167,7 +168,9 @@ class AttentionResult(TimedResult):
         """SHA-256 of out's elements, little-endian, row-major."""
         if self.codes is None:
             return None
-        return hashlib.sha256(np.ascontiguousarray(self.codes).astype("<u2", copy=False).tobytes()).hexdigest()
+        return hashlib.sha256(
+            np.ascontiguousarray(self.codes).astype(self.codes.dtype.newbyteorder("<"), copy=False).tobytes()
+        ).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the arrays, as plain data ready for JSON."""
@@ -190,15 +193,12 @@ class AttentionResult(TimedResult):
         }
 
     def __str__(self) -> str:
-        order = self.order
-        parts = "" if order.parts == 1 else f", in {order.parts} parts that are joined"
-        direction = "last block first" if order.descending else "first block first"
         out = "cycles alone" if self.out is None else f"{self.out.dtype} {self.out.shape}"
         return (
             f"attention on {self.device}: {out}\n"
-            f"{self.backend}: {order.kernel}\n"
-            f"blocks of {order.keys} keys, {direction}{parts}\n"
-            f"evidence: {self.evidence}; the order is from: {order.source}"
+            f"{self.backend}: {self.order.kernel}\n"
+            f"{self.order.summary}\n"
+            f"evidence: {self.evidence}; the order is from: {self.order.source}"
         )
 
     def __repr__(self) -> str:

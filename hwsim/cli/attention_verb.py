@@ -18,8 +18,8 @@ from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
 from hwsim.compute.attention_call import BACKENDS, LIBRARIES, backend_named
+from hwsim.compute.math_kernel import FORMATS
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.evaluate.attending import FORMATS
 from hwsim.formats import array_dtype, format_of
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.libraries.gemm_call import PYTORCH
@@ -30,6 +30,7 @@ from hwsim.trace.trace import FORMATS as TRACES
 
 AnyArray = NDArray[Any]
 OPERANDS = ("query", "key", "value")
+WORD_BITS = 32
 #: Sizes of random operands, and what they are where nothing is said (None: as the size named here).
 SIZES: dict[str, tuple[int | str, str]] = {
     "batch": (1, "sequences (default 1)"),
@@ -49,21 +50,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--device",
         default="h100",
         metavar="NAME",
-        help="device name or YAML file, families sm80, sm90 and (flash-attention-4) sm100 (default h100)",
+        help="device name or YAML file, families sm80 and sm90, with math also sm70 and sm100 (default h100)",
     )
     add(
         "--backend",
         type=backend_named,
         choices=BACKENDS,
-        help="backend of PyTorch, also as flash, efficient or cudnn (default: the first that takes the call on the "
-        "device)",
+        help="backend of PyTorch, also as flash, efficient, cudnn or math (default: the first that takes the call on "
+        "the device)",
     )
     add("--library", choices=LIBRARIES, default=PYTORCH, help=f"whose kernel computes it (default {PYTORCH})")
     for name, (_, text) in SIZES.items():
         add(f"--{name.replace('_', '-')}", type=whole(1), metavar="N", help=text)
     add("--causal", action="store_true", help="query i sees the keys 0 to i")
     add("--scale", type=float, metavar="X", help="factor of the scores (default 1 / sqrt(width))")
-    add("--format", choices=FORMATS, help="format of the operands (default fp16); .npy files of uint16 are its codes")
+    add(
+        "--format",
+        choices=FORMATS,
+        help="format of the operands (default fp16; fp32: --backend math); .npy files of uint16 are codes of 16 bits",
+    )
     for name in OPERANDS:
         add(
             f"--{name}",
@@ -168,10 +173,9 @@ def _operands(arguments: argparse.Namespace) -> tuple[list[AnyArray], str]:
 def _in_format(name: str, array: AnyArray, format: str | None) -> AnyArray:
     """An operand of a file, in the format of --format where the file has codes. Raises InputError where it has not."""
     if array.dtype == np.uint16:
-        if format is None:
-            raise InputError(
-                f"--{name}: the file has codes (uint16); say their format: --format {' or '.join(FORMATS)}"
-            )
+        narrow = [known for known in FORMATS if format_of(known).bits == WORD_BITS // 2]
+        if format not in narrow:
+            raise InputError(f"--{name}: the file has codes (uint16); say their format: --format {' or '.join(narrow)}")
         return array.view(array_dtype(format_of(format)))
     if format is not None and array.dtype != array_dtype(format_of(format)):
         raise InputError(
@@ -194,7 +198,7 @@ def _written(arguments: argparse.Namespace, result: AttentionResult) -> list[str
         notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
     if arguments.out is not None:
         assert result.out is not None and result.codes is not None
-        array = result.out if result.out.dtype == np.float16 else result.codes
+        array = result.out if result.out.dtype in (np.float16, np.float32) else result.codes
         write_whole(arguments.out, lambda file: np.save(file, array, allow_pickle=False))
         notes.append(f"wrote {arguments.out}: result {result.out.shape}, {result.record.format}")
     return notes

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from hwsim.cli.crash import report
+from hwsim.cli.progress import print_beside
 from hwsim.cli.verb_parser import VerbParser
 from hwsim.cli.verbs import LAB, OWN, TASKS, Verb, known, missing, module_of, verb_of
 from hwsim.errors import ConfigError, DeadlockError, HwsimError, nearest
@@ -212,7 +213,7 @@ def _fail(message: str, code: int = 2) -> int:
 @contextmanager
 def _warnings_on_stderr() -> Iterator[None]:
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        print(f"hwsim: warning: {message}", file=sys.stderr)
+        print_beside(f"hwsim: warning: {message}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

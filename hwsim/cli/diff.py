@@ -11,7 +11,7 @@ from typing import Any
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
-from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.errors import InputError
 from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST, worker_count
@@ -81,7 +81,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.device:
         raise InputError("--device is needed, once or twice")
     check_report(arguments.report)
-    check_outputs({"--report": arguments.report})
+    check_outputs(report_files(arguments.report))
     names = ("device", "scheme", "schedule", "output", "library")
     sides = {name: _both(name, getattr(arguments, name)) for name in names}
     schedules = [schedule(text) for text in sides["schedule"]]

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from hwsim.cli.progress import progress_bar
-from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.errors import InputError
 from hwsim.gemm.option_types import WHOLE
 from hwsim.host.files import check_outputs
@@ -65,7 +65,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print the classes, what differs between them, and what to do about it."""
     sizes = sizes_of(arguments.m)
     check_report(arguments.report)
-    check_outputs({"--report": arguments.report})
+    check_outputs(report_files(arguments.report))
     call = {
         name: getattr(arguments, name) for name in ("n", "k", "device", "library", "format", "output", "accumulate")
     }

@@ -1,6 +1,6 @@
-"""Progress on standard error: a bar on a terminal, a line every ten seconds elsewhere.
+"""Progress on standard error: what is computed, then a bar on a terminal, a line every ten seconds elsewhere.
 
-It knows the share done, the time and the stage; it knows nothing of the work.
+It knows the share done, the time and the stage; it knows nothing of the work. A terminal loses it at the end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import shutil
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TextIO
 
 TERMINAL_SECONDS = (1.0, 0.5)  # until the first frame, and between frames
@@ -17,6 +18,7 @@ LINE_SECONDS = (10.0, 10.0)  # until the first line, and between lines, where th
 COLUMNS = 80  # of a terminal that does not say how many it has
 BAR = 30  # columns of the bar
 ERASE = "\r\x1b[K"
+ERASE_BELOW = "\r\x1b[{rows}A\x1b[J"  # from so many rows above on
 
 
 class ProgressBar:
@@ -28,7 +30,7 @@ class ProgressBar:
     def __init__(self, stream: TextIO, *, is_terminal: bool = True, seconds: tuple[float, float] | None = None) -> None:
         self.stream, self.is_terminal = stream, is_terminal
         self.first, self.every = seconds or (TERMINAL_SECONDS if is_terminal else LINE_SECONDS)
-        self.share, self.stage, self.is_drawn = 0.0, "", False
+        self.share, self.stage, self.is_drawn, self.rows = 0.0, "", False, 0
         self.start = self.begun = time.monotonic()
         self.lock, self.ended = threading.Lock(), threading.Event()
         self.thread = threading.Thread(target=self._draw, name="hwsim progress", daemon=True)
@@ -44,15 +46,22 @@ class ProgressBar:
         with self.lock:
             self.share, self.stage, self.begun = 0.0, stage, time.monotonic()
 
-    def clear(self) -> None:
-        """Remove the bar, for other text."""
+    def show(self, text: str) -> None:
+        """Show lines at once: on a terminal above the bar until the end, elsewhere for good."""
         with self.lock:
-            if self.is_drawn:
-                self._write(ERASE)
-                self.is_drawn = False
+            self._clear()
+            lines = text.splitlines()
+            if self.is_terminal:
+                lines, self.rows = [line[: _columns() - 1] for line in lines], len(lines)
+            self._write("".join(f"{line}\n" for line in lines))
+
+    def clear(self) -> None:
+        """Remove the bar and the lines above it, for other text."""
+        with self.lock:
+            self._clear()
 
     def close(self) -> None:
-        """End, and remove the bar."""
+        """End, and remove the bar and the lines above it."""
         self.ended.set()
         self.thread.join()
         self.clear()
@@ -64,6 +73,13 @@ class ProgressBar:
             with self.lock:
                 self._write(self._frame() if self.is_terminal else f"hwsim: {self._words()}\n")
                 self.is_drawn = self.is_terminal
+
+    def _clear(self) -> None:
+        if self.rows:
+            self._write(ERASE_BELOW.format(rows=self.rows))
+        elif self.is_drawn:
+            self._write(ERASE)
+        self.is_drawn, self.rows = False, 0
 
     def _write(self, text: str) -> None:
         try:
@@ -81,7 +97,14 @@ class ProgressBar:
         now, filled = time.monotonic(), "#" * round(self.share * BAR)
         left = f", {clock((now - self.begun) * (1 / self.share - 1))} left" if self.share else ""
         text = f"{self.share * 100:3.0f} % |{filled:<{BAR}}| {clock(now - self.start)}{left}  {self.stage}"
-        return ERASE + text.rstrip()[: (shutil.get_terminal_size().columns or COLUMNS) - 1]
+        return ERASE + text.rstrip()[: _columns() - 1]
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns or COLUMNS
+
+
+_shown: list[ProgressBar] = []  # on standard error now
 
 
 def clock(seconds: float) -> str:
@@ -91,10 +114,23 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def progress_bar(*, quiet: bool, stage: str = "") -> AbstractContextManager[ProgressBar | None]:
+@contextmanager
+def progress_bar(*, quiet: bool, stage: str = "") -> Iterator[ProgressBar | None]:
     """Progress on standard error, or a context of None with `quiet`. stage: what is done, in a few words."""
     if quiet:
-        return nullcontext()
-    bar = ProgressBar(sys.stderr, is_terminal=sys.stderr.isatty())
-    bar.at(stage)
-    return closing(bar)
+        yield None
+        return
+    with closing(ProgressBar(sys.stderr, is_terminal=sys.stderr.isatty())) as bar:
+        bar.at(stage)
+        _shown.append(bar)
+        try:
+            yield bar
+        finally:
+            _shown.remove(bar)
+
+
+def print_beside(text: str) -> None:
+    """Print a line on standard error for good, whatever progress is shown there."""
+    for bar in _shown:
+        bar.clear()
+    print(text, file=sys.stderr)

@@ -17,7 +17,7 @@ from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
 from hwsim.cli.progress import ProgressBar, progress_bar
-from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
 from hwsim.cli.verb_parser import add_flag
 from hwsim.compute.call import ProductCall
@@ -203,7 +203,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.json:
             text = _json(result, arguments.what_if, changed)
         else:
-            text = run_text(result)
+            text = run_text(result, watcher.problem)
             if result.values is not None:
                 text += f"\n\n{values_text(result.values, result.exact_values)}"
             if changed is not None:
@@ -240,10 +240,13 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 class _Watcher:
-    """Hears how far the run is: it prints the problem before the computation, and tells the bar of stages."""
+    """Hears how far the run is: the bar shows the problem before the computation, then the stages.
+
+    problem: what is computed, as text, once that is known.
+    """
 
     def __init__(self, arguments: argparse.Namespace, bar: ProgressBar | None) -> None:
-        self.arguments, self.bar = arguments, bar
+        self.arguments, self.bar, self.problem = arguments, bar, ""
         self.at("choosing tile and instruction" if arguments.scheme != AUTO else "choosing a scheme")
 
     def __call__(self, share: float) -> None:
@@ -256,17 +259,15 @@ class _Watcher:
             self.bar.at(stage)
 
     def resolved(self, call: ProductCall) -> None:
-        """Refuse what needs cycles where there are none, then print the problem."""
+        """Refuse what needs cycles where there are none, then show the problem."""
         asked = [f"--{name.replace('_', '-')}" for name in NEED_CYCLES if getattr(self.arguments, name)]
         if asked and (reason := why_no_cycles(call)):
             raise UnsupportedError(f"{asked[0]}: there are no cycles: {reason}")
-        if not self.arguments.json:
-            if self.bar is not None:
-                self.bar.clear()
-            request, inputs = call.request, _inputs(self.arguments, call)
-            sizes, gemm = call.operands.sizes, call.resolved.gemm
-            print(problem_text(sizes, request.scheme.name, request.device, inputs, gemm))
-            sys.stdout.flush()
+        request, inputs = call.request, _inputs(self.arguments, call)
+        sizes, gemm = call.operands.sizes, call.resolved.gemm
+        self.problem = problem_text(sizes, request.scheme.name, request.device, inputs, gemm)
+        if self.bar is not None and not self.arguments.json:
+            self.bar.show(self.problem)
         self.at("times" if self.arguments.no_exact else "computing the bits")
 
 
@@ -279,8 +280,8 @@ def _check_files(arguments: argparse.Namespace) -> None:
             raise InputError(f"--{option} needs cycles: leave out --no-timing")
     check_trace(arguments)
     check_report(arguments.report)
-    options = ("out", "trace", "report", "save_gemm")
-    check_outputs({f"--{name.replace('_', '-')}": getattr(arguments, name) for name in options})
+    files = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in ("out", "trace", "save_gemm")}
+    check_outputs(files | report_files(arguments.report))
 
 
 def _changes(wanted: list[str] | None) -> dict[str, str]:

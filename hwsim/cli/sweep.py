@@ -11,13 +11,12 @@ from typing import Any
 
 from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
-from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.errors import InputError
 from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST
 from hwsim.report.page.sweep_page import sweep_page
 from hwsim.report.table_file import table_csv
-from hwsim.report.text.words import plural
 from hwsim.result import plain
 from hwsim.studies.sweep import sweep
 
@@ -78,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run the points, write or print the table."""
     check_report(arguments.report)
-    check_outputs({"--out": arguments.out, "--report": arguments.report})
+    check_outputs({"--out": arguments.out, **report_files(arguments.report)})
     with progress_bar(quiet=arguments.quiet, stage="running points") as progress:
         table = sweep(
             _study(arguments),
@@ -99,11 +98,7 @@ def execute(arguments: argparse.Namespace) -> int:
         for note in dict.fromkeys(row["cost_note"] for row in table.rows if _lacks_costs(row)):
             print(f"hwsim: warning: no joules or no area: {note}", file=sys.stderr)
         where = "" if arguments.out is None else f"wrote {arguments.out}: "
-        print(
-            f"hwsim: {where}{plural(len(table.rows), 'point')}, {table.computed} computed, {table.cached} from the "
-            f"cache, {table.refused} refused",
-            file=sys.stderr,
-        )
+        print(f"hwsim: {where}{table.counts}", file=sys.stderr)
         if arguments.report is not None:
             print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
     return 0

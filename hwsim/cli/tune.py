@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from hwsim.cli.option_flags import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
-from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.cli.verb_parser import VerbParser
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.report.page.tune_page import tune_page
-from hwsim.report.text.tune_text import plotting, tune_csv, tune_dict, tune_text, write_heat
+from hwsim.report.text.tune_text import plotting, tune_csv, tune_dict, write_heat
 from hwsim.report.text.words import count
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.resolve.planning import plan_for
@@ -73,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.plot is not None and arguments.plot.suffix.lower() != ".png":
         raise InputError(f"--plot {arguments.plot}: allowed: a name that ends in .png")
     check_report(arguments.report)
-    check_outputs({"--csv": arguments.csv, "--plot": arguments.plot, "--report": arguments.report})
+    check_outputs({"--csv": arguments.csv, "--plot": arguments.plot, **report_files(arguments.report)})
     if arguments.plot is not None:
         plotting()  # fails before the search
     chip = load(arguments.device)
@@ -121,10 +121,7 @@ def execute(arguments: argparse.Namespace) -> int:
         record |= {} if beside is None else {"library": asdict(beside)}
         print(json.dumps(record | dict(zip("mnk", sizes, strict=True)) | tune_dict(landscape)))
     else:
-        print(tune_text(landscape, chip.name, arguments.scheme, sizes))
-        if beside is not None:
-            cycles = "no program" if beside.cycles is None else f"{beside.cycles:,} cycles"
-            print(f"{library} runs {beside.kernel}, slices of K: {beside.split_k}; {cycles}")
+        print(replace(landscape, library=beside))
     if not arguments.quiet:
         for note in notes:
             print(f"hwsim: {note}", file=sys.stderr)

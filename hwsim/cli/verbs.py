@@ -9,14 +9,13 @@ that module should be light.
 from __future__ import annotations
 
 import gc
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from hwsim.host.plugins import entry_points
+from hwsim.host.plugins import entry_points, loaded, object_of
 
 GROUP = "hwsim.verbs"
 RUN = "run, and look inside"
@@ -218,16 +217,7 @@ def _installed() -> dict[str, Verb]:
 
 @lru_cache(maxsize=1)
 def _loaded(points: tuple[EntryPoint, ...]) -> dict[str, Verb]:
-    verbs: dict[str, Verb] = {}
-    for point in sorted(points, key=lambda entry: entry.name):
-        try:
-            verb = point.load()
-            if not isinstance(verb, Verb):
-                raise TypeError(f"gives {type(verb).__name__}; needs a hwsim.cli.verbs.Verb")
-            verbs.setdefault(point.name, verb)
-        except Exception as error:  # a plug-in may fail in any way
-            warnings.warn(f"verb {point.name} ({point.value}) is left out: {error}", stacklevel=2)
-    return verbs
+    return loaded(points, object_of(Verb), "verb")
 
 
 def module_of(verb: Verb) -> Any:

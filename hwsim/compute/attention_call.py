@@ -18,13 +18,16 @@ from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_head
+from hwsim.compute.math_kernel import FORMATS as MATH_FORMATS
+from hwsim.compute.math_kernel import MathKernel, has_math_form, math_kernel_of
 from hwsim.compute.timed_attention import TimedAttention
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError, UnsupportedError, nearest
-from hwsim.evaluate.attending import FORMATS, Descale
+from hwsim.evaluate.attending import Descale
 from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
-from hwsim.gemm.attention_record import Attention, Mask
+from hwsim.gemm.attention_record import AnyAttention, Mask, is_of_math
+from hwsim.gemm.math_form import MathForm
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
@@ -49,7 +52,8 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 AnyArray = NDArray[Any]
-BACKENDS = (FLASH, EFFICIENT, CUDNN)
+MATH = pytorch().attention.math
+BACKENDS = (FLASH, EFFICIENT, CUDNN, MATH)
 BACKEND_ENDING = "_ATTENTION"
 LIBRARIES = (PYTORCH, *AUTHORS)
 STACK = 3  # dimensions: heads, rows, width
@@ -63,21 +67,33 @@ LESS = "attend to fewer heads or rows at a time; cycles alone (exact=False) need
 class AttentionCall:
     """A checked call. operands: query, key and value, of the shapes that the user gave. mask: codes (heads of all
     sequences or 1, queries, keys), which are added to the scores. backend: of PyTorch, or the
-    library where that is another. record: of the kernel that it runs. descale: factors of heads, with 8 bits.
+    library where that is another. shapes: (heads, rows, width) of the operands, with as many heads each; groups: heads
+    of the query that share a head of the key. factor: of the scores. descale: factors of heads, with 8 bits.
     """
 
     device: Device
     operands: tuple[AnyArray, AnyArray, AnyArray]
     mask: AnyArray | None
     backend: str
-    kernel: AttentionKernel
-    record: Attention
+    kernel: AttentionKernel | MathKernel
+    shapes: tuple[tuple[int, int, int], ...]
+    groups: int
+    factor: float
     descale: Descale | None = None
+
+    @cached_property
+    def record(self) -> AnyAttention:
+        """The attention as data."""
+        return self.kernel.record(self.shapes, groups=self.groups, factor=self.factor, mask=self._mask)
 
     @cached_property
     def timed(self) -> TimedAttention:
         """The kernel's program and its times."""
-        return TimedAttention(self.record, self.device, self.kernel.instruction)
+        return self.kernel.timed(self.shapes, groups=self.groups, factor=self.factor, mask=self._mask)
+
+    @property
+    def _mask(self) -> Mask:
+        return "none" if self.mask is None else "shared" if len(self.mask) == 1 else "own"
 
     @property
     def program(self) -> Program:
@@ -108,9 +124,8 @@ class AttentionCall:
                 *stacks, factor=record.factor, threads=threads, mask=self.mask, descale=self.descale
             )
         query, _, value = self.operands
-        return array_of(codes, format_of(record.order.result or record.format)).reshape(
-            *query.shape[:-1], value.shape[-1]
-        )
+        of_order = None if isinstance(record.order, MathForm) else record.order.result
+        return array_of(codes, format_of(of_order or record.format)).reshape(*query.shape[:-1], value.shape[-1])
 
 
 def call_of(
@@ -137,7 +152,9 @@ def call_of(
         raise InputError(f"attention: library {library} has one kernel; leave backend = {backend!r} out")
     backend = None if backend is None else backend_named(backend)
     if backend is not None and backend not in BACKENDS:
-        raise _unknown(str(backend))
+        raise InputError(
+            f"attention: backend = {backend!r}; allowed: {', '.join(BACKENDS)}{nearest(str(backend), BACKENDS)}"
+        )
     operands = {name: given_array(name, x) for name, x in (("query", query), ("key", key), ("value", value))}
     format, groups = _format(operands), _groups(operands)
     q, k, v = operands.values()
@@ -149,17 +166,21 @@ def call_of(
         taken = _authors_kernel(chip, library, format, sizes, is_causal=is_causal, has_mask=mask is not None)
     factor = _factor(scale, q.shape[-1])
     heads = math.prod(q.shape[:-2])
-    shapes = [(heads, *q.shape[-2:]), (heads, *k.shape[-2:]), (heads, *v.shape[-2:])]
-    kernel = kernel_of(chip, taken, format, shapes, groups=groups, is_causal=bool(is_causal))
-    mask_of: Mask = "none" if added is None else "shared" if len(added) == 1 else "own"
-    record = kernel.record(shapes, groups=groups, factor=factor, mask=mask_of)
+    shapes = ((heads, *q.shape[-2:]), (heads, *k.shape[-2:]), (heads, *v.shape[-2:]))
+    kernel: AttentionKernel | MathKernel
+    if taken == MATH:
+        kernel = math_kernel_of(chip, format, shapes, is_causal=bool(is_causal))
+    else:
+        kernel = kernel_of(chip, taken, format, shapes, groups=groups, is_causal=bool(is_causal))
     return AttentionCall(
         chip,
         (q, k, v),
         added,
         taken,
         kernel,
-        record=record,
+        shapes=shapes,
+        groups=groups,
+        factor=factor,
         descale=_descale(descale, k.shape[:-2], groups, format),
     )
 
@@ -212,13 +233,16 @@ def _added(mask: AnyArray, format: str, shapes: list[tuple[int, ...]], is_causal
     raise InputError(f"attention: got {wrong}")
 
 
-def _inputs(record: Attention, stacks: list[AnyArray], mask: AnyArray | None = None) -> dict[str, AnyArray]:
+def _inputs(record: AnyAttention, stacks: list[AnyArray], mask: AnyArray | None = None) -> dict[str, AnyArray]:
     """The inputs of the record's program."""
     query, key, value = (x.reshape(-1, x.shape[-1]) for x in stacks)
     inputs = {"Q": query, "K": np.ascontiguousarray(key.T), "V": value}
+    is_math = is_of_math(record)
+    if is_math:  # each head's keys below those of the one before
+        inputs["K"] = np.ascontiguousarray(stacks[1].swapaxes(1, 2)).reshape(-1, record.keys)
     if record.is_causal:
         seen = np.minimum(np.arange(1, record.queries + 1), record.keys)
-        inputs["limit"] = np.tile(seen, record.heads).astype(np.uint32)[:, None]
+        inputs["limit"] = np.tile(seen, 1 if is_math else record.heads).astype(np.uint32)[:, None]
         inputs["index"] = np.arange(record.keys, dtype=np.uint32)[None]
     if mask is not None:
         inputs["mask"] = mask.reshape(-1, record.keys)
@@ -231,22 +255,16 @@ def backend_named(text: str) -> str:
     return next((known for known in BACKENDS if name in (known, known.removesuffix(BACKEND_ENDING))), text)
 
 
-def _unknown(backend: str) -> InputError | UnsupportedError:
-    if backend == pytorch().attention.math:
-        return UnsupportedError(f"attention: {backend} is no kernel but a form of several products; {IN_TORCH}")
-    return InputError(f"attention: backend = {backend!r}; allowed: {', '.join(BACKENDS)}{nearest(backend, BACKENDS)}")
-
-
 def _format(operands: Mapping[str, AnyArray]) -> str:
     """The operands' format. Raises InputError unless they have one that the kernels take."""
     dtypes = {name: x.dtype for name, x in operands.items()}
-    for format in (*FORMATS, FORMAT_OF_8_BITS):
+    for format in (*MATH_FORMATS, FORMAT_OF_8_BITS):
         if all(dtype == array_dtype(format_of(format)) for dtype in dtypes.values()):
             return format
     listed = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
     raise InputError(
-        f"attention: got {listed}; allowed: float16, or ml_dtypes.bfloat16, for all three; "
-        "ml_dtypes.float8_e4m3fn with library='flash-attention-3'. "
+        f"attention: got {listed}; allowed: float16, or ml_dtypes.bfloat16, for all three; float32 with "
+        f"backend={MATH!r}; ml_dtypes.float8_e4m3fn with library='flash-attention-3'. "
         f"Of other formats no kernel's order is known; {IN_TORCH}"
     )
 
@@ -284,29 +302,37 @@ def _backend(
     """The backend that runs, or the one that was asked for. Raises UnsupportedError where it does not take the call, or
     its bits are not known.
     """
+    (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
+    kind = AttentionKind(format, DENSE, has_mask=has_mask, is_causal=is_causal, is_by_rows=True, is_grouped=groups > 1)
+    options = candidates(kind, chip.name, chip.family, order=None if wanted is None else (wanted, MATH))
+    taken = first_fit(options, width, value_width, queries, keys)
+    call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
+    call += ", a mask" if has_mask else ""
+    if taken == MATH and wanted in (None, MATH):
+        if has_math_form(chip, format):
+            return MATH
+        raise UnsupportedError(
+            f"attention: PyTorch runs its math form for {call} of {format} on {chip.name}, of the family "
+            f"{chip.family}; its softmax is known of {', '.join(MATH_FORMATS)} on the families "
+            f"{', '.join(pytorch().softmax.families)}. {IN_TORCH}"
+        )
+    if taken == MATH:
+        more = f"{', causal' if is_causal else ''}{', shared heads of key and value' if groups > 1 else ''}"
+        raise UnsupportedError(
+            f"attention: {wanted} is not there for {call}{more} on {chip.name}; backend={MATH!r} is, or {IN_TORCH}"
+        )
     if chip.family not in FAMILIES:
         raise UnsupportedError(
             f"attention: device {chip.name} is of the family {chip.family}; the kernels' orders are known of the "
             f"families {', '.join(FAMILIES)}. {IN_TORCH}"
         )
-    (queries, width), (keys, _), (_, value_width) = (shape[-2:] for shape in shapes)
-    math_form = pytorch().attention.math
-    kind = AttentionKind(format, DENSE, has_mask=has_mask, is_causal=is_causal, is_by_rows=True, is_grouped=groups > 1)
-    options = candidates(kind, chip.name, chip.family, order=None if wanted is None else (wanted, math_form))
-    taken = first_fit(options, width, value_width, queries, keys)
-    call = f"heads of {width} and {value_width} elements, {queries} queries and {keys} keys"
-    call += ", a mask" if has_mask else ""
-    if taken == math_form:
-        said = "PyTorch runs its math form, no fused kernel," if wanted is None else f"{wanted} is not there"
-        more = f"{', causal' if is_causal else ''}{', shared heads of key and value' if groups > 1 else ''}"
-        raise UnsupportedError(f"attention: {said} for {call}{more} on {chip.name}. {IN_TORCH}")
     widest = widest_head(chip, taken, format, has_mask=has_mask, has_one_query=queries == 1)
     if max(width, value_width) > widest:
         known = f"known of heads up to {widest} elements; got {call}" if widest else "not known"
         if queries == 1 and taken not in OF_ONE_QUERY:
             known = "not known with one query"
         if has_mask and taken not in WITH_MASKS:
-            known = f"not known with a mask of one's own, but that of {', '.join(WITH_MASKS)} is"
+            known = f"not known with a mask of one's own; known with one: {', '.join(WITH_MASKS)}"
         raise UnsupportedError(f"attention: the order of {taken} on {chip.name} is {known}. {IN_TORCH}")
     return taken
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
+from hwsim.compute.timed_attention import TimedAttention, fused_attention
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
 from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending, Descale
-from hwsim.gemm.attention_record import Attention, Mask
+from hwsim.gemm.attention_record import FusedAttention, Mask, attention_of
 from hwsim.libraries.published.attention_kernels import (
     OF_8_BITS,
     OF_ONE_QUERY,
@@ -65,23 +66,20 @@ class AttentionKernel:
         attending = Attending(self.order, self.device, self.format, factor, CPU, threads)
         return attending(query, key, value, is_causal=self.is_causal, mask=mask, descale=descale)
 
-    def record(self, shapes: Sequence[Sequence[int]], *, groups: int, factor: float, mask: Mask = "none") -> Attention:
+    def timed(
+        self, shapes: Sequence[Sequence[int]], *, groups: int, factor: float, mask: Mask = "none"
+    ) -> TimedAttention:
+        """The attention of operands of these shapes, as of `record`, with its program and times."""
+        record = self.record(shapes, groups=groups, factor=factor, mask=mask)
+        return fused_attention(record, self.device, self.instruction)
+
+    def record(
+        self, shapes: Sequence[Sequence[int]], *, groups: int, factor: float, mask: Mask = "none"
+    ) -> FusedAttention:
         """The attention of operands of these shapes, as of `kernel_of`, as data."""
-        (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
-        return Attention(
-            device=self.device.name,
-            device_sha256=self.device.sha256,
-            format=self.format,
-            heads=heads,
-            key_heads=heads // groups,
-            queries=queries,
-            keys=keys,
-            width=width,
-            value_width=value_width,
-            is_causal=self.is_causal,
-            factor=factor,
-            order=self.order,
-            mask=mask,
+        device = self.device.name, self.device.sha256
+        return attention_of(
+            self.order, device, self.format, shapes, groups=groups, factor=factor, is_causal=self.is_causal, mask=mask
         )
 
     @property

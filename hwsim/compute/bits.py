@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -38,6 +37,7 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Image
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
+from hwsim.host.warned import warn_once
 from hwsim.machines import functional
 from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
@@ -52,6 +52,7 @@ _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, whi
 WHOLE_BYTE = 8  # bits
 VALUE_BYTES = 8  # of an operand's element as a number, at most
 AnyArray = NDArray[Any]
+MOVED_ALONE = "engine {}: a product of several pieces failed with all of them there: each product moves alone"
 Progress = Callable[[float], None]
 #: Of each resolved record, for as long as somebody has it: what `_needs_of` says.
 _NEEDS: WeakKeyDictionary[Resolved, dict[Any, int]] = WeakKeyDictionary()
@@ -148,7 +149,7 @@ class Errors:
         stacks = (np.broadcast_to(line, (*self.product.shape[:-2], line.shape[-1])) for line in lines)
         x, y = (stack[place[:-2]] for stack in stacks)
         total = exact_sum(x, y)
-        added = [] if self.c is None or not self.beta else [(self.beta, self.c.values()[place].item())]
+        added = [] if self.c is None or not self.beta else [(self.beta, _element(self.c, place))]
         added += [] if self.bias is None else [(1.0, self.bias[place[-1]].item())]
         if total is None or not all(math.isfinite(value) for _, value in added):
             return None
@@ -173,6 +174,11 @@ class Errors:
             f"the errors of a product of m, n, k = {m}, {n}, {k}{_times(lead)}",
             "leave them out (timing and c do not need them), or compute a part of the result (rows=, cols=)",
         )
+
+
+def _element(operand: Operand, place: tuple[int, ...]) -> Any:
+    """The value of one element, as a number; no other element is decoded."""
+    return replace(operand, codes=operand.codes[place].reshape(1, 1)).values().item()
 
 
 def compute(
@@ -258,7 +264,8 @@ def _part(arrays: Arrays, c: AnyArray | None, bias: AnyArray | None, places: tup
 
 def _moved_or_not(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> AnyArray:
     """The product of a part. Where it has several pieces and the backend has arrays elsewhere, operands move there once
-    and the result back, not the pieces of each product; where these arrays do not fit there, the pieces do.
+    and the result back, not the pieces of each product; where that fails (memory), the pieces do, and a warning says
+    so once.
     """
     record = resolved.gemm
     is_plain = record.problem.sparsity is None and all(side.scale is None for side in record.problem.operands)
@@ -267,8 +274,10 @@ def _moved_or_not(resolved: Resolved, part: _Part, threads: int, progress: Progr
         elsewhere = resolved.backend.for_whole(macs)
         if elsewhere is not None:
             moved = replace(resolved, backend=elsewhere)
-            with suppress(UnsupportedError):
+            try:
                 return elsewhere.to_host(_computed(moved, part, threads, progress))
+            except UnsupportedError:
+                warn_once(MOVED_ALONE.format(elsewhere.name))
     return _computed(resolved, part, threads, progress)
 
 

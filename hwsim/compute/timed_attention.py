@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,33 +18,35 @@ from hwsim.program.ir import Program
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.gemm.attention_record import Attention
+    from hwsim.gemm.attention_record import AnyAttention, FusedAttention
 
 
 @dataclass(frozen=True, eq=False)
 class TimedAttention:
-    """A record on its device. unit: the matrix instruction, whose peak rate is the reference."""
+    """A record on its device. unit: the matrix instruction, whose peak rate is the reference. refusal: why there is no
+    program, in words; empty where `written` gives one.
+    """
 
-    record: Attention
+    record: AnyAttention
     device: Device
     unit: str
+    refusal: str
+    written: Callable[[], Program]
 
     @cached_property
     def program(self) -> Program:
         """The program, checked. Raises UnsupportedError where there is none."""
-        reason = refuses(self.record, self.device)
-        if reason:
-            raise UnsupportedError(f"attention: {self.record.order.kernel} has no program: {reason}")
-        program = attention_program(self.record, self.device)
+        if self.refusal:
+            raise UnsupportedError(f"attention: {self.record.order.kernel} has no program: {self.refusal}")
+        program = self.written()
         check(program, self.device)
         return program
 
     @cached_property
     def no_program(self) -> str:
         """Why there is no program with times; empty where there is one."""
-        reason = refuses(self.record, self.device)
-        if reason:
-            return reason
+        if self.refusal:
+            return self.refusal
         try:
             return missing(self.device, self.program) or ""
         except UnsupportedError as error:
@@ -59,3 +62,8 @@ class TimedAttention:
         work = TimedWork((self.record.useful_macs, 1, 1), 1, self.unit)
         times = times_of(self.program, self.device, work, launch_overhead=launch_overhead, l2=l2)
         return replace(times, macs=Macs(self.record.useful_macs, times.macs["padded"]))
+
+
+def fused_attention(record: FusedAttention, device: Device, unit: str) -> TimedAttention:
+    """A fused kernel's record on its device. unit: as of TimedAttention."""
+    return TimedAttention(record, device, unit, refuses(record, device), lambda: attention_program(record, device))

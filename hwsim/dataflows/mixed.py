@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.elementwise import Pass, VectorOps, lower_pass
+from hwsim.dataflows.elementwise import Pass, VectorOps
 from hwsim.dataflows.plan_areas import AreaDataflow, areas_of, even_shares
 from hwsim.dataflows.program_sequence import ProgramSequence, StackSequence
 from hwsim.devices import instruction
@@ -126,7 +126,7 @@ def _add_areas(
 def add_block_counting(sequence: ProgramSequence, counting: tuple[Gemm, ...], flow: Dataflow, device: Device) -> None:
     """Append the kernels that classify both operands, and the small GEMMs that count (mapped records)."""
     for array in (sequence.a, sequence.b):
-        sequence.kernels.append(lower_pass(_scan(array), device))
+        sequence.add_pass(_scan(array), device)
     for number, part in enumerate(counting):
         sequence.add_apart(f"count{number + 1}", flow.lower(part, device))
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import Pass, bounded_passes, operand_passes, operand_vectors
+from hwsim.dataflows.elementwise import Pass
+from hwsim.dataflows.operand_passes import bounded_passes, operand_passes, operand_vectors
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.program.ir import GlobalArray
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.elementwise import Pass, lower_pass
+from hwsim.dataflows.reductions import LineReduction
 from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel, Loop, Program, StreamItem
 
 if TYPE_CHECKING:
@@ -17,14 +18,50 @@ if TYPE_CHECKING:
 C_INPUT = "C.in"  # the array of C that a program reads
 
 
+class JoinedKernels:
+    """Kernels one after another, over arrays by name."""
+
+    def __init__(self, *arrays: GlobalArray) -> None:
+        self.arrays = {array.name: array for array in arrays}
+        self.kernels: list[Kernel] = []
+
+    def add_pass(self, work: Pass | LineReduction, device: Device) -> None:
+        """Append a pass."""
+        of_pass = (work.source, work.target) if isinstance(work, LineReduction) else (*work.inputs, *work.outputs)
+        for array in of_pass:
+            self.arrays.setdefault(array.name, array)
+        self.kernels.append(lower_pass(work, device))
+
+    def add_kernel(self, kernel: Kernel, *arrays: GlobalArray) -> None:
+        """Append a kernel over these arrays."""
+        for array in arrays:
+            self.arrays.setdefault(array.name, array)
+        self.kernels.append(kernel)
+
+    def add_program(self, name: str, part: Program, names: Mapping[str, str]) -> None:
+        """Append a program. names: of arrays here, by the program's; its other arrays are its own."""
+        self.append(name, part, {of_part: _Place(of_all) for of_part, of_all in names.items()})
+
+    def append(self, name: str, part: Program, places: Mapping[str, _Place]) -> None:
+        """Append a program. places: of arrays by the program's names; its other arrays are its own."""
+        names = {x.name: places.get(x.name, _Place(f"{name}.{x.name}")) for x in part.arrays}
+        for array in part.arrays:
+            place = names[array.name]
+            self.arrays.setdefault(place.name, dataclasses.replace(array, name=place.name))
+        self.kernels += [_renamed(kernel, name, names) for kernel in part.kernels]
+
+    def program(self, inputs: Iterable[str], output: str) -> Program:
+        """The concatenated program."""
+        return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(inputs), output)
+
+
 class ProgramSequence:
     """Concatenates programs; their operands are parts of one A and one B, their results one array."""
 
     def __init__(self, a: GlobalArray, b: GlobalArray) -> None:
         self.a, self.b = a, b
-        self.arrays = {a.name: a, b.name: b}
+        self.joined = JoinedKernels(a, b)
         self.inputs = [a.name, b.name]
-        self.kernels: list[Kernel] = []
 
     def add(
         self, name: str, part: Program, target: str, start: int = 0, shared: Mapping[str, str] = MappingProxyType({})
@@ -38,39 +75,29 @@ class ProgramSequence:
             array_name: _Place(other) for array_name, other in shared.items()
         }
         self.inputs += [array_name for array_name in more if array_name not in shared]
-        self._append(name, part, names)
+        self.joined.append(name, part, names)
 
     def add_apart(self, name: str, part: Program) -> None:
         """Append a program with arrays of its own."""
-        self._append(name, part, {})
+        self.joined.append(name, part, {})
 
     def add_epilogue(self, part: Program) -> None:
         """Append a program from `sum` to the result; its other inputs are the sequence's."""
         self.inputs += part.inputs[1:]
-        self._append("", part, {array.name: _Place(array.name) for array in part.arrays})
+        self.joined.append("", part, {array.name: _Place(array.name) for array in part.arrays})
 
     def add_input(self, array: GlobalArray) -> None:
         """Declare an array that the caller fills."""
-        self.arrays[array.name] = array
+        self.joined.arrays[array.name] = array
         self.inputs.append(array.name)
 
     def add_pass(self, work: Pass, device: Device) -> None:
         """Append a pass over arrays of the sequence."""
-        for array in (*work.inputs, *work.outputs):
-            self.arrays.setdefault(array.name, array)
-        self.kernels.append(lower_pass(work, device))
-
-    def _append(self, name: str, part: Program, places: Mapping[str, _Place]) -> None:
-        """places: of arrays by the program's names; its other arrays are its own."""
-        names = {x.name: places.get(x.name, _Place(f"{name}.{x.name}")) for x in part.arrays}
-        for array in part.arrays:
-            place = names[array.name]
-            self.arrays.setdefault(place.name, dataclasses.replace(array, name=place.name))
-        self.kernels += [_renamed(kernel, name, names) for kernel in part.kernels]
+        self.joined.add_pass(work, device)
 
     def program(self) -> Program:
         """The concatenated program."""
-        return Program(tuple(self.arrays.values()), tuple(self.kernels), tuple(self.inputs), "C")
+        return self.joined.program(self.inputs, "C")
 
 
 class StackSequence:

@@ -8,7 +8,6 @@ group "hwsim.dataflows": the name of the entry point is the `family` of device f
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -19,9 +18,11 @@ from hwsim.dataflows import families
 from hwsim.dataflows.options import COUPLED, PAIRED, SEPARATED, SYSTOLIC, TILED
 from hwsim.dataflows.protocol import Dataflow
 from hwsim.errors import UnsupportedError, nearest
-from hwsim.host.plugins import entry_points
+from hwsim.host.plugins import entry_points, loaded
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from hwsim.dataflows.tiled.dataflow import TiledDataflow
     from hwsim.dataflows.tiled.family import Family
     from hwsim.devices.device import Device
@@ -110,18 +111,15 @@ class Dataflows(Mapping[str, Dataflow]):
 @cache
 def dataflows() -> Dataflows:
     """All dataflows by family; a broken plug-in causes a warning and is left out."""
-    registered: dict[str, Dataflow] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        if point.name in OWN or point.name in families.shipped():
-            continue
-        try:
-            flow = point.load()
-            if not isinstance(flow, Dataflow):
-                raise TypeError(f"gives {type(flow).__name__}; needs a hwsim.dataflows.protocol.Dataflow")
-            registered.setdefault(point.name, flow)
-        except Exception as error:  # a plug-in may fail in any way
-            warnings.warn(f"dataflow plug-in {point.name} ({point.value}) is left out: {error}", stacklevel=2)
-    return Dataflows(registered)
+    others = [point for point in entry_points(group=GROUP) if point.name not in {*OWN, *families.shipped()}]
+    return Dataflows(loaded(others, _dataflow, "dataflow plug-in"))
+
+
+def _dataflow(point: EntryPoint) -> Dataflow:
+    flow = point.load()
+    if not isinstance(flow, Dataflow):
+        raise TypeError(f"gives {type(flow).__name__}; needs a hwsim.dataflows.protocol.Dataflow")
+    return flow
 
 
 def dataflow(device: Device) -> Dataflow:

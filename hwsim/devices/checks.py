@@ -57,6 +57,7 @@ def check(tree: Node) -> list[FileProblem]:
         for i, fmt in enumerate(_items(entry.get("formats"))):
             known(fmt, f"{path}.formats.{i}", formats, "a known format")
         named(entry.get("timing"), "operand_bytes_per_cycle", f"{path}.timing", memories, "one of memories")
+        known(entry.get("scale_memory"), f"{path}.scale_memory", memories, "one of memories")
         problems.extend(_pattern_problems(name, entry, path))
         problems.extend(_terms_problems(entry, path, _block(tree, "dot_units")))
         problems.extend(_scale_problems(entry, path, _block(tree, "dot_units")))

@@ -85,9 +85,26 @@ def paths_of(device: Device, pattern: str) -> list[str]:
         return [pattern]
     paths = [path for path in numbers if fnmatchcase(path, pattern)]
     if not paths:
+        if (word := _word_at(device, pattern)) is not None:
+            raise InputError(
+                f"{pattern} of {device.name} is {word!r}, a word; here numbers are changed alone: write a "
+                f"device file that extends {device.name}"
+            )
         near = _of_template(device, pattern) or _near(pattern, list(numbers))
         raise InputError(f"{device.name} has no number {pattern!r}; {near}")
     return paths
+
+
+def _word_at(device: Device, path: str) -> str | None:
+    """The text at a path of the device; None where there is none."""
+    inner: Any = device.model_dump(by_alias=True)
+    while isinstance(inner, dict):
+        fitting = [key for key in inner if f"{path}.".startswith(f"{key}.")]
+        if not fitting:
+            return None
+        key = max(fitting, key=lambda name: len(str(name)))  # names of instructions have dots
+        inner, path = inner[key], path[len(str(key)) + 1 :]
+    return str(inner) if isinstance(inner, str) and not path else None
 
 
 def new_value(path: str, before: NumberValue, text: object) -> NumberValue:

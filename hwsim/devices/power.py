@@ -3,7 +3,7 @@
 It knows clocks, watts and the table configs/energy/busy_cycles.yaml; it knows no program and no product. Power beyond
 what flows whatever runs is joules of a cycle x clock x voltage^2. Below a share of the chip's clock the voltage is
 constant, above it grows with the clock. A clock in one format at a limit therefore gives those in the others, at other
-limits, and with another number of cores.
+limits, with another number of cores, and under a slower instruction.
 """
 
 from __future__ import annotations
@@ -77,6 +77,13 @@ def clock_at(power: float, nominal_mhz: float) -> float:
     floor_mhz = busy_cycles().voltage_floor_share.value * nominal_mhz
     mhz = power if power <= floor_mhz else (power * floor_mhz**2) ** (1 / 3)
     return min(mhz, nominal_mhz)
+
+
+def at_rate(mhz: float, share: float, nominal_mhz: float) -> float:
+    """The clock, MHz, under an instruction with `share` of the multiply-accumulates a cycle of the one that runs at
+    `mhz`, and so with that share of the joules of a busy cycle. At most `nominal_mhz`; rounded to whole MHz.
+    """
+    return float(round(clock_at(power_at(mhz, nominal_mhz) / share, nominal_mhz)))
 
 
 def by_reference(clocks: Mapping[str, float], format: str, nominal_mhz: float) -> float | None:

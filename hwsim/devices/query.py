@@ -211,7 +211,7 @@ def weakest(device: DeviceModel, *prefixes: str) -> Level:
 def numerics_evidence(device: DeviceModel, name: str, *, scaled: bool = False) -> Level:
     """The weakest evidence level behind the bits of the instruction `name`.
 
-    That is its unit's and, where the file says so, that it has this unit; scaled: also that of scale-input-d.
+    It is of the unit and, where the file says so, of the claim that it has this unit; scaled: also of scale-input-d.
     """
     unit, path = instruction(device, name).unit, f"instructions.{entry(device, name)}"
     return weakest(device, f"dot_units.{unit}", f"{path}.unit", *([f"{path}.scale_input_d"] if scaled else []))

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from hwsim.devices import spelling
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host import places
-from hwsim.host.plugins import entry_points
+from hwsim.host.plugins import entry_points, loaded
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
     from importlib.resources.abc import Traversable
 
 GROUP = "hwsim.devices"
@@ -173,19 +174,17 @@ def _files(folder: Traversable) -> Iterator[DeviceEntry]:
 
 
 def _plugins() -> Iterator[DeviceEntry]:
-    for point in entry_points(group=GROUP):
-        where = f"plugin {point.value}"
-        try:
-            loaded = point.load()
-            plugin = loaded() if callable(loaded) else loaded
-            if isinstance(plugin, Mapping):
-                yield DeviceEntry(point.name, where, lambda plugin=plugin: plugin)  # type: ignore[misc]
-            elif isinstance(plugin, str | Path):
-                yield DeviceEntry(point.name, str(plugin), partial(_text, Path(plugin)))
-            else:
-                raise TypeError(f"gives {type(plugin).__name__}; needs a mapping, a path, or a callable of one")
-        except Exception as error:  # one broken plugin must not hide the others
-            warnings.warn(f"device plugin '{point.name}' ({point.value}) is left out: {error}", stacklevel=2)
+    yield from loaded(entry_points(group=GROUP), _plugin, "device plug-in").values()
+
+
+def _plugin(point: EntryPoint) -> DeviceEntry:
+    plugin = point.load()
+    plugin = plugin() if callable(plugin) else plugin
+    if isinstance(plugin, Mapping):
+        return DeviceEntry(point.name, f"plugin {point.value}", lambda: plugin)
+    if isinstance(plugin, str | Path):
+        return DeviceEntry(point.name, str(plugin), partial(_text, Path(plugin)))
+    raise TypeError(f"gives {type(plugin).__name__}; needs a mapping, a path, or a callable of one")
 
 
 def _text(file: Path | Traversable) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_order, whole
 from hwsim.arithmetic.scaled import scaled_gemm
+from hwsim.backend.arrays import in_c_order
 from hwsim.gemm import refusals
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import FusedUnit, IntegerUnit
@@ -103,8 +104,8 @@ class Chains:
                 left = np.pad(left, ((0, 0), (0, missing)), constant_values=filling)
                 right = np.pad(right, ((0, missing), (0, 0)), constant_values=filling)
             spec = first.spec if value is start else first.continued
-            left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-            value = self.backend.gemm(spec, DotOperands(x, y, value, left, right), threads=threads)
+            factors = in_c_order(left), in_c_order(right)
+            value = self.backend.gemm(spec, DotOperands(x, y, value, *factors), threads=threads)
         assert value is not None
         return value
 

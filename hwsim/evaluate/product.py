@@ -32,7 +32,7 @@ from hwsim.gemm.schedule import Epilogue, has_integer_epilogue
 from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
 from hwsim.operands.operand import Operand, operand, selected_indices
-from hwsim.operands.sparse import stored_mask
+from hwsim.operands.sparse import require_sparse, stored_mask
 
 if TYPE_CHECKING:
     from hwsim.backend.operations import Backend
@@ -283,18 +283,20 @@ class Evaluator:
         an A that is not so sparse.
         """
         fmt = self.plan.a_pieces[0].format
-        stored = stored_mask(Operand(self.backend.to_host(a.codes[0]), fmt))
+        of_host = Operand(self.backend.to_host(a.codes[0]), fmt)
+        require_sparse(of_host)
         if format_of(fmt).is_integer:
             return
-        with np.errstate(invalid="ignore"):
-            values = Operand(b.codes[0], self.plan.b_pieces[0].format).values(self.backend)
-            columns = np.nonzero(~np.isfinite(values).all(axis=0))[0]
+        of_b = format_of(self.plan.b_pieces[0].format)
+        values = self.backend.decode(b.codes[0], of_b, np.float64 if of_b.bits > 32 else np.float32)
+        columns = np.nonzero(self.backend.to_host(self.backend.specials(values)[1]))[0]
         if not columns.size:
             return
-        special = b.picked("b", columns).codes[0]
+        stored = stored_mask(of_host)
+        special = self.backend.to_host(b.picked("b", columns).codes[0])
         for row in range(len(stored)):
             left = a.picked("a", slice(row, row + 1))
-            right = np.where(stored[row][:, None], special, special.dtype.type(0))
+            right = self.backend.from_host(np.where(stored[row][:, None], special, special.dtype.type(0)))
             of_c = None if c is None else c[row : row + 1, columns]
             of_bias = None if bias is None else bias[columns]
             codes[row, columns] = self.evaluate(left, [right], c=of_c, bias=of_bias)[0]

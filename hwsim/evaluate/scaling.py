@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.backend.arrays import in_c_order
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.problem import SCALES
 
@@ -66,7 +67,7 @@ class Scaling:
         if self.a.factor is None and self.b.factor is None:
             return total
         factors = (np.float32(1) if side.factor is None else side.factor for side in (self.a, self.b))
-        left, right = (np.full((1, 1), factor) for factor in factors)
+        left, right = (self.lanes.backend.from_host(np.full((1, 1), factor)) for factor in factors)
         return self._times(left, right, total)
 
     def _times(self, left: AnyArray, right: AnyArray, total: AnyArray) -> AnyArray:
@@ -81,7 +82,7 @@ class Scaling:
         that begins at start.
         """
         block = start // self.k
-        left, right = self.a.values[:, block, None], np.ascontiguousarray(self.b.values[:, block])[None]
+        left, right = self.a.values[:, block, None], in_c_order(self.b.values[:, block])[None]
         first, second = {"joined": (left, right), "a": (part, left), "b": (part, right)}[self.order]
         third = {"joined": part, "a": right, "b": left}[self.order]
         return self.lanes.combine((first, second, third, total), ADDED, out=total, threads=threads)

@@ -228,8 +228,8 @@ def _slices(
         digit = np.ldexp(rest, -place)
         digit = np.trunc(digit) if i < len(pieces) - 1 else _whole(digit, piece.rounding)
         rest = rest - np.ldexp(digit, place)
-        codes.append(backend.encode(digit + 0.0, format_of(piece.format), "RNE", "saturate"))
-    return tuple(codes), exponents
+        codes.append(backend.encode(backend.from_host(digit + 0.0), format_of(piece.format), "RNE", "saturate"))
+    return tuple(codes), backend.from_host(exponents)
 
 
 def _signed_slices(
@@ -253,10 +253,10 @@ def _signed_slices(
         digits.append(digit)
         rest = (rest - digit) / base
     codes = [
-        backend.encode(digit + 0.0, format_of(piece.format), "RNE", "saturate")
+        backend.encode(backend.from_host(digit + 0.0), format_of(piece.format), "RNE", "saturate")
         for piece, digit in zip(pieces, [rest, *digits[::-1]], strict=True)
     ]
-    return tuple(codes), exponents
+    return tuple(codes), backend.from_host(exponents)
 
 
 def _residues(
@@ -269,7 +269,7 @@ def _residues(
     joint: AnyArray | None,
 ) -> tuple[tuple[AnyArray, ...], AnyArray]:
     """Residues of the elements as integers, and the exponent of each row (side a) or column (see Plan). joint: these
-    exponents, where they depend on both operands. lanes: that add squares.
+    exponents, of the host, where they depend on both operands. lanes: that add squares.
     """
     axis, x = _in_own_type(operand, side, backend)
     top = _top_exponents(x, axis)
@@ -296,10 +296,10 @@ def _residues(
         part = _part_of(of_modulus[modulus], piece.residue)
         fmt = format_of(piece.format)
         if fmt.is_integer:
-            codes.append(part.astype(fmt.dtype_name).view(code_dtype(fmt)))
+            codes.append(backend.from_host(part.astype(fmt.dtype_name).view(code_dtype(fmt))))
         else:
-            codes.append(backend.encode(part.astype(np.float32), fmt, "RNE", "saturate"))
-    return tuple(codes), joint
+            codes.append(backend.encode(backend.from_host(part.astype(np.float32)), fmt, "RNE", "saturate"))
+    return tuple(codes), backend.from_host(joint)
 
 
 def bounds_of(operand: Operand, plan: Plan, side: Side, backend: Backend) -> AnyArray:
@@ -309,13 +309,13 @@ def bounds_of(operand: Operand, plan: Plan, side: Side, backend: Backend) -> Any
 
 
 def exponents_from_product(operand: Operand, plan: Plan, side: Side, product: AnyArray, backend: Backend) -> AnyArray:
-    """The exponents of A's rows or B's columns where the product of bounds gives them (see Plan). product: fp64 (m, n)
-    values.
+    """The exponents, of the host, of A's rows or B's columns where the product of bounds gives them (see Plan).
+    product: fp64 (m, n) values.
     """
     axis, x = _in_own_type(operand, side, backend)
     piece, top = plan.a_pieces[-1], _top_exponents(x, axis)
     assert piece.residue is not None
-    largest = product.max(axis=axis, initial=0.0)
+    largest = backend.to_host(product).max(axis=axis, initial=0.0)
     if not format_of(piece.format).is_integer:
         largest = largest * (1 + (x.shape[axis] + 1) * RAISED_BY)
     single = narrowed_up(largest) if not format_of(piece.format).is_integer else largest.astype(np.float32)
@@ -346,7 +346,7 @@ def _bounds(x: AnyArray, top: AnyArray, axis: int, piece: Piece, backend: Backen
     """Codes of magnitudes in units of the piece's share of 2^top, rounded up to its format."""
     assert piece.residue is not None
     placed = np.ldexp(np.abs(x), _places(piece.residue) - np.expand_dims(top, axis))
-    return backend.encode(in_c_order(placed), format_of(piece.format), "RU", "saturate")
+    return backend.encode(backend.from_host(in_c_order(placed)), format_of(piece.format), "RU", "saturate")
 
 
 def _part_of(whole: AnyArray, residue: Residue) -> AnyArray:
@@ -366,9 +366,11 @@ def _in_own_type(operand: Operand, side: Side, backend: Backend) -> tuple[int, A
 
 
 def _finite(operand: Operand, side: Side, backend: Backend) -> tuple[int, AnyArray]:
-    """The axis of K, and the values as fp64 with zeros for infinities and NaNs."""
+    """The axis of K, and the values as fp64 with zeros for infinities and NaNs, on the host: NumPy's functions take
+    them apart.
+    """
     with np.errstate(invalid="ignore"):  # signalling NaNs
-        x = operand.values(backend).astype(np.float64)
+        x = backend.to_host(operand.values(backend)).astype(np.float64)
     finite = np.isfinite(x)
     return -1 if side == "a" else -2, x if finite.all() else np.where(finite, x, 0.0)
 

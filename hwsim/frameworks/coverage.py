@@ -53,7 +53,7 @@ class CoverageVerdict:
             if calls:
                 parts.append(f"{_calls(calls)} {what} ({_names(calls)})")
         if self.evidence:
-            parts.append(f"evidence of the bits: {self.evidence}{_at(self.evidence_layer)}")
+            parts.append(f"weakest evidence of the bits: {self.evidence}{_at(self.evidence_layer)}")
         if self.least_confidence is not None and self.least_confidence < 1:
             probability = f"{self.least_confidence:.2f}{_at(self.least_confidence_layer)}"
             parts.append(f"least probability that a kernel is the library's: {probability}")

@@ -114,7 +114,7 @@ def settings_of(
 ) -> Settings:
     """Settings from the arguments of a framework's `emulate`.
 
-    arguments: those of `hwsim.run`, gradient_format and scale, for all passes, and by the name of a pass what differs
+    arguments: as of `hwsim.run`, gradient_format and scale, for all passes, and by the name of a pass what differs
     in it: a mapping, or "plain". modules: {name pattern: the arguments of such layers instead, or "plain"}.
     switches: of the framework.
     Raises InputError for names that are no arguments, and what loading a device or scheme raises.

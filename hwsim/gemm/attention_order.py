@@ -5,8 +5,8 @@ It is data. It knows no kernel by name, no device and no tensor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +103,16 @@ class AttentionOrder:
     def has_one_sum(self) -> bool:
         """Whether a row has one sum of powers between blocks, not one for each lane."""
         return self.adds_rows or self.warp_keys is not None
+
+    @property
+    def summary(self) -> str:
+        """Tiles and blocks in words."""
+        parts = f", keys in {self.parts} parts that are joined" if self.parts > 1 else ""
+        return f"tiles of {self.rows} queries, blocks of {self.keys} keys{parts}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return asdict(self)
 
     @property
     def special_functions(self) -> tuple[str, ...]:

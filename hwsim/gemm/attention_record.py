@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Literal, TypeGuard, TypeVar
 
 from hwsim.gemm.attention_order import AttentionOrder
+from hwsim.gemm.math_form import MathForm
 
 Mask = Literal["none", "shared", "own"]
+Order = TypeVar("Order", AttentionOrder, MathForm)
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(Generic[Order]):
     """device, device_sha256: its name, and the hash of its file. format: of query, key, value and result.
 
     heads, key_heads: of all sequences; so many consecutive heads of the query share one of key and value. queries,
     keys: rows of a head. width, value_width: elements of a row of query and key, and of the value. is_causal: query i
-    sees the keys up to i. factor: of the scores. order: of the kernel. mask: what is added to the scores: nothing,
-    one matrix (queries x keys) for all heads, or one for each.
+    sees the keys up to i. factor: of the scores. order: of the fused kernel, or PyTorch's math form. mask: what is
+    added to the scores: nothing, one matrix (queries x keys) for all heads, or one for each.
     """
 
     device: str
@@ -36,7 +39,7 @@ class Attention:
     value_width: int
     is_causal: bool
     factor: float
-    order: AttentionOrder
+    order: Order
     mask: Mask = "none"
 
     @property
@@ -59,10 +62,53 @@ class Attention:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        return asdict(self)
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"order": self.order.to_dict()}
 
     @property
     def digest(self) -> str:
         """SHA-256 of everything in it."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def attention_of(
+    order: Order,
+    device: tuple[str, str],
+    format: str,
+    shapes: Sequence[Sequence[int]],
+    *,
+    groups: int,
+    factor: float,
+    is_causal: bool,
+    mask: Mask = "none",
+) -> Attention[Order]:
+    """The record of operands of these shapes (heads, rows, width): of query, key and value, with as many heads each.
+
+    device: name and hash. groups: heads of the query that share a head of the key.
+    """
+    (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
+    return Attention(
+        device=device[0],
+        device_sha256=device[1],
+        format=format,
+        heads=heads,
+        key_heads=heads // groups,
+        queries=queries,
+        keys=keys,
+        width=width,
+        value_width=value_width,
+        is_causal=is_causal,
+        factor=factor,
+        order=order,
+        mask=mask,
+    )
+
+
+FusedAttention = Attention[AttentionOrder]
+MathAttention = Attention[MathForm]
+AnyAttention = Attention[AttentionOrder] | Attention[MathForm]
+
+
+def is_of_math(record: AnyAttention) -> TypeGuard[MathAttention]:
+    """Whether a record is of PyTorch's math form."""
+    return isinstance(record.order, MathForm)

@@ -170,9 +170,7 @@ class Gemm:
         if not isinstance(record, Gemm):
             raise InputError(f"gemm record: got a {type(record).__name__}; allowed: a Gemm")
         if written_digest is not None and written_digest != record.digest:
-            raise InputError(
-                "gemm record: its digest is not that of its data; leave `digest` out of a file edited by hand"
-            )
+            raise InputError("gemm record: its digest is of other data; leave `digest` out of a file edited by hand")
         record.check()
         return record
 

@@ -174,7 +174,7 @@ def check_mixed(mixed: MixedPlan, where: str) -> None:
     for index, plan in enumerate(mixed.plans):
         check_plan(plan, f"{where}.plans[{index}]")
         if plan.input_format != mixed.plans[0].input_format or plan.output_format != mixed.plans[0].output_format:
-            raise InputError(f"{where}.plans[{index}]: its formats are not those of plans[0]; allowed: the same")
+            raise InputError(f"{where}.plans[{index}]: its formats differ from plans[0]; allowed: the same")
     if len(mixed.ranges) != len(mixed.plans) - 1:
         raise InputError(
             f"{where}.ranges: {len(mixed.ranges)} of them; allowed: {len(mixed.plans) - 1}, one per plan but the last"

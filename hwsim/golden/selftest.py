@@ -33,7 +33,7 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class PatternRun:
-    """A whole GEMM of patterns/runs.json. options: those of `hwsim.run`, with device, m, n and k. sha256: of the bits
+    """A whole GEMM of patterns/runs.json. options: as of `hwsim.run`, with device, m, n and k. sha256: of the bits
     (`Result.result_sha256`). cycles: of the device's core clock.
     """
 

@@ -22,7 +22,7 @@ from hwsim.golden.thirdparty import is_third_party, read_third_party
 
 
 class Mma(Protocol):
-    """The type of an implementation of matrix instructions (module docstring); scales are those of `GoldenSet.scales`,
+    """The type of an implementation of matrix instructions (module docstring); scales are as in `GoldenSet.scales`,
     b's transposed.
     """
 

@@ -14,7 +14,7 @@ MACS_PER_THREAD = 1 << 22  # some tenths of a millisecond of one; starting and j
 
 
 def worker_count(threads: Any = None) -> int:
-    """The validated thread count; None means that of the environment variable HWSIM_THREADS, else one per processor.
+    """The validated thread count; None means the environment variable HWSIM_THREADS, else one per processor.
 
     Raises InputError for anything but an integer from 1 to MOST.
     """

@@ -72,7 +72,7 @@ class LibraryChoice:
 
     @property
     def order_evidence(self) -> str:
-        """Evidence of the order of summation: that of the kernel, or none better than an assumption for its rule."""
+        """Evidence of the order of summation: the kernel's, or none better than an assumption for its rule."""
         return self.evidence if self.known and self.seen else ASSUMED
 
     @property

@@ -69,8 +69,8 @@ class LibraryOnDevice:
         """Choices that differ in their order of summation, which of them holds for each m, and the probability that it
         is right there.
 
-        call, fields: as of `choose`, whatever the m. progress: is told the share done. Of each choice tile, cluster and
-        the schedule's shape are those of its first m. Raises as `choose`.
+        call, fields: as of `choose`, whatever the m. progress: is told the share done. Tile, cluster
+        and the schedule's shape of each choice are of its first m. Raises as `choose`.
         """
         wanted_call = _call(call, fields if call is not None else {**fields, "m": 1})
         assert isinstance(wanted_call, GemmCall)

@@ -24,7 +24,7 @@ from hwsim.errors import ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, packed
 from hwsim.program.forms import FormCache
-from hwsim.program.ir import SPECIAL, GlobalTile, Instr, LocalTile, timed_as
+from hwsim.program.ir import SPECIAL, GlobalTile, Instr, LocalTile
 from hwsim.program.resolve import Scope, mma_blocks, mma_shape
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
 
 def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     vector = scope.device.vector
-    opcodes = timed_as(instr)
+    opcodes = scope.timed_as(instr)
     in_software: Mapping[Any, int] = {} if vector is None else vector.software
     if vector is None or not vector.does(opcodes):
         raise ProgramError(f"{scope.place(index, instr)}: the vector unit of {scope.device.name} has no {instr.opcode}")
@@ -315,9 +315,9 @@ def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
         addition = ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
         return Cost(instr.repeat * max(software) * addition)
     repeats = -(-elements * widest // (8 * vector.repeat_bytes))
-    widens = instr.opcode == "cast" and scope.bits(target) > scope.bits(instr.operand("source"))
     occupancy = 0
     for opcode in opcodes:
+        widens = opcode == "cast" and scope.bits(target) > scope.bits(instr.operand("source"))
         each = exact((vector.time_of("widen") if widens else None) or vector.time_of(opcode) or 0)
         occupancy += ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
     return Cost(instr.repeat * occupancy)

@@ -21,6 +21,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.devices import dot_spec, instruction
 from hwsim.devices.special_functions import special_functions
 from hwsim.formats import Format, code_dtype, format_of
+from hwsim.host.threads import for_elements, worth_starting
 from hwsim.machines.chained_products import ChainedProduct, ChainedProducts
 from hwsim.machines.kernel_plan import PANEL_ELEMENTS, Group, KernelPlan, PanelSource, ValueStep, plan_of
 from hwsim.machines.kernel_values import ARRAY, COLS_FIXED, ROWS_FIXED, ZERO
@@ -149,12 +150,18 @@ class _KernelRun:
             del self.materialized[value]
 
     def _panels(self, group: Group, threads: int) -> None:
-        """Compute a group, with threads over panels, or over the rows of products where there are few panels."""
+        """Compute a group, with threads over panels, or over the rows of products where there are few panels. No more
+        than `threads`, and no more than pay for its work.
+        """
         chains = {
             number: self._chain(step)
             for number, step in enumerate(group.steps)
             if self.instrs[step.forms[0]].opcode == "mma"
         }
+        size = sum(region.size for region in group.regions)
+        macs = size * sum(product.k for chain in chains.values() for product in chain.products)
+        of_lanes = for_elements(threads, size * (len(group.steps) - len(chains)))
+        threads = max(worth_starting(threads, macs), of_lanes)
         elements = PANEL_ELEMENTS if chains else LANE_ELEMENTS
         panels: list[MatrixRegion] = []
         for region in group.regions:

@@ -9,12 +9,14 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from hwsim.devices import at_clock, find, limited_clock, sustained_clock
+from hwsim.devices.power import at_rate
 from hwsim.machines import timing
 from hwsim.machines.l2_state import DEFAULT
 from hwsim.program.identity_cache import IdentityCache
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.devices.model import InstructionModel
     from hwsim.machines.timing import Timing
     from hwsim.program.ir import Program
 
@@ -25,8 +27,9 @@ PROGRAMS = 32  # whose times are kept
 def under_load(program: Program, chip: Device, unit: str, *, l2: str = DEFAULT) -> tuple[Device, Timing]:
     """The chip at the clock that it sustains while it runs `program`, and the times at that clock.
 
-    With the engine of `unit` busy all the time on all cores, it is the file's sustained clock for the operands' format;
-    without work, the device's nominal clock. In between it falls linearly with the share of time that the engine is
+    With the engine of `unit` busy all the time on all cores, it is the file's sustained clock for the operands' format,
+    and a higher one under an instruction that is slower than the format's native one; without work, the device's
+    nominal clock. In between it falls linearly with the share of time that the engine is
     busy, launch gaps (launch_overhead_us) included. The power limit has acted if SERIES runs last long enough. A chip
     at a clock that was asked for, and one whose file has no clocks under load, keeps its clock.
 
@@ -55,14 +58,30 @@ def _loaded(program: Program, chip: Device, unit: str) -> Device:
     instruction = find(chip, unit)
     if instruction is None or (not chip.sustained_clock_mhz and chip.power_limit is None):
         return chip
-    full_mhz = sustained_clock(chip, instruction.a)
+    share = _share_of_rate(chip, instruction)
+
+    def under(mhz: float) -> float:
+        return mhz if share == 1 else at_rate(mhz, share, chip.clock_mhz)
+
+    full_mhz = under(sustained_clock(chip, instruction.a))
     at_full = at_clock(chip, full_mhz)
     cycles, busy_cycles = timing.busy(program, at_full, instruction.engine)
     gaps_us = (chip.launch_overhead_us or 0.0) * len(program.kernels)
     busy = min(1.0, busy_cycles / ((cycles + gaps_us * full_mhz) * chip.cores))
     mhz = _between(chip.clock_mhz, full_mhz, busy)
-    limited_mhz = limited_clock(chip, instruction.a, SERIES * cycles / (mhz * 1e3))
+    limited_mhz = under(limited_clock(chip, instruction.a, SERIES * cycles / (mhz * 1e3)))
     return at_clock(chip, _between(chip.clock_mhz, limited_mhz, busy))
+
+
+def _share_of_rate(chip: Device, instruction: InstructionModel) -> float:
+    """Multiply-accumulates of an instruction a cycle, without the zeros that a sparse one skips, over its
+    format's native instruction's, at most 1. The clocks under load of a device file are of the native ones.
+    """
+    native = find(chip, chip.native.get(instruction.a, ""))
+    if native is None or native.timing is None or instruction.timing is None:
+        return 1.0
+    rate = instruction.macs_per_cycle / (1 if instruction.sparsity is None else 2)
+    return min(float(rate / native.macs_per_cycle), 1.0)
 
 
 def _between(idle_mhz: float, full_mhz: float, busy: float) -> float:

@@ -78,7 +78,7 @@ class KernelTime:
     streams: cycles, over all cores, that a stream waited for space in an engine's queue, by (stream, engine).
 
     traffic_bytes: payload by link name, and "L2 read", "L2 write", "HBM read", "HBM write", over all cores. macs:
-    multiply-accumulates of elements; padded_macs: those of the unit, with the zeros of padded blocks. instructions:
+    multiply-accumulates of elements; padded_macs: the unit's, with the zeros of padded blocks. instructions:
     executed, repeats counted once. after_last_cycles: by engine with work, from its last instruction on any core to
     the kernel's end.
     """

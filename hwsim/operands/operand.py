@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.backend.by_name import backend_of
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError
 from hwsim.formats import FORMATS, Format, array_dtype, array_of, code_dtype, codes_of, format_of
@@ -78,9 +79,10 @@ class Operand:
         return array_of(self.codes, format_of(self.format))
 
     def on(self, backend: Backend) -> Operand:
-        """The operand with its codes in an array of the backend."""
+        """The operand with its codes, and the values of its scales, in arrays of the backend."""
         codes = backend.from_host(self.codes)
-        return self if codes is self.codes else replace(self, codes=codes)
+        scales = None if self.scales is None else self.scales.on(backend)
+        return self if codes is self.codes and scales is self.scales else replace(self, codes=codes, scales=scales)
 
     def on_host(self) -> Operand:
         """The operand with its codes in a NumPy array."""
@@ -174,7 +176,8 @@ def to_common_format(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     if a.format == b.format:
         return a, b
     common = "fp64" if "fp64" in (a.format, b.format) else "fp32"
-    return a.converted(common), b.converted(common)
+    left, right = (side.converted(common, backend_of(side.codes)) for side in (a, b))
+    return left, right
 
 
 def selected_indices(name: str, index: Any, size: int) -> slice | AnyArray:

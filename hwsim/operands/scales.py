@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from hwsim.errors import InputError
 from hwsim.formats import array_dtype, codes_of, format_of
 from hwsim.host.arrays import given_array
 from hwsim.operands.quantization import Quantized
+
+if TYPE_CHECKING:
+    from hwsim.backend.operations import Backend
 
 AnyArray = NDArray[Any]
 TALL = LONG = 128  # rows and elements of K of a block with an fp32 scale
@@ -36,6 +39,11 @@ class Scales:
     def picked(self, index: Any) -> Scales:
         """Those of some rows of A, or some columns of B."""
         return self if self.rows is None else replace(self, values=self.values[index])
+
+    def on(self, backend: Backend) -> Scales:
+        """The scales with their values in an array of the backend."""
+        values = backend.from_host(self.values)
+        return self if values is self.values else replace(self, values=values)
 
     def spread(self, k: int) -> AnyArray:
         """The factor of each element, (rows or 1, k or 1), in float64, with that of the whole operand."""

@@ -35,16 +35,24 @@ def prune(a: Any, *, input_format: str | None = None) -> AnyArray:
     return np.where(mask.reshape(x.shape), x, np.zeros((), x.dtype))
 
 
+def require_sparse(source: Operand) -> AnyArray:
+    """Which elements are not zero, booleans (..., m, groups, elements). Raises InputError where a group has more of
+    them than are stored.
+    """
+    _, elements = group_of(source.format)
+    used: AnyArray = _groups(source.values(), elements) != 0
+    require_groups(used, source.format, "hwsim.prune(a) makes it so")
+    return used
+
+
 def positions(source: Operand) -> AnyArray:
     """Places within their group of the stored elements, int64 (..., m, groups, stored), in order.
 
     A group's elements that are not zero are stored, and of its zeros the first. Which zeros a library stores is not
-    known; it matters beside an infinity or a NaN of B alone. Raises InputError where a group has more such elements.
+    known; it matters beside an infinity or a NaN of B alone. Errors as of `require_sparse`.
     """
-    stored, elements = group_of(source.format)
-    values = _groups(source.values(), elements)
-    used = values != 0
-    require_groups(used, source.format, "hwsim.prune(a) makes it so")
+    stored, _ = group_of(source.format)
+    used = require_sparse(source)
     first = np.argsort(~used, axis=-1, kind="stable")[..., :stored]
     places: AnyArray = np.sort(first, axis=-1)
     return places

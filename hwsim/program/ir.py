@@ -38,7 +38,7 @@ LANE_FORMATS = {
 } | dict.fromkeys(
     (
         *("reduce_largest", "reduce_lanes", "reduce_meet", "reduce_row", "halve_below", "square_below", "choose_above"),
-        *("ex2_cubic", "or_zero", "or_one"),
+        *("ex2_cubic", "or_zero", "or_one", "divide"),
     ),
     ("fp32",),
 )
@@ -54,7 +54,8 @@ MIXED_FORMATS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 # Instructions of which a tile that is read may be one row, one column or one element, which counts for all.
 REPEATING = ("add", "sub", "mul", "ldexp", "select")
-REPEATED = {"mask": ("index", "limit"), "fma": ("right", "multiplier")}  # the same of single roles
+#: The same of single roles.
+REPEATED = {"mask": ("index", "limit"), "fma": ("right", "multiplier"), "divide": ("right",)}
 REDUCING = ("reduce_add", "reduce_max", "reduce_largest")
 #: Reductions in the order of an accumulator's four lanes, or of one thread: elements of a row in what is read, and in
 #: what is written.
@@ -66,17 +67,18 @@ LANE_WIDTHS: dict[str, tuple[int | None, int]] = {
 }
 #: Instructions of the special-function unit; `log` is CUDA's logf, which takes none.
 SPECIAL = ("ex2", "lg2", "rcp", "exp")
-# Instructions for which no device file gives a time: the instructions that take as long together.
-TIMED_AS = {
+# Instructions for which no device file gives a time: the instructions that take as long together. A cast comes on top
+# where the source is an integer and the result a float, or the other way round.
+TIMED_AS: dict[str, tuple[str, ...]] = {
     "fma": ("scale", "add"),
     "add_row": ("add",),
     "ldexp": ("scale",),
     "extract": ("add",),
-    "exponent": ("cast",),
+    "exponent": (),
     "reduce_add": ("add",),
     "reduce_max": ("add",),
     "remainder": ("scale", "scale", "add", "add"),  # quotient, product, and two corrections
-    "places": ("cast", "scale", "add", "add", "cast"),  # beside a logarithm, which is left out
+    "places": ("scale", "add", "add", "cast"),  # beside a logarithm, which is left out
     "select": ("add", "add"),  # a comparison and a choice
     "mask": ("compare", "compare"),  # a comparison and a selection, which take as long as each other
     "reduce_largest": ("compare",),
@@ -90,14 +92,10 @@ TIMED_AS = {
     "or_zero": ("compare", "compare"),
     "or_one": ("compare", "compare"),
     "reciprocal": ("scale", "scale", "add", "add"),  # an estimate and its corrections
+    "divide": ("compare", *("add",) * 6),  # a check; multiply-adds beside an estimate, which is left out
     "log": ("compare", *("add",) * 12),  # a polynomial of nine coefficients, and what stands around it
 }
 FUSED_AS = ("add",)  # an fma with a multiplier: one instruction of GPUs, at the rate of additions
-
-
-def timed_as(instr: Instr) -> tuple[str, ...]:
-    """The instructions with times in device files that take as long as this one together."""
-    return FUSED_AS if instr.has("multiplier") else TIMED_AS.get(instr.opcode, (instr.opcode,))
 
 
 def repeats(instr: Instr, role: str) -> bool:
@@ -328,12 +326,13 @@ class Instr:
     reduce_meet   D = the sum of the four lanes of a row: those scale_exponent (1 or 2) apart first, fp32
     reduce_row    D = total + the sum of each row of source, fp32, one column, by one thread: every eighth column has a
             sum of its own, of which the first begins at total; sums 2 apart meet, then 4, then 1
-    choose_above  D = left where argument is not below scalar, else right, fp32
+    choose_above  D = left where argument is at least scalar, else right, fp32
     ex2_cubic     D = 2^source by FlashAttention-4's polynomial, fp32
     halve_below   D = source / 2 where it is below scalar, else source, fp32
     square_below  D = source squared where argument is below scalar, else source, fp32
     or_zero, or_one   D = source, fp32; 0 where it is -infinity, and 1 where it is 0 or a NaN
     reciprocal    D = 1 / source, fp32, rounded to nearest even
+    divide        D = left / right, fp32, rounded to nearest even; right repeated as of add
     log           D = CUDA's logf of source, fp32
     ex2 lg2 rcp   D = 2^source, log2(source), 1 / source of the special-function unit (.approx.ftz), fp32
     exp           D = CUDA's expf of source, on the same unit, fp32

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Literal
 
 from hwsim.formats import format_of
 from hwsim.program.identity_cache import IdentityCache
-from hwsim.program.ir import AnyTile, GlobalArray, GlobalTile, Instr, Kernel, LocalTile
+from hwsim.program.ir import (
+    FUSED_AS,
+    MIXED_FORMATS,
+    TIMED_AS,
+    AnyTile,
+    GlobalArray,
+    GlobalTile,
+    Instr,
+    Kernel,
+    LocalTile,
+)
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -98,6 +108,18 @@ class Scope:
         return instr.opcode != "copy" or all(
             self.memory(tile) == vector.memory for tile in (*instr.writes, *instr.reads)
         )
+
+    def timed_as(self, instr: Instr) -> tuple[str, ...]:
+        """The operations with times in device files that take as long as an elementwise instruction together."""
+        if instr.has("multiplier"):
+            return FUSED_AS
+        operations = TIMED_AS.get(instr.opcode, (instr.opcode,))
+        return (*operations, "cast") if instr.opcode in MIXED_FORMATS and self.changes_kind(instr) else operations
+
+    def changes_kind(self, instr: Instr) -> bool:
+        """Whether the source is an integer and the result a float, or the other way round."""
+        source, target = instr.operand("source"), instr.writes[0]
+        return format_of(self.format(source)).is_integer != format_of(self.format(target)).is_integer
 
     def place(self, index: int, instr: Instr) -> str:
         """The text by which messages name an instruction: kernel, position in the kernel, engine, opcode, label."""

@@ -25,7 +25,6 @@ from hwsim.program.ir import (
     Instr,
     LocalTile,
     repeats,
-    timed_as,
 )
 from hwsim.program.resolve import GM, Scope, mma_shape
 from hwsim.program.roles import ROLES
@@ -238,6 +237,10 @@ class Rules:
                 )
             if role in _SCALES and self.scope.format(tile) != model.scale_format:
                 raise self._fail(f"{role} is {self.scope.format(tile)}; {instr.unit} takes {model.scale_format}")
+            if role in _SCALES and model.scale_memory not in (None, self.scope.memory(tile)):
+                raise self._fail(
+                    f"{role} lies in {self.scope.memory(tile)}; {instr.unit} takes it from {model.scale_memory}"
+                )
 
     def _copy(self) -> None:
         target, source = self.instr.writes[0], self.instr.reads[0]
@@ -265,7 +268,7 @@ class Rules:
             self._special()
             return
         instr, vector = self.instr, self.scope.device.vector
-        if vector is None or not vector.does(timed_as(instr)) or instr.engine != vector.engine:
+        if vector is None or not vector.does(self.scope.timed_as(instr)) or instr.engine != vector.engine:
             raise self._fail(f"no vector unit of {self.scope.device.name} does {instr.opcode} on this engine")
         for role, tile in zip((_TARGET, *instr.roles), (*instr.writes, *instr.reads), strict=True):
             self._size(role, tile)

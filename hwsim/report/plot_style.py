@@ -132,7 +132,7 @@ def _colour(number: int) -> str:
 
 
 def checked_plot_path(path: Path) -> Path:
-    """The path of a plot. Raises InputError for another suffix than those of `SUFFIXES`."""
+    """The path of a plot. Raises InputError for a suffix that is not in `SUFFIXES`."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         meant = nearest(suffix, list(SUFFIXES))

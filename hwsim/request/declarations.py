@@ -61,7 +61,7 @@ def _library(value: Any) -> str | LibraryOnDevice:
 
 def _factors(value: Any) -> Any:
     if isinstance(value, str) or not hasattr(value, "__len__") or len(value) != 2:
-        raise ValueError("two numbers: the factor of A and that of B")
+        raise ValueError("two numbers: the factor of A and the factor of B")
     return tuple(float(factor) for factor in value)
 
 

@@ -197,7 +197,7 @@ def _checked_scales(operands: ProductOperands) -> ProductOperands:
     kinds = tuple("sum" if scale.k is None else SCALES[scale.rows, scale.k][0] for scale in described)
     if kinds[0] != kinds[1] or (left.k, left.format) != (right.k, right.format):
         raise InputError(
-            f"scales of A are {described[0]}, those of B {described[1]}; allowed: both of rows or tensors, both of "
+            f"scales of A are {described[0]}, scales of B {described[1]}; allowed: both of rows or tensors, both of "
             "blocks of 128 of K, or both of one format and vector length"
         )
     return replace(operands, scales=described)

@@ -6,11 +6,9 @@ needs none: FILE.py:NAME is the name of a scheme too.
 
 from __future__ import annotations
 
-import warnings
-
 from hwsim.errors import InputError, nearest
 from hwsim.gemm.option_types import Option
-from hwsim.host.plugins import entry_points
+from hwsim.host.plugins import entry_points, loaded, object_of
 from hwsim.schemes import (
     ape,
     bf16,
@@ -49,12 +47,8 @@ OWN = (
 def schemes() -> dict[str, Scheme]:
     """All schemes by name; a broken plug-in causes a warning and is left out."""
     by_name = {scheme.name: scheme for scheme in OWN}
-    for entry in sorted(entry_points(group="hwsim.schemes"), key=lambda e: e.name):
-        try:
-            scheme = entry.load()
-            by_name.setdefault(scheme.name, scheme)
-        except Exception as error:  # a plug-in may fail in any way
-            warnings.warn(f"scheme plug-in {entry.name} ({entry.value}) is left out: {error}", stacklevel=2)
+    for scheme in loaded(entry_points(group="hwsim.schemes"), object_of(Scheme), "scheme plug-in").values():
+        by_name.setdefault(scheme.name, scheme)
     return by_name
 
 

@@ -13,7 +13,7 @@ from hwsim.formats import decode, format_of
 from hwsim.gemm.option_types import Option
 from hwsim.gemm.plan import Piece, Plan, TermValue, chain
 from hwsim.gemm.problem import Problem
-from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import K_GROUP_OR_TILE, AnyArray, Notice, Scheme, special_notices
 
 PROMOTED_K = 128  # cuBLAS on an H200 and DeepSeek's kernels: 4 wgmma of 32 (numerics reference, section 5)
 
@@ -85,14 +85,7 @@ SCHEME = Scheme(
             None,
             "operand format of B where it differs from A's: e5m2 beside e4m3, on units that take both",
         ),
-        Option(
-            "k_group",
-            int,
-            None,
-            "promotion interval: length of K summed inside the unit before the sum is added outside",
-            least=1,
-            default_text="all of K; on the 910A the tile decides",
-        ),
+        K_GROUP_OR_TILE,
         Option(
             "accumulate",
             str,

@@ -127,6 +127,7 @@ K_GROUP = Option(
     least=1,
     default_text="all of K",
 )
+K_GROUP_OR_TILE = replace(K_GROUP, default_text="all of K; on the 910A the tile decides")
 INTERLEAVE = Option(
     "interleave",
     int,

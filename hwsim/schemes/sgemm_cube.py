@@ -12,7 +12,7 @@ from hwsim.gemm.plan import Expression, Piece, Plan, Scaled, Sum, TermValue, cha
 from hwsim.gemm.problem import Problem
 from hwsim.schemes.piece_notices import counted, finite_magnitudes, fp16_pieces
 from hwsim.schemes.power_scale import with_scale
-from hwsim.schemes.scheme import AnyArray, Notice, Scheme, special_notices
+from hwsim.schemes.scheme import K_GROUP_OR_TILE, AnyArray, Notice, Scheme, special_notices
 
 FP16_LARGEST_EXPONENT = 15
 
@@ -71,14 +71,7 @@ SCHEME = with_scale(
                 "combine the three terms after all of K (termwise), or after every k_group (elementwise)",
                 choices=("termwise", "elementwise"),
             ),
-            Option(
-                "k_group",
-                int,
-                None,
-                "promotion interval: length of K summed inside the unit before the sum is added outside",
-                least=1,
-                default_text="all of K; on the 910A the tile decides",
-            ),
+            K_GROUP_OR_TILE,
         ),
         plan,
         inspect,

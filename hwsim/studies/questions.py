@@ -33,7 +33,8 @@ from hwsim.studies import tune as searched
 from hwsim.studies.diff_operands import NORMAL, operands_text, random_operands
 from hwsim.studies.diff_result import Difference
 from hwsim.studies.diff_sides import Variant
-from hwsim.studies.tune import BUDGET, Landscape, LibraryKernel
+from hwsim.studies.landscape import Landscape, LibraryKernel
+from hwsim.studies.tune import BUDGET
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hwsim.errors import InputError
+from hwsim.host.renderers import rendered
 from hwsim.host.threads import worker_count
 from hwsim.report.notebook import card
 from hwsim.report.table_file import checked_table_path, write_table
+from hwsim.report.text.words import plural
 from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
 from hwsim.studies.sweep_pool import COSTS, ERRORS, RESULT_COLUMNS, RESULTS, SweepTask, rows_of
@@ -18,9 +20,10 @@ from hwsim.studies.sweep_schemes import shown_names
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SweepTable:
-    """A sweep's rows in the order of its grid: each {column: value}, with None where there is no value.
+    """A sweep's rows in the order of its grid: each {column: value}, with None where there is no value. It prints as a
+    table of the columns that differ.
 
     columns: asked parameters, then results. computed, cached: points that were run, and those read from the cache.
     paths: columns that are numbers of devices.
@@ -33,10 +36,22 @@ class SweepTable:
     cached: int
     paths: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return str(rendered("text of a sweep", self))
+
+    def __repr__(self) -> str:
+        return f"<SweepTable {self.title}{': ' if self.title else ''}{self.counts}>"
+
     def _repr_html_(self) -> str:
         pairs = [("points", len(self.rows)), ("computed", self.computed), ("from the cache", self.cached)]
         shown = [name for name in self.columns if any(row.get(name) is not None for row in self.rows)]
         return card(self.title, pairs, shown, [[row.get(name) for name in shown] for row in self.rows])
+
+    @property
+    def counts(self) -> str:
+        """How many points there are, and where they are from, in words."""
+        points = plural(len(self.rows), "point")
+        return f"{points}, {self.computed} computed, {self.cached} from the cache, {self.refused} refused"
 
     @property
     def parameters(self) -> tuple[str, ...]:

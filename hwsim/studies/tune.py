@@ -8,9 +8,8 @@ module knows dataflows by what they declare: tiles and options.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.energy import Energy, energy
@@ -27,102 +26,16 @@ from hwsim.resolve.choice.cost import plan_record
 from hwsim.resolve.mapping_choice import program_of
 from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.studies.analytic_tiles import eq11, tlp
+from hwsim.studies.landscape import OBJECTIVES, Landscape
+from hwsim.studies.tuned_point import TunedPoint
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
 
-#: What can be made least, and what it is called. The clock depends on the load, so the fewest cycles may not be the
-#: least time.
-OBJECTIVES = {"time": "time", "cycles": "cycles", "traffic": "HBM traffic", "energy": "energy"}
-#: A point's results, as columns of a table.
-NUMBERS = ("seconds", "cycles", "tflops", "hbm_bytes", "joules", "energy_evidence", "refused")
 CHOOSERS = ("search", "eq11", "tlp")
 STARTS = 3  # of the best tiles, to go on from
 BUDGET = 400  # programs timed, by default
-
-
-@dataclass(frozen=True, slots=True)
-class TunedPoint:
-    """One configuration: `options` as the dataflow takes them (absent: it chooses), and its result, or the reason why
-    there is none.
-
-    facts: the dataflow's full choice. shown: names of the options that a table has. tflops: 2 m n k / time. hbm_bytes:
-    read and written. joules, energy_evidence: of a search for the least energy.
-    """
-
-    options: dict[str, Any]
-    cycles: int | None = None
-    seconds: float | None = None
-    tflops: float | None = None
-    hbm_bytes: int | None = None
-    joules: float | None = None
-    energy_evidence: str | None = None
-    refused: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
-    shown: tuple[str, ...] = ()
-
-    def value(self, objective: str) -> float:
-        """What an objective makes least: seconds, cycles, bytes of HBM traffic or joules; infinite for a refused
-        point.
-        """
-        values = {"time": self.seconds, "cycles": self.cycles, "traffic": self.hbm_bytes, "energy": self.joules}
-        value = values[objective]
-        return math.inf if value is None else float(value)
-
-    def row(self) -> dict[str, Any]:
-        """The point as a flat mapping, for a table: tile sizes by name, then the other facts, then the numbers."""
-        values = {**self.options, **{name: self.facts[name] for name in self.shown if name in self.facts}}
-        tile = values.pop("tile", None) or {}
-        sides = {f"tile_{side}": tile.get(side) for side in ("m", "n", "k")}
-        rest = {name: values[name] for name in (*self.shown, *self.options) if name in values}
-        numbers = {name: getattr(self, name) for name in NUMBERS}
-        return sides | rest | numbers
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryKernel:
-    """What a library runs for the GEMM: its kernel, slices of K, and the cycles of a program with its tile (None: there
-    is no such program)."""
-
-    name: str
-    kernel: str
-    split_k: int
-    cycles: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Landscape:
-    """The result of a search. points: all that were timed or refused. best: of these, or the choice of the formula that
-    was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
-
-    complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
-    named.
-    """
-
-    objective: str
-    points: list[TunedPoint]
-    best: TunedPoint
-    default: TunedPoint
-    analytic: dict[str, TunedPoint]
-    complete: bool
-    library: LibraryKernel | None = None
-
-    @property
-    def quantity(self) -> str:
-        """What the objective makes least, in words."""
-        return OBJECTIVES[self.objective]
-
-    @property
-    def ranked(self) -> list[TunedPoint]:
-        """The points that were timed, best first."""
-        timed = [point for point in self.points if point.cycles is not None]
-        return sorted(timed, key=lambda point: point.value(self.objective))
-
-    @property
-    def refused(self) -> list[TunedPoint]:
-        """The points that are not legal, in the order of the search."""
-        return [point for point in self.points if point.cycles is None]
 
 
 def tune(
@@ -173,8 +86,17 @@ def tune(
             if chooser == name:
                 raise
     measured = [point for point in search.points.values() if point.cycles is not None]
-    best = min(measured, key=search.order) if chooser == "search" else analytic[chooser]
-    return Landscape(objective, list(search.points.values()), best, default, analytic, search.complete)
+    return Landscape(
+        device=chip.name,
+        scheme=plan.scheme,
+        sizes=sizes,
+        objective=objective,
+        points=list(search.points.values()),
+        best=min(measured, key=search.order) if chooser == "search" else analytic[chooser],
+        default=default,
+        analytic=analytic,
+        complete=search.complete,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,22 @@
-"""Measure what PyTorch's GEMMs take on a GPU: microseconds and kernels of drawn calls.
+r"""Measure what PyTorch's GEMMs take on a GPU: microseconds and kernels of drawn calls.
 
     python lab/tools/measure_cublas_times.py --draw calibration --seed 1 --count 3000 --out $OUT/times.json
     python lab/tools/measure_cublas_times.py --draw blind --seed 2 --count 400 --out $OUT/blind.json
+    python lab/tools/measure_cublas_times.py --draw models --seed 3 --count 4000 --groups batch:3,ragged:2 \
+        --places 3 --series-alone --out $OUT/more.json
 
 It needs PyTorch with CUDA and nothing of hwsim. Calls are drawn from SHARES in a random order, so that a part of them
 is a sample too. A file that exists is continued; --seconds ends a run. A call has:
 
 * `us`: in a series. Copies of the call on the same operands in one CUDA graph, between CUDA events; the median replay
   over the number of copies. L2 holds what the copy before left. A launch is part of it.
+* `us_of_places`: with --places, `us` first, then the same with operands at other addresses and of other values.
 * `cold_us`: the same with other operands for each copy, at least COLD_BYTES in all, so that L2 holds none of them.
-  Calls with fewer than LEAST_COLD_BYTES have none.
+  Calls with fewer than LEAST_COLD_BYTES have none, nor has any with --series-alone.
 * `kernels`: names in order, by PyTorch's profiler. `clock_mhz`, `watts`: by NVML after the series, where it is there.
 
---reductions default leaves PyTorch's reduced-precision reductions on. --groups draws from these of SHARES alone.
+--reductions default leaves PyTorch's reduced-precision reductions on. --groups draws from these of SHARES alone, with
+other shares where it names them. --draw models takes the layers of record/layers.csv that are none of a blind set.
 
 `launches`: microseconds of a GEMM of 16 x 16 x 16 (int8: 32 x 16 x 16) of each kind in a series.
 """
@@ -20,22 +24,24 @@ is a sample too. A file that exists is continued; --seconds ends a run. A call h
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 REPLAYS = 7
 FEW_COPIES, MANY_COPIES, LARGE_PRODUCTS = 4, 20, 2**36
 MOST_REPLAY_US = 40_000.0  # of the copies of a slow call
-TOGETHER, TOGETHER_BYTES = 40, 6e9  # calls whose kernels are recorded in one go
+TOGETHER, TOGETHER_BYTES = 120, 20e9  # calls whose kernels are recorded in one go
 MARK = "spin_kernel"  # between the kernels of two calls
 COLD_BYTES, LEAST_COLD_BYTES, MOST_SETS = 160e6, 2e6, 80
 MOST_BYTES, MOST_PRODUCTS = 8e9, 2**40
+MOST_PLACED_BYTES = 30e9  # of the operands of a call at all places
 MOST_PRODUCTS_OF = {"fp32": 2**36, "fp64": 2**36, "tf32": 2**38}
 DTYPES = {
     "fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp32": "float32", "fp64": "float64",
@@ -60,6 +66,7 @@ LAYERS = {
         (1024, 1024), (4096, 1024), (1024, 4096), (30522, 1024), (51865, 1280), (1280, 5120),  # BERT, Whisper
     ),
 }  # fmt: skip
+MODELS = "models"  # a draw with the layers of the table
 SHARES = {
     "prefill": 15,
     "decode": 15,
@@ -80,9 +87,29 @@ def log_uniform(rng: random.Random, least: float, most: float, step: int = 1) ->
     return max(step, round(least * (most / least) ** rng.random()) // step * step)
 
 
-def drawn(rng: random.Random, layers: tuple[tuple[int, int], ...], groups: list[str] | None = None) -> Call:
-    """One call. groups: of SHARES; None: all."""
-    shares = {name: share for name, share in SHARES.items() if groups is None or name in groups}
+def layers_of(draw: str) -> tuple[tuple[int, int], ...]:
+    """(n, k) of the layers of a draw."""
+    if draw != MODELS:
+        return LAYERS[draw]
+    found = set()
+    with (Path(__file__).parent / "record" / "layers.csv").open() as file:
+        for row in csv.DictReader(file):
+            hidden, q, kv, inner, vocabulary = (int(row[x]) for x in ("hidden", "q", "kv", "intermediate", "vocab"))
+            for shards in map(int, row["shards"].split()):
+                outputs = (q + 2 * kv, inner, 2 * inner, vocabulary)
+                found.update((n // shards, hidden) for n in outputs if n % shards == 0)
+                found.update((hidden, k // shards) for k in (q, inner) if k % shards == 0)
+    return tuple(sorted(found - set(LAYERS["blind"])))
+
+
+def shares_of(text: str) -> dict[str, float]:
+    """Groups and their shares, as in `batch:3,ragged`; those of SHARES where none is given."""
+    named = (part.partition(":") for part in text.split(","))
+    return {name: float(share) if share else SHARES[name] for name, _, share in named}
+
+
+def drawn(rng: random.Random, layers: tuple[tuple[int, int], ...], shares: Mapping[str, float] = SHARES) -> Call:
+    """One call. shares: of groups."""
     group = rng.choices(list(shares), weights=list(shares.values()))[0]
     call = {"group": group, "batch": 1, "a_layout": "rows", "b_layout": "columns", **OF_GROUP[group](rng, layers)}
     operand = call["kind"].split(">")[0]
@@ -349,8 +376,8 @@ class Gpu:
         clock = self.nvml.nvmlDeviceGetClockInfo(self.handle, self.nvml.NVML_CLOCK_SM)
         return {"clock_mhz": clock, "watts": self.nvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3}
 
-    def measured(self, call: Call) -> tuple[Call, Work]:
-        """Times of a call, and the call."""
+    def measured(self, call: Call, places: int = 1, is_series_alone: bool = False) -> tuple[Call, Work]:
+        """Times of a call, and the call. places: at which the operands lie in turn."""
         first = self.operands(call)
         work = self.work(call, *first)
         work()
@@ -359,7 +386,12 @@ class Gpu:
         copies = MANY_COPIES if products < LARGE_PRODUCTS else FEW_COPIES
         copies = max(FEW_COPIES, min(copies, int(MOST_REPLAY_US / self.alone_us(work))))
         entry = {"us": round(self.microseconds([work], copies), 4), **self.load()}
-        if size >= LEAST_COLD_BYTES:
+        if places > 1:
+            entry["us_of_places"], kept = [entry["us"]], [first]
+            for _ in range(min(places, int(MOST_PLACED_BYTES / size)) - 1):
+                kept.append(self.operands(call))
+                entry["us_of_places"].append(round(self.microseconds([self.work(call, *kept[-1])], copies), 4))
+        if size >= LEAST_COLD_BYTES and not is_series_alone:
             count = min(MOST_SETS, max(2, int(COLD_BYTES / size) + 1))
             works = [work] + [self.work(call, *(clone(x) for x in first)) for _ in range(count - 1)]
             entry["cold_us"] = round(self.microseconds(works, max(copies, count)), 4)
@@ -376,17 +408,20 @@ def clone(values: Tensor) -> Tensor:
 def main() -> None:
     """Measure, and write what came out so far when the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draw", choices=list(LAYERS), required=True)
+    parser.add_argument("--draw", choices=[*LAYERS, MODELS], required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400)
     parser.add_argument("--reductions", choices=["compute", "default"], default="compute")
-    parser.add_argument("--groups", type=lambda text: text.split(","), help=f"with commas: {', '.join(SHARES)}")
+    parser.add_argument("--groups", type=shares_of, default=SHARES, help=f"with commas: {', '.join(SHARES)}")
+    parser.add_argument("--places", type=int, default=1, help="of operands at which each call is timed")
+    parser.add_argument("--series-alone", action="store_true", help="time no call with cold operands")
     arguments = parser.parse_args()
     start, rng, calls = time.time(), random.Random(f"{arguments.draw}{arguments.seed}"), []
+    layers = layers_of(arguments.draw)
     while len(calls) < arguments.count:
-        call = drawn(rng, LAYERS[arguments.draw], arguments.groups)
+        call = drawn(rng, layers, arguments.groups)
         if is_feasible(call):
             calls.append(call)
     gpu = Gpu(arguments.reductions == "default")
@@ -399,12 +434,18 @@ def main() -> None:
         work()
         torch.cuda.synchronize()
         done["launches"][kind] = round(gpu.microseconds([work], MANY_COPIES), 4)
+    done |= {
+        "draw": arguments.draw, "seed": arguments.seed, "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__, "cuda": torch.version.cuda,
+        "reduced_precision_reductions": arguments.reductions == "default",
+    }  # fmt: skip
     works: list[tuple[Call, Work]] = []
 
     def name_kernels() -> None:
         for (entry, _), names in zip(works, gpu.kernels([work for _, work in works]), strict=True):
             entry["kernels"] = names
         works.clear()
+        arguments.out.write_text(json.dumps(done))
 
     held = 0.0
     for call in calls[len(done["entries"]) :]:
@@ -413,7 +454,7 @@ def main() -> None:
         entry = dict(call)
         done["entries"].append(entry)
         try:
-            times, work = gpu.measured(call)
+            times, work = gpu.measured(call, arguments.places, arguments.series_alone)
         except Exception as error:
             entry["error"] = str(error).splitlines()[0][:200]
             continue
@@ -425,12 +466,6 @@ def main() -> None:
             held = 0.0
     if works:
         name_kernels()
-    done |= {
-        "draw": arguments.draw, "seed": arguments.seed, "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__, "cuda": torch.version.cuda,
-        "reduced_precision_reductions": arguments.reductions == "default",
-    }  # fmt: skip
-    arguments.out.write_text(json.dumps(done))
     refused = sum("error" in entry for entry in done["entries"])
     print(f"{len(done['entries'])} of {len(calls)} calls, {refused} refused, {time.time() - start:.0f} s")
 

@@ -1,6 +1,7 @@
 """Verdicts on the time: shares that add up to the whole, and words that are true of the run."""
 
 import json
+import shlex
 from functools import cache
 
 import pytest
@@ -24,6 +25,7 @@ from hwsim.analysis.time_shares import (
 from hwsim.analysis.verdict import BOUND_SHARE, lost_words, part_words
 from hwsim.cli import main
 from hwsim.devices import changed, load
+from hwsim.devices.numbers import paths_of
 from hwsim.machines import timing
 from hwsim.program.ir import Instr, LocalTile
 
@@ -192,6 +194,21 @@ def test_a_slow_way_in_is_waiting_for_operands():
     assert next(iter(verdict.lost)) == OPERANDS
 
 
+def changes_of(option):
+    """{path or pattern: factor} of an option --what-if as a shell reads it; empty of another option."""
+    words = shlex.split(option)
+    return dict(part.split("=") for part in words[1].split(",")) if words[0] == "--what-if" else {}
+
+
+def test_numbers_of_one_part_are_one_pattern_that_names_no_other():
+    result = hwsim.run(device="h200", scheme="tf32x3", m=1024, n=1024, k=1024, exact=False)
+    (pair,) = (item for item in result.verdict.advice if " together with " in item.change)
+    rate = "instructions.wgmma.m64nNk8.f32.tf32.tf32.timing.*macs_per_cycle*"
+    assert changes_of(pair.option) == {"l2.*bytes_per_second*": "2x", rate: "2x"}
+    for pattern in changes_of(pair.option):
+        assert all("per_second" in path or "macs_per_cycle" in path for path in paths_of(load("h200"), pattern))
+
+
 @pytest.mark.parametrize("case", ["sm80, L2", "sm90, memory", "sm90, tiny", "davinci_separated", "cdna"])
 def test_the_advice_comes_true(case):
     """The gain of a number is what a run with that number saves."""
@@ -201,7 +218,7 @@ def test_the_advice_comes_true(case):
         (item.gain for item in result.verdict.advice), reverse=True
     )
     for item in numbers:
-        changes = dict(part.strip().split("=") for part in item.option.split("--what-if ")[1:])
+        changes = changes_of(item.option)
         before, after = result.with_numbers(changes).cycles
         assert item.gain == pytest.approx(1 - after / before, abs=1e-12)
         assert f"{100 * item.gain:.0f} % with the same tiles" in str(item)
@@ -210,7 +227,7 @@ def test_the_advice_comes_true(case):
 def test_gains_are_of_the_time_with_its_launches():
     result = run("sm90, launches")
     for item in result.verdict.advice:
-        changes = dict(part.strip().split("=") for part in item.option.split("--what-if ")[1:])
+        changes = changes_of(item.option)
         if changes:
             before, after = result.with_numbers(changes).seconds
             assert item.gain == pytest.approx((before - after) / result.seconds, rel=1e-6)
@@ -224,7 +241,7 @@ def test_two_changes_are_advice_where_they_save_more_together_than_alone():
     singles = {item.change: item.gain for item in result.verdict.advice}
     parts = pair.change.split(" together with ")
     assert pair.gain > sum(singles.get(part, 0.0) for part in parts) + 0.01
-    changes = dict(word.split("=") for word in pair.option.split() if "=" in word)
+    changes = changes_of(pair.option)
     changed = result.with_numbers(changes)
     assert changed.cycles[1] == pytest.approx((1 - pair.gain) * result.cycles, abs=1)
     alone = hwsim.run(**call | {"device": "h200"}).verdict  # compute bound: no second part is left over

@@ -54,6 +54,7 @@ CUPY = SimpleNamespace(
     cuda=SimpleNamespace(Device=lambda: GPU),
     **{name: _made(getattr(np, name)) for name in ("empty", "zeros", "broadcast_to", "expand_dims", "stack", "where")},
     ascontiguousarray=_made(np.ascontiguousarray),
+    bitwise_and=_made(np.bitwise_and),
 )
 
 

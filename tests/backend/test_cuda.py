@@ -25,6 +25,7 @@ from hwsim.devices.query import dot_spec
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.frameworks.numpy.emulation import Array
+from hwsim.host import warned
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import (
     BlockScaledUnit,
@@ -160,7 +161,7 @@ class Stub(CudaBackend):
         monkeypatch.setattr(cuda_backend, "add_chains", add_chains)
         monkeypatch.setattr(cuda_backend, "to_gpu", lambda x: np.array(x).view(Memory))
         monkeypatch.setattr(cuda_backend, "failures", lambda: (MemoryError,))
-        monkeypatch.setattr(cuda_backend, "TOLD", set())
+        monkeypatch.setattr(warned, "SAID", set())
         monkeypatch.setattr(cuda_backend, "is_out_of_memory", lambda error: isinstance(error, MemoryError))
 
 

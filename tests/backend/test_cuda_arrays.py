@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -21,11 +22,14 @@ from hwsim.backend.cuda import device, gpu_arrays, on_device
 from hwsim.backend.cuda.gpu_arrays import GpuArray, on_gpu
 from hwsim.backend.cuda.on_device import DeviceBackend
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import FORMATS, code_dtype
+from hwsim.formats import FORMATS, array_dtype, code_dtype
 from hwsim.frameworks.product import multiplied
 from hwsim.frameworks.settings import settings_of
+from hwsim.host import warned
+from hwsim.schemes import schemes
 
 M, N, K = 5, 4, 70
+TALL, WIDE, LONG = 6, 10, 268  # no tile divides these
 FLOATS = (np.float32, np.float64)
 
 
@@ -148,15 +152,102 @@ def test_arrays_of_a_gpu_go_in_and_come_out(gpu):
         hwsim.run(gpu.moved(a), b, device="a100", engine="cuda")
     with pytest.raises(InputError, match="bias lies on a GPU"):
         hwsim.matmul(a, b, device="a100", bias=gpu.moved(bias))
-    for options in (
-        {"scheme": "auto"},
-        {"library": "cublas"},
-        {"scheme": "mxfp8"},
-        {"functional": True},
-        {"scale_a": np.ones((M, 1)), "scale_b": np.ones((1, N))},
-    ):
-        with pytest.raises(UnsupportedError, match=f"{next(iter(options))}.*looks at operands on the host"):
-            hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
+
+
+def fields(shape, seed, bits=8, start=0):
+    """Codes of elements, or of scales that are no NaN."""
+    return (np.random.default_rng(seed).integers(0, 1 << bits, shape) + start).astype(np.uint8)
+
+
+def factors(*shape):
+    return np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+
+
+MX = {"device": "b200", "input_format": "e4m3", "scale_a": fields((TALL, 9), 1, 3, 120), "scale_b": None}
+ROWS, BLOCKS = (
+    {"device": "h200", "input_format": "e4m3", "scale_a": factors(TALL, long), "scale_b": factors(WIDE, long)}
+    for long in (1, 3)
+)
+#: Operands, options, and how many of A, B and C a call reads on the host.
+ASKED = {
+    "scales of vectors": ("e4m3", MX | {"scale_b": fields((WIDE, 9), 2, 3, 120)}, 0),
+    "scales of vectors and of tensors": (
+        "e2m1",
+        {"device": "b200", "input_format": "e2m1", "scale_a": fields((TALL, 17), 1, 6), "tensor_scales": (0.5, 0.3)}
+        | {"scale_b": fields((WIDE, 17), 2, 6)},
+        0,
+    ),
+    "scales of rows": ("e4m3", ROWS | {"output": "bf16"}, 0),
+    "scales of blocks": ("e4m3", BLOCKS, 0),
+    "scales of tensors": ("e4m3", {"device": "h200", "input_format": "e4m3", "tensor_scales": (0.3, 0.7)}, 0),
+    "sparse fp16": ("sparse", {"device": "h100", "format": "fp16", "sparsity": "2:4"}, 1),
+    "sparse bf16, C": ("sparse", {"device": "b200", "format": "bf16", "sparsity": "2:4", "beta": 0.5, "c": True}, 1),
+    "library": ("fp16", {"device": "h200", "library": "cublas", "output": "fp16"}, 0),
+    "library, slices of K": ("long", {"device": "h200", "library": "cublas", "b_layout": "columns"}, 0),
+    "library, matrix and vector": ("row", {"device": "h200", "library": "cublas", "b_layout": "columns"}, 0),
+    "program": ("fp16", {"device": "h200", "functional": True}, None),
+    "program of a cube": (
+        "fp32",
+        {"device": "ascend910a", "scheme": "sgemm-cube", "functional": True, "c": True},
+        None,
+    ),
+    "program with scales": ("e4m3", BLOCKS | {"functional": True}, None),
+    "program of many pieces": ("fp32", {"device": "b200", "scheme": "bf16x9", "functional": True}, None),
+}
+
+
+def sides(kind):
+    """A and B of a case of ASKED."""
+    if kind in ("e4m3", "e2m1"):
+        bits = 7 if kind == "e4m3" else 4
+        return tuple(
+            np.minimum(fields(shape, seed, bits), 126) for seed, shape in enumerate(((TALL, LONG), (LONG, WIDE)))
+        )
+    if kind == "sparse":
+        a = hwsim.prune(drawn((TALL, LONG), np.float32, 1))
+        return a, drawn((LONG, WIDE), np.float32, 2)
+    m, n, k = {"long": (8, 64, 8192), "row": (1, 64, 512)}.get(kind, (TALL, WIDE, LONG))
+    dtype, rng = np.float32 if kind == "fp32" else np.float16, np.random.default_rng(1)
+    return tuple(rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n)))
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_scales_sparsity_libraries_and_programs_take_arrays_of_a_gpu(gpu, monkeypatch, name):
+    kind, options, looks = ASKED[name]
+    a, b = sides(kind)
+    options = dict(options)
+    c = drawn((len(a), b.shape[1]), np.float32, 3) if options.pop("c", False) else None
+    want = hwsim.matmul(a, b, c, **options)
+    arrays = [None if x is None else gpu.moved(x) for x in (a, b, c)]
+    moved = {key: gpu.moved(x) if key in ("scale_a", "scale_b") else x for key, x in options.items()}
+    seen, get = [], GpuArray.get
+    monkeypatch.setattr(GpuArray, "get", lambda x: seen.append(x.size) or get(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = hwsim.matmul(*arrays, engine="cuda", **moved)
+    assert type(got) is type(arrays[0])
+    assert looks is None or sum(size >= min(a.size, b.size) for size in seen) == looks
+    assert np.array_equal(got.get().view(f"u{want.itemsize}"), want.view(f"u{want.itemsize}"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"scheme": "mxfp8"}, "scheme mxfp8"),
+        ({"scheme": "auto", "error_target": 1e-3}, "scheme='auto'"),
+        ({"values": [(1, 2)]}, "values"),
+    ],
+)
+def test_what_reads_operands_on_the_host_says_so_once(gpu, monkeypatch, options, said):
+    monkeypatch.setattr(warned, "SAID", set())
+    monkeypatch.setattr(by_name, "_cuda", lambda: CPU)
+    a, b = (drawn(shape, np.float32, 1) for shape in ((M, K), (K, N)))
+    want = hwsim.matmul(a, b, device="b200", **options)
+    with pytest.warns(UserWarning, match=f"engine cuda: {said}: reads operands on the host") as told:
+        for _ in range(2):
+            got = hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
+            assert np.array_equal(got.get().view(np.uint32), want.view(np.uint32))
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("name", ["bf16x9, accumulator divided", "ape, blocks of unlike plans"])
@@ -181,7 +272,55 @@ def test_arrays_of_the_host_with_several_pieces_move_once(monkeypatch, gpu, name
     monkeypatch.setattr(on_device, "product", lambda *given: exec("raise MemoryError"))
     monkeypatch.setattr(on_device, "add_chains", lambda *given, **more: exec("raise MemoryError"))
     monkeypatch.setattr(cuda_backend, "LEAST_WHOLE_MACS", 1)
-    assert hwsim.matmul(a, b, engine="cuda", **options, **epilogue).tobytes() == want.tobytes()
+    monkeypatch.setattr(warned, "SAID", set())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert hwsim.matmul(a, b, engine="cuda", **options, **epilogue).tobytes() == want.tobytes()
+    assert sum("each product moves alone" in str(x.message) for x in told) == ("ape" not in name)
+
+
+@pytest.mark.parametrize("name", ["scales of vectors", "scales of rows", "scales of blocks"])
+def test_products_of_a_framework_with_scales_stay_on_the_gpu(gpu, name):
+    _, options, _ = ASKED[name]
+    scales = {key: options[key] for key in ("scale_a", "scale_b")}
+    a, b = (x.view(array_dtype(FORMATS["e4m3"])) for x in sides("e4m3"))
+    of_cpu, of_gpu = (
+        settings_of({"device": options["device"], "engine": engine}).base["forward"] for engine in ("cpu", "cuda")
+    )
+    want, _ = multiplied(of_cpu, a, b, timing=False, **scales)
+    for _ in range(2):  # the second time it is prepared
+        got, _ = multiplied(of_gpu, on_gpu(a), on_gpu(b), timing=False, **scales)
+        assert same(got, want)
+
+
+@pytest.mark.parametrize("scheme", [name for name, scheme in schemes().items() if scheme.quantizes is None])
+def test_every_scheme_takes_arrays_of_a_gpu(gpu, scheme):
+    words = {"true": True, "false": False}
+    listed = [x for x in schemes()[scheme].options if "integer" not in x.allowed and x.allowed != "a name"]
+    values = [{x.name: words.get(value, value)} for x in listed for value in x.allowed.split(", ")]
+    computed = 0
+    for chip, dtype in (("h200", np.float32), ("b200", np.float64), ("ascend910a", np.float32), ("tf64", np.float64)):
+        a, b = (np.random.default_rng(1).standard_normal(shape).astype(dtype) for shape in ((M, K), (K, N)))
+        for options in ({}, *values):
+            try:
+                want = hwsim.matmul(a, b, device=chip, scheme=scheme, **options)
+            except hwsim.HwsimError:
+                continue  # the chip has no such unit, or no such combination
+            got = hwsim.matmul(gpu.moved(a), gpu.moved(b), device=chip, scheme=scheme, engine="cuda", **options)
+            assert np.array_equal(got.get().view(f"u{want.itemsize}"), want.view(f"u{want.itemsize}")), options
+            computed += 1
+    assert computed > len(values) // 2
+
+
+def test_operands_of_two_formats_stay_on_the_gpu(gpu):
+    wide, narrow, whole = (
+        np.arange(12).reshape(3, 4).astype(dtype) / 8 for dtype in (np.float32, np.float16, np.float64)
+    )
+    for a, b in ((wide, narrow.T), (narrow, whole.T), ((8 * wide).astype(np.int32), wide.T)):
+        want = hwsim.matmul(a, b, chip="h200")
+        got = hwsim.matmul(gpu.moved(a), gpu.moved(b), chip="h200", engine="cuda")
+        assert np.array_equal(got.get().view(f"u{want.itemsize}"), want.view(f"u{want.itemsize}"))
 
 
 @pytest.mark.parametrize("gradient", ["", "b"])

@@ -74,7 +74,7 @@ def test_a_mask_from_a_file(cli, tmp_path):
         (("--scale", "-1", "--trace", "t.json", "--queries", "64"), "there are no cycles: programs take a factor"),
         (("--gantt", "--json"), "--gantt is text"),
         (("--heads", "3", "--key-heads", "2"), "the heads of key and value divide the query's"),
-        (("--width", "1001", "--heads", "1", "--queries", "8"), "hwsim.torch.emulate"),
+        (("--width", "1001", "--heads", "1", "--queries", "8", "--backend", "flash"), "backend='MATH' is"),
         (("--scale", "3e38", "--queries", "8"), "allowed: a number from -1.7e+38 to 1.7e+38"),
         (("--scale", "nan", "--queries", "8"), "allowed: a number from"),
     ],

@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import time
+import warnings
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -86,28 +87,55 @@ def test_a_terminal_of_no_columns_shows_frames(monkeypatch: pytest.MonkeyPatch) 
     assert done.returncode == 0 and "0 % |" in shown and "computing the bits" in shown
 
 
-def test_the_problem_is_printed_before_the_bits(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    at_computing: list[str] = []
+def test_lines_stand_above_the_bar_until_the_end() -> None:
+    stream = io.StringIO()
+    with closing(ProgressBar(stream, seconds=NOW)) as progress:
+        progress.show("problem   C[16 x 16]\n" + 200 * "-")
+        shown = len(stream.getvalue())
+        assert "problem   C[16 x 16]\n---" in stream.getvalue()
+        wait_for(stream, "\n\r\x1b[K  0 % |")  # a bar below them
+        assert "\x1b[J" not in stream.getvalue()[:shown]
+        assert all(len(line) < 200 for line in stream.getvalue().splitlines())  # a row each, which are erased
+    assert stream.getvalue().endswith("\r\x1b[2A\x1b[J")
+
+
+def test_a_warning_is_no_part_of_what_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress_bar(quiet=False) as progress:
+        assert progress is not None
+        progress.show("problem")
+        with command._warnings_on_stderr():
+            warnings.warn("one", stacklevel=1)
+    assert stream.getvalue() == "problem\n\r\x1b[1A\x1b[Jhwsim: warning: one\n"
+
+
+def test_the_problem_is_shown_before_the_bits(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    at_computing: list[Any] = []
 
     def computing(*_: Any, **__: Any) -> Any:
-        at_computing.append(capsys.readouterr().out)
+        at_computing.append(capsys.readouterr())
         raise MemoryError
 
     monkeypatch.setattr("hwsim.api.compute", computing)
-    assert command.main(RUN) == 2
-    assert at_computing[0].startswith("problem   C[16 x 16]") and "device    a100" in at_computing[0]
-    assert command.main([*RUN, "--json"]) == 2
-    assert at_computing[1] == ""
+    for quiet in ([], ["--json"], ["--quiet"]):
+        assert command.main([*RUN, *quiet]) == 2
+    shown = at_computing[0].err
+    assert shown.startswith("problem   C[16 x 16]") and "device    a100" in shown
+    assert [said.out for said in at_computing] == ["", "", ""]
+    assert not any("C[16 x 16]" in said.err for said in at_computing[1:])
 
 
-def test_the_report_has_the_problem_once(cli: Any) -> None:
-    said = cli(*RUN).out
-    assert said.count("problem ") == 1 and said.index("problem ") < said.index("options ") < said.index("cycles")
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_the_report_begins_with_the_verdict_and_has_the_problem_once(cli: Any, quiet: list[str]) -> None:
+    said = cli(*RUN, *quiet).out
+    assert said.startswith("verdict   ") and said.count("problem ") == 1
+    assert said.index("advice ") < said.index("problem ") < said.index("options ") < said.index("cycles  ")
     lines = {line.split()[0]: line for line in reversed(said.splitlines()) if line.strip()}
     assert lines["problem"].index("C[") == lines["options"].index("format") == len("verdict") + 3
-    assert said.splitlines()[4].startswith("verdict   ")  # what comes of it follows the problem at once
 
 
 def test_no_problem_is_printed_for_a_call_that_is_refused(cli: Any) -> None:
     done = cli(*RUN, "--format", "e4m3")
-    assert done.code == 2 and done.out == ""
+    assert done.code == 2 and done.out == "" and "problem" not in done.err

@@ -17,12 +17,13 @@ RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((150, 330)).astype(np.float32), RNG.standard_normal((330, 70)).astype(np.float32)
 
 
-@pytest.mark.parametrize("scheme", ["mxfp8", "mxfp6", "mxfp4"])
-@pytest.mark.parametrize("options", [{}, {"split_k": 2}, {"output": "bf16"}], ids=str)
-def test_programs_of_vectors_give_the_evaluator_s_bits(scheme: str, options: dict[str, Any]) -> None:
-    """Tiles at the edges, a last block of K that is no whole instruction, slices."""
-    direct = hwsim.run(A, B, device="b200", scheme=scheme, **options)
-    program = hwsim.run(A, B, device="b200", scheme=scheme, functional=True, **options)
+@pytest.mark.parametrize("device", ["b200", "rtx5090"])
+@pytest.mark.parametrize("scheme", ["mxfp8", "mxfp6", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize("options", [{}, {"split_k": 2}, {"output": "bf16"}, {"stages": 1}], ids=str)
+def test_programs_of_vectors_give_the_evaluator_s_bits(device: str, scheme: str, options: dict[str, Any]) -> None:
+    """Tiles at the edges, a last block of K that is no whole instruction, slices, one stage."""
+    direct = hwsim.run(A, B, device=device, scheme=scheme, **options)
+    program = hwsim.run(A, B, device=device, scheme=scheme, functional=True, **options)
     assert program.result_sha256 == direct.result_sha256
     assert direct.cycles == program.cycles > 0
 
@@ -44,13 +45,49 @@ def test_programs_load_a_byte_for_each_vector(scheme: str, block: int) -> None:
 
 
 def test_scales_take_time() -> None:
-    """Of the same tiles and stages; FP4's instructions are twice as fast."""
+    """Of the same tiles and stages; FP4's instructions are twice as fast, its scales as many in half of the time."""
     sizes = {"m": 2048, "n": 2048, "k": 4096, "device": "b200", "exact": False}
     mapping = {"tile": {"m": 128, "n": 256, "k": 128}, "stages": 4, "cta_group": 2}
     plain = hwsim.run(format="e4m3", **sizes, **mapping).cycles
     scaled = hwsim.run(scheme="mxfp8", **sizes, **mapping).cycles
     assert plain < scaled < 1.2 * plain
-    assert hwsim.run(scheme="nvfp4", **sizes).cycles < 0.8 * scaled
+    assert hwsim.run(scheme="mxfp4", **sizes).cycles < 0.9 * scaled
+
+
+def test_scales_are_copied_into_tensor_memory() -> None:
+    """Two stages of one tile by hand: an instruction writes 2048 bytes, which hold the scales of 128 rows by 4 of K."""
+    chip, tile = hwsim.device("b200"), {"m": 128, "n": 192, "k": 256}
+    sizes = {"m": 128, "n": 192, "k": 512, "device": "b200", "scheme": "nvfp4", "tile": tile, "cta_group": 1}
+    rate = chip.links["SMEM_TMEM"].bytes_per_cycle
+    _, program = hwsim.api.program(**sizes)
+    [kernel] = program.kernels
+    assert {b.memory for b in kernel.buffers if b.name in ("A.scale.op", "B.scale.op")} == {"TMEM"}
+    result = hwsim.run(exact=False, **sizes)
+    of_a, of_b = 4 * 128 * 16, 4 * 192 * 16  # bytes of a stage, four times those in shared memory
+    assert result.traffic_bytes["SMEM_TMEM"] == 2 * (of_a + of_b)
+    busy = sum(2 * -(-size // 2048) * 2048 / rate for size in (of_a, of_b))
+    assert result.engines["TMEMCP"]["busy_cycles"] == pytest.approx(busy, rel=0.01)
+
+
+def test_what_hangs_on_the_rate_of_the_copies() -> None:
+    """At the slow end of its span products of FP4 take longer, of FP8 the same: they wait for the matrix unit."""
+    tile = {"m": 128, "n": 192, "k": 256}
+    sizes = {"m": 2048, "n": 2304, "k": 4096, "tile": tile, "cta_group": 2, "exact": False}
+    slow = {"links.SMEM_TMEM.bytes_per_cycle": 30.4}
+    nvfp4 = hwsim.run(device="b200", scheme="nvfp4", **sizes).with_numbers(slow)
+    mxfp8 = hwsim.run(device="b200", scheme="mxfp8", **{**sizes, "tile": {**tile, "k": 128}}).with_numbers(slow)
+    assert nvfp4.cycles[1] > 1.2 * nvfp4.cycles[0] and mxfp8.cycles[1] < 1.02 * mxfp8.cycles[0]
+
+
+def test_programs_on_a_chip_without_tensor_memory_copy_scales_to_registers() -> None:
+    """Two warps of a row of them read a fragment each: the scales of A are read by every column of warps."""
+    sizes = {"m": 256, "n": 128, "k": 512, "device": "rtx5090", "tile": {"m": 128, "n": 128, "k": 128}, "exact": False}
+    plain, scaled = (hwsim.run(**kind, **sizes) for kind in ({"format": "e4m3"}, {"scheme": "mxfp8"}))
+    assert scaled.traffic_bytes["GM_SMEM"] - plain.traffic_bytes["GM_SMEM"] == 2 * (128 + 128) * 512 // 32
+    warps = scaled.gemm.mapping.kernels[0].warp
+    reads = 128 // warps[1], 128 // warps[0]
+    more = scaled.traffic_bytes["SMEM_RF"] - plain.traffic_bytes["SMEM_RF"]
+    assert more == 2 * 128 * (reads[0] + reads[1]) * 512 // 32
 
 
 def test_scales_outside_the_instruction_are_traffic() -> None:

@@ -62,10 +62,11 @@ def test_another_instruction_gives_the_same_bits_by_its_program(device, format, 
 
 
 def test_warps_take_longer_than_warp_groups():
-    """mma.sync reaches about two thirds of wgmma's rate on Hopper."""
+    """mma.sync reaches about two thirds of wgmma's rate on Hopper, at a higher clock."""
     given = {"m": 4096, "n": 4096, "k": 4096, "device": "h200", "format": "fp16", "exact": False}
     slow, fast = (hwsim.run(**given, instruction=name) for name in ("mma.m16n8k16.f32.f16.f16.f32", None))
-    assert 0.6 < fast.seconds / slow.seconds < 0.75
+    assert 0.6 < fast.cycles / slow.cycles < 0.75
+    assert fast.cycles / slow.cycles < fast.seconds / slow.seconds < 0.85
 
 
 def test_slices_are_made_of_what_the_library_has_for_them(first_choice):

@@ -119,12 +119,15 @@ def test_a_broken_plugin_is_left_out_and_the_others_serve(write, small, monkeypa
         Point("bad", "bad.plugin", ImportError("no such module")),
         Point("odd", "odd.plugin", lambda: 5),
         Point("good", "good.plugin", lambda: path),
+        Point("good", "second.plugin", lambda: path),
+        Point("good", "good.plugin", lambda: path),  # the same package in another folder
     )
     with pytest.warns(UserWarning) as caught:
         assert devices.load("good").name == "small"
     assert sorted(str(w.message).split(" is ")[0] for w in caught) == [
-        "device plugin 'bad' (bad.plugin)",
-        "device plugin 'odd' (odd.plugin)",
+        "device plug-in bad (bad.plugin)",
+        "device plug-in good (second.plugin)",
+        "device plug-in odd (odd.plugin)",
     ]
 
 

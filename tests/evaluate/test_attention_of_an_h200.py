@@ -22,7 +22,6 @@ OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "h200_attention" / 
 TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 CALL = re.compile(r"(\w+) (\w+) (\w+) (\d+)(?:\((\d+)\))?x(\d+)(?:\((\d+)\))?x(\d+) (True|False)(?: (\w+))?")
 MOST = 2**24  # scores times widths of a head that are computed here
-FUSED = [name for name in OUTPUTS if " MATH " not in name]
 
 
 def sizes_of(name):
@@ -52,7 +51,7 @@ def operands_of(fmt, sizes, mask):
 def chosen():
     """Calls that are cheap: of each kind and backend some, spread over all."""
     groups = {}
-    for name in FUSED:
+    for name in OUTPUTS:
         kind, backend, _, (_, _, queries, keys, width), _, _ = sizes_of(name)
         is_known = backend != "CUDNN_ATTENTION" or queries > 1  # of one query cuDNN's order is not known
         if is_known and queries * keys * width <= MOST:

@@ -24,7 +24,7 @@ TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 E4M3 = ml_dtypes.float8_e4m3fn
 PTX = {np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16", np.dtype(E4M3): "e4m3"}
 CAPTURES = {name: value for name, value in kernels("sdpa").items() if name.split()[1] in BACKENDS}
-FLASH, EFFICIENT, CUDNN = BACKENDS
+FLASH, EFFICIENT, CUDNN, MATH = BACKENDS
 Single = np.float32
 
 
@@ -49,7 +49,7 @@ def test_an_h100_s_bits(name: str) -> None:
     result = hwsim.attention(query, key, value, backend=backend, is_causal=causal == "True")
     part = result.out[0, heads - 1][picked(rows, 256, 3)]
     assert result.out.dtype == TYPES[format] and result.backend == backend
-    assert np.array_equal(part.view(np.int16), CAPTURES[name]) and len(CAPTURES) == 12
+    assert np.array_equal(part.view(np.int16), CAPTURES[name]) and len(CAPTURES) == 16
 
 
 class Chip:
@@ -538,7 +538,8 @@ def test_the_backend_that_pytorch_takes_and_what_the_result_says() -> None:
 X, HALF = drawn(1, 2, 8, 64), drawn(1, 4, 8, 64)
 INPUT, UNSUPPORTED = hwsim.InputError, hwsim.UnsupportedError
 ERRORS = {
-    "fp32": ((X.astype(np.float32),) * 3, {}, INPUT, "got query float32.*allowed: float16, or ml_dtypes.bfloat16"),
+    "fp64": ((X.astype(float),) * 3, {}, INPUT, "got query float64.*allowed: float16, or ml_dtypes.bfloat16"),
+    "fp32": ((X.astype(np.float32),) * 3, {}, UNSUPPORTED, "the order of EFFICIENT_ATTENTION on h100 is not known"),
     "mixed": ((X, X, X.astype(ml_dtypes.bfloat16)), {}, INPUT, "value bfloat16"),
     "rows alone": ((X[0],) * 3, {}, INPUT, r"each is \(\.\.\., heads, rows, width\)"),
     "no row": ((X[:, :0], X, X), {}, INPUT, "without a dimension of 0"),
@@ -587,7 +588,7 @@ ERRORS = {
     ),
     "authors, square": ((X[:, :3], X, X), {"library": VERSION_3, "is_causal": True}, UNSUPPORTED, "as many queries as"),
     "backend": ((X, X, X), {"backend": "FLSH"}, INPUT, "backend = 'FLSH'; allowed: FLASH_ATTENTION"),
-    "math": ((X, X, X), {"backend": "MATH"}, UNSUPPORTED, "MATH is no kernel.*hwsim.torch"),
+    "math": ((X, X, X), {"backend": "MATH", "device": "mi300x"}, UNSUPPORTED, "its math form .*cdna.*hwsim.torch"),
     "scale": ((X, X, X), {"scale": math.inf}, INPUT, "scale = inf; allowed: a number from"),
     "family": ((X, X, X), {"device": "v100"}, UNSUPPORTED, "v100 is of the family sm70.*sm80, sm90.*hwsim.torch"),
     "amd": ((X, X, X), {"device": "mi300x"}, UNSUPPORTED, "family cdna"),
@@ -626,7 +627,7 @@ ERRORS = {
     ),
     "mask, authors": ((X, X, X), {"mask": np.ones((8, 8), bool), "library": VERSION_2}, UNSUPPORTED, "takes no mask"),
     "mask, flash": ((X, X, X), {"mask": np.ones((8, 8), bool), "backend": FLASH}, UNSUPPORTED, "a mask on h100"),
-    "odd": ((drawn(1, 1, 4, 257),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form.*hwsim.torch"),
+    "odd": ((drawn(1, 1, 4, 257),) * 3, {"backend": FLASH}, UNSUPPORTED, "FLASH_ATTENTION is not there.*'MATH' is"),
 }
 
 

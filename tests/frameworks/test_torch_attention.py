@@ -51,6 +51,16 @@ def test_the_math_form_rounds_as_pytorch_s_own(name, dtype):
     assert same(got, expected) and run.record.total().calls == 4 and not run.not_caught
 
 
+@pytest.mark.parametrize("more", [{"is_causal": True}, {"attn_mask": torch.ones(6, 6, dtype=torch.bool).tril()}])
+def test_a_mask_is_added_so_that_a_nan_behind_it_stays(more):
+    query, key, value = (drawn(i, 1, 2, 6, 8) for i in range(3))
+    key[0, 0, 4, 1] = torch.nan
+    own = torch.ops.aten._scaled_dot_product_attention_math(query, key, value, None, 0.0, True)[0]
+    with hwsim.torch.emulate(device="h200", measure_every=0):
+        got = F.scaled_dot_product_attention(query, key, value, **more)
+    assert torch.equal(got.isnan(), own.isnan()) and 0 < own.isnan().sum() < own.numel()
+
+
 def test_sums_of_16_bits_where_the_switch_or_the_device_says_so():
     query = drawn(1, 1, 2, 6, 8).half()
     with hwsim.torch.emulate(device="h200", measure_every=0):

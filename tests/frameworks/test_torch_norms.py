@@ -1,7 +1,8 @@
-"""PyTorch's layer norm and softmax under `hwsim.torch.emulate`: which calls have the bits of a GPU's kernel."""
+"""PyTorch's norms, softmax, sums and functions under `hwsim.torch.emulate`: which have the bits of a GPU's kernel."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,9 +12,13 @@ import torch.nn.functional as F  # noqa: E402, N812
 import hwsim.torch  # noqa: E402
 from hwsim.arithmetic.cuda_math import CudaMath  # noqa: E402
 from hwsim.arithmetic.layer_norm import NormKernel, layer_norm  # noqa: E402
+from hwsim.arithmetic.row_sums import SumKernel, row_sums  # noqa: E402
 from hwsim.devices.special_functions import nvidia_tables  # noqa: E402
+from hwsim.frameworks.torch.element_functions import FUNCTIONS  # noqa: E402
 from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax  # noqa: E402
+from hwsim.libraries.pytorch.routes import evidence_of_kernel, pytorch  # noqa: E402
 
+Single = np.float32
 SETTINGS = {"device": "h100", "library": "pytorch"}
 
 
@@ -42,7 +47,7 @@ def test_a_layer_norm_has_the_kernel_s_bits_and_pytorch_s_gradients(dtype):
     assert torch.equal(y, of_the_kernel(x.detach(), norm)) and torch.equal(y, compiled)
     assert not torch.equal(y, plain) if dtype == torch.float32 else y.dtype == dtype
     assert torch.allclose(x.grad, gradient, rtol=0.05, atol=0.05) and not run.not_caught
-    assert "in the order of PyTorch's kernel: layer_norm, 2 calls; the evidence above is" in run.report()
+    assert "as PyTorch's kernel computes it: layer_norm, 2 calls; evidence of its bits: assumption" in run.report()
 
 
 def test_other_layer_norms_are_pytorch_s():
@@ -82,3 +87,69 @@ def test_a_reciprocal_root_is_cuda_s(dtype):
     with hwsim.torch.emulate(device="mi300x", library="pytorch"):
         other = torch.rsqrt(x[1:])
     assert torch.equal(other, torch.rsqrt(x[1:]))
+
+
+FORMULAS = {
+    "tanh": (torch.tanh, lambda x: hwsim.mufu("tanhf", x)),
+    "exp": (torch.exp, lambda x: hwsim.mufu("expf", x)),
+    "cos": (torch.cos, lambda x: hwsim.mufu("cosf", x)),
+    "sigmoid": (torch.sigmoid, lambda x: 1 / (1 + hwsim.mufu("expf", -x))),
+    "silu": (F.silu, lambda x: x / (1 + hwsim.mufu("expf", -x))),
+    "gelu": (F.gelu, lambda x: x * Single(0.5) * (1 + hwsim.mufu("erff", x * Single(0.5**0.5)))),
+    "gelu_tanh": (
+        lambda x: F.gelu(x, approximate="tanh"),
+        lambda x: Single(0.5) * x * (1 + hwsim.mufu("tanhf", inner(x))),
+    ),
+}
+
+
+def inner(x):
+    """sqrt(2 / pi) (x + 0.044715 x^3), of which a sum and a product are rounded once."""
+    cube, factor = (x * x * x).astype(np.float64), np.float64(Single(0.044715))
+    return Single((2 / np.pi) ** 0.5) * (factor * cube + x).astype(np.float32)  # the product has 48 digits
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_functions_of_elements_are_cuda_s(name, dtype):
+    function, formula = FORMULAS[name]
+    x = (2 * drawn(6, 500, 40)).to(dtype).T  # not stored row by row
+    with np.errstate(all="ignore"):
+        want = torch.from_numpy(formula(x.float().contiguous().numpy())).to(dtype)
+    with hwsim.torch.emulate(**SETTINGS) as run:
+        got = function(x)
+        empty = function(x[:0])
+    assert torch.equal(got, want) and got.stride() == x.stride() and empty.shape == (0, 500)
+    if dtype == torch.float32:
+        assert not torch.equal(got, function(x))
+    assert run.record.own_kernels == {name: 1} and run.to_dict()["own_kernels"][name]["calls"] == 1
+    with hwsim.torch.emulate(device="h100"):
+        assert torch.equal(function(x), function(x.clone()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_sums_and_means_of_rows_have_the_kernel_s_order(dtype):
+    x = drawn(7, 3, 20, 1001).to(dtype)
+    kernel = SumKernel(512, 32, 4, 4 if dtype == torch.float32 else 8, 128, 16, 256)
+    rows = row_sums(x.float().numpy().reshape(60, 1001), kernel)
+    means = torch.from_numpy(rows * (Single(60) / Single(60060))).reshape(3, 20, 1)
+    sums = torch.from_numpy(rows).reshape(3, 20)
+    with hwsim.torch.emulate(**SETTINGS) as run:
+        assert torch.equal(x.sum(-1), sums.to(dtype)) and torch.equal(x.mean(2, keepdim=True), means.to(dtype))
+        wide = x.mean(-1, dtype=torch.float32)
+        whole = x.sum()
+        others = x.sum(0), x.mT.sum(-1), x.double().mean(-1), x.long().sum(-1)
+    assert torch.equal(wide, means[..., 0]) and not torch.equal(wide, x.mean(-1, dtype=torch.float32))
+    assert whole.shape == () and whole == torch.from_numpy(row_sums(x.float().numpy().reshape(1, -1), kernel)).to(dtype)
+    assert run.record.own_kernels == {"sum": 2, "mean": 2}  # those of the last line are PyTorch's
+    assert all(map(torch.equal, others, (x.sum(0), x.mT.sum(-1), x.double().mean(-1), x.long().sum(-1))))
+
+
+def test_the_file_and_the_code_have_the_same_functions():
+    assert set(pytorch().functions) == {*FUNCTIONS, "pow"}
+
+
+def test_the_evidence_of_a_kernel_is_the_file_s():
+    for name in ("softmax", "layer_norm", "mean", "sum", "rsqrt", "tanh", "gelu_tanh"):
+        assert evidence_of_kernel(name, "v100") == "assumption"
+        assert evidence_of_kernel(name, "h200") == "silicon"

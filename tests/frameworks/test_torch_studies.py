@@ -38,7 +38,7 @@ def test_the_report_says_how_much_was_simulated():
     lines = run.report().splitlines()
     assert "not caught: addmm of float32, 1 call, 50.0% of the MACs" in lines
     first = "50.0% of this model's MACs were simulated, not counting linalg_inv_ex of float32; 2 calls not simulated "
-    assert lines[0].startswith(f"{first}(addmm of float32, linalg_inv_ex of float32); evidence of the bits: ")
+    assert lines[0].startswith(f"{first}(addmm of float32, linalg_inv_ex of float32); weakest evidence of the bits: ")
     data = json.loads(json.dumps(run.to_dict()))
     assert data["simulated_share"] == 0.5 and data["macs_not_caught"] == {"addmm of float32": 192}
 
@@ -68,7 +68,7 @@ def test_the_report_has_evidence_and_the_least_confidence():
         for n in (51865, 64)
     ]
     assert entry.least_confidence == pytest.approx(min(each)) and entry.evidence
-    assert f"evidence of the bits: {entry.evidence}" in run.report()
+    assert f"weakest evidence of the bits: {entry.evidence}" in run.report()
     assert (min(each) < 1) == ("least probability that a kernel is the library's" in run.report())
     assert run.verdict.least_confidence == entry.least_confidence
 
@@ -101,7 +101,9 @@ def test_diff_takes_keyword_arguments_and_says_its_grounds():
     answer = hwsim.torch.diff(model, inputs, "h200", "mi300x", format="bf16")
     assert not answer.is_equal and answer.steps[0].evidence
     first = str(answer).splitlines()[0]
-    assert first.startswith("they part at product 1 of 1 (") and first.endswith("evidence silicon | assumption")
+    assert first.startswith("they part at product 1 of 1 (") and first.endswith(
+        "evidence of the units' arithmetic: silicon | assumption"
+    )
     assert "h200 adds 16 products and the accumulator at once" in first and "mi300x adds 8 products" in first
     assert "not caught: linalg_inv_ex of float32, 1 call" in str(answer)
     assert "100.0% of this model's MACs were simulated, not counting linalg_inv_ex" in str(answer)

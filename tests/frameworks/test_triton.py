@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from modern import kernels, operand, picked
@@ -26,6 +27,8 @@ from triton_kernels import (  # noqa: E402
 
 import hwsim.triton  # noqa: E402
 from hwsim.arithmetic.rounded_once import multiply_add  # noqa: E402
+from hwsim.formats import format_of  # noqa: E402
+from hwsim.frameworks.triton import tile_operations, ttgir  # noqa: E402
 from hwsim.frameworks.triton.compiler import lowered  # noqa: E402
 from hwsim.frameworks.triton.dot_question import DotQuestion  # noqa: E402
 from hwsim.frameworks.triton.dot_steps import _lane_order, _quad_order  # noqa: E402
@@ -158,10 +161,10 @@ def test_amds_products_and_nans_are_the_interpreters():
 def scaled_dot(a, a_scale, b, b_scale, formats, device, block=32, tile=None):
     """The product (m, n) of codes a (m, K), b (K, n) with scales (rows, K / block) or None, and the emulation."""
     k = a_scale.shape[1] * block if a_scale is not None else a.shape[1]
-    kinds = {2: (np.int16, torch.bfloat16), 1: (np.uint8, torch.uint8)}
+    kinds = {"bf16": (np.int16, torch.bfloat16), "fp16": (np.int16, torch.float16)}
     given = []
-    for x, scale in ((a, a_scale), (b, b_scale)):
-        bits, dtype = kinds[x.itemsize]
+    for x, scale, fmt in ((a, a_scale, formats[0]), (b, b_scale, formats[1])):
+        bits, dtype = kinds.get(fmt, (np.uint8, torch.uint8))
         given.append(torch.from_numpy(np.ascontiguousarray(x).view(bits)).view(dtype))
         codes = torch.zeros(1, dtype=torch.uint8) if scale is None else torch.from_numpy(np.ascontiguousarray(scale))
         given.append(codes.view(torch.float8_e4m3fn) if block == 16 else codes)
@@ -211,6 +214,74 @@ def test_blackwells_instructions_take_the_scales(device, scheme, instruction):
     assert record.errors.count == 1 and record.errors.mean < 1e-6
     expected = hwsim.matmul(left.elements, right.elements, device=device, scale_a=left.scales, scale_b=right.scales)
     np.testing.assert_array_equal(d.view(np.int32), expected.view(np.int32))
+
+
+def upcast(codes, fmt, scales, block, target):
+    """Numbers of codes (rows, K) times the scales 2^(code - 127) of their blocks, as AMD's kernels make them: in fp32,
+    then cut to bf16 or rounded to fp16.
+    """
+    dtype = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m1": ml_dtypes.float4_e2m1fn}[fmt]
+    product = codes.view(dtype).astype(np.float32) * np.exp2(np.repeat(scales, block, 1).astype(np.float64) - 127)
+    word = product.astype(np.float32)
+    assert (word == product).all()
+    if target == "fp16":
+        return word.astype(np.float16)
+    return (word.view(np.uint32) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize("left, right", [("e4m3", "e4m3"), ("e5m2", "bf16"), ("e2m1", "e2m1"), ("fp16", "e2m1")])
+def test_amds_kernels_multiply_scales_into_operands(left, right):
+    """Upcasts at the ends of bf16 and fp16, where a cut is no rounding, and sums that fp32 holds exactly."""
+    draw, m, n, k = np.random.default_rng(5), 64, 64, 128
+    target = "fp16" if left == "fp16" else "bf16"
+    dtype = np.float16 if target == "fp16" else ml_dtypes.bfloat16
+    sides = []
+    for rows, fmt, low in ((m, left, 1), (n, right, 125)):
+        if fmt in ("bf16", "fp16"):
+            values = draw.integers(-4, 5, (rows, k)).astype(dtype)
+            sides.append((values, values.view(np.uint16), None))
+            continue
+        codes = draw.integers(0, {"e2m1": 16, "e5m2": 0x7C, "e4m3": 0x7F}[fmt], (rows, k)).astype(np.uint8)
+        scales = draw.integers(low, low + 4, (rows, k // 32)).astype(np.uint8)
+        if target == "fp16":
+            scales = draw.integers(100, 115, scales.shape).astype(np.uint8)  # down to subnormals of fp16
+        sides.append((upcast(codes, fmt, scales, 32, target), codes, scales))
+    kept = np.zeros((m, k), bool)
+    kept[np.arange(m), np.arange(m) * 7 % k] = True  # one product a row: its sum is exact
+    a = np.where(kept, sides[0][0], np.zeros((), dtype))
+    a_codes = np.where(kept, sides[0][1], np.zeros((), sides[0][1].dtype))
+    given = [a_codes, np.ascontiguousarray(sides[1][1].T)]
+    if left == "e2m1":
+        given[0] = a_codes[:, ::2] | a_codes[:, 1::2] << 4
+    if right == "e2m1":
+        given[1] = given[1][::2] | given[1][1::2] << 4
+    d, emulation = scaled_dot(given[0], sides[0][2], given[1], sides[1][2], (left, right), "mi300x")
+    expected = hwsim.matmul(a, sides[1][0].T, device="mi300x", scheme="native")
+    np.testing.assert_array_equal(d.view(np.int32), expected.view(np.int32))
+    assert (expected != 0).mean() > 0.5 and not emulation.not_simulated
+
+
+def test_integer_scales_of_amds_instructions_are_refused():
+    """Chips whose instructions scale have scales of integers there; what these round to is not known."""
+    kinds = [ttgir.TensorType((4, 32), "f8E4M3FN", ""), ttgir.TensorType((4, 32), "i8", "")]
+    kinds.append(ttgir.TensorType((4, 32), "bf16", ""))
+    operation = ttgir.Operation("amdg.scaled_upcast_fp8", (), (), "", tuple(kinds))
+    inputs = [tile_operations.LoweredValue(np.zeros((4, 32), np.uint8), format_of(x)) for x in ("e4m3", "int8")]
+    with pytest.raises(hwsim.UnsupportedError, match=r"amdg\.scaled_upcast_fp8 .*; hwsim does not know it"):
+        tile_operations.result_of(operation, inputs, {}, None)
+
+
+def test_a_large_scaled_dot_on_cuda_cores():
+    """Turing has no bf16 in its matrix units. Triton's compiler unrolls: its assembly is asked of a smaller dot."""
+    draw = np.random.default_rng(6)
+    codes = [draw.integers(0, 16, shape).astype(np.uint8) for shape in ((128, 128), (64, 128))]
+    scales = [draw.integers(110, 140, (x.shape[0], 4)).astype(np.uint8) for x in codes]
+    packed = [codes[0][:, ::2] | codes[0][:, 1::2] << 4, (codes[1][:, ::2] | codes[1][:, 1::2] << 4).T]
+    d, emulation = scaled_dot(packed[0], scales[0], packed[1], scales[1], ("e2m1", "e2m1"), "t4")
+    a, b = (upcast(x, "e2m1", s, 32, "bf16").astype(np.float32) for x, s in zip(codes, scales, strict=True))
+    np.testing.assert_array_equal(d, hwsim.matmul(a, b.T, device="t4", format="fp32"))
+    (record,) = emulation.dots.values()
+    assert record.instruction == "fma.rn.f32" and record.macs == 128 * 64 * 128
 
 
 def test_a_scale_of_nan_and_the_smallest_one():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -186,36 +185,42 @@ def test_kernels_that_add_alike_share_their_votes() -> None:
     assert elected == {32: (0.6, name), 96: (0.4, "implicit_convolve_sgemm")}
 
 
-@pytest.mark.parametrize("rule", ["blocks", "dealt", "segments", "lanes", "rest_first", "in_order", "interleaved"])
-def test_kernels_of_one_key_have_one_order(rule: str) -> None:
-    """Over channels, elements of the filter, lengths of stages and slices: an order's spans follow from its key."""
-    spans_of: dict[object, object] = {}
-    for channels, taps, tile_k, slices in product((24, 64, 96), (1, 4), (32, 64), (1, 2)):
-        case = row(rule), channels, taps, 16, tile_k, slices
-        key = order_key(*case)
-        assert key is not None
-        given = schedule_of(*case)
-        assert given is not None
-        spans = (
-            spans_in(given.sum, channels * taps),
-            given.k_permutation,
-            (channels * taps) % given.tile_k if given.tile_k else 0,
-        )
-        assert spans_of.setdefault((channels, taps, key), spans) == spans, (case, key)
+IN_ORDER = ("in_order", 64, 1)  # rule, K of a stage, slices of K
+SAME_ORDER = [  # channels, elements of the filter, two kernels
+    (32, 4, IN_ORDER, ("blocks", 32, 1)),
+    (32, 4, IN_ORDER, ("segments", 32, 1)),
+    (96, 1, IN_ORDER, ("blocks", 64, 1)),
+    (96, 1, IN_ORDER, ("rest_first", 32, 1)),
+    (24, 4, ("blocks", 32, 1), ("blocks", 64, 1)),
+    (24, 4, ("blocks", 64, 1), ("segments", 32, 1)),
+    (64, 1, ("dealt", 64, 2), ("blocks", 64, 1)),
+]
+OTHER_ORDER = [
+    (24, 4, IN_ORDER, ("blocks", 32, 1)),  # each element of the filter fills up its last instruction
+    (96, 4, ("blocks", 32, 1), ("blocks", 64, 1)),
+    (96, 4, IN_ORDER, ("blocks", 32, 1)),
+    (96, 1, IN_ORDER, ("rest_first", 64, 1)),
+    (96, 1, IN_ORDER, ("lanes", 64, 1)),
+    (96, 1, IN_ORDER, ("interleaved", 64, 1)),
+    (96, 1, ("dealt", 32, 2), ("segments", 32, 2)),
+    (96, 1, ("segments", 32, 2), ("segments", 32, 3)),
+]
 
 
-def spans_in(part: Any, k: int) -> object:
-    """Where an order of summation cuts K into chains; whole instructions in turn are one span."""
-    if part is None:
-        return ((0, k),)
-    if isinstance(part, Reduction):
-        return (part.order, *(spans_in(inner, k) for inner in part.parts))
-    joined: list[tuple[int, int]] = []
-    for start, stop in (span for ranges in part.ranges for span in ranges.spans()):
-        if joined and joined[-1][1] == start and start % 16 == 0:
-            start = joined.pop()[0]
-        joined.append((start, stop))
-    return tuple(joined)
+@pytest.mark.parametrize(
+    ("case", "is_same"), [(case, True) for case in SAME_ORDER] + [(case, False) for case in OTHER_ORDER]
+)
+def test_kernels_of_one_key_have_one_order(case: Any, is_same: bool) -> None:
+    channels, taps, *kernels = case
+    keys = [order_key(row(rule), channels, taps, 16, tile_k, slices) for rule, tile_k, slices in kernels]
+    assert None not in keys and (keys[0] == keys[1]) is is_same
+
+
+def test_the_way_over_the_filter_is_part_of_the_key() -> None:
+    ways = [row("in_order"), row("in_order", k_order="crs"), row("in_order", backwards=True)]
+    assert len({order_key(way, 32, 4, 16, 64, 1) for way in ways}) == 3
+    assert len({order_key(way, 32, 1, 16, 64, 1) for way in ways}) == 1
+    assert order_key(row("unknown"), 32, 4, 16, 64, 1) is None
 
 
 def test_other_hopper_chips_are_an_assumption_and_other_chips_unknown() -> None:

@@ -30,14 +30,14 @@ MOST_MACS, MOST_WEIGHT = 2**31, 2**21  # of a public call that is compared
 WITHIN = 0.02  # of the share right a confidence lies
 
 
-@pytest.mark.parametrize("mode", ["default", "serving"])
+@pytest.mark.parametrize("mode", ["default", "serving", "blind"])
 def test_told_the_librarys_own_answers_every_bit_is_the_chips(mode):
     recording = compare_calls.read(GOLDEN / f"switches_{mode}_h100.npz")
     differing = [entry for entry, wrong in compare_calls.compared(recording, is_told=True) if wrong]
     assert len(recording.entries) > 100 and not differing
 
 
-@pytest.mark.parametrize(("mode", "least"), [("default", 0.95), ("serving", 0.95)])
+@pytest.mark.parametrize(("mode", "least"), [("default", 0.95), ("serving", 0.95), ("blind", 0.95)])
 def test_by_hwsims_own_choice_nearly_all_are_ragged_ones_too(mode, least):
     found = list(compare_calls.compared(compare_calls.read(GOLDEN / f"switches_{mode}_h100.npz")))
     for is_ragged in (True, False):
@@ -46,6 +46,14 @@ def test_by_hwsims_own_choice_nearly_all_are_ragged_ones_too(mode, least):
             is_ragged,
             np.mean(right),
         )
+
+
+def test_without_slices_every_bit_is_an_h200_s(monkeypatch):
+    """allow_splitk=False: products with a bias, and stacks; PyTorch refuses others, which it gives to cublasGemmEx."""
+    monkeypatch.setattr(compare_calls, "DEVICE", "h200")
+    recording = compare_calls.read(GOLDEN / "switches_whole_h200.npz")
+    assert len(recording.entries) == 22
+    assert not [entry for entry, wrong in compare_calls.compared(recording) if wrong]
 
 
 def public(row):

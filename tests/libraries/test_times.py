@@ -17,9 +17,13 @@ from hwsim.devices.least_time import LeastTime, least_time
 from hwsim.errors import UnsupportedError
 from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.cublas import rules
-from hwsim.libraries.cublas.times.fitted_times import FittedTimes, TimeRow, forest_of, rows_of, with_factor
+from hwsim.libraries.cublas.times import network
+from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, Factor, factor_of
+from hwsim.libraries.cublas.times.factor import unpack as unpack_factor
+from hwsim.libraries.cublas.times.fitted_times import FittedTimes, TimeRow, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import FACTS, QUANTITIES, facts, quantities
+from hwsim.libraries.cublas.times.network import EQUAL, LOGARITHM, MOST, PLAIN, Networks
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.times import kernel_seconds, least_of
@@ -104,13 +108,13 @@ def test_a_row_is_a_sum_and_never_below_the_least_time() -> None:
     assert nothing.microseconds(point, LEAST) == LEAST.us
 
 
-@pytest.mark.parametrize(("logarithm", "efficiency"), [(-9.0, 1.0), (math.log(2), 4 / (6 * 2 - 2))])
+@pytest.mark.parametrize(("logarithm", "efficiency"), [(-1.0, 1.0), (math.log(2), 4 / (6 * 2 - 2))])
 def test_an_efficiency_is_at_most_one(logarithm: float, efficiency: float) -> None:
     """A time that the numbers put below the least one is the least one."""
     choice, call = choice_and_call()
     row = TimeRow((0.0, 1.0, *(0.0,) * (len(QUANTITIES) - 2)), 9, 0.1, ("h200",), ())
     forest = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [logarithm]})
-    times = FittedTimes(row, forest, choice, call, 132, "fitted")
+    times = FittedTimes(row, Factor(forest), choice, call, 132, "fitted")
     assert times.efficiency(LEAST) == pytest.approx(efficiency, rel=1e-3)
     assert times.seconds(0.0, LEAST) * 1e6 == pytest.approx(LEAST.us / efficiency, rel=1e-3)
 
@@ -187,8 +191,9 @@ def test_every_chip_has_rows_and_trees() -> None:
     for device in versions()[0].devices:
         row = rows[66, "fp16", False, False]
         assert device in row.chips and device in row.batch_chips
-    forest = forest_of(versions()[0].factors)
-    assert isinstance(forest, Forest) and len(forest.roots) > 100
+    factor = factor_of(versions()[0].factors)
+    assert isinstance(factor.forest, Forest) and len(factor.forest.roots) > 100
+    assert isinstance(factor.networks, Networks) and factor.networks.number.max() < len(FACTS)
 
 
 def test_a_forest_walks_each_tree_and_is_the_same_packed() -> None:
@@ -209,6 +214,63 @@ def test_a_forest_walks_each_tree_and_is_the_same_packed() -> None:
             unpack(parts | {name: parts[name][:-1]})
 
 
+def two_networks() -> Networks:
+    """Of x0, of the logarithm of x1, and of whether x0 is 7; by hand."""
+    weights = np.zeros((2, 3, 2)), np.zeros((2, 2, 1)), np.ones((2, 1, 1))
+    weights[0][:, 0, 0] = weights[0][:, 1, 1] = 1
+    weights[0][1, 2, 0] = 10
+    weights[1][:, :, 0] = 1
+    biases = np.zeros((2, 1, 2)), np.zeros((2, 1, 1)), np.full((2, 1, 1), 0.25)
+    return network.unpack(
+        {
+            "number": np.array([0, 1, 0]), "kind": np.array([PLAIN, LOGARITHM, EQUAL]), "shift": np.array([1, 0, 7]),
+            "scale": np.array([0.5, 2, 1]),
+            **{f"weights_{i}": x for i, x in enumerate(weights)}, **{f"biases_{i}": x for i, x in enumerate(biases)},
+        }
+    )  # fmt: skip
+
+
+def gate(x: float) -> float:
+    return x / (1 + math.exp(-x))
+
+
+@pytest.mark.parametrize(
+    ("point", "inputs"),
+    [((3.0, math.e), (1, 2, 0)), ((7.0, 1.0), (3, 0, 1)), ((-99.0, 0.0), (-MOST, -MOST, 0))],
+)
+def test_networks_take_scaled_numbers_logarithms_and_names(
+    point: tuple[float, float], inputs: tuple[float, ...]
+) -> None:
+    """And nothing beyond what was recorded. Their value is the mean of both, each layer by hand."""
+    networks = two_networks()
+    assert networks.inputs(np.array([point]))[0] == pytest.approx(inputs)
+    plain, logarithm, is_seven = inputs
+    each = [gate(gate(plain + more * is_seven) + gate(logarithm)) + 0.25 for more in (0, 10)]
+    assert networks.at(point) == pytest.approx(sum(each) / 2)
+
+
+def test_networks_are_the_same_packed_and_refuse_other_shapes() -> None:
+    parts = two_networks().pack()
+    assert network.unpack(parts).at((3.0, 2.0)) == two_networks().at((3.0, 2.0))
+    for name in ("weights_1", "biases_2", "kind", "scale", "number"):
+        with pytest.raises(ValueError, match="inputs"):
+            network.unpack(parts | {name: parts[name][:-1]})
+    with pytest.raises(KeyError):
+        network.unpack({name: array for name, array in parts.items() if name != "weights_2"})
+
+
+def test_a_factor_is_of_trees_and_networks_together_and_has_bounds() -> None:
+    """The geometric mean of both; a file without networks has the trees'."""
+    forest = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [0.5]})
+    point = (3.0, 2.0)
+    together = Factor(forest, two_networks())
+    assert together.at(point) == pytest.approx(math.exp((0.5 + two_networks().at(point)) / 2))
+    assert unpack_factor(together.pack()).at(point) == pytest.approx(together.at(point), rel=1e-3)
+    assert unpack_factor(forest.pack()).at(point) == pytest.approx(math.exp(0.5), rel=1e-3)
+    far = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [9.0]})
+    assert Factor(far).at(point) == pytest.approx(math.exp(MOST_LOGARITHM))
+
+
 def test_a_factor_is_of_the_time_with_a_launch() -> None:
     assert with_factor(10.0, 2.0) == pytest.approx(2 * 12 - 2)
 
@@ -221,6 +283,14 @@ def test_facts_of_a_gemm() -> None:
     assert (values["m_alignment"], values["n_alignment"], values["k_alignment"]) == (4, 8, 128)
     assert values["edge_m"] == (300 % rows or rows) / rows and values["edge_n"] == (520 % columns or columns) / columns
     assert values["row_bytes"] == 16 and values["sum_logarithm"] == pytest.approx(math.log(9))
+    assert (values["stride_a"], values["stride_power_a"]) == (2048, 2048)  # A by rows: 1,024 elements of 2 bytes
+    assert (values["stride_b"], values["stride_power_b"], values["stride_power_d"]) == (1040, 16, 16)  # 520 elements
+    ctas = -(-300 // rows) * -(-520 // columns)
+    assert values["ctas"] == ctas and values["rounds_of_2"] == math.ceil(ctas / 264)
+    assert values["filled_of_4"] == pytest.approx(ctas / (528 * math.ceil(ctas / 528)))
+    assert (values["m_of_64"], values["n_of_128"], values["k_of_32"]) == (44 / 64, 8 / 128, 0)
+    steps = values["waves"] * values["steps_of_a_tile"]
+    assert values["sum_per_step"] == pytest.approx(7 / steps)
 
 
 def test_a_batch_takes_longer_and_a_clock_of_ones_own_has_the_programs_time() -> None:

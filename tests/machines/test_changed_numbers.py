@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import hwsim
+from hwsim.analysis.changed_numbers import BESIDE
 from hwsim.devices import load
 from hwsim.devices.numbers import NEAR, Reach, new_values, numbers_of, reach_of, with_numbers
+from hwsim.devices.templates import new_device_file
 from hwsim.errors import InputError
 from hwsim.report.text.provenance_text import provenance_rows
 from hwsim.report.text.whatif_text import changed_text
@@ -37,8 +41,9 @@ def test_a_slower_part_takes_longer_and_a_value_is_as_its_factor() -> None:
         ({"hbm.bytes_per_second": "fast"}, "allowed: a factor"),
         ({"hbm.bytes_per_second": "infx"}, "allowed: a factor"),
         ({"hbm.bytes_per_second": "-1x"}, r"bytes_per_second = -[\d.e+]+; allowed: at least 1,000"),
-        ({"dot_units.*.fraction_bits": 24}, "it changes bits, and what-if is of cycles"),
-        ({"instructions.*.A.B.k": 64}, "it changes bits"),
+        ({"dot_units.f32_k16.rounding": 1}, "dot_units.f32_k16.rounding of h200 is 'RZ', a word; here numbers are"),
+        ({"dot_units.f32_k16.specials.overflow": "2x"}, "is 'infinity', a word"),
+        ({"dot_units.f32_k16.rounding.mode": 1}, "h200 has no number"),
         ({"instructions.mma.macs_per_cycle": "2x"}, "did you mean 'instructions.*timing.macs_per_cycle'"),
         ({"instructions.wgmma": 1}, r"did you mean 'instructions.\S*timing.macs_per_cycle'"),
         ({"cores": 0}, "h200 with cores = 0; allowed: at least 1$"),
@@ -85,6 +90,24 @@ def test_numbers_of_sensitivity_are_taken() -> None:
     for path in paths:
         found = result.with_numbers({path: "1x"})
         assert found is not None and found.cycles == (result.cycles, result.cycles), path
+
+
+def test_what_if_takes_every_number_of_a_file_and_says_what_else_follows(tmp_path: Path) -> None:
+    file = new_device_file(tmp_path / "my.yaml", "accelerator", {})
+    file.write_text(f"{file.read_text()}\nenergy: {{static_watts: 5, mac_pj: {{bf16: 1}}}}\narea: {{core_mm2: 2}}\n")
+    device = load(str(file))
+    result = hwsim.run(device=device, format="bf16", exact=False, m=64, n=64, k=64)
+    for path in numbers_of(device):
+        found = result.with_numbers({path: "1x"})
+        assert found is not None and found.cycles == (result.cycles, result.cycles), path
+        reach = reach_of(path)
+        assert found.beside == ({path: BESIDE[reach]} if reach in BESIDE else {})
+    bits = result.with_numbers({"dot_units.tree.fraction_bits": 13})
+    assert bits is not None and bits.cycles[1] == bits.cycles[0]
+    assert "changes bits too: compare a file with it by hwsim diff" in changed_text(bits)
+    costs = result.with_numbers({"energy.static_watts": "2x", "hbm.bytes_per_second": "0.1x"})
+    assert costs is not None and not costs.is_anew and costs.cycles[1] > costs.cycles[0]
+    assert "of energy or area alone" in changed_text(costs)
 
 
 def test_a_kernel_is_chosen_anew_for_other_cores() -> None:

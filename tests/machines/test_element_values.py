@@ -21,6 +21,7 @@ from hwsim.formats import code_dtype, format_of
 from hwsim.machines import functional, reference
 from hwsim.machines.element_steps import CodedValue, ElementStep
 from hwsim.machines.element_values import ElementValues
+from hwsim.operands.operand import Operand
 from hwsim.program.executed import by_opcode
 
 SIZES = ((48, 64, 96), (37, 29, 83))
@@ -288,6 +289,21 @@ def test_the_exact_value_stands_beside_an_element() -> None:
         (1, 2, 3): ExactValue(None)
     }
     assert hwsim.run(a, b, device="h200", values=[(0, 1)], rows=slice(0, 4), timing=False).exact_values == {}
+
+
+def test_the_exact_value_of_an_element_decodes_one_element_of_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = np.random.default_rng(3).standard_normal((8, 8)).astype(np.float32)
+    result = hwsim.run(np.zeros((8, 4), np.float32), np.ones((4, 8), np.float32), c=c, device="h200", values=[(7, 5)])
+    decoded: list[int] = []
+    values = Operand.values
+
+    def seen(operand: Operand, *more: Any) -> Any:
+        decoded.append(operand.codes.size)
+        return values(operand, *more)
+
+    monkeypatch.setattr(Operand, "values", seen)
+    assert result.exact_values == {(7, 5): ExactValue(Fraction(float(c[7, 5])), Fraction(float(c[7, 5])))}
+    assert 1 in decoded and c.size not in decoded
 
 
 def test_values_of_codes() -> None:

@@ -228,6 +228,16 @@ def test_chains_of_any_length_have_the_bits_of_one_instruction_at_a_time(seed):
     assert np.array_equal(got, reference.run(prog, CHIP, inputs))
 
 
+@pytest.mark.parametrize(("size", "is_worth"), [(48, False), (512, True)])
+def test_threads_start_where_they_pay(size, is_worth, monkeypatch):
+    started = []
+    pool = functional.ThreadPoolExecutor
+    monkeypatch.setattr(functional, "ThreadPoolExecutor", lambda count: started.append(count) or pool(count))
+    a, b = np.random.default_rng(1).standard_normal((2, size, size), np.float32)
+    hwsim.run(a, b, device="ascend910a", scheme="sgemm-cube", functional=True, timing=False, threads=4)
+    assert bool(started) is is_worth and set(started) <= {2, 3, 4}
+
+
 @pytest.mark.parametrize("threads", [2, 5])
 def test_threads_change_no_bit(threads):
     a, b = np.random.default_rng(1).standard_normal((2, 300, 300), np.float32)

@@ -174,6 +174,7 @@ PLANTED = {
     "or_zero": (lanes("or_zero", FP32, FP32), attribute(opcode="or_one")),
     "or_one": (lanes("or_one", FP32, FP32), attribute(opcode="or_zero")),
     "reciprocal": (lanes("reciprocal", FP32, FP32), attribute(opcode="rcp")),
+    "divide": (lanes("divide", FP32, FP32, ("fp32", COLUMN)), lambda x: replace(x, opcode="mul")),
     "log": (lanes("log", FP32, FP32), attribute(opcode="lg2")),
     "ex2": (lanes("ex2", FP32, FP32, engine="MUFU"), attribute(opcode="exp")),
     "lg2": (lanes("lg2", FP32, FP32, engine="MUFU"), attribute(opcode="log")),

@@ -117,6 +117,10 @@ def test_equal_lines_are_all_seen():
     sizes = {line.get_label(): (line.get_linewidth(), line.get_markersize()) for line in drawn}
     assert sizes["h100, native"] > sizes["b200, native"]  # the one below is wider
     assert sizes["h100, native"][1] > sizes["h100, bf16x9"][1] > sizes["h100, tf32x3"][1]
+    rows = [
+        row(d, "native", k, 1e-6 * k * (2 if d == "a100" else 1)) for d in ("h100", "b200", "a100") for k in (16, 64)
+    ]
+    assert plots.error_over_k(rows).get_supxlabel() == "equal lines, one over the other: b200 = h100"
 
 
 def test_what_neither_colour_nor_mark_tells_has_a_panel():
@@ -232,6 +236,18 @@ def test_rooflines_and_bars_are_the_devices_numbers():
     assert [text.get_text() for text in bars.get_xticklabels()] == ["bf16", "e2m1"] and len(bars.patches) == 3
     with pytest.raises(InputError, match="no rate"):
         plots.device_bars(["v100"], ["e4m3"])
+
+
+def test_equal_rooflines_are_all_seen():
+    run = hwsim.run(device="h200", format="bf16", m=2048, n=2048, k=2048, exact=False, l2="cold")
+    roofs, points = {}, []
+    for line in plots.rooflines(["h100", "h200"], "bf16", [run, run]).axes[0].lines:
+        if len(line.get_xdata()) > 1:
+            roofs[line.get_linewidth()] = line.get_ydata()[1]
+        else:
+            points.append((line.get_markersize(), line.get_fillstyle()))
+    assert list(roofs) == sorted(roofs, reverse=True) and len(roofs) == 2
+    assert points == [(8, "full"), (12, "none")]
 
 
 def test_rooflines_of_several_formats_are_panels():

@@ -391,6 +391,29 @@ def test_a_remainder_is_the_exact_one(source, target, modulus, device):
     assert np.array_equal(bits_of(program, chip, inputs), np.array(want, code_dtype(format_of(target))))
 
 
+@pytest.mark.parametrize(
+    ("opcode", "target", "attributes"),
+    [
+        ("ldexp", ("fp32", "int32"), {"scalar": 1.0}),
+        ("remainder", ("int32", "fp32"), {"scale_exponent": 251}),
+    ],
+)
+@pytest.mark.parametrize("device", ("h200", "t4", "ascend910a"))
+def test_a_conversion_within_an_instruction_takes_the_time_of_a_cast(device, opcode, target, attributes):
+    chip = load(device)
+
+    def busy_cycles(opcode, target, *sources, **attributes):
+        program = program_of(chip, opcode, (target, WHOLE), [(source, WHOLE) for source in sources], **attributes)
+        return timing.run(program, chip).kernels[0].engines[chip.vector.engine].busy_cycles
+
+    rest = ("int32",) if opcode == "ldexp" else ()
+    alike, other = target
+    conversion = busy_cycles("cast", alike, other)
+    assert conversion > 0
+    same_kind = busy_cycles(opcode, alike, alike, *rest, **attributes)
+    assert busy_cycles(opcode, alike, other, *rest, **attributes) == same_kind + conversion
+
+
 def test_a_remainder_of_an_infinity_or_a_nan_is_0():
     chip = load("h200")
     program = program_of(chip, "remainder", ("int16", ONE), [("fp64", ONE)], scale_exponent=7)

@@ -44,9 +44,12 @@ def scaled_program(unit, k, *, steps=1, begins_with_c=False):
     }
     kernel, s = KernelBuilder("k"), StreamBuilder("main")
     arrays, operands = [], {}
-    loaded, done, read, begun, out = (kernel.semaphore(name) for name in ("loaded", "done", "read", "begun", "out"))
+    names = ("loaded", "copied", "done", "read", "begun", "out")
+    loaded, copied, done, read, begun, out = (kernel.semaphore(name) for name in names)
     for role, (rows, cols, form) in sizes.items():
         kernel.buffer(role, "SMEM", steps, -(-rows * cols // 128) * 128)
+        if role in ("scale_a", "scale_b"):
+            kernel.buffer(f"{role}.tm", "TMEM", steps, 16384)
         operands[role] = LocalTile(role, rows, cols, form, variable("turn"))
         down, across = (steps, 1) if role in ("b", "scale_b") else (1, steps)
         arrays.append(GlobalArray(role, rows * down, cols * across, form))
@@ -64,8 +67,12 @@ def scaled_program(unit, k, *, steps=1, begins_with_c=False):
         row, col = (at, ZERO) if role in ("b", "scale_b") else (ZERO, at)
         operands[role] = replace(tile, slot=variable(turn))
         s.emit("TMA", "copy", operands[role], [GlobalTile(role, row, col, tile.rows, tile.cols)], [], [loaded])
+    for role in ("scale_a", "scale_b"):
+        stage, waits = operands[role], [replace(loaded, count=4)] if role == "scale_a" else []
+        operands[role] = replace(stage, buffer=f"{role}.tm")
+        s.emit("TMEMCP", "copy", operands[role], [stage], waits, [copied])
     zero = None if begins_with_c else (turn,)
-    s.emit("TC", "mma", total, operands, [replace(loaded, count=4)], [done], unit=unit, zero_at=zero)
+    s.emit("TC", "mma", total, operands, [replace(copied, count=2)], [done], unit=unit, zero_at=zero)
     s.end(turn, steps)
     s.emit("TMEMLD", "copy", rows, [total], [replace(done, count=steps)], [out])
     s.emit("STG", "copy", GlobalTile("d", ZERO, ZERO, ROWS, COLUMNS), [rows], [out])
@@ -159,7 +166,7 @@ def test_values_of_an_element_have_its_scales():
 
 
 def test_the_text_names_the_scales():
-    assert ", scale_a scale_a(turn#0) 16x4 ue4m3, scale_b " in program_text(scaled_program(NVF4, 64), B200)
+    assert ", scale_a scale_a.tm(turn#0) 16x4 ue4m3, scale_b " in program_text(scaled_program(NVF4, 64), B200)
 
 
 def edited(program, change):
@@ -202,6 +209,7 @@ def with_tile(role, **changes):
         (with_tile("scale_a", cols=3), "scale_a 16 x 3 does not fit m, n, k = 16, 8, 64; it must be 16 x 4"),
         (with_tile("scale_b", rows=2), "scale_b 2 x 8 does not fit m, n, k = 16, 8, 64; it must be 4 x 8"),
         (with_tile("scale_b", format="ue8m0"), "scale_b is ue8m0; .* takes ue4m3"),
+        (with_tile("scale_a", buffer="scale_a"), "scale_a lies in SMEM; .* takes it from TMEM"),
         (with_tile("b", rows=32), "A 16 x 64, B 32 x 8"),
     ],
 )

@@ -13,6 +13,7 @@ from browser import CUT, OUTSIDE, Browser
 import hwsim
 from hwsim.cli import main
 from hwsim.report.page.sweep_page import sweep_page
+from hwsim.studies.sweep import SweepTable
 
 pytest.importorskip("plotly")
 
@@ -251,3 +252,22 @@ def test_what_sticks_out_is_seen(chromium: Browser, tmp_path: Path) -> None:
     chromium.open(tmp_path / "page.html", width=420)
     assert any("too wide" in name for name in chromium.value(OUTSIDE))
     assert chromium.value(CUT) == ["beyond"]
+
+
+def test_equal_lines_are_all_seen_and_named(chromium: Browser, tmp_path: Path) -> None:
+    """Rings and dashes lie around what was drawn first; lines that are not equal have neither."""
+    rates = {"left": 1.0, "right": 1.0, "other": 3.0}
+    rows = tuple(
+        {"device": name, "k": k, "tflops": rate * k, "refused": None} for name, rate in rates.items() for k in (64, 128)
+    )
+    sweep_page(SweepTable("", ("device", "k", "tflops", "refused"), rows, 6, 0)).write(tmp_path / "equal.html")
+    chromium.open(tmp_path / "equal.html")
+    drawn = 'document.querySelector(".explorer .plot").data.filter(trace => trace.x[0] !== null)'
+    looks = chromium.value(f"{drawn}.map(trace => [trace.line.dash, trace.marker.size, trace.marker.symbol])")
+    plain, ring = ["solid", [8, 8], ["circle"] * 2], ["10px,10px", [13, 13], ["circle-open"] * 2]
+    assert looks == [plain, ring, plain]
+    note = "The same points, drawn as rings and dashes around each other: right = left."
+    assert chromium.texts(".equal") == [note]
+    pick = 'document.querySelector(".explorer select[name=facet]")'
+    chromium.value(f'{pick}.value = "device"; {pick}.onchange()')
+    assert chromium.texts(".equal") == [""]  # each has a plot of its own

@@ -76,7 +76,8 @@ def test_the_values_are_those_of_the_result(page: str, result: Result) -> None:
     assert plain["result_sha256"] in text and plain["device_sha256"] in text
     for phase in plain["phases"]:
         assert f">{phase['name']}</td>" in text and f">{count(phase['cycles'])}<" in text
-    assert json.loads(data_text(page)) == json.loads(json.dumps(plain))
+    data = json.loads(data_text(page))
+    assert data.pop("page") in text and data == json.loads(json.dumps(plain))
 
 
 def test_the_plots_have_the_numbers_of_the_result(page: str, result: Result) -> None:
@@ -235,12 +236,33 @@ def test_the_command_writes_a_page_whole_or_not_at_all(tmp_path: Path, capsys: p
     assert main([*small, "--report", str(tmp_path / "run.html")]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["m"] == 32 and "run.html: a page to open in a browser" in err
-    assert [x.name for x in tmp_path.iterdir()] == ["run.html"]
+    files = ["run.html", "run.json"]
+    assert sorted(x.name for x in tmp_path.iterdir()) == files
     assert main([*small, "--report", str(tmp_path / "run.pdf")]) == 2
     assert "allowed: a name that has the suffix .html" in capsys.readouterr().err
     assert main([*small, "--report", str(tmp_path / "none" / "run.html")]) == 2
     assert main([*small, "--report", str(tmp_path / "one.html"), "--out", str(tmp_path / "one.html")]) == 2
-    assert [x.name for x in tmp_path.iterdir()] == ["run.html"]
+    record = ["--save-gemm", str(tmp_path / "one.json")]
+    assert main([*small, "--report", str(tmp_path / "one.html"), *record]) == 2
+    assert "--save-gemm and the data of --report both write" in capsys.readouterr().err
+    assert sorted(x.name for x in tmp_path.iterdir()) == files
+
+
+def test_the_data_stand_beside_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("plotly")
+    page, beside = tmp_path / "run.html", tmp_path / "run.json"
+    small = ["run", "--device", "ascend910a", "--m", "32", "--n", "32", "--k", "32", "--json", "--report", str(page)]
+    beside.write_text('{"mine": 1}')
+    assert main(small) == 2 and beside.read_text() == '{"mine": 1}' and not page.exists()
+    assert "run.json, which is there and is no data of a page" in capsys.readouterr().err
+    beside.unlink()
+    for _ in range(2):  # its own data are replaced
+        assert main(small) == 0
+    out, err = capsys.readouterr()
+    title = "native fp16 on ascend910a, 32 x 32 x 32: "
+    data = json.loads(beside.read_text())
+    assert next(iter(data)) == "page" and data.pop("page").startswith(title)
+    assert data == json.loads(out.splitlines()[-1]) and "its data beside it, run.json" in err
 
 
 def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

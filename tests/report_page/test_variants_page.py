@@ -9,6 +9,7 @@ from browser import Browser
 
 import hwsim
 from hwsim.cli import main
+from hwsim.report.page.page import Plot
 from hwsim.report.page.sweep_page import sweep_page
 from hwsim.studies.sweep import SweepTable
 from hwsim.studies.variants import variants_of
@@ -65,3 +66,20 @@ def test_the_verdict_the_front_and_the_table_agree(chromium: Browser, page: Path
     assert sum("with cores = 1.5; allowed: an integer" in row for row in rows) == 2
     drawn = chromium.value('document.querySelector("#variants .plot").data.map(trace => [trace.name, trace.x.length])')
     assert [len(front), len(variants) - 2 - len(front)] == [drawn[2][1], drawn[1][1]]
+
+
+def test_equal_variants_are_one_point_with_all_names() -> None:
+    costs = {1: (2e-6, 3e-6), 2: (2e-6, 3e-6), 4: (1e-6, 5e-6)}
+    rows = tuple(
+        {"device": "mine", "cores": cores, "seconds": seconds, "joules": joules, "refused": None}
+        for cores, (seconds, joules) in costs.items()
+    )
+    columns = ("device", "cores", "seconds", "joules", "refused")
+    page = sweep_page(SweepTable("", columns, rows, 3, 0, ("cores",)))
+    assert "least energy: cores 1: 2 us, 3 uJ; 1 other variant takes as much" in page.lead
+    (plot,) = (part for section in page.sections for part in section.parts if isinstance(part, Plot))
+    front = plot.figure["data"][2]
+    assert sorted(zip(front["text"], front["hovertext"], strict=True)) == [
+        ("", "cores 4<br>1 us<br>5 uJ"),
+        ("2 equal", "cores 1<br>cores 2<br>2 us<br>3 uJ"),
+    ]

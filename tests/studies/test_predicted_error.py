@@ -16,10 +16,10 @@ from hwsim.resolve.choice.predicted_error import (
     _large_products,
     normal_sample,
     predicted_error,
-    residuals_of,
     roundoff_of,
     sample_of,
 )
+from hwsim.resolve.choice.split_residuals import residuals_of
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of, schemes
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -320,3 +321,21 @@ def test_a_size_of_a_template_is_no_number_of_its_devices(tmp_path, capsys):
     assert "hwsim devices new FILE.yaml --template systolic --set rows=N" in said
     assert main(["sweep", "--device", "h200", "--set", "rows=16,32"]) == 2
     assert "template" not in capsys.readouterr().err
+
+
+def test_a_table_prints_what_tells_its_rows_apart():
+    study = {"title": "two chips", "devices": ["h200", "ascend910a"], "m": 64, "n": 64, "k": [64, 128]}
+    table = hwsim.sweep(study | {"options": {"format": "bf16"}}, jobs=1, cache=False)
+    lines = str(table).splitlines()
+    assert lines[0].startswith("best    fastest: device h200, k 128: ")
+    assert "points  4 points, 4 computed, 0 from the cache, 2 refused; two chips" in lines
+    assert "In every row that ran: scheme native, m 64, n 64," in str(table)
+    head = next(line.split() for line in lines if "device" in line and "cycles" in line)
+    rows = [line.split() for line in lines if line.startswith(("  h200", "  ascend910a"))]
+    assert "m" not in head and head[:2] == ["device", "k"]
+    assert [row[:2] for row in rows] == [[row["device"], str(row["k"])] for row in table.rows]
+    assert rows[0][head.index("cycles")] == f"{table.rows[0]['cycles']:,}" and rows[2][-1] == "refused"
+    assert "2 points  native on ascend910a: device ascend910a has no native 'bf16'" in str(table)
+    assert repr(table) == "<SweepTable two chips: 4 points, 4 computed, 0 from the cache, 2 refused>"
+    many = replace(table, rows=table.rows[:1] * 50)
+    assert "  10 more rows: sweep(..., out=FILE.csv) writes all of them" in str(many).splitlines()

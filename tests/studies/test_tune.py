@@ -176,7 +176,7 @@ def test_energy_as_the_objective():
     for point in (by_energy.best, by_energy.default, timed[-1]):
         again = hwsim.run(m=m, n=n, k=k, device="a100", format="fp16", exact=False, **point.options)
         assert point.joules == energy(again.times, again.gemm).joules and point.row()["energy_evidence"] == "assumption"
-    text = tune_text(by_energy, "a100", "native", SIZES)
+    text = tune_text(by_energy)
     assert f"{joules_text(by_energy.best.joules)} " in text and "evidence of the energies: assumption" in text
     with pytest.raises(UnsupportedError, match="no energies of device ascend910a"):
         tune(hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube"), SIZES, objective="energy")
@@ -260,7 +260,10 @@ def test_what_is_refused():
 
 def test_reports(found, davinci):
     for one in (found, davinci):
-        text = tune_text(one, "chip", "scheme", SIZES)
+        text = tune_text(one)
+        m, n, k = (f"{size:,}" for size in one.sizes)
+        assert f"C[{m} x {n}], K = {k}; {one.scheme} on {one.device}" in text
+        assert str(one) == text and len(repr(one)) < 250 and "TunedPoint" not in repr(one)
         assert text.startswith("verdict ") and "the best with each tile" in text and "default" in text
         assert "@ from 90, % from 80" in text
         table = list(csv.DictReader(io.StringIO(tune_csv(one))))
@@ -279,7 +282,7 @@ def test_points_that_nothing_tells_apart_are_one_group(found):
     for group in groups:
         assert len({(point.cycles, str(point.facts.get("tile")), point.row().get("split_k")) for point in group}) == 1
     near = sum(point.cycles is not None and point.seconds <= 1.08 * found.best.seconds for point in found.points)
-    text = tune_text(found, "d", "s", (1, 1, 1))
+    text = tune_text(found)
     verb = "is" if near == 1 else "are"
     assert f"{near} of {sum(map(len, groups))} configurations {verb} within 8 % of the best" in text
     if any(len(group) > 1 for group in groups[:BEST]):

@@ -6,7 +6,6 @@ The module decides where a product is computed; it computes nothing.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from hwsim.backend.cuda.device import architecture, cupy, failures, is_out_of_me
 from hwsim.backend.cuda.on_device import device_backend
 from hwsim.backend.cuda.unit_programs import MATRIX_AXES, add_chains, product
 from hwsim.formats import code_dtype, format_of
+from hwsim.host.warned import warn_once
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import DotSpec
 
@@ -95,10 +95,6 @@ class CudaBackend:
         return _or_else(by_gpu, lambda: CPU.promote(spec, operands, total, **arguments))
 
 
-#: What warnings have said of the GPU.
-TOLD: set[str] = set()
-
-
 def cuda_backend() -> Backend:
     """The backend, where there is a GPU."""
     return CudaBackend()
@@ -150,9 +146,7 @@ def _or_else(by_gpu: Callable[[], npt.NDArray[Any]], by_cpu: Callable[[], npt.ND
         return by_gpu()
     except failures() as error:
         what = "its memory is too small" if is_out_of_memory(error) else f"it failed ({error})"
-        if what not in TOLD:
-            TOLD.add(what)
-            warnings.warn(f"engine cuda: {what}: the CPU's kernels compute what it could not", stacklevel=3)
+        warn_once(f"engine cuda: {what}: the CPU's kernels compute what it could not", 3)
         return by_cpu()
 
 

@@ -131,10 +131,18 @@ class GpuArray(NDArrayOperatorsMixin):
     # --- NumPy's functions -------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+        if ufunc is np.bitwise_and and method == "__call__" and not more and _are_words(inputs):
+            return GpuArray(cupy().bitwise_and(*(getattr(x, "memory", x) for x in inputs)), self.dtype)
         return _by_host(getattr(ufunc, method), inputs, more)
 
     def __array_function__(self, function: Any, types: Any, args: Any, more: Any) -> Any:
         return (MOVING.get(function) or _of_host(function))(*args, **more)
+
+
+def _are_words(inputs: tuple[Any, ...]) -> bool:
+    """Whether arguments are arrays and scalars of one unsigned type: CuPy computes these as NumPy does."""
+    types = {x.dtype if isinstance(x, GpuArray | np.generic) else None for x in inputs}
+    return len(types) == 1 and all(dtype is not None and dtype.kind == "u" for dtype in types)
 
 
 def word_of(dtype: np.dtype[Any]) -> np.dtype[Any]:

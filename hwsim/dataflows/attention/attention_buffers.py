@@ -13,7 +13,7 @@ from hwsim.dataflows.tiled.family import Family
 from hwsim.devices import find, instruction
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
-from hwsim.gemm.attention_record import Attention
+from hwsim.gemm.attention_record import FusedAttention
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder
 from hwsim.program.ir import LANE_COLUMNS, LANES, LocalTile, Sync, one_of, variable
@@ -36,7 +36,7 @@ MOST_BESIDE = 2  # more tiles at a time add nothing: the engines are in order
 class Design:
     """What fixes a kernel's buffers. groups: parts of a tile's rows that take turns; beside: tiles at a time."""
 
-    record: Attention
+    record: FusedAttention
     family: Family
     device: Device
     beside: int
@@ -143,7 +143,7 @@ class Design:
         return ""
 
 
-def designed(record: Attention, family: Family, device: Device) -> Design:
+def designed(record: FusedAttention, family: Family, device: Device) -> Design:
     """The design with as many tiles side by side as fit. Raises UnsupportedError where not one fits."""
     most = MOST_BESIDE if record.order.row_groups == 1 else 1
     for beside in range(most, 0, -1):

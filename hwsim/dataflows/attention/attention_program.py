@@ -14,7 +14,7 @@ from hwsim.dataflows.attention.parts_join import PartsJoin
 from hwsim.dataflows.attention.query_tiles import distributed, grid_of
 from hwsim.dataflows.families import find
 from hwsim.gemm.attention_order import power_factor
-from hwsim.gemm.attention_record import Attention
+from hwsim.gemm.attention_record import FusedAttention
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.ir import GlobalArray, Program
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 
-def refuses(record: Attention, device: Device) -> str:
+def refuses(record: FusedAttention, device: Device) -> str:
     """Why a record has no program on a device, in words; empty where it has one."""
     if device.special is None:
         return f"device {device.name} has no special-function unit (special, in its file)"
@@ -36,7 +36,7 @@ def refuses(record: Attention, device: Device) -> str:
     return ""
 
 
-def attention_program(record: Attention, device: Device) -> Program:
+def attention_program(record: FusedAttention, device: Device) -> Program:
     """The program. Its inputs are Q (heads x queries, width), K (width, key heads x keys) stored by columns, V (key
     heads x keys, width of the value), and under a causal mask `limit` (heads x queries, 1), the number of keys that a
     row sees, and `index` (1, keys), the keys' numbers; a mask of one's own is `mask` (queries of one or all heads,

@@ -13,7 +13,7 @@ import numpy as np
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.vector_ops import link_engine
 from hwsim.gemm.attention_order import LN2, LOG2E, join_lanes
-from hwsim.gemm.attention_record import Attention
+from hwsim.gemm.attention_record import FusedAttention
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import ZERO, Affine, GlobalTile, Kernel, LocalTile, Sync
 from hwsim.program.roles import Opcode
@@ -31,7 +31,7 @@ NAME = "flash_fwd_splitkv_combine_kernel"
 class PartsJoin:
     """Emits the kernel. rows: of all heads."""
 
-    record: Attention
+    record: FusedAttention
     family: Family
     device: Device
     rows: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
-from hwsim.gemm.attention_record import Attention
+from hwsim.gemm.attention_record import FusedAttention
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import CORE, Affine, variable
 
@@ -62,14 +62,14 @@ class HeadGrid:
         return head * self.rows_of_head + tile * self.rows
 
 
-def grid_of(record: Attention) -> HeadGrid:
+def grid_of(record: FusedAttention) -> HeadGrid:
     """The grid of a record's kernel."""
     is_swapped = record.order.swaps_heads and record.queries == 1 and record.groups > 1
     heads, rows = (record.key_heads, record.groups) if is_swapped else (record.heads, record.queries)
     return HeadGrid(heads, heads // record.key_heads, rows, record.order.rows, -(-rows // record.order.rows))
 
 
-def shape_of(record: Attention, grid: HeadGrid, tile: int, part: int = 0) -> TileShape:
+def shape_of(record: FusedAttention, grid: HeadGrid, tile: int, part: int = 0) -> TileShape:
     """The shape of a tile of a head over a part of the keys; without runs where it sees none of them."""
     order = record.order
     first = tile * grid.rows
@@ -146,7 +146,7 @@ class CoreTurns:
     turns: tuple[Turn, ...]
 
 
-def distributed(record: Attention, grid: HeadGrid, cores: int, beside: int) -> list[CoreTurns]:
+def distributed(record: FusedAttention, grid: HeadGrid, cores: int, beside: int) -> list[CoreTurns]:
     """All tiles over the cores. beside: tiles that a core computes at a time, at most.
 
     Tiles that are alike go to the cores in turn. Under a causal mask those with the most keys come first, and each

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import depth, evaluate
+from hwsim.dataflows.expression_ops import depth, evaluate
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile

@@ -18,7 +18,9 @@ from hwsim.dataflows.davinci.core_grid import CoreGrid, GridShare, KSlice
 from hwsim.dataflows.davinci.coupled_plan import C_BYTES, CoupledPlan, OperandSweep, slot_bytes
 from hwsim.dataflows.davinci.coupled_tiling import Tiling
 from hwsim.dataflows.davinci.panels import Panels
-from hwsim.dataflows.elementwise import VectorOps, bytes_of, evaluate, link_engine, split_ops, vector_of
+from hwsim.dataflows.elementwise import VectorOps, bytes_of, link_engine, vector_of
+from hwsim.dataflows.expression_ops import evaluate
+from hwsim.dataflows.operand_passes import split_ops
 from hwsim.gemm.plan import TermValue
 from hwsim.program.builder import CoreShare, KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, variable

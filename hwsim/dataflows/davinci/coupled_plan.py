@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling
-from hwsim.dataflows.elementwise import WORD_BITS, bytes_of, depth
+from hwsim.dataflows.elementwise import WORD_BITS, bytes_of
+from hwsim.dataflows.expression_ops import depth
 from hwsim.dataflows.records import plan_of
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.elementwise import Pass
 from hwsim.dataflows.exact_sums import RoundedSum, addends_of, largest_of
+from hwsim.dataflows.expression_ops import depth, evaluate
 from hwsim.dataflows.protocol import Features
 from hwsim.dataflows.records import MERGE, ROUNDINGS
 from hwsim.formats import format_of

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.davinci.cube_blocking import CubeTerm
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue
 from hwsim.dataflows.davinci.vector_epilogue import StoredTermSums, VectorEpilogue
-from hwsim.dataflows.elementwise import Pass, bounded_passes, operand_passes, operand_vectors
+from hwsim.dataflows.elementwise import Pass
+from hwsim.dataflows.operand_passes import bounded_passes, operand_passes, operand_vectors
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import UnsupportedError

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwsim.dataflows.davinci.join_ops import OutputEpilogue, SumArrays, TermJoin, conversion, exact_passes
-from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.elementwise import Pass
+from hwsim.dataflows.expression_ops import depth, evaluate
 from hwsim.dataflows.protocol import Features
 from hwsim.dataflows.records import ROUNDINGS
 from hwsim.dataflows.vector_ops import VectorOps

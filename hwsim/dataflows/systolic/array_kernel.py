@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hwsim.dataflows.elementwise import link_engine
-from hwsim.dataflows.systolic.pe_array import MEMORIES, PE, SLOTS, PeArray
+from hwsim.dataflows.systolic.pe_array import MEMORIES, SLOTS, PeArray
 from hwsim.dataflows.term_kernels import PieceArrays, PieceStages
 from hwsim.devices.device import Device
+from hwsim.devices.model.memories import PE
 from hwsim.gemm.mapping import Tile
 from hwsim.program.builder import (
     CoreShare,

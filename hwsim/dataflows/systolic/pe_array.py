@@ -12,6 +12,7 @@ from types import MappingProxyType
 from hwsim.dataflows.elementwise import bytes_of
 from hwsim.devices import instruction
 from hwsim.devices.device import Device
+from hwsim.devices.model.memories import PE
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.mapping import Tile
 
@@ -19,7 +20,6 @@ SIDES = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}  # of each operand
 STREAMED = {"a": "n", "b": "m", "c": "k"}  # the side that passes by, by the operand that stays
 OPERANDS = {"weights": "b", "outputs": "c", "inputs": "a"}  # that stay, by the option's words
 MEMORIES = {"a": "IFMAP", "b": "FILTER", "c": "OFMAP"}  # beside the array
-PE = "PE"  # the memory of the processing elements
 SLOTS = 2  # of each memory beside the array: transfers run while the array works
 
 

@@ -149,6 +149,14 @@ class FactorBuffers(NamedTuple):
     registers: RingBuffer
 
 
+class ScaleBuffers(NamedTuple):
+    """Scales of vectors of A and of B where the instruction reads them, with one barrier for both."""
+
+    a: RingBuffer
+    b: RingBuffer
+    ready: Barrier
+
+
 @dataclass(frozen=True, slots=True)
 class AccumulatorBuffers:
     """A term's accumulator, and the registers to which its rows are copied from TMEM (`read`; None where it is in
@@ -185,13 +193,14 @@ class SharedSums:
 class KernelBuffers:
     """All buffers of a kernel. `every`: in the order in which a program lists them.
 
-    stage: the barrier of a stage of both operands (not declared where nothing is staged). cta: the gate by which a CTA
-    waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by term
-    (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied there from
-    TMEM. out, scratch, addends: of the epilogue; powers: the exponents by which it multiplies. converted: rows of an
-    accumulator in the format of the sums, where that is another. factor: products of scales; factors: scales of A and
-    of B (none where one counts for all). staging: results on their way through shared memory. spill: None where all
-    accumulators are in registers. shared: None where no CTAs share tiles.
+    stage: the barrier of a stage of both operands (not declared where nothing is staged). cta: the gate by which a
+    CTA waits for the previous one. accumulators: by term (one for all terms that are joined sequentially). sums: by
+    term (one for joined terms). joins: scratch for a joined value; join_barrier: where its first value is copied
+    there from TMEM. out, scratch, addends: of the epilogue; powers: the exponents by which it multiplies. converted:
+    rows of an accumulator in the format of the sums, where that is another. factor: products of scales; factors:
+    scales of A and of B (none where one counts for all). scales: of vectors (None: the instruction reads the stages).
+    staging: results on their way through shared memory. spill: None where all accumulators are in registers. shared:
+    None where no CTAs share tiles.
     """
 
     every: tuple[RingBuffer, ...]
@@ -211,6 +220,7 @@ class KernelBuffers:
     converted: RingBuffer | None
     factor: RingBuffer | None
     factors: tuple[FactorBuffers, ...]
+    scales: ScaleBuffers | None
     staging: RingBuffer | None
     spill: SpillBarriers | None
     shared: SharedSums | None

@@ -1,4 +1,4 @@
-"""State shared by the parts of one kernel while it is written: its design, its buffers, the sizes, the vector lanes."""
+"""State shared by the parts of one kernel while it is written: its design, its buffers, the sizes, steps of K."""
 
 from __future__ import annotations
 
@@ -12,9 +12,22 @@ from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.dataflows.vector_ops import link_between
 from hwsim.program.ir import Affine
+from hwsim.program.quick import quick
 
 if TYPE_CHECKING:
     from hwsim.devices.model import LinkModel
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class BlockStep:
+    """A step of K within a block: `size` elements from `start`, of a block of `block` elements."""
+
+    start: int
+    size: int
+    block: int
+    is_first: bool
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.elementwise import depth, vector_of
+from hwsim.dataflows.elementwise import vector_of
+from hwsim.dataflows.expression_ops import depth
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
@@ -98,6 +99,17 @@ class KernelDesign:
         if side == 0 and self.kernel.splits_operands and family.registers in allowed:
             return family.registers
         return family.shared if family.shared in allowed else allowed[0]
+
+    @cached_property
+    def copies_scales(self) -> bool:
+        """Whether the instruction reads scales of vectors from another memory than the stages."""
+        has_scales = any(operand.scale is not None for operand in self.kernel.operands)
+        return has_scales and self.scale_memory != self.family.shared
+
+    @property
+    def scale_memory(self) -> str:
+        """The memory from which the instruction reads scales of vectors."""
+        return self.unit.scale_memory or self.family.shared
 
     @cached_property
     def reads_fragments(self) -> bool:

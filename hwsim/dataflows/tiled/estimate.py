@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hwsim.dataflows.tiled import scale_feed
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
@@ -137,16 +138,21 @@ def _shared_latency(device: Device) -> float:
 
 
 def _multiply(design: KernelDesign, product: float) -> float:
-    """Cycles of one block of K: products, and fragments read two steps ahead."""
+    """Cycles of one block of K: products, copies of scales, and fragments read two steps ahead."""
+    scales = scale_feed.copied_bytes(design)
     if not design.reads_fragments:
-        return product
+        if not any(scales):
+            return product
+        way = _link(design.device, design.family.shared, design.scale_memory)
+        moved = sum(-(-size // way.request_bytes) * way.request_bytes for size in scales)
+        return max(product, moved / way.bytes_per_cycle)
     b, kernel = design.blocking, design.kernel
     out = _link(design.device, design.family.shared, design.family.registers)
     repeats = (-(-b.n // b.warp[1]), -(-b.m // b.warp[0]))
     shared = 0.0
     for i, operand in enumerate(kernel.operands):
         bits = sum(format_of(f).bits for f in operand.formats.values())
-        shared += design.extent(i, b.k) * bits / 8 * repeats[i] / out.bytes_per_cycle
+        shared += (design.extent(i, b.k) * bits / 8 + scales[i]) * repeats[i] / out.bytes_per_cycle
     steps = -(-b.k // design.step_k)
     drain = design.unit.timing.drain_cycles if design.unit.timing is not None else 0
     return max(product, shared, (product + shared + steps * (2 * out.startup_cycles + drain)) / 2)

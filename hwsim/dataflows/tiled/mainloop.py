@@ -20,6 +20,7 @@ from hwsim.dataflows.tiled.loads import KBlock, Loader, RegisterLoader, SharedLo
 from hwsim.dataflows.tiled.operand_feed import FragmentFeed, StageFeed
 from hwsim.dataflows.tiled.products import Products
 from hwsim.dataflows.tiled.promotion import Promotion, Sums, promotion_of
+from hwsim.dataflows.tiled.scale_feed import ScaleFeed
 from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiled.split import SplitOnLoad, SplitStages, Splitter
 from hwsim.dataflows.tiles import WorkTile
@@ -251,14 +252,15 @@ def main_loop(context: KernelContext, accumulators: RegisterAccumulators | TmemA
     if not design.family.staged:
         loader, splitter = FragmentLoader(context), SplitFragments(context) if splits else None
     ringed = design.reads_fragments or splits or not design.family.staged
-    feed = FragmentFeed(context, copies=design.reads_fragments) if ringed else StageFeed(context)
+    scales = ScaleFeed(context)
+    feed = FragmentFeed(context, design.reads_fragments, scales) if ringed else StageFeed(context, scales)
     promotion = promotion_of(context, accumulators)
     spill = Spill(context)
     return MainLoop(
         context=context,
         loader=loader,
         splitter=splitter,
-        products=Products(context, feed, spill),
+        products=Products(context, feed, scales, spill),
         promotion=promotion,
         sums=Sums(context),
         spill=spill,

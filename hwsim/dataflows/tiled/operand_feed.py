@@ -6,27 +6,15 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from hwsim.dataflows.tiled.buffers import Allocation, Barrier, RingBuffer
-from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.context import BlockStep, KernelContext
 from hwsim.dataflows.tiled.model import SIDES
+from hwsim.dataflows.tiled.scale_feed import ScaleFeed
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.gemm import refusals
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.record import Gemm
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import LocalTile, Sync
-from hwsim.program.quick import quick
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class BlockStep:
-    """A step of K within a block: `size` elements from `start`, of a block of `block` elements."""
-
-    start: int
-    size: int
-    block: int
-    is_first: bool
-    is_last: bool
 
 
 class OperandFeed(Protocol):
@@ -44,9 +32,6 @@ class OperandFeed(Protocol):
     def tiles(self, pair: tuple[int, int], step: BlockStep, k: int, depth: int, rows: range, n: int) -> list[LocalTile]:
         """The tiles of A and B of one product: `depth` of K from `k` of the step on, some rows of A, n columns of B."""
 
-    def scales(self, step: BlockStep, k: int, depth: int, rows: range, n: int) -> dict[str, LocalTile]:
-        """The tiles of scales that a product reads beside its operands, by role."""
-
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
         """Advance to the next step."""
 
@@ -59,15 +44,20 @@ class StageFeed:
     """The unit reads operands from the stages of shared memory (wgmma, tcgen05.mma)."""
 
     context: KernelContext
+    scales: ScaleFeed
 
     def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
-        pass
+        """Emit the copies of scales, which then wait for the stage."""
+        self.scales.copy(s, place, step, self._filled(step))
 
     def waits(self, step: BlockStep) -> list[Sync]:
-        return [self.context.buffers.stage.full] if step.is_first else []
+        return self.scales.waits or self._filled(step)
 
     def signals(self, step: BlockStep) -> list[Sync]:
-        return [self.context.buffers.stage.free] if step.is_last else []
+        return [*([self.context.buffers.stage.free] if step.is_last else []), *self.scales.signals]
+
+    def _filled(self, step: BlockStep) -> list[Sync]:
+        return [self.context.buffers.stage.full] if step.is_first else []
 
     def tiles(self, pair: tuple[int, int], step: BlockStep, k: int, depth: int, rows: range, n: int) -> list[LocalTile]:
         rings = [operand.stages[p] for operand, p in zip(self.context.buffers.operands, pair, strict=True)]
@@ -77,30 +67,13 @@ class StageFeed:
         return [a, rings[1].pop(depth, n, row=at, width=n, order=second)]
 
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
-        pass
+        self.scales.step_done(s)
 
     def block_done(self, s: StreamBuilder, sweep: int) -> None:
         for side, operand in enumerate(self.context.buffers.operands):
             for p in self.context.used(side, sweep):
                 operand.stages[p].popped(s)
-            if operand.scale is not None:
-                operand.scale.popped(s)
-
-    def scales(self, step: BlockStep, k: int, depth: int, rows: range, n: int) -> dict[str, LocalTile]:
-        """The tiles of scales that a product reads beside its operands, by role; none where it reads none."""
-        tiles: dict[str, LocalTile] = {}
-        for side, (operand, buffers) in enumerate(
-            zip(self.context.design.kernel.operands, self.context.buffers.operands, strict=True)
-        ):
-            if buffers.scale is None:
-                continue
-            length = operand.scale_k
-            start, blocks, every = (step.start + k) // length, -(-depth // length), -(-step.block // length)
-            if side == 0:
-                tiles["scale_a"] = buffers.scale.pop(len(rows), blocks, row=rows.start, col=start, width=every)
-            else:
-                tiles["scale_b"] = buffers.scale.pop(blocks, n, row=start, width=n)
-        return tiles
+        self.scales.block_done(s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +86,14 @@ class FragmentFeed:
 
     context: KernelContext
     copies: bool
+    scales: ScaleFeed
 
     def prepare(self, s: StreamBuilder, place: WorkTile, sweep: int, step: BlockStep) -> None:
-        """Emit the copies shared memory -> registers."""
+        """Emit the copies shared memory -> registers, of scales first."""
         if not self.copies:
             return
         context, stage = self.context, self.context.buffers.stage
+        opening = self.scales.copy(s, place, step, [stage.full] if step.is_first else [])
         engine = context.engine(context.shared, context.registers)
         wanted = [(side, p) for side in range(2) for p in context.used(side, sweep)]
         for at, (side, p) in enumerate(wanted):
@@ -134,8 +109,7 @@ class FragmentFeed:
             else:
                 part = source.pop(step.size, place.n, row=step.start, width=place.n)
                 target = fragments.push(step.size, place.n)
-            waits = [stage.full] if step.is_first and at == 0 else []
-            waits += [ready.free] if begins else []
+            waits = [*(opening if at == 0 else []), *([ready.free] if begins else [])]
             signals = [ready.full] if is_last else []
             if step.is_last and at + 1 == len(wanted) and not context.design.is_serial:
                 signals.append(stage.free)
@@ -146,10 +120,12 @@ class FragmentFeed:
                 source.popped(s)
 
     def waits(self, step: BlockStep) -> list[Sync]:
-        return [operand.ready.full for operand in self.context.buffers.operands if operand.ready is not None]
+        waits = [operand.ready.full for operand in self.context.buffers.operands if operand.ready is not None]
+        return waits + self.scales.waits
 
     def signals(self, step: BlockStep) -> list[Sync]:
         signals = [operand.ready.free for operand in self.context.buffers.operands if operand.ready is not None]
+        signals += self.scales.signals
         if step.is_last and self.context.design.is_serial and self.context.design.family.staged:
             signals.append(self.context.buffers.stage.free)
         return signals
@@ -160,16 +136,14 @@ class FragmentFeed:
         a = rings[0].pop(len(rows), depth, row=rows.start, col=k, width=step.size, order=first)
         return [a, rings[1].pop(depth, n, row=k, width=n, order=second)]
 
-    def scales(self, step: BlockStep, k: int, depth: int, rows: range, n: int) -> dict[str, LocalTile]:
-        return {}
-
     def step_done(self, s: StreamBuilder, sweep: int) -> None:
         for side, operand in enumerate(self.context.buffers.operands):
             for p in self.context.used(side, sweep):
                 operand.taken[p].popped(s)
+        self.scales.step_done(s)
 
     def block_done(self, s: StreamBuilder, sweep: int) -> None:
-        pass
+        self.scales.block_done(s)
 
 
 class FeedBuffers(NamedTuple):

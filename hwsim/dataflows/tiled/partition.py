@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from hwsim.dataflows.elementwise import operand_vectors
+from hwsim.dataflows.operand_passes import operand_vectors
 from hwsim.dataflows.tiled.factors import Factors
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue

@@ -17,6 +17,7 @@ from hwsim.dataflows.tiled import (
     operand_feed,
     products,
     promotion,
+    scale_feed,
     shared_epilogue,
     spill,
     split,
@@ -36,7 +37,15 @@ if TYPE_CHECKING:
 
 REFUSALS = exact_sums.refuses, mainloop.refuses, split_k_reduction.refuses, stream_k.refuses, tile_epilogue.refuses
 FEATURES = loads.FEATURES | stream_k.FEATURES | tile_epilogue.FEATURES
-CHECKS = factor_feed.check, fragments.check, promotion.check, products.check, spill.check, shared_epilogue.check
+CHECKS = (
+    factor_feed.check,
+    fragments.check,
+    promotion.check,
+    products.check,
+    scale_feed.check,
+    spill.check,
+    shared_epilogue.check,
+)
 STREAM_CHECKS = promotion.check_streams, split.check_streams, products.check_streams, accumulators.check_streams
 
 
@@ -76,6 +85,7 @@ def kernel_buffers(design: KernelDesign) -> KernelBuffers:
     of_terms = accumulators.allocate(space)
     promoted = promotion.allocate(space)
     factors = factor_feed.allocate(space)
+    scales = scale_feed.allocate(space)
     ending = tile_epilogue.allocate(space)
     spilled = spill.allocate(space)
     shared = shared_epilogue.allocate(space)
@@ -97,6 +107,7 @@ def kernel_buffers(design: KernelDesign) -> KernelBuffers:
         converted=promoted.converted,
         factor=promoted.factor,
         factors=factors,
+        scales=scales,
         staging=ending.staging,
         spill=spilled,
         shared=shared,

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hwsim.dataflows.tiled.buffers import RingBuffer
-from hwsim.dataflows.tiled.context import KernelContext, chunks
+from hwsim.dataflows.tiled.context import BlockStep, KernelContext, chunks
 from hwsim.dataflows.tiled.design import KernelDesign
-from hwsim.dataflows.tiled.operand_feed import BlockStep, OperandFeed
+from hwsim.dataflows.tiled.operand_feed import OperandFeed
+from hwsim.dataflows.tiled.scale_feed import ScaleFeed
 from hwsim.dataflows.tiled.spill import Spill
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.errors import InputError, UnsupportedError
@@ -41,6 +42,7 @@ class Products:
 
     context: KernelContext
     feed: OperandFeed
+    scales: ScaleFeed
     spill: Spill
 
     def block(self, s: StreamBuilder, place: WorkTile, run: Span, sweep: int, block: Span) -> None:
@@ -121,7 +123,7 @@ class Products:
                     operands = self.feed.tiles(pair, step, k, depth, range(place.m), place.n)
                     target = self._accumulator(t).push(place.m, place.n)
                     product = _Product(target, operands, None if which else zero[design.promoted[t]], 0)
-                    product.scales = self.feed.scales(step, k, depth, range(place.m), place.n)
+                    product.scales = self.scales.tiles(step, k, depth, range(place.m), place.n)
                     products.append(product)
         return products
 
@@ -166,12 +168,6 @@ def check(design: KernelDesign) -> None:
     for length in design.kernel.interleaves:
         if blocking.k % length:
             raise InputError(f"tile k = {blocking.k}; allowed: multiples of interleave = {length}")
-    has_scales = any(operand.scale is not None for operand in design.kernel.operands)
-    if has_scales and (design.reads_fragments or not design.family.staged or any(design.promotes_in_block)):
-        raise UnsupportedError(
-            f"the {design.family.name} dataflow reads scales of vectors from shared memory, where no run of K ends "
-            "within a block"
-        )
     scaled = any(stage.scale_exponent for term in design.kernel.terms for stage in term.stages)
     if scaled and unit.scale_input_d is None:
         raise UnsupportedError(

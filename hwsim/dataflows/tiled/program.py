@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows import records
-from hwsim.dataflows.elementwise import Pass, bounded_passes, combine_pass, link_engine, lower_pass, operand_passes
+from hwsim.dataflows.elementwise import Pass, combine_pass, link_engine, lower_pass
 from hwsim.dataflows.exact_sums import RoundedSum, addends_of, largest_of
+from hwsim.dataflows.operand_passes import bounded_passes, operand_passes
 from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILLED_ROWS, STAGING, SWAPPED
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between

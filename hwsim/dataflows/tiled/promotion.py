@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from hwsim.dataflows.elementwise import VectorOps, depth, evaluate
+from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.expression_ops import depth, evaluate
 from hwsim.dataflows.tiled.accumulators import RegisterAccumulators, RowChunk, TmemAccumulators
 from hwsim.dataflows.tiled.buffers import Allocation, Barrier, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.dataflows.tiled.buffers import Allocation, SpillBarriers
-from hwsim.dataflows.tiled.context import KernelContext
+from hwsim.dataflows.tiled.context import BlockStep, KernelContext
 from hwsim.dataflows.tiled.design import KernelDesign
-from hwsim.dataflows.tiled.operand_feed import BlockStep
 from hwsim.dataflows.tiles import WorkTile
 from hwsim.errors import UnsupportedError
 from hwsim.program.builder import StreamBuilder

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from hwsim.dataflows.elementwise import VectorOps, residual_format, split_ops
+from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.operand_passes import residual_format, split_ops
 from hwsim.dataflows.tiled.buffers import Allocation, RingBuffer
 from hwsim.dataflows.tiled.context import KernelContext, chunks
 from hwsim.dataflows.tiled.design import KernelDesign

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows.elementwise import Pass, depth, evaluate
+from hwsim.dataflows.elementwise import Pass
+from hwsim.dataflows.expression_ops import depth, evaluate
 from hwsim.dataflows.tiled.factors import multiply
 from hwsim.formats import format_of
 from hwsim.gemm import refusals

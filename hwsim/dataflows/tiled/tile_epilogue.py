@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hwsim.dataflows.elementwise import VectorOps, evaluate
+from hwsim.dataflows.elementwise import VectorOps
+from hwsim.dataflows.expression_ops import evaluate
 from hwsim.dataflows.protocol import Features
 from hwsim.dataflows.tiled.accumulators import (
     RegisterAccumulators,

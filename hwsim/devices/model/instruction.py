@@ -76,6 +76,7 @@ class InstructionModel(StrictRecord):
     # step of the unit takes as many stored elements as without sparsity, in their order (docs/numerics.md).
     sparsity: Literal["2:4"] | None = None
     scale_block: Terms | None = None  # length in k of a block with one scale
+    scale_memory: Name | None = None  # from which it reads block scales (None: any)
     scale_input_d: BinaryPlaces | None = None  # largest s of d = a b + c 2^-s (None: c is not scaled)
     scale_input_d_rule: Literal["exact", "RZ", "RNE", "flush"] = "exact"  # c 2^-s below c's normal range
     k_major_only: bool = False  # operands in shared memory must be K-major (wgmma for all but 16-bit formats)

@@ -20,12 +20,18 @@ from hwsim.devices.ranges import (
     SmallCount,
 )
 
+PE = "PE"  # the name of the memory of a systolic array's processing elements
+
 
 class MemoryModel(StrictRecord):
-    """A private memory of each core: bytes available to a program, and the alignment of its buffers."""
+    """A private memory of each core: bytes available to a program, and the alignment of its buffers.
+
+    scale_copies: how often block scales lie in it, where several parts of a matrix unit read scales of their own.
+    """
 
     capacity_bytes: CoreBytes
     align_bytes: SmallBytes = 1
+    scale_copies: SmallCount = 1
 
 
 class SharedModel(StrictRecord):

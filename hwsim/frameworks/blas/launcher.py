@@ -31,7 +31,7 @@ def run_program(command: Sequence[str], arguments: Mapping[str, Any]) -> tuple[i
     """Run a command with its products on a simulated device; its exit code (128 + the number of a signal), and what it
     asked for.
 
-    arguments: those of `hwsim.run`. Raises UnsupportedError on other systems than Linux and where neither float32 nor
+    arguments: as of `hwsim.run`. Raises UnsupportedError on other systems than Linux and where neither float32 nor
     float64 products run, InputError for a command that cannot be started or a TMPDIR too long for a socket, and as
     `hwsim.run` for wrong arguments.
     """

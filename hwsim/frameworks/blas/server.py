@@ -92,7 +92,7 @@ class BlasRecord:
 
 
 class BlasServer(socketserver.ThreadingUnixStreamServer):
-    """Listens on the socket at `path`; arguments: those of `hwsim.run`. Close it after use."""
+    """Listens on the socket at `path`; arguments: as of `hwsim.run`. Close it after use."""
 
     daemon_threads = True
 

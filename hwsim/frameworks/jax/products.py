@@ -236,7 +236,7 @@ def dot_general(**arguments: Any) -> Callable[..., JaxArray]:
     """A function that takes jax.lax.dot_general's place: for Flax's `dot_general=`, jnp.einsum's `_dot_general`, or to
     be called.
 
-    arguments: those of `hwsim.run` (device, scheme, format, ...), scheme="precision" to take the scheme from each
+    arguments: as of `hwsim.run` (device, scheme, format, ...), scheme="precision" to take the scheme from each
     call's precision or dot algorithm, and forward, backward_input (gradient of the first operand), backward_weight (of
     the second): a mapping of what differs in a pass, or "plain" for NumPy's product. The result has JAX's dtype. It
     works under jit, grad and vmap; its attribute `record` counts. Raises InputError, UnsupportedError, ConfigError at

@@ -89,7 +89,7 @@ def conv2d(
         c: (N, O, P, Q), added beta times.
         bias: (O,).
         layout: in which the library finds images and filters in memory, which decides its kernel.
-        arguments: those of hwsim.matmul (device, scheme, ...).
+        arguments: as of hwsim.matmul (device, scheme, ...).
 
     Raises:
         InputError: shapes that do not fit; and whatever hwsim.matmul raises.

@@ -239,7 +239,7 @@ def emulate(*, measure: bool = True, timing: bool = False, **arguments: Any) -> 
     Args:
         measure: compute the error of each product against an exact one.
         timing: add up the simulated device's time.
-        arguments: those of `hwsim.run`: device, scheme, format, schedule, threads, ...
+        arguments: as of `hwsim.run`: device, scheme, format, schedule, threads, ...
     """
     engine = new_engine(arguments, measure, timing)
     before = {name: getattr(np, name) for name in CAUGHT}

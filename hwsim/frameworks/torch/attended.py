@@ -17,14 +17,14 @@ from torch.autograd import forward_ad
 
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.compute.attention_kernel import kernel_of, widest_head
-from hwsim.compute.timed_attention import TimedAttention
+from hwsim.compute.timed_attention import fused_attention
 from hwsim.devices import at_clock
 from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.operators import LIBRARY
 from hwsim.frameworks.torch.place import VALUES, Place, part
 from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
-from hwsim.gemm.attention_record import Attention, Mask
+from hwsim.gemm.attention_record import FusedAttention, Mask
 from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.machines.l2_state import DEFAULT
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 NATIVE = "native"
 CACHED = 64  # attentions whose times stay in the cache
-_TIMES: dict[tuple[Attention, int, bool, str], tuple[Device, Times]] = {}  # by a device's id, which so stays its own
+#: By a record, a device's id, which so stays its own, launches and the state of L2.
+_TIMES: dict[tuple[FusedAttention, int, bool, str], tuple[Device, Times]] = {}
 NEAR, TENSORS = 3, 5  # of the operands of hwsim::attended: the place of `near`, and how many are tensors or None
 LIBRARY.define("expf(Tensor x, Tensor near) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 LIBRARY.define(
@@ -106,7 +107,7 @@ def _attended(
     return tensor_of(np.ascontiguousarray(codes).view(like), near.dtype, near.device)
 
 
-def _times(record: Attention, unit: str, arguments: Mapping[str, Any]) -> Times:
+def _times(record: FusedAttention, unit: str, arguments: Mapping[str, Any]) -> Times:
     """The times of a record by the options that count for its cycles; an attention that is asked for again, as by the
     layers of a model, is timed once.
     """
@@ -115,7 +116,7 @@ def _times(record: Attention, unit: str, arguments: Mapping[str, Any]) -> Times:
     overhead, l2 = bool(arguments.get("launch_overhead")), arguments.get("l2") or DEFAULT
     key = record, id(device), overhead, l2
     if key not in _TIMES:
-        times = TimedAttention(record, device, unit).times(launch_overhead=overhead, l2=l2)
+        times = fused_attention(record, device, unit).times(launch_overhead=overhead, l2=l2)
         if len(_TIMES) >= CACHED:
             _TIMES.clear()
         _TIMES[key] = device, times

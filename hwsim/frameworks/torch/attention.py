@@ -145,7 +145,8 @@ def _math(
     scores = product_of(caller, query * (-root if factor < 0 else root), key.mT * root, SCORES)
     if scores is None:
         return None
-    scores = _masked(scores, mask)
+    if mask is not None:  # PyTorch adds it, also as -infinity: a NaN that it hides stays
+        scores = (scores + _added(mask, scores.dtype)).to(scores.dtype)
     hidden = (scores == -math.inf).all(-1, keepdim=True)
     is_of_kernel = bool(kernels) and scores.dtype == torch.float32 and scores.shape[-1] > 0
     weights = softmax(scores, SoftmaxKernels(*kernels)) if is_of_kernel else torch.softmax(scores, -1)

@@ -68,9 +68,10 @@ class Parting:
     the kernels of both, in words; empty where there is none. sides: the settings of both in words. refused: why that
     row and column do not explain the element, or empty. remarks: of each side, what its report says beside the table:
     evidence, what was not caught, how much of the model was simulated. records: how each side computes its sum. reason:
-    why the two differ there, by their units and orders of summation; "": they differ nowhere. evidence: the level
-    behind the arithmetic of each side there; of all products where none differs. unknown_orders: calls of each side
-    whose kernel adds in an order that is not known, so that the unit's own stands for it.
+    why the two differ there, by their units and orders of summation; "": they differ nowhere. evidence: of each side,
+    the level behind the arithmetic of the unit there; where none differs, the weakest behind the bits of all products.
+    unknown_orders: calls of each side whose kernel adds in an order that is not known, so that the unit's own stands
+    for it.
     """
 
     sides: tuple[str, str]
@@ -109,7 +110,8 @@ class Parting:
     @property
     def verdict(self) -> str:
         """What differs and why, in a sentence, with the evidence of both sides."""
-        evidence = f", evidence {' | '.join(self.evidence)}" if all(self.evidence) else ""
+        whose = "bits" if self.first is None else "units' arithmetic"
+        evidence = f", evidence of the {whose}: {' | '.join(self.evidence)}" if all(self.evidence) else ""
         if any(self.unknown_orders):
             counts = " and ".join(
                 f"{plural(calls, 'product')} {side}"

@@ -336,7 +336,7 @@ def emulate(
         measure_every: the error of the first and then of every so many products of a layer is measured (0: none).
         timing: add up the simulated device's time of products and fused attention; nothing else of the model takes any.
         progress: after two seconds, show on a terminal how many products were computed.
-        arguments: those of `hwsim.run` (device, scheme, format, library, accumulate, split_k, threads, ...) for all
+        arguments: as of `hwsim.run` (device, scheme, format, library, accumulate, split_k, threads, ...) for all
             three passes. forward, backward_input, backward_weight: a mapping of what differs in a pass (the gradients
             of a product's first operand and of its second, which a layer's weight is; None takes an argument back), or
             "plain" for PyTorch's own product. scale="power-of-two": each operand is first scaled into `format`'s range

@@ -21,7 +21,8 @@ from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.attention import attention, fused_attention
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, rows_of, stack_of, takes
-from hwsim.frameworks.torch.norms import native_layer_norm, row_softmax, rsqrt
+from hwsim.frameworks.torch.element_functions import function_of_elements, power
+from hwsim.frameworks.torch.norms import native_layer_norm, row_softmax, sum_of_rows
 from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST, SCALED_GROUPED, SCALED_GROUPED_FAST
 from hwsim.frameworks.torch.scale_tensors import takes_elements
 from hwsim.frameworks.torch.tensors import is_known
@@ -598,6 +599,10 @@ FUNCTIONS = {original: _with_pytorch_s_arguments(function) for original, functio
 #: Functions whose operands autocast leaves alone.
 UNCAST = frozenset({torch.mv, Tensor.mv, torch.dot, Tensor.dot, torch._scaled_mm, torch._int_mm})
 
+#: Operators without products whose kernels' bits are known: functions of elements; sums, with their overloads.
+ELEMENTWISE = ("rsqrt", "exp", "tanh", "erf", "sin", "cos", "sigmoid", "silu", "gelu")
+SUMS = (("mean", "dim"), ("mean", "default"), ("sum", "dim_IntList"), ("sum", "default"))
+
 #: {aten's operator: what stands in for it}: products that PyTorch's own C++ functions call.
 OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN.mm.default: mm,
@@ -614,7 +619,9 @@ OPERATORS: dict[Any, Callable[..., Tensor | None]] = {
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default: fused_attention,
     _ATEN.native_layer_norm.default: native_layer_norm,
     _ATEN._softmax.default: row_softmax,
-    _ATEN.rsqrt.default: rsqrt,
+    **{getattr(getattr(_ATEN, name), form): sum_of_rows(name) for name, form in SUMS},
+    _ATEN.pow.Tensor_Scalar: power,
+    **{getattr(_ATEN, name).default: function_of_elements(name) for name in ELEMENTWISE},
     # of PyTorch 2.10 and later
     **{getattr(_ATEN, name).default: scaled_mm_v2 for name in ("_scaled_mm_v2",) if hasattr(_ATEN, name)},
 }

@@ -160,6 +160,7 @@ class Record:
         self.unknown_orders: Counter[str] = Counter()
         self.macs_unordered: Counter[str] = Counter()
         self.own_kernels: Counter[str] = Counter()
+        self.own_evidence: dict[str, str] = {}
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
         self.attention_observer: Any = None
@@ -174,6 +175,11 @@ class Record:
         """Count a product of a library's kernel whose order of summation is not known: the unit's own stands for it."""
         self.unknown_orders[name] += 1
         self.macs_unordered[name] += macs
+
+    def ran_own(self, name: str, evidence: str) -> None:
+        """Count a call without products that has the bits of PyTorch's kernel, and the level behind them."""
+        self.own_kernels[name] += 1
+        self.own_evidence[name] = weaker(self.own_evidence.get(name, ""), evidence)
 
     def passed_on(self, name: str, macs: int | None) -> None:
         """Count a call that PyTorch computes; macs: None where nobody counts them."""
@@ -323,6 +329,9 @@ class Record:
             "macs_not_caught": dict(self.macs_not_caught),
             "substitutes": dict(self.substitutes),
             "unknown_orders": dict(self.unknown_orders),
+            "own_kernels": {
+                name: {"calls": count, "evidence": self.own_evidence[name]} for name, count in self.own_kernels.items()
+            },
             "not_swapped": {kind: list(names) for kind, names in self.not_swapped.items()},
             "simulated_share": self.simulated_share,
             "verdict": self.verdict.to_dict(),
@@ -376,7 +385,7 @@ class Record:
             lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}")
         for name, count in sorted(self.own_kernels.items()):
             calls = _counted(name, count, 0)
-            lines.append(f"in the order of PyTorch's kernel: {calls}; the evidence above is of products alone")
+            lines.append(f"as PyTorch's kernel computes it: {calls}; evidence of its bits: {self.own_evidence[name]}")
         for kind, names in sorted(self.not_swapped.items()):
             shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
             lines.append(f"not swapped: {len(names)} of {kind} ({shown})")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,13 @@ from hwsim.frameworks.torch.layer_record import Record, sample
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.plain import plain_product
-from hwsim.frameworks.torch.scale_tensors import TensorScales, elements_of, scales_of
+from hwsim.frameworks.torch.scale_tensors import PACKED, TensorScales, elements_of, scales_of
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, gpu_array_of, layout, tensor_of
+from hwsim.host.warned import warn_once
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
+from hwsim.request.on_gpu import copied, work_of_host
 from hwsim.request.operands import scaled_pair
 
 if TYPE_CHECKING:
@@ -104,7 +106,8 @@ def multiply(
         if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
             return plain_product(a, b, c, alpha, beta, dtype)
         start = time.perf_counter()
-        more, is_added = _c_arguments(a, b, c, alpha, beta)
+        taken = gpu_array_of if _stays_on_gpu(chosen, a, b) else array_of
+        more, is_added = _c_arguments(a, b, c, alpha, beta, taken)
         output = format_name(dtype)
         if output in NARROW:
             more["output"] = output
@@ -116,7 +119,6 @@ def multiply(
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         is_timed = record.timing and not place.is_timed_whole
         more |= {"timing": is_timed, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
-        taken = gpu_array_of if _stays_on_gpu(chosen, a, b, more) else array_of
         left, right = taken(a), taken(b)
         if chosen.scale is not None and c is not None:  # the scaled product comes first
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
@@ -166,17 +168,17 @@ def _note_order(settings: Settings, record: Record, place: Place, operand: str, 
         (record.left_out if gemm.is_order_known else record.unordered)(name, macs)
 
 
-def _stays_on_gpu(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor, more: Mapping[str, Any]) -> bool:
-    """Whether tensors of a GPU are multiplied where they are: by the engine cuda, where nothing looks at the elements
-    or the memory of operands but the unit.
+def _stays_on_gpu(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether tensors of a GPU are multiplied where they are: by the engine cuda, where nothing reads operands on the
+    host. A warning says once what does.
     """
-    if not (a.is_cuda and b.is_cuda) or a.dtype != b.dtype:
-        return False
     assert chosen.arguments is not None
-    arguments = {**chosen.arguments, **more}
-    if chosen_engine(arguments.get("engine")) != CUDA or arguments.get("library") is not None:
+    if not (a.is_cuda and b.is_cuda) or chosen_engine(chosen.arguments.get("engine")) != CUDA:
         return False
-    return arguments["scheme"].quantizes is None
+    what = "FP4 in pairs" if PACKED in (a.dtype, b.dtype) else work_of_host(chosen.arguments["scheme"], {})
+    if what:
+        warn_once(copied(what))
+    return not what
 
 
 def multiply_scaled(
@@ -193,10 +195,11 @@ def multiply_scaled(
         settings, record = active(place.key)
         chosen = settings.of(place.layer, place.stage)
         scales = scales_of(a, b, scale_a, scale_b)
-        left, right = elements_of(a, -1), elements_of(b, -2)
         if chosen.arguments is None:
-            return plain_scaled_product(left, right, scales, bias, dtype)
+            return plain_scaled_product(elements_of(a, -1), elements_of(b, -2), scales, bias, dtype)
         start = time.perf_counter()
+        stays = _stays_on_gpu(chosen, a, b)
+        left, right = (gpu_array_of(a), gpu_array_of(b)) if stays else (elements_of(a, -1), elements_of(b, -2))
         operand = format_name(a.dtype) if a.dtype in FORMATS else "e2m1"
         _check_has_unit(chosen, place, operand)
         more: dict[str, Any] = scales._asdict()
@@ -214,6 +217,8 @@ def multiply_scaled(
         seconds = time.perf_counter() - start
         whole_a, whole_b = (torch.empty(side.shape, device="meta") for side in (left, right))
         sampled: tuple[torch.Tensor, torch.Tensor] | None = None
+        if stays and (record.observer is not None or record.measures(place)):
+            left, right = elements_of(a, -1), elements_of(b, -2)
         if record.observer is not None:
             whole_a, whole_b = (values.float() for values in _multiplied_operands(left, right, scales))
         if record.measures(place):
@@ -245,9 +250,16 @@ def _multiplied_operands(
 
 
 def _c_arguments(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: float, beta: float
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None,
+    alpha: float,
+    beta: float,
+    taken: Callable[[torch.Tensor], AnyArray],
 ) -> tuple[dict[str, Any], bool]:
-    """alpha, beta, C and the bias as arguments of `hwsim.run`, and whether C has to be added afterwards."""
+    """alpha, beta, C and the bias as arguments of `hwsim.run`, and whether C has to be added afterwards. taken: makes
+    an array of C.
+    """
     more: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
     if c is None or beta == 0:
         return more, False
@@ -255,7 +267,7 @@ def _c_arguments(
     if c.shape == (n,) and beta == 1 and alpha == 1:
         return {"bias": array_of(c.contiguous())}, False
     if c.dim() <= len(shape):
-        return {**more, "c": array_of(c.broadcast_to(shape).contiguous()), "beta": beta}, False
+        return {**more, "c": taken(c.broadcast_to(shape).contiguous()), "beta": beta}, False
     return more, True
 
 

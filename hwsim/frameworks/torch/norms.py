@@ -1,30 +1,28 @@
-"""PyTorch's layer norm, softmax and reciprocal root with the bits of its CUDA kernels; gradients stay PyTorch's own.
+"""PyTorch's layer norm, softmax and sums of rows with the bits of its CUDA kernels; gradients stay PyTorch's own.
 
 The module knows PyTorch's operators and which of their calls a kernel takes whose order is known; it knows no order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensor
 
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.arithmetic.layer_norm import NormKernel, layer_norm
+from hwsim.arithmetic.row_sums import SumKernel, adds_in_one_block, row_sums
 from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.caller import Caller
-from hwsim.frameworks.torch.multiplication import active
+from hwsim.frameworks.torch.own_kernels import DTYPES, follows
 from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax
-from hwsim.frameworks.torch.tensors import array_of
-from hwsim.libraries.gemm_call import PYTORCH
+from hwsim.frameworks.torch.tensors import array_of, format_name
 from hwsim.libraries.pytorch.routes import pytorch
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _ATEN = torch.ops.aten
 
 
@@ -41,13 +39,12 @@ def native_layer_norm(
     """
     rule = pytorch().layer_norm
     tensors = [x for x in (input, weight, bias) if x is not None]
-    if not _is_of_kernels(caller, rule.families, *tensors) or not input.numel():
-        return None
     width = int(np.prod(normalized_shape))
     is_aligned = all(x.storage_offset() % rule.vector == 0 for x in tensors if x.is_contiguous())
     if width % rule.vector or width > rule.most or not is_aligned:
         return None
-    active(caller.key)[1].own_kernels["layer_norm"] += 1
+    if not follows(caller, "layer_norm", rule.families, *tensors):
+        return None
     near = _ATEN.native_layer_norm.default(input, normalized_shape, weight, bias, eps)
     rows, *factors = (None if x is None else array_of(x.float().contiguous()) for x in (input, weight, bias))
     assert rows is not None
@@ -60,38 +57,51 @@ def native_layer_norm(
 def row_softmax(caller: Caller, input: Tensor, dim: int, half_to_float: bool) -> Tensor | None:
     """aten::_softmax along the last dimension; None where PyTorch runs a kernel whose order is not known."""
     rule = pytorch().softmax
-    if not _is_of_kernels(caller, rule.families, input) or not input.numel() or not input.dim() or half_to_float:
+    if not input.dim() or half_to_float or dim not in (-1, input.dim() - 1):
         return None
     is_long = input.dtype != torch.float32 and input.shape[-1] > rule.most
-    if dim not in (-1, input.dim() - 1) or is_long:
+    if is_long or not follows(caller, "softmax", rule.families, input):
         return None
-    active(caller.key)[1].own_kernels["softmax"] += 1
     sizes = rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes
     return softmax(input.float().contiguous(), SoftmaxKernels(*sizes)).to(input.dtype)
 
 
-def rsqrt(caller: Caller, input: Tensor) -> Tensor | None:
-    """aten::rsqrt, in fp32 and rounded; None where PyTorch runs another function."""
-    if not _is_of_kernels(caller, pytorch().functions["rsqrt"].families, input):
-        return None
-    active(caller.key)[1].own_kernels["rsqrt"] += 1
-    with np.errstate(all="ignore"):
-        out = _math().rsqrtf(array_of(input.float().contiguous()))
-    return torch.from_numpy(out).reshape(input.shape).to(input.dtype)
+def sum_of_rows(name: str) -> Callable[..., Tensor | None]:
+    """aten::sum or aten::mean along the last dimension, or of all elements; None where PyTorch adds otherwise."""
 
+    def function(
+        caller: Caller,
+        input: Tensor,
+        dim: Sequence[int] | int | None = None,
+        keepdim: bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor | None:
+        rule = pytorch().row_sums
+        dims = [dim] if isinstance(dim, int) else list(dim or range(input.dim()))
+        is_whole = len(dims) == input.dim()
+        if not input.dim() or (not is_whole and dims not in ([-1], [input.dim() - 1])):
+            return None
+        if not input.is_contiguous() or dtype not in (None, input.dtype, torch.float32):
+            return None
+        width = input.numel() if is_whole else input.shape[-1]
+        if not width or input.dtype not in DTYPES:
+            return None
+        vector = rule.vectors[format_name(input.dtype)]
+        kernel = SumKernel(rule.threads, rule.lanes, rule.turns, vector, rule.least, rule.share, rule.most)
+        is_known = adds_in_one_block(input.numel() // width, width, kernel)
+        if not is_known or not follows(caller, name, rule.families, input):
+            return None
+        rows = array_of(input.float()).reshape(-1, width)
+        with np.errstate(all="ignore"):
+            sums = row_sums(rows, kernel, input.storage_offset())
+            if name == "mean":
+                sums = sums * (np.float32(len(rows)) / np.float32(rows.size))
+        lead = [1] * input.dim() if is_whole and keepdim else [] if is_whole else list(input.shape[:-1])
+        lead += [1] if keepdim and not is_whole else []
+        return torch.from_numpy(sums).reshape(lead).to(dtype or input.dtype)
 
-def _is_of_kernels(caller: Caller, families: Sequence[str], *tensors: Tensor) -> bool:
-    """Whether the settings follow PyTorch's kernels on the chip, and these are tensors of one dtype of theirs, with
-    values that the host has.
-    """
-    arguments = active(caller.key)[0].of(caller.layer, "forward").arguments
-    if arguments is None or arguments.get("library") != PYTORCH or arguments["device"].family not in families:
-        return False
-    dtype = tensors[0].dtype
-    return dtype in DTYPES and all(
-        x.dtype == dtype and x.device.type == "cpu" and x.layout == torch.strided and not isinstance(x, FakeTensor)
-        for x in tensors
-    )
+    return function
 
 
 @cache
@@ -99,4 +109,4 @@ def _math() -> CudaMath:
     return CudaMath(nvidia_tables())
 
 
-__all__ = ["native_layer_norm", "row_softmax", "rsqrt"]
+__all__ = ["native_layer_norm", "row_softmax", "sum_of_rows"]

@@ -5,28 +5,11 @@ The module knows the kernels' orders; it knows no product, and no rule of an exp
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 
 from hwsim.frameworks.torch.attended import expf
-
-WORD = 4  # bytes of fp32
-
-
-class SoftmaxKernels(NamedTuple):
-    """lanes: of a warp, which add a row of at most `most` elements. Longer rows: so many threads of a block, of which
-    each has at most so many elements in registers; of still longer ones, elements that a thread takes at once, and
-    bytes of shared memory, where a row waits that fits.
-    """
-
-    lanes: int
-    most: int
-    threads: int
-    registers: int
-    vector: int
-    shared_bytes: int
+from hwsim.gemm.softmax_sums import WORD, SoftmaxKernels
 
 
 def softmax(x: torch.Tensor, kernels: SoftmaxKernels) -> torch.Tensor:

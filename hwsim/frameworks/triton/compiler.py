@@ -27,6 +27,7 @@ from hwsim.host.files import write_text
 
 MOST_DOTS = 4096  # lowered dots that are saved
 ASSEMBLY = ("ptx", "amdgcn")
+ON_LANES = re.compile(r"tt\.dot .*#ttg\.dot_op<\{opIdx = 0, parent = #blocked")
 ERROR = re.compile(r"(?:LLVM ERROR|error): (.*)")
 
 
@@ -47,7 +48,7 @@ def lowered(question: DotQuestion, target: TritonTarget) -> Lowering:
                 f"Triton has no {name} on {target.backend}:{target.arch}; "
                 f"8-bit floats there: {', '.join(taken) or 'none'}"
             )
-    return _compiled(ttir(question), question.num_warps, target, question.is_added)
+    return _compiled(question, target)
 
 
 def target_options(target: TritonTarget, num_warps: int) -> Any:
@@ -70,14 +71,27 @@ def _backend(target: TritonTarget) -> Any:
     return make_backend(GPUTarget(*target))
 
 
-def _compiled(text: str, num_warps: int, target: TritonTarget, joins: bool = False) -> Lowering:
-    """The text lowered. joins: by the stage too that joins operations of the frontend."""
-    first = "ttir" if joins else "ttgir"  # the first one optimises what this module writes
-    texts = _lowered_from(first, lambda context, _: _module(text, context), {"num_warps": num_warps}, target)
-    assembly = next((texts[name] for name in ASSEMBLY if name in texts), None)
-    if assembly is None:
-        raise UnsupportedError(f"Triton's backend {target.backend} has no stage of {' or '.join(ASSEMBLY)}")
-    return Lowering(texts["ttgir"], assembly)
+def _compiled(question: DotQuestion, target: TritonTarget) -> Lowering:
+    """The dot lowered. On CUDA cores the assembly is a small dot's: a large one unrolls every multiplication."""
+    whole, least = _dialect(question, target), question.least
+    if not _on_lanes(whole) or least == question:
+        return Lowering(whole, gpu_assembly(whole, question.num_warps, target))
+    small = _dialect(least, target)
+    if not _on_lanes(small):
+        raise UnsupportedError("Triton lowers this dot to multiplications of CUDA cores, but not a smaller one")
+    return Lowering(whole, gpu_assembly(small, question.num_warps, target))
+
+
+def _dialect(question: DotQuestion, target: TritonTarget) -> str:
+    """The dot in Triton's GPU dialect; by the stage too that joins operations where the frontend adds its result."""
+    first, text = "ttir" if question.is_added else "ttgir", ttir(question)
+    options = {"num_warps": question.num_warps}
+    return _lowered_from(first, lambda context, _: _module(text, context), options, target, "ttgir")["ttgir"]
+
+
+def _on_lanes(ttgir: str) -> bool:
+    """Whether the dots of a module run on CUDA cores, by their operands' layout."""
+    return bool(ON_LANES.search(ttgir))
 
 
 def _lowered_from(
@@ -147,13 +161,23 @@ def function_ptx(operation: str, inputs: int, target: TritonTarget, attributes: 
     Raises UnsupportedError with the compiler's words where it cannot lower it.
     """
     text = function_text(operation, inputs, target.warp_size, attributes)
-    return _compiled(text, WARPS_OF_A_FUNCTION, target).assembly
+    texts = _lowered_from(
+        "ttgir", lambda context, _: _module(text, context), {"num_warps": WARPS_OF_A_FUNCTION}, target
+    )
+    return _assembly_of(texts, target)
 
 
 def gpu_assembly(ttgir: str, num_warps: int, target: TritonTarget) -> str:
     """The assembly of a module of Triton's GPU dialect."""
     texts = _lowered_from("llir", lambda context, _: _module(ttgir, context), {"num_warps": num_warps}, target)
-    return next(texts[name] for name in ASSEMBLY if name in texts)
+    return _assembly_of(texts, target)
+
+
+def _assembly_of(texts: dict[str, str], target: TritonTarget) -> str:
+    assembly = next((texts[name] for name in ASSEMBLY if name in texts), None)
+    if assembly is None:
+        raise UnsupportedError(f"Triton's backend {target.backend} has no stage of {' or '.join(ASSEMBLY)}")
+    return assembly
 
 
 def kernel_ttgir(source: Callable[[Any, Any], Any], options: dict[str, Any], target: TritonTarget) -> str:

@@ -5,7 +5,9 @@ The module knows Triton's words; it knows no compiler, no device and no array.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+LEAST_SIDE, LEAST_K = 16, 64  # of a dot that every target of Triton's takes
 
 PACKED = "e2m1"  # two elements in a byte, the low half first
 
@@ -65,3 +67,20 @@ class DotQuestion:
         """Elements of K."""
         s = self.scaling
         return self.a_shape[-1] * (2 if s is not None and s.a_format == PACKED and s.a_along_k else 1)
+
+    @property
+    def least(self) -> DotQuestion:
+        """The same dot of one matrix of at most `LEAST_SIDE` rows and columns and `LEAST_K` of K, with their scales."""
+        whole = (*self.d_shape[-2:], self.k)
+        kept = [min(size, most) for size, most in zip(whole, (LEAST_SIDE, LEAST_SIDE, LEAST_K), strict=True)]
+
+        def shorter(shape: tuple[int, ...], *sides: int) -> tuple[int, ...]:
+            return tuple(size * kept[i] // whole[i] for size, i in zip(shape[-2:], sides, strict=True))
+
+        s = self.scaling
+        if s is not None:
+            a_scale, b_scale = (
+                None if x is None else (shorter(x[0], side, 2), x[1]) for side, x in enumerate((s.a_scale, s.b_scale))
+            )
+            s = replace(s, a_scale=a_scale, b_scale=b_scale)
+        return replace(self, a_shape=shorter(self.a_shape, 0, 2), b_shape=shorter(self.b_shape, 2, 1), scaling=s)

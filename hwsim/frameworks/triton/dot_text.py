@@ -5,6 +5,7 @@ The module knows the syntax of Triton's dialect; it knows no compiler, no device
 
 from __future__ import annotations
 
+from hwsim.frameworks.triton.array_text import addressed, loaded, stored, tensor_type
 from hwsim.frameworks.triton.dot_question import DotQuestion, DotScaling
 
 #: Triton's element types as MLIR spells them.
@@ -30,18 +31,18 @@ def ttir(question: DotQuestion) -> str:
     kinds = MLIR_TYPES if question.scaling is None else SCALED_TYPES
     a, b, d = kinds[question.a_type], kinds[question.b_type], MLIR_TYPES[question.d_type]
     loads = [("a", a, question.a_shape), ("b", b, question.b_shape), ("c", d, question.d_shape)]
-    a_tensor, b_tensor, d_tensor = (_tensor(shape, kind) for _, kind, shape in loads)
+    a_tensor, b_tensor, d_tensor = (tensor_type(shape, kind) for _, kind, shape in loads)
     if question.scaling is None:
         body = _dot_lines(question, a_tensor, b_tensor, d_tensor, d.startswith("i"))
     else:
         scales = {"a_scale": question.scaling.a_scale, "b_scale": question.scaling.b_scale}
         loads += [(name, SCALED_TYPES[x[1]], x[0]) for name, x in scales.items() if x is not None]
         body = _scaled_lines(question.scaling, a_tensor, b_tensor, d_tensor)
-    lines = [line for name, kind, shape in loads for line in _loaded(name, kind, shape)]
+    lines = [line for name, kind, shape in loads for line in loaded(name, kind, shape)]
     lines += [
-        *_pointers("d", d, question.d_shape),
+        *addressed("d", d, question.d_shape),
         *body,
-        f"tt.store %d_pointers, %product : {_tensor(question.d_shape, f'!tt.ptr<{d}>')}",
+        stored("d", "%product", d, question.d_shape),
         "tt.return",
     ]
     return _function([*((name, kind) for name, kind, _ in loads), ("d", d)], lines)
@@ -65,7 +66,7 @@ def _scaled_lines(scaling: DotScaling, a: str, b: str, d: str) -> list[str]:
     operands, types = [], []
     for name, tensor, scale in (("a", a, scaling.a_scale), ("b", b, scaling.b_scale)):
         operands.append(f"%{name}_value" + (f" scale %{name}_scale_value" if scale is not None else ""))
-        types.append(tensor + (f", {_tensor(scale[0], SCALED_TYPES[scale[1]])}" if scale is not None else ""))
+        types.append(tensor + (f", {tensor_type(scale[0], SCALED_TYPES[scale[1]])}" if scale is not None else ""))
     attributes = [f"fastMath = {str(scaling.is_fast).lower()}"]
     attributes += [] if scaling.a_along_k else ["lhs_k_pack = false"]
     attributes += [] if scaling.b_along_k else ["rhs_k_pack = false"]
@@ -78,61 +79,17 @@ def _scaled_lines(scaling: DotScaling, a: str, b: str, d: str) -> list[str]:
 def function_text(operation: str, inputs: int, warp_size: int, attributes: str) -> str:
     """A kernel that applies an operation with attributes to fp32 numbers, one for each thread."""
     shape, names = (WARPS_OF_A_FUNCTION * warp_size,), "abc"[:inputs]
-    kind = _tensor(shape, "f32")
+    kind = tensor_type(shape, "f32")
     values = ", ".join(f"%{name}_value" for name in names)
     types = f"({', '.join([kind] * inputs)}) -> {kind}"
-    lines = [line for name in names for line in _loaded(name, "f32", shape)]
+    lines = [line for name in names for line in loaded(name, "f32", shape)]
     lines += [
-        *_pointers("d", "f32", shape),
+        *addressed("d", "f32", shape),
         f'%result = "{operation}"({values}) {attributes} : {types}',
-        f"tt.store %d_pointers, %result : {_tensor(shape, '!tt.ptr<f32>')}",
+        stored("d", "%result", "f32", shape),
         "tt.return",
     ]
     return _function([(name, "f32") for name in (*names, "d")], lines)
-
-
-def _loaded(name: str, kind: str, shape: tuple[int, ...]) -> list[str]:
-    return [
-        *_pointers(name, kind, shape),
-        f"%{name}_value = tt.load %{name}_pointers : {_tensor(shape, f'!tt.ptr<{kind}>')}",
-    ]
-
-
-def _pointers(name: str, kind: str, shape: tuple[int, ...]) -> list[str]:
-    """Addresses of an array in C order, as a frontend writes them: a range for each dimension, times its stride."""
-    pointer = f"!tt.ptr<{kind}>"
-    lines, total = [], ""
-    for axis, size in enumerate(shape):
-        stride = 1
-        for further in shape[axis + 1 :]:
-            stride *= further
-        value, text = f"%{name}_{axis}", f"tensor<{size}xi32>"
-        lines.append(f"{value} = tt.make_range {{end = {size} : i32, start = 0 : i32}} : {text}")
-        extents = [size]
-        for other in range(len(shape)):
-            if other == axis:
-                continue
-            place = other if other < axis else len(extents)
-            extents.insert(place, 1)
-            wider = _tensor(tuple(extents), "i32")
-            lines.append(f"{value}_{other} = tt.expand_dims {value} {{axis = {place} : i32}} : {text} -> {wider}")
-            value, text = f"{value}_{other}", wider
-        if stride != 1:
-            lines.append(f"{value}_stride = arith.constant dense<{stride}> : {text}")
-            lines.append(f"{value}_offset = arith.muli {value}, {value}_stride : {text}")
-            value = f"{value}_offset"
-        whole = _tensor(shape, "i32")
-        if text != whole:
-            lines.append(f"{value}_all = tt.broadcast {value} : {text} -> {whole}")
-            value = f"{value}_all"
-        if total:
-            lines.append(f"{total}_{axis} = arith.addi {total}, {value} : {whole}")
-            value = f"{total}_{axis}"
-        total = value
-    splat = _tensor(shape, pointer)
-    lines.append(f"%{name}_base = tt.splat %{name} : {pointer} -> {splat}")
-    lines.append(f"%{name}_pointers = tt.addptr %{name}_base, {total} : {splat}, {_tensor(shape, 'i32')}")
-    return lines
 
 
 def _function(arguments: list[tuple[str, str]], lines: list[str]) -> str:
@@ -140,7 +97,3 @@ def _function(arguments: list[tuple[str, str]], lines: list[str]) -> str:
     head = ", ".join(f"%{name}: !tt.ptr<{kind}> {{tt.divisibility = 16 : i32}}" for name, kind in arguments)
     body = "\n".join(f"    {line}" for line in lines)
     return f"module {{\n  tt.func public @kernel({head}) attributes {{noinline = false}} {{\n{body}\n  }}\n}}\n"
-
-
-def _tensor(shape: tuple[int, ...], kind: str) -> str:
-    return f"tensor<{'x'.join(map(str, shape))}x{kind}>"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import UnsupportedError
+from hwsim.frameworks.triton.array_text import addressed, loaded, stored
 from hwsim.frameworks.triton.compiler import gpu_assembly
 from hwsim.frameworks.triton.ptx_threads import ThreadProgram
 from hwsim.frameworks.triton.targets import TritonTarget
@@ -75,7 +76,7 @@ def sites_of(ttgir: str) -> list[ReductionSite]:
         if first is None or first[1] != "f32":
             continue
         out = _tensor(result)
-        body = [*_addresses("x", first[0], first[2], moved[1] if moved else operand)]
+        body = loaded("x", "f32", first[0], first[2])
         value = "%x_value"
         if moved:
             body.append(f"%flat = tt.reshape {value} {moved[0]} : {moved[1]} -> {moved[2]}")
@@ -85,7 +86,7 @@ def sites_of(ttgir: str) -> list[ReductionSite]:
         if out is None:
             body.append("tt.store %d, %r : !tt.ptr<f32>")
         else:
-            body += _addresses("d", out[0], out[2], result)
+            body += [*addressed("d", "f32", out[0], out[2]), stored("d", "%r", "f32", out[0], out[2])]
         body.append("tt.return")
         text = "\n".join([
             *layouts,
@@ -169,41 +170,3 @@ def _places(location: str, aliases: dict[str, str]) -> list[SourceLine]:
             break
         location = re.sub(r"#loc\d*", lambda m: aliases.get(m[0], ""), location)
     return [(file, int(line)) for file, line in PLACE.findall(location)]
-
-
-def _addresses(name: str, shape: tuple[int, ...], layout: str, kind: str) -> list[str]:
-    """Loads of %x, stores of %r at %d: an array in C order, in a layout."""
-    rank, total, lines = len(shape), "", []
-    whole = kind.replace("xf32", "xi32")
-    for axis, size in enumerate(shape):
-        others = [other for other in range(rank) if other != axis]
-        text, layouts = layout, [layout]
-        for other in reversed(others):
-            text = f"#ttg.slice<{{dim = {other}, parent = {text}}}>"
-            layouts.append(text)
-        value, extents = f"%{name}_{axis}", [size]
-        current = f"tensor<{size}xi32, {layouts[-1]}>"
-        lines.append(f"{value} = tt.make_range {{end = {size} : i32, start = 0 : i32}} : {current}")
-        for step, other in enumerate(others):
-            extents.insert(other, 1)
-            wider = f"tensor<{'x'.join(map(str, extents))}xi32, {layouts[-2 - step]}>"
-            lines.append(f"{value}_{other} = tt.expand_dims {value} {{axis = {other} : i32}} : {current} -> {wider}")
-            value, current = f"{value}_{other}", wider
-        stride = math.prod(shape[axis + 1 :])
-        if stride != 1:
-            lines.append(f"{value}_by = arith.constant dense<{stride}> : {current}")
-            lines.append(f"{value}_at = arith.muli {value}, {value}_by : {current}")
-            value = f"{value}_at"
-        if current != whole:
-            lines.append(f"{value}_all = tt.broadcast {value} : {current} -> {whole}")
-            value = f"{value}_all"
-        if total:
-            lines.append(f"%{name}_sum{axis} = arith.addi {total}, {value} : {whole}")
-            value = f"%{name}_sum{axis}"
-        total = value
-    pointers = kind.replace("xf32", "x!tt.ptr<f32>")
-    lines.append(f"%{name}_base = tt.splat %{name} : !tt.ptr<f32> -> {pointers}")
-    lines.append(f"%{name}_pointers = tt.addptr %{name}_base, {total} : {pointers}, {whole}")
-    if name == "x":
-        return [*lines, f"%x_value = tt.load %x_pointers : {pointers}"]
-    return [*lines, f"tt.store %d_pointers, %r : {pointers}"]

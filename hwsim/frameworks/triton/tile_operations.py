@@ -195,19 +195,23 @@ def _upcast(operation: Operation, inputs: list[LoweredValue], _: Lanes) -> Lower
 
 
 def _scaled_upcast(operation: Operation, inputs: list[LoweredValue], _: Lanes) -> LoweredValue | None:
-    """amdg.scaled_upcast: products in fp32, cut to bf16. Source: the assembly of Triton 3.9 for gfx942: v_pk_mul_f32,
-    then v_lshrrev_b32 by 16.
+    """amdg.scaled_upcast where no instruction does it: products in fp32, cut to bf16 or rounded to fp16.
+
+    Source: github triton-lang/triton, third_party/amd/lib/TritonAMDGPUToLLVM/UpcastMXFPToLLVM.cpp (fmul, then lshr by
+    16 or fptrunc). Scales are bf16 there. Of chips whose instructions scale, they are integers: None, not known here.
     """
     x, scale = inputs
     axis = number(operation.text, "axis")
+    if scale.format != format_of("bf16"):
+        return None
     if operation.name.endswith("fp4"):
         assert axis is not None
         x = LoweredValue(unpacked(x.codes, axis), format_of("e2m1"))
     target = _format(operation.types[-1])
-    if target.name != "bf16":
-        return None
     with np.errstate(all="ignore"):
         product = (_doubles(x) * _doubles(scale)).astype(np.float32)
+    if target.name != "bf16":
+        return _encoded(product.astype(np.float64), target)
     return LoweredValue((product.view(np.uint32) >> 16).astype(np.uint16), target)
 
 

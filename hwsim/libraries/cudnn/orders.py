@@ -47,25 +47,29 @@ def schedule_of(row: KernelSumsModel, channels: int, taps: int, step: int, tile_
 def order_key(
     row: KernelSumsModel, channels: int, taps: int, step: int, tile_k: int, slices: int
 ) -> tuple[object, ...] | None:
-    """What the order of `schedule_of` depends on: equal keys are equal orders. None: the order is not known."""
-    if schedule_of(row, channels, taps, step, tile_k, slices) is None:
+    """The order of `schedule_of` in one form: equal keys are equal orders. None: the order is not known."""
+    schedule = schedule_of(row, channels, taps, step, tile_k, slices)
+    if schedule is None:
         return None
     way = (row.k_order if channels > 1 else "rsc", row.backwards) if taps > 1 else ()
-    if row.rule in ("lanes", "interleaved"):
-        return (row.rule, *way)
-    if row.rule == "rest_first" and tile_k and channels * taps % tile_k:
-        return (row.rule, channels * taps % tile_k, *way)
-    if row.rule == "segments" and slices > 1:
-        return (row.rule, tile_k, slices, row.slice_order, *way)
-    parts = min(slices, -(-channels // tile_k)) if row.rule in ("dealt", "blocks") else 1
-    if parts > 1 or row.warps > 1:
-        return ("dealt", tile_k, parts, row.warps, row.slice_order, *way)
-    if row.rule in ("dealt", "blocks", "segments") and taps > 1:
-        if channels > tile_k:
-            return ("blocks", tile_k, *way)
-        if channels % step:
-            return ("taps", *way)
-    return ("in_order", *way)
+    first = channels * taps % schedule.tile_k if schedule.tile_k else 0
+    return (_spans(schedule.sum or Chain((Range(0, channels * taps),)), step), schedule.k_permutation, first, *way)
+
+
+def _spans(part: Chain | Reduction, step: int) -> tuple[object, ...]:
+    """Where an order cuts K into chains. Neighbouring blocks of whole instructions are one."""
+    if isinstance(part, Reduction):
+        return (part.order, *(_spans(inner, step) for inner in part.parts))
+    joined: list[tuple[int, ...]] = []
+    for blocks in part.ranges:
+        if blocks.step > blocks.block == 1:  # of a lane: too many to list
+            joined.append((blocks.start, blocks.stop, blocks.step))
+            continue
+        for start, stop in blocks.spans():
+            is_next = bool(joined) and len(joined[-1]) == 2 and joined[-1][1] == start
+            first = joined.pop()[0] if is_next and (start - joined[-1][0]) % step == 0 else start
+            joined.append((first, stop))
+    return tuple(joined)
 
 
 def _of_warps(channels: int, taps: int, length: int, chosen: range, warps: int) -> Chain | Reduction:

@@ -57,9 +57,16 @@ def attention_kernels() -> AttentionKernels:
 
 
 @cache
+def framework_file(name: str, version: str) -> FileRecord[Framework]:
+    """A framework's calls, with the evidence of each. Raises ConfigError where the file is not valid, InputError where
+    it cannot be read.
+    """
+    return _read(places.package_folder("frameworks") / f"{name}-{version}{SUFFIX}", Framework)
+
+
 def framework_of(name: str, version: str) -> Framework:
-    """A framework's calls. Raises ConfigError where the file is not valid, InputError where it cannot be read."""
-    return _read(places.package_folder("frameworks") / f"{name}-{version}{SUFFIX}", Framework).record
+    """The calls alone; errors as of `framework_file`."""
+    return framework_file(name, version).record
 
 
 def _read(file: Traversable, model: type[Model]) -> FileRecord[Model]:

@@ -138,10 +138,32 @@ class LayerNormModel(StrictRecord):
     most: PositiveInt
 
 
-class FunctionModel(StrictRecord):
-    """A function of single elements, which is CUDA's of the same name on these families, in fp32."""
+class RowSumsModel(StrictRecord):
+    """Rows are added by so many threads of a block at most, lanes of a warp; a thread adds this many numbers apart, or
+    vectors of so many elements (`vectors`, by format), in rows of at least `least` elements. share, most: elements a
+    thread that are worth another warp, or another block.
+    """
 
     families: NameList
+    threads: PositiveInt
+    lanes: PositiveInt
+    turns: PositiveInt
+    vectors: dict[Name, PositiveInt]
+    least: PositiveInt
+    share: PositiveInt
+    most: PositiveInt
+
+
+class FunctionModel(StrictRecord):
+    """A function of single elements, in fp32 by CUDA's functions on these families."""
+
+    families: NameList
+
+
+class ComparedModel(StrictRecord):
+    """A chip with which the results of these kernels were compared."""
+
+    kernels: NameList
 
 
 class OutputsModel(StrictRecord):
@@ -155,7 +177,8 @@ class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
     tf32_families: where the switches of fp32 products count; emulating_families: where BF16x9 is one of them.
     cublas_row_scales: families on which cuBLAS multiplies FP8 with scales of rows. outputs: by format of the operands.
-    softmax, layer_norm: its own kernels. functions: of single elements, by aten's name.
+    softmax, layer_norm, row_sums: its own kernels. functions: of single elements, by aten's name. compared: chips whose
+    results these kernels have, by name.
     """
 
     schema_version: Literal[1]
@@ -175,7 +198,9 @@ class Framework(StrictRecord):
     attention: AttentionModel
     softmax: SoftmaxModel
     layer_norm: LayerNormModel
-    functions: dict[Literal["rsqrt"], FunctionModel]
+    row_sums: RowSumsModel
+    functions: dict[Name, FunctionModel]
+    compared: dict[Name, ComparedModel] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _last_fits_all(self) -> Framework:

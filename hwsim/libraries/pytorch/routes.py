@@ -8,18 +8,35 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.libraries.cublas.pytorch import FRAMEWORK
-from hwsim.libraries.model.facts import framework_of
+from hwsim.libraries.model.facts import framework_file, framework_of
 
 if TYPE_CHECKING:
     from hwsim.libraries.model.framework_model import Framework, RouteModel
 
 GEMM = "mm"  # an operator that no route names
+RULES = {"mean": "row_sums", "sum": "row_sums"}  # rules in the file of kernels that have not their names
 
 
 def pytorch(version: str = FRAMEWORK[1]) -> Framework:
     """The facts of a version. Raises InputError where there is no file of it."""
     return framework_of(FRAMEWORK[0], version)
+
+
+@lru_cache(maxsize=256)
+def evidence_of_kernel(name: str, chip: str, version: str = FRAMEWORK[1]) -> str:
+    """The level behind the bits of a kernel without products: "softmax", "layer_norm", "mean", "sum", or a function's
+    name. Of a chip whose results were compared, that comparison's; else the weakest of the kernel's rule.
+    """
+    file = framework_file(FRAMEWORK[0], version)
+    compared = file.record.compared.get(chip)
+    if compared is not None and name in compared.kernels:
+        rule = f"compared.{chip}."
+    else:
+        rule = f"functions.{name}." if name in file.record.functions else f"{RULES.get(name, name)}."
+    levels = [about.evidence for path, about in file.evidence.items() if path.startswith(rule)]
+    return max(levels, key=LEVELS.index)
 
 
 @lru_cache(maxsize=256)

@@ -66,8 +66,8 @@ def error_parts(error_map: ErrorMap) -> list[Part]:
     size = f"{count(error_map.spans[0])} x {count(error_map.spans[1])}"
     parts.append(
         Text(
-            f"A cell is a block of {size} elements: the root mean square of its error, over that of the whole exact "
-            "product."
+            f"A cell is a block of {size} elements: the root mean square of its error, over the root mean square of "
+            "the whole exact product."
         )
     )
     return parts

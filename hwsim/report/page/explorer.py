@@ -20,7 +20,8 @@ MOST_FACETS = 12
 
 @dataclass(frozen=True, slots=True)
 class Explorer:
-    """A scatter plot with pickers.
+    """A scatter plot with pickers. Points at one place are rings around each other, equal lines are dashed over each
+    other, and a sentence names them.
 
     columns: {name: what an axis says}, in the order of the pickers. rows: {name: value}; a row without a value of a
     picked axis is left out. parameters: columns that were chosen before the run; points that differ in x alone are
@@ -65,7 +66,7 @@ class Explorer:
         data = json.dumps(content, allow_nan=False).replace("</", "<\\/")
         return (
             f'<div class="explorer"><div class="pickers">{"".join(pickers)}</div>'
-            f'<div class="plot" role="img" aria-label="points, as picked"></div>'
+            f'<div class="plot" role="img" aria-label="points, as picked"></div><p class="about equal"></p>'
             f'<script type="application/json">{data}</script></div>'
         )
 

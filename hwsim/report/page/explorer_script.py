@@ -7,6 +7,9 @@ from __future__ import annotations
 
 EXPLORER_SCRIPT = """
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "cross"];
+const MOST_RINGS = 4, DASHES = ["solid", "10px,10px", "5px,10px", "2px,8px"];  // of points and lines at one place
+const NEAR = 0.01;  // of a height: points so near lie over each other
+const MOST_EQUAL = 6;  // pairs of equal lines that are named
 const MOST_TICKS = 12;  // values of a parameter that an axis names each
 const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [190, 200, 40]];
 const said = value => typeof value === "number" ?
@@ -33,7 +36,7 @@ function explored(given, pick, width) {
   const values = name => name ? valuesOf(given.rows, name) : [];
   const colours = values(pick.colour), marks = values(pick.marks);
   const facets = pick.facet ? valuesOf(rows, pick.facet) : [null];
-  const paints = shades(colours, given.palette), layout = {annotations: []}, data = [];
+  const paints = shades(colours, given.palette), layout = {annotations: []}, data = [], equal = [];
   const label = name => given.columns[name], inside = part => Math.min(1, Math.max(0, part));
   const apart = given.parameters.filter(name => name !== pick.x);
   const across = Math.min(facets.length, width < 600 ? 1 : width < 900 ? 2 : 3);
@@ -68,14 +71,28 @@ function explored(given, pick, width) {
       if (!lines.has(key)) lines.set(key, []);
       lines.get(key).push(point);
     }
+    const seen = new Map(), drawn = new Map();  // the heights of points, by x; who drew a line first
     for (const points of lines.values()) {
       const first = points[0], shade = pick.colour ? paints[colours.indexOf(first[pick.colour])] : given.palette[0];
       if (typeof first[pick.x] === "number") points.sort((a, b) => a[pick.x] - b[pick.x]);
       const symbol = SYMBOLS[Math.max(0, marks.indexOf(first[pick.marks])) % SYMBOLS.length];
+      const along = point => typeof point[pick.x] === "number" ? point[pick.x].toPrecision(3) : point[pick.x];
+      const below = points.map(point => (seen.get(along(point)) || []).filter(
+        height => Math.abs(height - point[pick.y]) <= NEAR * Math.abs(point[pick.y])).length);
+      const least = Math.min(...below, MOST_RINGS);
+      points.forEach(point => seen.set(along(point), [...(seen.get(along(point)) || []), point[pick.y]]));
+      const same = points.map(point => `${point[pick.x]}|${point[pick.y]}`).sort().join(";");
+      const name = [pick.colour, pick.marks].filter(Boolean).map(column => said(first[column]));
+      const own = [...new Set(name), ...(facet === null ? [] : [said(facet)])].join(", ");
+      if (drawn.has(same) && drawn.get(same) !== own) equal.push(`${own} = ${drawn.get(same)}`);
+      else drawn.set(same, own);
       const joined = given.parameters.includes(pick.x) && points.length > 1;
       data.push({type: "scatter", mode: joined ? "lines+markers" : "markers", xaxis: "x" + end, yaxis: "y" + end,
         x: points.map(point => point[pick.x]), y: points.map(point => point[pick.y]), showlegend: false,
-        line: {color: shade, width: 1.4}, marker: {color: shade, size: 8, symbol: symbol},
+        line: {color: shade, width: 1.4, dash: DASHES[Math.min(least, DASHES.length - 1)]},
+        marker: {color: shade, size: below.map(count => 8 + 5 * Math.min(count, MOST_RINGS)),
+          line: {width: below.map(count => count ? 1.6 : 0)},
+          symbol: below.map(count => count ? `${symbol}-open` : symbol)},
         text: points.map(point => Object.keys(given.columns).filter(name => usable(point[name])).map(
           name => `${label(name)}: ${said(point[name])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>"});
     }
@@ -90,7 +107,10 @@ function explored(given, pick, width) {
   layout.showlegend = data.some(trace => trace.showlegend);
   layout.margin = {l: 70, r: 24, t: 34, b: 56};
   if (!layout.annotations.length) delete layout.annotations;
-  return {figure: {data: data, layout: layout}, height: down > 1 ? 80 + 250 * down : 440};
+  const told = [...new Set(equal)], more = told.length - MOST_EQUAL;
+  const note = told.length ? "The same points, drawn as rings and dashes around each other: " +
+    `${told.slice(0, MOST_EQUAL).join("; ")}${more > 0 ? `; and ${more} more` : ""}.` : "";
+  return {figure: {data: data, layout: layout}, height: down > 1 ? 80 + 250 * down : 440, note: note};
 }
 function explore(place) {
   const given = JSON.parse(place.querySelector("script").textContent), pick = {};
@@ -100,5 +120,6 @@ function explore(place) {
   }
   const plot = place.querySelector(".plot"), made = explored(given, pick, plot.clientWidth);
   drawFigure(plot, made.figure, made.height);
+  place.querySelector(".equal").textContent = made.note;
 }
 """

@@ -23,8 +23,10 @@ from hwsim.report.page.script import SCRIPT
 from hwsim.report.page.style import CSS
 
 SUFFIXES = (".html", ".htm")
+PAGE = "page"  # the key of a page's title, the first in its data
 #: A table of more columns, or with a longer text in a cell, is a list of cards on a narrow screen.
 MOST_NARROW, PROSE = 5, 28
+MOST_WHOLE = 12  # rows of a table that is shown whole; a longer one is scrolled in its box
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ class Table:
         field = '<input class="filter" type="search" placeholder="rows with this word" aria-label="filter">'
         longest = max((len(cell) for row in (self.head, *self.rows) for cell in row), default=0)
         cards = len(self.head) > MOST_NARROW or (len(self.head) > 2 and longest > PROSE)
-        kind = " ".join(["wide", *(["paths"] if self.paths else []), *(["cards"] if cards else [])])
+        long = len(self.rows) > MOST_WHOLE
+        named = {"wide": True, "long": long, "paths": self.paths, "cards": cards}
+        kind = " ".join(name for name, has in named.items() if has)
         table = f'<div class="{kind}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         return (field if self.filter else "") + table
 
@@ -149,8 +153,8 @@ class PageSection:
 class Page:
     """A report: its title, and sections in order.
 
-    data: what the page shows, as plain data, which the reader can save as JSON. lead: the sentences that say the most
-    important things; they stand under the title.
+    data: what the page shows, as plain data, which is written beside it as JSON and can be saved from it. lead: the
+    sentences that say the most important things; they stand under the title.
     """
 
     title: str
@@ -182,6 +186,7 @@ class Page:
         button = (
             "" if self.data is None else '<div class="tools"><button class="data">save the data as JSON</button></div>'
         )
+        data = "" if self.data is None else _json_block("data", self.data_text())
         library = f"<script>{plot_library()}</script>" if figures or 'class="explorer"' in body else ""
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -189,26 +194,54 @@ class Page:
             f'<meta name="color-scheme" content="light dark"><title>{escape(self.title)}</title>'
             f"<style>{CSS}</style></head>\n<body><header><h1>{escape(self.title)}</h1>{lead}{button}</header>"
             f"<nav><ul>{items}</ul></nav>\n<main>{body}</main>\n<footer>hwsim {__version__}</footer>\n"
-            f"{'' if self.data is None else _json_block('data', self.data)}{library}{_json_block('figures', figures)}\n"
+            f"{data}{library}{_json_block('figures', json.dumps(figures, allow_nan=False))}\n"
             f"<script>{SCRIPT}{EXPLORER_SCRIPT}draw();</script></body></html>\n"
         )
 
+    def data_text(self) -> str:
+        """The data as JSON; it begins with the page's title."""
+        return json.dumps({PAGE: self.title, **(self.data or {})}, allow_nan=False)
+
     def write(self, path: str | Path) -> None:
-        """Write the page, whole or not at all. Raises InputError for a name without .html or a file that cannot be
-        written; UnsupportedError without plotly.
+        """Write the page, and its data beside it (`data_file`), each whole or not at all. Raises InputError as
+        `check_page`, and for a file that cannot be written; UnsupportedError without plotly.
         """
-        write_text(check_page(path), self.html())
+        path = check_page(path)
+        write_text(path, self.html())
+        if self.data is not None:
+            write_text(data_file(path), f"{self.data_text()}\n")
+
+
+def data_file(page: Path) -> Path:
+    """The file of a page's data: FILE.json beside FILE.html."""
+    return page.with_suffix(".json")
 
 
 def check_page(path: str | Path) -> Path:
-    """The path of a page to write. Raises InputError where its name does not say HTML; UnsupportedError without
-    plotly: called before the work.
+    """The path of a page to write. Raises InputError where its name does not say HTML, and where its data would replace
+    a file that is no page's data; UnsupportedError without plotly: called before the work.
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"report {path}: allowed: a name that has the suffix .html")
+    beside = data_file(path)
+    if beside.exists() and not _is_data(beside):
+        raise InputError(
+            f"report {path}: its data goes into {beside}, which is there and is no data of a page; give the page "
+            "another name"
+        )
     plot_library()
     return path
+
+
+def _is_data(path: Path) -> bool:
+    """Whether a file is the data of a page."""
+    begin = f'{{"{PAGE}": '.encode()
+    try:
+        with path.open("rb") as file:
+            return file.read(len(begin)) == begin
+    except OSError:
+        return False
 
 
 def plot_library() -> str:
@@ -230,7 +263,7 @@ def _anchor(title: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in title.lower())
 
 
-def _json_block(name: str, data: Mapping[str, Any]) -> str:
-    """Data in a page, which a script or a program reads by its name."""
-    text = json.dumps(data, allow_nan=False).replace("</", "<\\/")
+def _json_block(name: str, text: str) -> str:
+    """JSON in a page, which a script or a program reads by its name."""
+    text = text.replace("</", "<\\/")
     return f'<script type="application/json" id="{name}">{text}</script>'

@@ -23,14 +23,14 @@ a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}
 section{margin:28px 0;padding-top:4px}.about{color:var(--soft);margin:0 0 12px}
 dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:4px 20px;margin:0}dt{color:var(--soft)}
 dd{margin:0;overflow-wrap:anywhere}
-.wide{overflow:auto;max-height:560px;border:1px solid var(--line);border-radius:6px;margin-top:8px}
+.long{max-height:560px}.wide{overflow:auto;border:1px solid var(--line);border-radius:6px;margin-top:8px}
 table{border-collapse:collapse;width:100%;font-size:.87rem}
 th,td{padding:4px 10px;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 td{overflow-wrap:break-word}
 .paths td:first-child{overflow-wrap:anywhere;min-width:19rem}.paths td:last-child{min-width:15rem}
 th{position:sticky;top:0;background:var(--panel)}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th.number{white-space:normal}
-.drawing{padding:12px;max-height:none}.drawing svg{display:block;margin:auto;max-width:100%;min-width:640px;height:auto}
+.drawing{padding:12px}.drawing svg{display:block;margin:auto;max-width:100%;min-width:640px;height:auto}
 .code{margin:8px 0}.code .tools{justify-content:flex-end;margin:0 0 4px}
 pre{background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:10px;
 overflow:auto;max-height:420px;font-size:.82rem;margin:0;white-space:pre-wrap;overflow-wrap:anywhere}
@@ -45,5 +45,5 @@ table{font-size:.78rem}th,td{padding:4px 5px}
 .cards tr{padding:6px 4px;border-bottom:1px solid var(--line)}.cards tr[hidden],.cards td:empty{display:none}
 .cards td{border:0;padding:1px 5px;white-space:normal;overflow-wrap:anywhere}
 .cards td::before{content:attr(data-head) ": ";color:var(--soft)}.cards td[data-head=""]::before{content:""}}
-@media print{nav,.filter,.tools,.pickers{display:none}.wide,pre{max-height:none;overflow:visible}}
+@media print{nav,.filter,.tools,.pickers{display:none}.long,pre{max-height:none}.wide,pre{overflow:visible}}
 """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from hwsim.report.page.explorer import Explorer
 from hwsim.report.page.page import Facts, Page, PageSection, Part, Table, Text
 from hwsim.report.page.variants_part import variant_lead, variant_sections
-from hwsim.report.text.words import cell_text, count, plural
+from hwsim.report.text.sweep_text import columns_of, is_number_column, lead_lines, refusals, row_cells
+from hwsim.report.text.words import count
 from hwsim.result import plain
 
 if TYPE_CHECKING:
@@ -63,22 +63,8 @@ def sweep_page(table: SweepTable) -> Page:
             ),
         ],
         plain(table.to_dict()),
-        variant_lead(table) or _lead(table),
+        variant_lead(table) or lead_lines(table),
     )
-
-
-def _lead(table: SweepTable) -> list[str]:
-    """The fastest and the most accurate point, in words."""
-    lines = []
-    for name, words, least in (("tflops", "fastest", False), ("relative_frobenius", "most accurate", True)):
-        rows = [row for row in table.rows if _is_positive(row.get(name))]
-        if len(rows) > 1:
-            best = (min if least else max)(rows, key=lambda row: float(row[name]))
-            varied = [column for column in table.parameters if len({str(row.get(column)) for row in table.rows}) > 1]
-            point = ", ".join(f"{column} {_cell(best[column])}" for column in varied if best.get(column) is not None)
-            number = f"{best[name]:.3e}" if least else f"{best[name]:,.4g} TFLOP/s"
-            lines.append(f"{words}: {point}: {number}")
-    return lines
 
 
 def _points(table: SweepTable) -> list[Part]:
@@ -107,41 +93,16 @@ def _swept(names: list[str], varied: dict[str, int]) -> str:
 
 def _refused(table: SweepTable) -> list[Part]:
     """Reasons, each with how many points and for which devices and schemes."""
-    refused = [row for row in table.rows if row.get("refused") is not None]
-    reasons = Counter(str(row["refused"]) for row in refused)
-    rows = []
-    for reason, number in reasons.most_common(MOST_ROWS):
-        of_reason = [row for row in refused if str(row["refused"]) == reason]
-        names = [", ".join(dict.fromkeys(str(row[column]) for row in of_reason)) for column in ("device", "scheme")]
-        rows.append((plural(number, "point"), *names, reason))
+    rows = refusals(table)[:MOST_ROWS]
     return [Table(("refused", "device", "scheme", "reason"), rows)] if rows else []
 
 
 def _table(table: SweepTable) -> list[Part]:
-    filled = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
-    whole = [row for row in table.rows if row.get("refused") is None] or table.rows  # a refused one lacks results
-    same = [
-        name
-        for name in filled
-        if len(table.rows) > 1
-        and len({str(row.get(name)) for row in whole}) == 1
-        and {str(row.get(name)) for row in table.rows} <= {str(whole[0].get(name)), "None"}
-        and name != "refused"
-    ]
-    columns = [name for name in filled if name not in same]
-    right = [
-        number
-        for number, name in enumerate(columns)
-        if all(isinstance(row.get(name), int | float | None) for row in table.rows)
-    ]
-    rows = [
-        ["refused" if name == "refused" and row.get(name) else _cell(row.get(name)) for name in columns]
-        for row in table.rows[:MOST_ROWS]
-    ]
-    parts: list[Part] = [Table(columns, rows, right=right, filter=True)]
-    if same:
-        where = "row" if len(whole) == len(table.rows) else "row that ran"
-        parts.insert(0, Text(f"In every {where}: {', '.join(f'{name} {_cell(whole[0][name])}' for name in same)}."))
+    columns = columns_of(table)
+    right = [number for number, name in enumerate(columns.differing) if is_number_column(table, name)]
+    rows = [row_cells(row, columns.differing) for row in table.rows[:MOST_ROWS]]
+    parts: list[Part] = [Text(columns.same_text)] if columns.same_text else []
+    parts.append(Table(columns.differing, rows, right=right, filter=True))
     left = len(table.rows) - len(rows)
     return [*parts, Text(f"{count(left)} more rows are left out; --out writes all of them.")] if left else parts
 
@@ -149,11 +110,3 @@ def _table(table: SweepTable) -> list[Part]:
 def _work(row: dict[str, Any]) -> float | None:
     sizes = [row.get(name) for name in "mnk"]
     return None if any(size is None for size in sizes) else 2.0 * math.prod(int(size or 0) for size in sizes)
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and value > 0
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else cell_text(value)

@@ -27,7 +27,8 @@ from hwsim.report.text.words import count, data, duration, percent, plural, valu
 from hwsim.request.declarations import declared_by_name
 
 if TYPE_CHECKING:
-    from hwsim.studies.tune import Landscape, TunedPoint
+    from hwsim.studies.landscape import Landscape
+    from hwsim.studies.tuned_point import TunedPoint
 
 MOST_ROWS = 2000
 #: What a column says of a setting; others keep their option's name.

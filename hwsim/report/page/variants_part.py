@@ -68,7 +68,9 @@ def variant_lead(table: SweepTable) -> list[str]:
         lines[0] += f"; {count(len(variants) - len(ran))} do not run"
     for cost in costs:
         best = min(front, key=lambda variant: variant.totals[cost])
-        lines.append(f"{LEAST[cost]}: {design_name(best)}: {', '.join(_quantities(best))}")
+        others = sum(variant.totals[cost] == best.totals[cost] for variant in front) - 1
+        equal = f"; {plural(others, 'other variant')} {'takes' if others == 1 else 'take'} as much" if others else ""
+        lines.append(f"{LEAST[cost]}: {design_name(best)}: {', '.join(_quantities(best))}{equal}")
     return lines
 
 
@@ -142,16 +144,30 @@ def _plots(variants: Sequence[DesignVariant], costs: Sequence[str]) -> list[Part
 def _points(
     variants: Sequence[DesignVariant], x: _CostAxis, y: _CostAxis, name: str, marker: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """The variants as points; those at one place are one point, with their number and all of their names."""
+    places: dict[tuple[float, float], list[DesignVariant]] = {}
+    for variant, *place in zip(variants, x.of(variants), y.of(variants), strict=True):
+        places.setdefault((place[0], place[1]), []).append(variant)
     return {
         "type": "scatter",
-        "mode": "markers",
+        "mode": "markers+text",
         "name": name,
-        "x": x.of(variants),
-        "y": y.of(variants),
-        "text": ["<br>".join([design_name(variant), *_quantities(variant)]) for variant in variants],
-        "hovertemplate": "%{text}<extra></extra>",
+        "x": [place[0] for place in places],
+        "y": [place[1] for place in places],
+        "text": [f"{len(several)} equal" if len(several) > 1 else "" for several in places.values()],
+        "textposition": "top right",
+        "hovertext": [_told(several) for several in places.values()],
+        "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": dict(marker),
     }
+
+
+def _told(variants: Sequence[DesignVariant]) -> str:
+    """The variants of one point: what they are, then their costs where they differ in none, else each one's."""
+    costs = dict.fromkeys("<br>".join(_quantities(variant)) for variant in variants)
+    if len(costs) == 1:
+        return "<br>".join([*map(design_name, variants), *costs])
+    return "<br>".join("<br>".join([design_name(variant), *_quantities(variant)]) for variant in variants)
 
 
 def _table(variants: Sequence[DesignVariant]) -> Table:

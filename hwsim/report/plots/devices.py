@@ -5,6 +5,7 @@ The module knows device files and results; it runs nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hwsim.result import Result
 
 LOW, HIGH = 1.0, 1e5  # FLOP/byte
+NEAR = 0.01  # relative: points that lie over each other
 
 
 def device_bars(devices: Sequence[str], formats: Sequence[str] | None = None) -> Any:
@@ -66,6 +68,7 @@ def rooflines(
     schemes = list(dict.fromkeys(result.scheme for of_format in points.values() for result in of_format))
     missing, unplaced = [], []
     for axes, name in zip(panels.axes, formats, strict=True):
+        drawn: list[tuple[float, float]] = []
         for index, device in enumerate(devices):
             chip = load(device)
             peak = peak_tflops(chip, chip.native[name]) if name in chip.native else None
@@ -73,7 +76,7 @@ def rooflines(
                 missing.append(f"{chip.name}, {name}")
                 continue
             rate = chip.hbm.bytes_per_second / 1e12
-            look = line_style(index, 0) | {"marker": ""}
+            look = line_style(index, 0, (len(devices) - 1 - index, 0)) | {"marker": ""}  # equal roofs are all seen
             label = f"{chip.name}: {peak:,.4g} TFLOP/s" if len(formats) == 1 else chip.name
             axes.plot([LOW, peak / rate, HIGH], [LOW * rate, peak, peak], label=label, **look)
         for result in points.get(name, ()):
@@ -84,9 +87,17 @@ def rooflines(
                 continue
             colour = [load(device).name for device in devices].index(result.device)
             look = line_style(colour, schemes.index(result.scheme)) | {"linestyle": "", "markersize": 8}
+            here = (point.intensity, point.achieved)
+            below = sum(all(map(_is_near, there, here)) for there in drawn)
+            drawn.append(here)
+            look |= {"markersize": 8 + 4 * below, "fillstyle": "none"} if below else {}  # a ring around the others
             axes.plot([point.intensity], [point.achieved], label=run_of, **look)
         axes.set(xscale="log", yscale="log", xlim=(LOW, HIGH))
     if not any(len(axes.lines) for axes in panels.axes):
         raise InputError(f"{', '.join(devices)}: none has a known rate of {', '.join(formats)} and of HBM")
     left_out = {"no known rate": missing, "not drawn, no byte from or to HBM": unplaced}
     return panels.finish("\n".join(f"{why}: {'; '.join(names)}" for why, names in left_out.items() if names))
+
+
+def _is_near(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=NEAR)

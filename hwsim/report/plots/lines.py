@@ -88,7 +88,7 @@ def over(
     if is_log:
         _widen(panels.axes[0])
     zeros = _zeros(series) if is_log else ""
-    return panels.finish("\n".join(note for note in (zeros, left_out(listed, y)) if note))
+    return panels.finish("\n".join(note for note in (equal_lines(series), zeros, left_out(listed, y)) if note))
 
 
 def left_out(rows: Sequence[PlotRow], y: str) -> str:
@@ -97,6 +97,18 @@ def left_out(rows: Sequence[PlotRow], y: str) -> str:
     names = varying(rows, ("device", "scheme", "format"), "", y)
     told = dict.fromkeys(", ".join(str(row[name]) for name in names if row.get(name) is not None) for row in refused)
     return f"not drawn, refused: {'; '.join(name or 'some points' for name in told)}" if refused else ""
+
+
+def equal_lines(series: Sequence[PlotSeries]) -> str:
+    """One sentence on the lines of a panel that are equal, the later one over the wider one. Empty where none are."""
+    first: dict[tuple[object, ...], str] = {}
+    told = []
+    for line in series:
+        key = (line.panel, *line.points)
+        if key in first:
+            told.append(f"{line.label} = {first[key]}{f' ({line.panel})' if line.panel else ''}")
+        first.setdefault(key, line.label)
+    return f"equal lines, one over the other: {'; '.join(told)}" if told else ""
 
 
 def _draw(axes: Any, line: PlotSeries, look: dict[str, Any], slopes: bool) -> None:

@@ -14,7 +14,7 @@ from hwsim.report.plots.series import SIZE, PlotRow
 from hwsim.report.text.tune_text import heat
 
 if TYPE_CHECKING:
-    from hwsim.studies.tune import Landscape
+    from hwsim.studies.landscape import Landscape
 
 
 def tflops_over_size(rows: Iterable[PlotRow], **drawn: Any) -> Any:

@@ -24,8 +24,8 @@ TIMING_CAVEAT = "some rates and latencies are assumed; the verdict compares with
 def attention_text(result: AttentionResult, inputs: str) -> str:
     """The report of `result`. inputs: where the operands came from."""
     parts = [
-        _heading(result, inputs),
         verdict_lines(result),
+        _heading(result, inputs),
         _time(result),
         phase_lines(result),
         engine_lines(result),
@@ -46,13 +46,11 @@ def _heading(result: AttentionResult, inputs: str) -> list[str]:
         width = f"{record.width} and {plural(record.value_width, 'element')}"
     queries = "1 query" if record.queries == 1 else f"{count(record.queries)} queries"
     sizes = f"{heads}{shared} of {width}, {queries}, {plural(record.keys, 'key')}{mask}"
-    blocks = f"tiles of {order.rows} queries, blocks of {order.keys} keys"
-    parts = f", keys in {order.parts} parts that are joined" if order.parts > 1 else ""
     pairs = [
         ("problem", f"{sizes}; {record.format}; {inputs}"),
         ("work", f"{plural(record.useful_macs, 'MAC')} in both products"),
         ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
-        ("kernel", f"{result.backend}: {result.kernel}, {blocks}{parts}"),
+        ("kernel", f"{result.backend}: {result.kernel}, {order.summary}"),
         ("", f"the order of the sums is from: {order.source}"),
     ]
     level = result.levels["numerics"]

@@ -279,7 +279,7 @@ def _block_scaled(step: ExplainRecord, given_k: int) -> list[str]:
         for group in step["groups"]
     ]
     return [
-        "  groups, added exactly and scaled (the exponent is that of the scales)",
+        "  groups, added exactly and scaled (the exponent is the scales')",
         *table(rows, ("k", "sum", "", "significand", "exponent"), right=(4,), indent="    "),
         *_fused(step, given_k),
     ]

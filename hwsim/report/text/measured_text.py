@@ -84,7 +84,7 @@ def measured_dict(comparison: MeasuredComparison) -> dict[str, Any]:
 
 
 def check_measured_plot(path: Path) -> None:
-    """Raise InputError for another suffix than those of `PLOTS`, UnsupportedError without matplotlib."""
+    """Raise InputError for a suffix that is not in `PLOTS`, UnsupportedError without matplotlib."""
     if path.suffix.lower() not in PLOTS:
         raise InputError(f"--plot {path}: allowed: a name that ends in {', '.join(PLOTS)}")
     _figure_class()

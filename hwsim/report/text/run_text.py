@@ -90,10 +90,11 @@ def formats_text(gemm: Gemm) -> str:
     return f"{operands}, C in {gemm.output} (--output FORMAT for another)"
 
 
-def run_text(result: Result) -> str:
-    """The report of `result`, below `problem_text`."""
+def run_text(result: Result, problem: str = "") -> str:
+    """The report of `result`. problem: what was computed, as of `problem_text`."""
     parts = [
         verdict_lines(result),
+        problem.splitlines(),
         _heading(result),
         _choice(result),
         _time(result),

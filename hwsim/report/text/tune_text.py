@@ -9,10 +9,11 @@ from typing import IO, TYPE_CHECKING, Any
 from hwsim.errors import UnsupportedError
 from hwsim.report.text.cost_text import joules_text
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table
-from hwsim.studies.tune import NUMBERS
+from hwsim.studies.tuned_point import NUMBERS
 
 if TYPE_CHECKING:
-    from hwsim.studies.tune import Landscape, TunedPoint
+    from hwsim.studies.landscape import Landscape, LibraryKernel
+    from hwsim.studies.tuned_point import TunedPoint
 
 BEST = 10  # groups of points listed
 LEAST_SHARE = 0.001  # a smaller difference has no number
@@ -27,16 +28,16 @@ OTHER_TILES = "tiles outside the search may be faster (hwsim run --tile)"
 SHADES = " .:-=+*#%@"  # from far above the best to the best
 
 
-def tune_text(landscape: Landscape, device: str, scheme: str, sizes: tuple[int, int, int]) -> str:
+def tune_text(landscape: Landscape) -> str:
     """The report of a search."""
-    m, n, k = (count(size) for size in sizes)
+    m, n, k = (count(size) for size in landscape.sizes)
     ranked = landscape.ranked
     looked = f"{plural(len(ranked), 'configuration')} timed, {count(len(landscape.refused))} not legal"
     unfinished = "" if landscape.complete else "the search stopped at its budget (--budget): "
     lines = facts(
         [
             ("verdict", f"{unfinished}{gap_text(landscape)}"),
-            ("problem", f"C[{m} x {n}], K = {k}; {scheme} on {device}"),
+            ("problem", f"C[{m} x {n}], K = {k}; {landscape.scheme} on {landscape.device}"),
             ("searched", f"{looked}; least {landscape.quantity}"),
         ]
     )
@@ -55,7 +56,13 @@ def tune_text(landscape: Landscape, device: str, scheme: str, sizes: tuple[int, 
         ]
         lines += ["", f"the best {len(listed)} by {landscape.quantity}; configurations with the same are one row"]
         lines += [*table(listed, ("", *head, ""), right=(0, *right)), "", near_text(landscape)]
-    return "\n".join([*lines, *_heat_text(landscape)])
+    beside = [] if landscape.library is None else [_library_text(landscape.library)]
+    return "\n".join([*lines, *_heat_text(landscape), *beside])
+
+
+def _library_text(library: LibraryKernel) -> str:
+    cycles = "no program" if library.cycles is None else f"{count(library.cycles)} cycles"
+    return f"{library.name} runs {library.kernel}, slices of K: {library.split_k}; {cycles}"
 
 
 def gap_text(landscape: Landscape) -> str:

@@ -35,7 +35,7 @@ def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[t
     by_library: the run's time is a library's, and not this one, which is of the program.
     """
     rows = [
-        (path, f"{before:,g}", f"{after:,g}", f"held by {changed.held[path]}" if path in changed.held else "")
+        (path, f"{before:,g}", f"{after:,g}", _words(changed, path))
         for path, (before, after) in islice(changed.numbers.items(), MOST_NUMBERS)
     ]
     if (left := len(changed.numbers) - MOST_NUMBERS) > 0:
@@ -48,6 +48,11 @@ def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[t
     time = "time of the program" if by_library else "time"
     rows.append((time, duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
     return rows
+
+
+def _words(changed: ChangedNumbers, path: str) -> str:
+    """What keeps a number from saving time, or what else follows from it."""
+    return f"held by {changed.held[path]}" if path in changed.held else changed.beside.get(path, "")
 
 
 def how_text(changed: ChangedNumbers) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from hwsim.api import fma_chain, matmul, run
 from hwsim.cli.option_flags import whole
 from hwsim.cli.progress import progress_bar
-from hwsim.cli.report_option import add_report, check_report, report_note
+from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.errors import InputError, nearest
 from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST
@@ -164,7 +164,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     papers = PAPERS if arguments.paper == "all" else (arguments.paper,)
     scale = arguments.scale or SCALES[0]
     check_report(arguments.report)
-    check_outputs({"--report": arguments.report})
+    check_outputs(report_files(arguments.report))
     if arguments.out is not None:
         reproduce_text.check_folder(arguments.out)
     jobs = arguments.jobs or 1

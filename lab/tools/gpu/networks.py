@@ -187,7 +187,7 @@ def train(chips: list[str], steps: int, engine: str, folder: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("gpt2", "train"))
-    parser.add_argument("--chips", nargs="+", default=["ascend910a:fp16"], metavar="DEVICE:FORMAT")
+    parser.add_argument("--chips", nargs="*", default=["ascend910a:fp16"], metavar="DEVICE:FORMAT")
     parser.add_argument("--steps", type=int, default=200, help="of train (200)")
     parser.add_argument("--turns", type=int, default=3, help="of gpt2, of which the fastest counts (3)")
     parser.add_argument("--engine", default=CUDA, help="of train (cuda)")

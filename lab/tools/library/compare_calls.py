@@ -34,6 +34,8 @@ BLOCK = 64  # rows and columns that were recorded
 DTYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
 #: What the library is told in serving's batch-invariant mode; PyTorch's defaults are `library="pytorch"`'s.
 SERVING = {"workspace_bytes": 1 << 17, "lt_workspace_bytes": 1 << 10}
+#: What the library is told by PyTorch's switches: at their defaults, and with allow_splitk=False.
+OF_SWITCHES: dict[str, dict[str, Any]] = {"default": {}, "whole": {"reductions": "none"}}
 Entry = dict[str, Any]
 
 
@@ -65,8 +67,8 @@ def is_ragged(entry: Entry) -> bool:
 
 def told_of(entry: Entry, mode: str) -> dict[str, Any]:
     """Options of the library for a call in a mode."""
-    if mode == "default":
-        return {}
+    if mode in OF_SWITCHES:
+        return OF_SWITCHES[mode]
     return {**SERVING, "reductions": "compute" if entry["output"] == entry["format"] else "any"}
 
 

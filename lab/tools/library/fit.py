@@ -364,18 +364,19 @@ def main() -> None:
             entries.append(entry)
             files |= own
     vectors: list[dict[str, object]] = []
+    tiles: list[dict[str, object]] = []  # of batches
     if arguments.out.exists():  # what was not fitted here stays
         with zipfile.ZipFile(arguments.out) as file:
             before = json.loads(file.read("head.json"))
-            vectors = before.get("vectors", [])
+            vectors, tiles = before.get("vectors", []), before.get("batch_tiles", [])
             new = {entry["name"] for entry in entries}
             models_left = [one for one in before["models"] if arguments.only and one["name"] not in new]
             entries += models_left
-            names = [f"{one['name']}.{x}" for one in (*models_left, *vectors) for x in ("order", "tile")]
+            names = [f"{one['name']}.{x}" for one in (*models_left, *vectors, *tiles) for x in ("order", "tile")]
             files |= {name: file.read(name) for name in file.namelist() if name in names}
     version = Answers(*given[0]).said["version"]
     head = {"library": "cublas", "version": version, "features": [*NAMES, "id", "splitk"], "models": entries}
-    head |= {"vectors": vectors, "vector_features": VECTOR_NAMES}
+    head |= {"vectors": vectors, "vector_features": VECTOR_NAMES, "batch_tiles": tiles}
     head |= {"batch_features": [*NAMES, *BATCH_NAMES], "further_features": list(ORDER)}
     head |= {"order_fields": ORDER, "tile_fields": SHAPE}
     head["names"] = json.loads((Path(__file__).resolve().parent / "cublaslt_names.json").read_text())

@@ -1,18 +1,17 @@
 r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of what the chip could do at most.
 
-    python lab/tools/library/fit_times.py FILE.csv.gz ... --sets seed1,blind,train1,train2 \
-        --out configs/libraries/cublas-13.1.times
-    python lab/tools/library/fit_times.py FILE.csv.gz ... --more --out configs/libraries/cublas-13.1.times \
-        --sets calls1,calls2,default1,default2,compute2,calls3,calls4 --counted calls1,calls2
+    python lab/tools/library/fit_times.py FILE.csv.gz ... --out configs/libraries/cublas-13.1.times \
+        --sets seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
 
 A FILE, as in tests/golden/h200_library, has a row per GEMM: device, set, group, kind, a_layout, b_layout, batch, m, n,
-k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind) and reductions (any: as
-PyTorch's switches are by default; empty: compute). A launch is the shortest launch_us of a chip's set. For each kind of
-kernel the numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for
-all, the trees. Writes OUT.csv and OUT.npz. --more keeps the numbers and the trees of OUT, and adds trees for what these
-leave of the recorded GEMMs; its rows count those of --counted already. GEMMs with the same n and k are held out
-together. --compare prints how far `hwsim.run(library=)` is off, and fits nothing. Needs scipy and lightgbm.
+k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind), reductions (any: as
+PyTorch's switches are by default; empty: compute) and perhaps us_of_places (with operands at several addresses; the
+fit takes their median). A launch is the shortest launch_us of a chip's set. For each kind of kernel the numbers of
+hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all, trees and
+networks. Writes OUT.csv and OUT.npz. GEMMs with the same n and k are held out together. Of GEMMs without a group,
+whose sizes were drawn, a part is taken. --compare prints how far `hwsim.run(library=)` is off, and fits nothing. Needs
+scipy, lightgbm and PyTorch.
 """
 
 from __future__ import annotations
@@ -24,45 +23,51 @@ import hashlib
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import lightgbm
 import numpy as np
+import torch
 from scipy.optimize import nnls
 
 import hwsim
 from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
-from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
+from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, Factor
+from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
-from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, QUANTITIES, facts, quantities
+from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, FACTS, QUANTITIES, facts, quantities
+from hwsim.libraries.cublas.times.network import EQUAL, LEAST, LOGARITHM, PLAIN, Networks
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.recording.gemm_list import parse
 from hwsim.libraries.times import least_of
 
-LEAST_GEMMS, LEAST_ALONE = 12, 8  # of a row; of kernels that would take the row of others
+LEAST_GEMMS = 8  # of a row
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
 ROUNDS, LEAST_ERROR = 12, 0.01  # of least squares whose weights tend to least absolute errors
 #: Of LightGBM. Each tree takes its splits from a part of the facts, so that no fact decides alone.
 TREES = {
-    "objective": "regression", "num_iterations": 400, "learning_rate": 0.08, "num_leaves": 31, "min_data_in_leaf": 6,
-    "lambda_l2": 1.0, "feature_fraction": 0.6, "seed": 1, "deterministic": True, "force_row_wise": True,
-    "num_threads": 1, "verbose": -1,
+    "objective": "regression_l1", "num_iterations": 400, "learning_rate": 0.1, "num_leaves": 63, "min_data_in_leaf": 6,
+    "lambda_l2": 1.0, "feature_fraction": 0.5, "extra_trees": True, "max_bin": 127, "seed": 1, "deterministic": True,
+    "force_row_wise": True, "num_threads": 1, "verbose": -1,
 }  # fmt: skip
-MORE = {  # of trees that are added
-    "objective": "regression_l1", "num_iterations": 300, "learning_rate": 0.06, "min_data_in_leaf": 12,
-    "feature_fraction": 0.3,
-}  # fmt: skip
-MOST_LEFT = 1.5  # a logarithm, beyond which hwsim's choice is another kernel than the library's
+NETWORKS, WIDTH = 3, 160  # how many, and numbers between layers
+EPOCHS, TOGETHER, RATE, DECAY, WARM = 60, 512, 6e-3, 1e-3, 0.1  # of their training
+ABSOLUTE = 0.03  # a logarithm, beyond which an error counts as its absolute value
+CATEGORIES = ("algorithm", "format")  # facts that are names
+SPREAD = 4.0  # a fact without negative values that exceeds it is given as its logarithm
 LEAST_US = 0.05  # beyond a launch
-WEIGHT_OF_CALLS = 3.0  # of sets as programs in use make them, beside sets of drawn sizes
+SHARE_OF_DRAWN = 0.3  # of GEMMs without a group
+WEIGHT_OF_CALLS = 4.0  # of sets as programs in use make them, beside sets of drawn sizes
 COLUMNS = (
     *("device", "set", "group", "kind", "a_layout", "b_layout", "batch", "m", "n", "k", "kernels", "us", "launch_us"),
-    *("cold_us", "clock_mhz", "reductions"),
+    *("cold_us", "clock_mhz", "reductions", "us_of_places"),
 )
 Row = dict[str, str]
 
@@ -161,7 +166,8 @@ def recorded(rows: list[Row]) -> list[Recorded]:
             continue
         assert isinstance(choice, CublasChoice)
         launch_us = of_launches[row["device"], row["set"]]
-        out.append(Recorded(row, call, choice, least_of(chip, call), library.cores, float(row["us"]), launch_us))
+        places = [float(us) for us in (row.get("us_of_places") or row["us"]).split()]
+        out.append(Recorded(row, call, choice, least_of(chip, call), library.cores, median(places), launch_us))
     return out
 
 
@@ -204,8 +210,8 @@ def summed(gemm: Recorded, sums: Sums) -> float | None:
     return max(float(np.dot(point, numbers)), gemm.least.us)
 
 
-def both(gemms: list[Recorded]) -> tuple[Sums, Forest]:
-    """The numbers by kind of kernel, and the trees."""
+def both(gemms: list[Recorded], networks: int = NETWORKS) -> tuple[Sums, Factor]:
+    """The numbers by kind of kernel, and the factor. networks: how many are trained."""
     sums = rows_fitted(gemms)
     points, factors, weights = [], [], []
     for gemm in gemms:
@@ -214,21 +220,23 @@ def both(gemms: list[Recorded]) -> tuple[Sums, Forest]:
             points.append(facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us))
             factors.append(np.log((gemm.beyond_us + ABOUT_A_LAUNCH_US) / (sum_us + ABOUT_A_LAUNCH_US)))
             weights.append(gemm.weight)
-    return sums, grown(np.array(points, np.float32), np.array(factors), np.array(weights))
+    logarithms = np.clip(factors, -MOST_LOGARITHM, MOST_LOGARITHM)
+    given = np.array(points), logarithms, np.array(weights)
+    return sums, Factor(grown(*given), trained(*given, networks))
 
 
-def predicted(gemm: Recorded, sums: Sums, forest: Forest) -> float:
+def predicted(gemm: Recorded, sums: Sums, factor: Factor) -> float:
     """Microseconds with a launch; nan where such a kernel was not recorded."""
     sum_us = summed(gemm, sums)
     if sum_us is None:
         return np.nan
-    factor = np.exp(forest.at(facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us)))
-    return max(with_factor(sum_us, factor), gemm.least.us) + gemm.launch_us
+    times = factor.at(facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us))
+    return max(with_factor(sum_us, times), gemm.least.us) + gemm.launch_us
 
 
-def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray, **settings: Any) -> Forest:
-    """Trees for logarithms of factors, by gradient boosting. settings: in place of TREES."""
-    model = lightgbm.train(TREES | settings, lightgbm.Dataset(points, factors, weight=weights))
+def grown(points: np.ndarray, logarithms: np.ndarray, weights: np.ndarray) -> Forest:
+    """Trees for logarithms of factors, by gradient boosting."""
+    model = lightgbm.train(TREES, lightgbm.Dataset(points.astype(np.float32), logarithms, weight=weights))
     features, thresholds, values, sizes = [], [], [], []
     for tree in model.dump_model()["tree_info"]:
         nodes = [tree["tree_structure"]]
@@ -249,119 +257,73 @@ def grown(points: np.ndarray, factors: np.ndarray, weights: np.ndarray, **settin
     )
 
 
-def joined(first: Forest, second: Forest) -> Forest:
-    """The trees of both."""
-    shift = len(first.feature)
-    return Forest(
-        np.concatenate([first.feature, second.feature]),
-        np.concatenate([first.threshold, second.threshold]),
-        np.concatenate([first.left, second.left + shift]),
-        np.concatenate([first.value, second.value]),
-        np.concatenate([first.roots, second.roots + shift]),
-    )
+def scaling(points: np.ndarray) -> list[tuple[int, int, float, float]]:
+    """Inputs of networks for such points: place, kind, shift and scale of each."""
+    inputs = []
+    for place, (name, values) in enumerate(zip(FACTS, points.T, strict=True)):
+        if name in CATEGORIES:
+            inputs += [(place, EQUAL, value, 1.0) for value in sorted(set(values.tolist()))]
+            continue
+        kind = LOGARITHM if values.min() >= 0 and values.max() > SPREAD else PLAIN
+        scaled = np.log(np.maximum(values, LEAST)) if kind == LOGARITHM else values
+        if scaled.std() > LEAST:
+            inputs.append((place, kind, scaled.mean(), 1 / scaled.std()))
+    return inputs
 
 
-@dataclass(frozen=True)
-class Point:
-    """A recorded GEMM beside numbers and trees: its facts, microseconds by the numbers, the trees' logarithm."""
-
-    gemm: Recorded
-    facts: tuple[float, ...]
-    sum_us: float
-    logarithm: float
-
-    def us(self, more: float = 0.0) -> float:
-        """Microseconds without a launch. more: a logarithm by trees that are added."""
-        return max(with_factor(self.sum_us, np.exp(self.logarithm + more)), self.gemm.least.us)
-
-    def error(self, more: float = 0.0) -> float:
-        """Relative, of the time with a launch."""
-        return (self.us(more) + self.gemm.launch_us) / self.gemm.us - 1
-
-
-def points_of(gemms: list[Recorded], sums: Sums, forest: Forest) -> list[Point]:
-    """The GEMMs of whose kernels there are numbers."""
-    points = []
-    for gemm in gemms:
-        sum_us = summed(gemm, sums)
-        if sum_us is not None:
-            values = facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us)
-            points.append(Point(gemm, values, sum_us, forest.at(values)))
-    return points
+def trained(points: np.ndarray, logarithms: np.ndarray, weights: np.ndarray, count: int) -> Networks:
+    """Networks for logarithms of factors, of different first weights."""
+    number, kind, shift, scale = (np.array(column) for column in zip(*scaling(points), strict=True))
+    kinds = number.astype(np.uint8), kind.astype(np.uint8), shift.astype(np.float32), scale.astype(np.float32)
+    inputs = Networks(*kinds, (), ()).inputs(points)
+    given = [torch.tensor(array, dtype=torch.float32) for array in (inputs, logarithms, weights / weights.mean())]
+    torch.set_num_threads(1)
+    models = [one_trained(*given, seed) for seed in range(count)]
+    layers = [[layer for layer in model if isinstance(layer, torch.nn.Linear)] for model in models]
+    stacked = []
+    for of_layer in zip(*layers, strict=True):
+        matrices = [layer.weight.detach().numpy().T for layer in of_layer]
+        biases = [layer.bias.detach().numpy()[None] for layer in of_layer]
+        stacked.append((np.stack(matrices), np.stack(biases)))
+    return Networks(*kinds, tuple(x for x, _ in stacked), tuple(x for _, x in stacked))
 
 
-def more_trees(points: list[Point]) -> Forest:
-    """Trees for what those before leave of the GEMMs."""
-    values = np.array([point.facts for point in points], np.float32)
-    left = [(point.gemm.beyond_us + ABOUT_A_LAUNCH_US) / (point.us() + ABOUT_A_LAUNCH_US) for point in points]
-    weights = np.array([point.gemm.weight for point in points])
-    return grown(values, np.clip(np.log(left), -MOST_LEFT, MOST_LEFT), weights, **MORE)
+def one_trained(inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor, seed: int) -> torch.nn.Sequential:
+    """One network, by AdamW with a rate that rises and falls once."""
+    torch.manual_seed(seed)
+    sizes = (inputs.shape[1], WIDTH, WIDTH, 1)
+    layers = [layer for pair in pairwise(sizes) for layer in (torch.nn.Linear(*pair), torch.nn.SiLU())]
+    model = torch.nn.Sequential(*layers[:-1])
+    steps = max(len(wanted) // TOGETHER, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=EPOCHS * steps, pct_start=WARM)
+    for _ in range(EPOCHS):
+        order = torch.randperm(len(wanted))
+        for step in range(steps):
+            some = order[step * TOGETHER : (step + 1) * TOGETHER]
+            errors = torch.nn.functional.smooth_l1_loss(
+                model(inputs[some])[:, 0], wanted[some], beta=ABSOLUTE, reduction="none"
+            )
+            optimizer.zero_grad()
+            (errors * weights[some]).mean().backward()
+            optimizer.step()
+            rates.step()
+    return model
 
 
-def again(points: list[Point], sums: Sums, keys: Collection[Key], forest: Forest) -> list[Point]:
-    """The points, those of these keys by other numbers. Kernels without any keep theirs."""
-    return [(points_of([x.gemm], sums, forest) or [x])[0] if x.gemm.key in keys else x for x in points]
+def is_taken(row: Row) -> bool:
+    """Whether a fit takes a row: all of programs' calls, a part of drawn sizes."""
+    return bool(row.get("group")) or digest(",".join(row[x] for x in "mnk")) % 1000 < 1000 * SHARE_OF_DRAWN
 
 
-def own_rows(gemms: list[Recorded], sums: Sums, forest: Forest) -> Sums:
-    """Numbers of kernels that have none of their own, where GEMMs held out are nearer than by another kernel's."""
-    own: Sums = {}
-    for key, numbers in rows_fitted([gemm for gemm in gemms if gemm.key not in sums], LEAST_ALONE).items():
-        of_key = [gemm for gemm in gemms if gemm.key == key]
-        by_others = [abs(point.error()) for point in points_of(of_key, sums, forest)]
-        by_own: list[float] = []
-        for number in range(PARTS):
-            known = sums | rows_fitted([gemm for gemm in of_key if part_of(gemm, PARTS) != number], 1)
-            held = [gemm for gemm in of_key if part_of(gemm, PARTS) == number]
-            by_own += [abs(point.error()) for point in points_of(held, known, forest)]
-        if not by_others or sum(by_own) < sum(by_others):
-            own[key] = numbers
-    return own
+def digest(text: str) -> int:
+    """The same number for a text on each host."""
+    return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), 16)
 
 
 def part_of(gemm: Recorded, parts: int) -> int:
     """The part of a GEMM: the same for all with its n and k, as a layer of a model has them."""
-    family = hashlib.md5(f"{gemm.call.n},{gemm.call.k}".encode(), usedforsecurity=False)
-    return int(family.hexdigest(), 16) % parts
-
-
-def write_more(gemms: list[Recorded], out: Path, parts: int, counted: Collection[str]) -> None:
-    """Add trees to those of a file, and the GEMMs to its rows, less sets that these count. Prints the errors of each
-    part by what was grown on the others.
-    """
-    rows = rows_of(f"{out.name}.csv")
-    with np.load(out.with_name(out.name + ".npz")) as file:
-        forest = unpack({key: file[key] for key in file.files})
-    sums = {key: np.array(row.numbers) for key, row in rows.items()}
-    added = own_rows(gemms, sums, forest)
-    points = points_of(gemms, sums | added, forest)
-    part = np.array([part_of(point.gemm, max(parts, 1)) for point in points])
-    before = np.array([point.error() for point in again(points, sums, added, forest)])
-    after = before.copy()
-    for number in range(parts):
-        others = [point for point, of in zip(points, part, strict=True) if of != number]
-        held = [point for point, of in zip(points, part, strict=True) if of == number]
-        known = sums | rows_fitted([point.gemm for point in others if point.gemm.key in added], 1)
-        grew = more_trees(again(others, known, added, forest))
-        errors = [point.error(grew.at(point.facts)) for point in again(held, known, added, forest)]
-        after[part == number] = errors
-    rows_by = [point.gemm.row for point in points]
-    groups = np.array([f"{row['device']} {row.get('group') or 'sizes drawn'}" for row in rows_by])
-    for group in sorted(set(groups)) if parts else []:
-        for title, errors in (("before", before), ("held out", after)):
-            report(f"{title}: {group}", errors[groups == group])
-    for key in added if parts else []:
-        places = [place for place, point in enumerate(points) if point.gemm.key == key]
-        for title, errors in (("before", before), ("held out", after)):
-            report(f"{title}: new row {key}", errors[places])
-    grew = more_trees(points)
-    np.savez_compressed(out.with_name(out.name + ".npz"), **joined(forest, grew).pack())
-    gemms = [point.gemm for point in points]
-    new = [place for place, x in enumerate(gemms) if x.key in added or x.row["set"] not in counted]
-    of_new = [gemms[place] for place in new]
-    rows = rows | {key: TimeRow(tuple(numbers), 0, 0.0, (), ()) for key, numbers in added.items()}
-    write_rows({key: with_gemms(row, key, of_new, after[new]) for key, row in rows.items()}, out)
-    print(f"{len(forest.roots)} trees, and {len(grew.roots)} new ones")
+    return digest(f"{gemm.call.n},{gemm.call.k}") % parts
 
 
 def with_gemms(row: TimeRow, key: Key, gemms: list[Recorded], errors: np.ndarray) -> TimeRow:
@@ -381,12 +343,12 @@ def with_gemms(row: TimeRow, key: Key, gemms: list[Recorded], errors: np.ndarray
 
 
 def held_out_errors(gemms: list[Recorded], parts: int) -> np.ndarray:
-    """Relative errors of each part by what the others give; nan where these have no such kernel."""
+    """Relative errors of each part by what the others give, with one network; nan where these have no such kernel."""
     errors, part = np.full(len(gemms), np.nan), [part_of(gemm, max(parts, 1)) for gemm in gemms]
     for number in range(parts):
-        sums, forest = both([gemm for gemm, of in zip(gemms, part, strict=True) if of != number])
+        sums, factor = both([gemm for gemm, of in zip(gemms, part, strict=True) if of != number], 1)
         for place in np.flatnonzero(part == number):
-            errors[place] = predicted(gemms[place], sums, forest) / gemms[place].us - 1
+            errors[place] = predicted(gemms[place], sums, factor) / gemms[place].us - 1
     return errors
 
 
@@ -449,6 +411,7 @@ def rows_of_json(path: Path, device: str, set_name: str) -> list[Row]:
             is_any = measured["reduced_precision_reductions"] and parse(entry["kind"])[0] in ("fp16", "bf16")
             row = {**entry, **launch, "kernels": " + ".join(entry["kernels"])[:120]}
             row["reductions"] = "any" if is_any else ""
+            row["us_of_places"] = " ".join(map(str, entry.get("us_of_places", [])))
             rows.append({name: str(row.get(name, "")) for name in COLUMNS})
     return rows
 
@@ -461,8 +424,6 @@ def main() -> int:
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--sets", default="", help="only these sets of the files, with commas")
     parser.add_argument("--parts", type=int, default=PARTS, help="parts held out in turn; 0: no errors are found")
-    parser.add_argument("--more", action="store_true", help="add trees to those of OUT")
-    parser.add_argument("--counted", default="", help="with --more: sets that the rows of OUT count already")
     parser.add_argument("--rows", metavar="DEVICE,SET", help="FILE is measured JSON; write its rows to OUT.csv.gz")
     arguments = parser.parse_args()
     if arguments.rows:
@@ -477,23 +438,20 @@ def main() -> int:
     if arguments.compare:
         compare(rows)
         return 0
-    if arguments.more:
-        write_more(recorded(rows), arguments.out, arguments.parts, arguments.counted.split(","))
-    else:
-        write(recorded(rows), arguments.out, arguments.parts)
+    write(recorded([row for row in rows if is_taken(row)]), arguments.out, arguments.parts)
     return 0
 
 
 def write(gemms: list[Recorded], out: Path, parts: int) -> None:
     """Fit, and write both files."""
     errors = held_out_errors(gemms, parts)
-    for group in sorted({gemm.row.get("group") or "sizes drawn" for gemm in gemms} if parts else []):
-        places = [i for i, gemm in enumerate(gemms) if (gemm.row.get("group") or "sizes drawn") == group]
-        report(f"held out: {group}", errors[places][~np.isnan(errors[places])])
-    sums, forest = both(gemms)
+    groups = np.array([f"{gemm.row['device']} {gemm.row.get('group') or 'sizes drawn'}" for gemm in gemms])
+    for group in sorted(set(groups)) if parts else []:
+        report(f"held out: {group}", errors[(groups == group) & ~np.isnan(errors)])
+    sums, factor = both(gemms)
     write_rows(rows_with(gemms, sums, errors), out)
-    np.savez_compressed(out.with_name(out.name + ".npz"), **forest.pack())
-    print(f"{len(sums)} rows and {len(forest.roots)} trees from {len(gemms)} GEMMs")
+    np.savez_compressed(out.with_name(out.name + ".npz"), **factor.pack())
+    print(f"{len(sums)} rows, {len(factor.forest.roots)} trees and {NETWORKS} networks from {len(gemms)} GEMMs")
 
 
 if __name__ == "__main__":

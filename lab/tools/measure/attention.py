@@ -2,6 +2,7 @@
 
     python lab/tools/measure/attention.py record        # with PyTorch on a GPU: rows of attention_times.csv
     python lab/tools/measure/attention.py record-other  # the same of other shapes: attention_other_times.csv
+    python lab/tools/measure/attention.py record-math   # of the math form: rows, then its kernels by PyTorch's profiler
     python lab/tools/measure/attention.py compare       # the tables, from the files
     python lab/tools/measure/attention.py errors        # of attention_other_times.csv, by backend and width
 
@@ -62,6 +63,45 @@ def other_cases() -> Iterator[tuple[Sizes, bool, tuple[str, ...]]]:
         cudnn = width <= WIDTHS[1]
         backends = [name for name, takes in zip(BACKENDS, (True, cudnn, groups == 1), strict=True) if takes]
         yield (batch, heads, heads // groups, length, keys, width), causal, tuple(backends)
+
+
+def math_cases() -> Iterator[tuple[Sizes, bool, tuple[str, ...]]]:
+    """Calls of PyTorch's math form: whole heads, causal, shared heads, one query, long rows."""
+    for sizes, causal in (
+        *(((1, 64, 64, length, length, 64), False) for length in (512, 1024, 2048, 4096)),
+        *(((1, 32, 32, length, length, 128), True) for length in (512, 1024, 2048, 4096)),
+        ((4, 32, 8, 1024, 1024, 128), True),
+        ((1, 16, 16, 700, 1300, 96), False),
+        ((2, 32, 32, 1, 8192, 128), False),
+        ((1, 4, 4, 2048, 16384, 64), False),
+    ):
+        yield sizes, causal, ("MATH",)
+
+
+def print_kernels(cases: Iterator[tuple[Sizes, bool, tuple[str, ...]]]) -> None:
+    """Print the kernels of each case, as PyTorch's profiler names and times them."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    for (batch, heads, key_heads, queries, keys, width), causal, (backend,) in cases:
+        shapes = (heads, queries), (key_heads, keys), (key_heads, keys)
+        operands = [torch.randn(batch, *shape, width, device="cuda", dtype=torch.float16) for shape in shapes]
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            for _ in range(2):
+                with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+                    torch.nn.functional.scaled_dot_product_attention(
+                        *operands, is_causal=causal, enable_gqa=heads != key_heads
+                    )
+                    torch.cuda.synchronize()
+        print("kernels", batch, heads, key_heads, queries, keys, width, int(causal), flush=True)
+        for event in sorted(profile.events(), key=lambda event: event.time_range.start):
+            print("  ", round(event.time_range.elapsed_us(), 2), event.name[:200], flush=True)
+
+
+def record_math() -> None:
+    """Print the times of the math form's calls, and the kernels of four of them."""
+    record(math_cases())
+    print_kernels(case for number, case in enumerate(math_cases()) if number in (0, 8, 10, 11))
 
 
 def record(cases: Iterator[tuple[Sizes, bool, tuple[str, ...]]]) -> None:
@@ -191,6 +231,7 @@ if __name__ == "__main__":
     what = {
         "record": lambda: record(cases()),
         "record-other": lambda: record(other_cases()),
+        "record-math": record_math,
         "compare": compare,
         "errors": errors,
         "ranges": ranges,

@@ -24,6 +24,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp32": torch.float32}
+OPERATIONS = ["fprop", "dgrad", "wgrad"]
 TOGETHER = 400  # calls whose kernels are recorded in one go
 FEW = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 144, 160, 192, 240, 256, 288, 320, 384, 480,
        512, 576, 640, 672, 768, 960, 1024, 1280, 2048)  # fmt: skip
@@ -139,12 +140,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=4000)
+    parser.add_argument("--operations", nargs="+", default=OPERATIONS, choices=OPERATIONS)
+    parser.add_argument("--formats", nargs="+", default=list(TYPES), choices=list(TYPES))
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     rng, start = random.Random(arguments.seed), time.time()
     shapes = [
-        drawn(rng, rng.choice(["fprop", "dgrad", "wgrad"]), rng.choice(list(TYPES))) for _ in range(arguments.count)
+        drawn(rng, rng.choice(arguments.operations), rng.choice(arguments.formats)) for _ in range(arguments.count)
     ]
     names: dict[str, int] = {}
     answers: list[tuple[int, list[tuple[int, Any]]]] = []

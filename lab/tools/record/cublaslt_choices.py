@@ -105,6 +105,9 @@ def asked(part: str) -> list[Asked]:
         ]
     if part == "mixed":
         return [(x, ROWS_COLUMNS, SMALL_ANY) for x in MIXED]
+    if part == "batch_narrow":  # whose tiles may be other ones than those of wide results
+        every = [Kind("bf16", "bf16"), Kind("fp16", "fp16"), *WIDE[:2]]
+        return [(x, y, ANY) for x in every for y in (*both, *two)]
     if part == "batch_turned":
         return [(x, y, ANY) for x in (*HALF, *WIDE) for y in two]
     if part == "batch":

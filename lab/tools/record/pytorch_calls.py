@@ -1,5 +1,8 @@
 """Run drawn calls of PyTorch with its switches as they are: a block of each result, kernels, cuBLASLt's own answers.
 
+Other modes: serving's batch-invariant one; `narrow`, fp16 alone with allow_fp16_accumulation; `whole`, reduced
+precision and slices off (allow_splitk=False).
+
     python lab/tools/record/pytorch_calls.py --draw calibration --seed 1 --count 400 --out calls.npz
     python lab/tools/record/pytorch_calls.py --draw blind --seed 2 --count 300 --out blind.npz
     python lab/tools/record/pytorch_calls.py --list calls.json --out answers.npz --answers-alone
@@ -40,7 +43,19 @@ TOLD = {
     "default": ((1 << 20, ANY_REDUCTION), (WORKSPACE_BYTES, ANY_REDUCTION), (WORKSPACE_BYTES, ANY_REDUCTION)),
     "invariant": ((1 << 10, COMPUTE_TYPE_REDUCTION), (1 << 17, COMPUTE_TYPE_REDUCTION), (1 << 17, ANY_REDUCTION)),
 }
+TOLD |= {
+    "narrow": TOLD["default"],
+    "whole": TOLD["default"],
+}  # the preference of the default mode: PyTorch's is another
 Call = dict[str, Any]
+
+
+def set_switches(mode: str) -> None:
+    """PyTorch's switches of a mode."""
+    switches, is_on = torch.backends.cuda.matmul, mode in ("default", "narrow")
+    switches.allow_fp16_reduced_precision_reduction = is_on if mode != "whole" else (False, False)
+    switches.allow_bf16_reduced_precision_reduction = is_on if mode != "whole" else (False, False)
+    switches.allow_fp16_accumulation = mode == "narrow"
 
 
 def drawn_call(rng: random.Random, layers: tuple[tuple[int, int], ...]) -> Call:
@@ -160,11 +175,10 @@ def main() -> None:
     calls: list[Call] = [] if arguments.list is None else json.loads(arguments.list.read_text())
     while arguments.list is None and len(calls) < arguments.count:
         call = drawn_call(rng, LAYERS[arguments.draw])
-        if is_feasible(call):
+        if is_feasible(call) and (arguments.mode != "narrow" or call["format"] == "fp16"):
             calls.append(call)
     gemms, lt = PytorchGemms(), CublasLt()
-    switches, is_on = torch.backends.cuda.matmul, arguments.mode == "default"
-    switches.allow_fp16_reduced_precision_reduction = switches.allow_bf16_reduced_precision_reduction = is_on
+    set_switches(arguments.mode)
     arrays: dict[str, np.ndarray] = {}
     entries: list[Call] = []
     works: list[tuple[Call, Any]] = []

@@ -280,6 +280,73 @@ def _own_scale_codes(draw: Draw) -> Results:
     return results
 
 
+def _own_scales_alone(draw: Draw) -> Results:
+    """bf16 by e2m1 with one step of K: a scale of each code, one at a time, so that no loop overlaps anything."""
+    m, n, k, kernel = 128, 16, 64, import_module("tile_kernels").scaled_product
+    a, unused = draw(m, k, dtype=BF16), torch.zeros(m, k // 32, dtype=torch.uint8)
+    b = draw(k // 2, n, dtype=FP32, scale=60.0).abs().round().clamp(0, 255).to(torch.uint8)
+    d = torch.empty(256, m, n, dtype=FP32, device=a.device)
+    for code in range(256):
+        scales = torch.full((n, k // 32), code, dtype=torch.uint8, device=a.device)
+        kernel[(1,)](
+            a, unused.to(a.device), b, scales, d[code], m, n, k, k, "bf16", "e2m1", False, True, num_stages=1
+        )  # fmt: skip
+    return {"bf16 x e2m1": d}
+
+
+def _own_scaled_steps(draw: Draw) -> Results:
+    """bf16 by e2m1 over one to four steps of K, with one stage and with three."""
+    m, n, step, results, kernel = 128, 64, 64, {}, import_module("tile_kernels").scaled_product
+    for steps in range(1, 5):
+        k = steps * step
+        a, unused = draw(m, k, dtype=BF16), torch.zeros(m, k // 32, dtype=torch.uint8)
+        b = draw(k // 2, n, dtype=FP32, scale=60.0).abs().round().clamp(0, 255).to(torch.uint8)
+        scales = (draw(n, k // 32, dtype=FP32, scale=3.0).round() + 127).to(torch.uint8)
+        for stages in (1, 3):
+            d = torch.empty(m, n, dtype=FP32, device=a.device)
+            kernel[(1,)](
+                a, unused.to(a.device), b, scales, d, m, n, k, step, "bf16", "e2m1", False, True, num_stages=stages
+            )  # fmt: skip
+            results[f"{steps} steps, {stages} stages"] = d
+    return results
+
+
+def _fla_slots(draw: Draw) -> Results:
+    q, k, v = (draw(1, 192, 2, 64, dtype=BF16) for _ in range(3))
+    slots = draw(1, 192, 2, 32, dtype=BF16)
+    gates = torch.nn.functional.logsigmoid(draw(1, 192, 2, 32, dtype=FP32).cpu()).to(q.device)
+    return {"out": import_module("fla.ops.gsa").chunk_gsa(q, k, v, slots, gates)[0]}
+
+
+def _fla_lightning(draw: Draw) -> Results:
+    q, k, v = (draw(2, 160, 4, 32, dtype=FP16) for _ in range(3))
+    return {"out": import_module("fla.ops.lightning_attn").chunk_lightning_attn(q, k, v, 3, 8)[0]}
+
+
+def _fla_rebased(draw: Draw) -> Results:
+    q, k = (draw(1, 3, 192, 32, dtype=BF16) for _ in range(2))
+    return {"out": import_module("fla.ops.rebased").parallel_rebased(q, k, draw(1, 3, 192, 128, dtype=BF16))}
+
+
+def _liger_geglu(draw: Draw) -> Results:
+    module = import_module("liger_kernel.ops.geglu")
+    return {"out": module.geglu_forward(draw(24, 1500, dtype=FP16), draw(24, 1500, dtype=FP16))[-1]}
+
+
+def _liger_poly_norm(draw: Draw) -> Results:
+    module = import_module("liger_kernel.ops.poly_norm")
+    return {"out": module.poly_norm_forward(draw(12, 1300, dtype=BF16), draw(3, dtype=BF16), draw(1, dtype=BF16))[0]}
+
+
+def _liger_cross_entropy(draw: Draw) -> Results:
+    module = import_module("liger_kernel.ops.cross_entropy")
+    x = draw(20, 3000, dtype=FP32, scale=3.0).requires_grad_()
+    target = draw(20, dtype=FP32, scale=900.0).abs().clamp(0, 2999).to(torch.int64)
+    with torch.no_grad():
+        loss, _, _, _, grad = module.cross_entropy_forward(x, target, None, -100, 0.0, 0.1, "none", None, False)
+    return {"loss": loss, "grad": grad}
+
+
 CASES: dict[str, Callable[[Draw], Results]] = {
     "tutorial 03, fp16": _tutorial_matmul(FP16, ""),
     "tutorial 03, bf16, leaky ReLU": _tutorial_matmul(BF16, "leaky_relu"),
@@ -312,6 +379,8 @@ CASES: dict[str, Callable[[Draw], Results]] = {
     "own, scaled dots": _own_scaled(3),
     "own, scaled dots, one stage": _own_scaled(1),
     "own, scale codes": _own_scale_codes,
+    "own, scales of each code, one step": _own_scales_alone,
+    "own, scaled dots by steps": _own_scaled_steps,
     "own, functions": _own_functions,
     "own, sums": _own_sums,
     "own, attention, fp16, 64": _own_attention(FP16, False, 64, 64),
@@ -319,4 +388,10 @@ CASES: dict[str, Callable[[Draw], Results]] = {
     "own, attention, bf16, 128": _own_attention(BF16, False, 128, 64),
     "sageattention, int8": _sage(False),
     "sageattention, int8, causal": _sage(True),
+    "fla, gated slot attention": _fla_slots,
+    "fla, lightning attention": _fla_lightning,
+    "fla, rebased": _fla_rebased,
+    "liger, GEGLU": _liger_geglu,
+    "liger, PolyNorm": _liger_poly_norm,
+    "liger, cross entropy": _liger_cross_entropy,
 }

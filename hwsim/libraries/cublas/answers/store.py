@@ -70,6 +70,17 @@ class VectorEntry:
     order_right: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchTiles:
+    """A fitted model of the tiles of batches. operands: formats; tile: as of Entry."""
+
+    name: str
+    operands: tuple[str, ...]
+    a_layout: str
+    b_layout: str
+    tile: Rows
+
+
 @dataclass(eq=False)
 class Store:
     """A file of trees. tiles, stages, clusters: what cuBLASLt's numbers mean: (n, m), (k, count or 0), (n, m); (0, 0)
@@ -80,6 +91,7 @@ class Store:
     version: int
     entries: tuple[Entry, ...]
     vectors: tuple[VectorEntry, ...]
+    batch_tiles: tuple[BatchTiles, ...]
     tiles: dict[int, tuple[int, int]]
     stages: dict[int, tuple[int, int]]
     clusters: dict[int, tuple[int, int]]
@@ -130,6 +142,10 @@ def store(name: str) -> Store:
         VectorEntry(entry["name"], tuple(entry["operands"]), entry["order"], entry["order_right"])
         for entry in head.get("vectors", ())
     )
+    batch_tiles = tuple(
+        BatchTiles(entry["name"], tuple(entry["operands"]), entry["a_layout"], entry["b_layout"], entry["tile"])
+        for entry in head.get("batch_tiles", ())
+    )
     tiles, stages, clusters = (_pairs(head["names"][key]) for key in ("tiles", "stages", "clusters"))
     stages[UNDEFINED] = (0, 0)
     return Store(
@@ -137,6 +153,7 @@ def store(name: str) -> Store:
         version=head["version"],
         entries=entries,
         vectors=vectors,
+        batch_tiles=batch_tiles,
         tiles=tiles,
         stages=stages,
         clusters=clusters,

@@ -164,7 +164,7 @@ def _read(path: Path, *_state: int) -> Sweeps:
         raise _bad(path, error) from None
     written = arrays.pop(DIGEST, None)  # files of before 2026-11-28 have none
     if written is not None and written.tobytes().decode(errors="replace") != digest(arrays):
-        raise _bad(path, f"its arrays are not those that were written: their SHA-256 is not that of its array {DIGEST}")
+        raise _bad(path, f"its arrays are not as they were written: their SHA-256 differs from its array {DIGEST}")
     return sweeps
 
 

@@ -1,7 +1,7 @@
 """Times of a library's kernels as shares of what the chip could do at most, fitted to recorded GEMMs.
 
 A kernel's microseconds are its least time over an efficiency between 0 and 1. The efficiency follows from a sum of
-numbers times quantities, one row of numbers for kernels of a kind, and from regression trees, which say what such a sum
+numbers times quantities, one row of numbers for kernels of a kind, and from a factor, which says what such a sum
 cannot: edges of tiles, alignments, the power limit. lab/tools/library/fit_times.py makes both (docs/library.md). The
 module knows choices, sizes and least times; no program and no clock.
 """
@@ -12,16 +12,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import as_file
-
-import numpy as np
 
 from hwsim.devices.least_time import LeastTime
-from hwsim.errors import InputError
-from hwsim.host.places import package_folder
 from hwsim.libraries.cublas.choice import CublasChoice
 from hwsim.libraries.cublas.tables import records
-from hwsim.libraries.cublas.times.forest import Forest, unpack
+from hwsim.libraries.cublas.times.factor import Factor
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, QUANTITIES, facts, quantities
 from hwsim.libraries.gemm_call import GemmCall
 
@@ -55,12 +50,12 @@ class TimeRow:
 
 @dataclass(frozen=True, slots=True)
 class FittedTimes:
-    """What a call takes by the row of its kernels and the trees. evidence: of both. launch_us: of the call, which they
+    """What a call takes by the row of its kernels and the factor. evidence: of both. launch_us: of the call, which they
     leave out.
     """
 
     row: TimeRow
-    forest: Forest = field(repr=False)
+    factor: Factor = field(repr=False)
     choice: CublasChoice
     call: GemmCall
     cores: int
@@ -77,7 +72,7 @@ class FittedTimes:
         """The least time over the time of the call beyond a launch, more than 0 and at most 1."""
         point = quantities(self.choice, self.call, self.cores, least)
         sum_us = self.row.microseconds(point, least)
-        factor = math.exp(self.forest.at(facts(self.choice, self.call, self.cores, least, sum_us)))
+        factor = self.factor.at(facts(self.choice, self.call, self.cores, least, sum_us))
         share = min(max(least.us / max(with_factor(sum_us, factor), least.us), LEAST_EFFICIENCY), 1.0)
         return float(f"{share:.{DIGITS}g}")
 
@@ -125,18 +120,3 @@ def _row(fields: Mapping[str, str]) -> tuple[Key, TimeRow]:
     key = int(fields["algorithm"]), fields["operand"], YES[fields["slices"]], YES[fields["bias"]]
     chips, batch_chips = (tuple(fields[name].split()) for name in ("chips", "batch_chips"))
     return key, TimeRow(numbers, int(fields["gemms"]), error, chips, batch_chips)
-
-
-@cache
-def forest_of(name: str) -> Forest | None:
-    """The trees of a file beside the library files; None without a name.
-
-    Raises InputError where it cannot be read.
-    """
-    if not name:
-        return None
-    try:
-        with as_file(package_folder("libraries") / name) as path, np.load(path) as file:
-            return unpack({key: file[key] for key in file.files})
-    except (OSError, ValueError, KeyError, IndexError) as error:
-        raise InputError(f"{name}: {error}; install hwsim again") from None

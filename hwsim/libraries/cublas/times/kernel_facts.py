@@ -38,7 +38,7 @@ QUANTITIES = (
     "mega_elements_a",
     "mega_elements_b",
 )
-#: What the trees split on.
+#: What trees and networks take.
 FACTS = (
     "m",
     "n",
@@ -95,10 +95,31 @@ FACTS = (
     "reduction",  # of slices: cuBLASLt's number
     "serial_slices",
     "serial_kilo_results",
+    "stride_power_a",  # the largest power of two, to MOST_STRIDE, that divides the bytes of a row or column in memory
+    "stride_power_b",
+    "stride_power_d",
+    "stride_a",  # bytes
+    "stride_b",
+    "rounds_of_2",  # waves, were 2 CTAs on an SM at once
+    "filled_of_2",  # share of such waves that has a tile
+    "rounds_of_3",
+    "filled_of_4",
+    "last_step",  # elements of K in the last step of a slice
+    "ctas",
+    "sum_per_step",  # microseconds of the row's sum, of a step of K in each wave
+    "sum_per_mean_step",
+    "least_per_step",
+    "m_of_64",  # what is left of m in blocks of 64, as a share of a block
+    "m_of_128",
+    "n_of_64",
+    "n_of_128",
+    "k_of_32",
+    "k_of_64",
 )
 ABOUT_A_LAUNCH_US = 2.0  # the trees' factor is of the time with a launch: very short kernels hide in it
 FORMATS = ("fp16", "bf16", "tf32", "fp32", "fp64", "e4m3", "int8")
 MOST_ALIGNED = 128  # elements
+MOST_STRIDE = 16384  # bytes
 STEP = 32  # of K, where the choice does not say it
 #: (m, n, k) of Hopper's xmma kernels for rows that are not whole 16 bytes, by their names; the answers that ship for
 #: such calls with a bias have another tile.
@@ -167,8 +188,30 @@ def facts(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime, su
         *(math.log(sum_us + ABOUT_A_LAUNCH_US), math.log((sum_us + ABOUT_A_LAUNCH_US) / with_launch)),
         *(choice.reduction if choice.split_k > 1 else 0, _serial_slices(choice)),
         call.batch * m * n * _serial_slices(choice) / 1e3,
+        *_strides([size * item for size in leading]),
+        *_rounds(shape, cores),
+        *_per_step(shape, least, sum_us),
+        *((size % block) / block for size, block in ((m, 64), (m, 128), (n, 64), (n, 128), (k, 32), (k, 64))),
     )
     return tuple([float(number) for number in numbers])
+
+
+def _strides(strides: list[int]) -> tuple[int, ...]:
+    """stride_power_a to stride_b. strides: bytes between rows or columns of A, B and D."""
+    return *(math.gcd(stride, MOST_STRIDE) for stride in strides), *strides[:2]
+
+
+def _rounds(shape: _KernelShape, cores: int) -> tuple[float, ...]:
+    """rounds_of_2 to ctas; zeros where the choice has no tile."""
+    rounds = [math.ceil(shape.ctas / (cores * at_once)) for at_once in (2, 3, 4)]
+    filled = [shape.ctas / (cores * at_once * max(count, 1)) for at_once, count in zip((2, 3, 4), rounds, strict=True)]
+    return rounds[0], filled[0], rounds[1], filled[2], shape.last_step, shape.ctas
+
+
+def _per_step(shape: _KernelShape, least: LeastTime, sum_us: float) -> tuple[float, ...]:
+    """sum_per_step, sum_per_mean_step and least_per_step."""
+    steps, mean_steps = max(shape.waves, 1) * max(shape.deep, 1), max(shape.tiles, 1) * max(shape.deep, 1)
+    return sum_us / steps, sum_us / mean_steps, least.us / steps
 
 
 def _serial_slices(choice: CublasChoice) -> int:
@@ -177,18 +220,19 @@ def _serial_slices(choice: CublasChoice) -> int:
 
 
 class _KernelShape:
-    """Tiles, waves and steps of a kernel; zeros where the choice has no tile. tiles, unaligned_tiles: per SM."""
+    """CTAs, tiles, waves and steps of a kernel; zeros where the choice has no tile. tiles, unaligned_tiles: per SM."""
 
     def __init__(self, choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime) -> None:
         m, n, k = call.sizes
         self.rows, self.columns = choice.tile or (0, 0)
         self.step = choice.tile_k or STEP
-        self.tiles = self.filled = self.edge_m = self.edge_n = self.wave_us = 0.0
-        self.waves = self.deep = 0
+        self.tiles = self.filled = self.edge_m = self.edge_n = self.wave_us = self.last_step = 0.0
+        self.waves = self.deep = self.ctas = 0
         if choice.tile is not None:
             count = math.ceil(m / self.rows) * math.ceil(n / self.columns) * choice.split_k * call.batch
-            self.tiles, self.waves = count / cores, math.ceil(count / cores)
+            self.ctas, self.tiles, self.waves = count, count / cores, math.ceil(count / cores)
             self.deep = math.ceil(k / choice.split_k / self.step)
+            self.last_step = (k / choice.split_k) % self.step
             self.filled = self.tiles / self.waves
             self.edge_m = (m % self.rows or self.rows) / self.rows
             self.edge_n = (n % self.columns or self.columns) / self.columns

@@ -1,0 +1,128 @@
+"""PyTorch's functions of single elements with the bits of its CUDA kernels; gradients stay PyTorch's own.
+
+Each is computed in fp32 and rounded to the tensor's dtype. The module knows the formulas of PyTorch's kernels; it knows
+no polynomial. nvcc makes a product and a sum one fused multiply-add. Source: github pytorch/pytorch,
+aten/src/ATen/native/cuda: UnaryOpsKernel.cu, PowKernel.cu, UnaryGeometricTanhKernel.cu, ActivationSiluKernel.cu,
+ActivationGeluKernel.cu.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hwsim.arithmetic.cuda_functions import cosf, erff, sinf, tanhf
+from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.arithmetic.rounded_once import multiply_add
+from hwsim.devices.special_functions import nvidia_tables
+from hwsim.frameworks.torch.caller import Caller
+from hwsim.frameworks.torch.own_kernels import follows
+from hwsim.frameworks.torch.tensors import array_of
+from hwsim.libraries.pytorch.routes import pytorch
+
+Single = NDArray[np.float32]
+ElementFunction = Callable[[CudaMath, Single], Single]
+ONE, HALF = np.float32(1), np.float32(0.5)
+SQRT_HALF = np.float32(math.sqrt(0.5))
+GELU_INNER, GELU_CUBE = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
+CODES = 1 << 16  # of a dtype of 16 bits
+CUBE = 3
+AT_ONCE = 1 << 20  # elements, so that what is in between stays small
+
+
+def sigmoid(cuda: CudaMath, x: Single) -> Single:
+    """1 / (1 + e^-x)."""
+    return ONE / (ONE + cuda.expf(-x))
+
+
+def silu(cuda: CudaMath, x: Single) -> Single:
+    """x / (1 + e^-x)."""
+    return x / (ONE + cuda.expf(-x))
+
+
+def gelu(cuda: CudaMath, x: Single) -> Single:
+    """x / 2 (1 + erf(x / sqrt(2)))."""
+    return x * HALF * (ONE + erff(cuda, x * SQRT_HALF))
+
+
+def gelu_tanh(cuda: CudaMath, x: Single) -> Single:
+    """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
+    inner = GELU_INNER * multiply_add(np.full_like(x, GELU_CUBE), x * x * x, x)
+    return HALF * x * (ONE + tanhf(cuda, inner))
+
+
+#: By the name of aten's operator, and of gelu's other form.
+FUNCTIONS: Mapping[str, ElementFunction] = {
+    "rsqrt": CudaMath.rsqrtf,
+    "exp": CudaMath.expf,
+    "tanh": tanhf,
+    "erf": erff,
+    "sin": sinf,
+    "cos": cosf,
+    "sigmoid": sigmoid,
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+}
+
+
+def function_of_elements(name: str) -> Callable[..., Tensor | None]:
+    """aten::`name`; None where PyTorch runs another function."""
+
+    def function(caller: Caller, input: Tensor, *, approximate: str = "none") -> Tensor | None:
+        full = name if approximate == "none" else f"{name}_{approximate}"
+        rule = pytorch().functions.get(full)
+        if rule is None or not follows(caller, full, rule.families, input):
+            return None
+        return elements(full, input)
+
+    return function
+
+
+def power(caller: Caller, input: Tensor, exponent: Any) -> Tensor | None:
+    """aten::pow with the exponent 3, two products that are each rounded; None for another."""
+    if exponent != CUBE or not follows(caller, "pow", pytorch().functions["pow"].families, input):
+        return None
+    return input * input * input
+
+
+def elements(name: str, x: Tensor) -> Tensor:
+    """The function of each element, in the dtype and the layout of x."""
+    out = torch.empty_like(x)
+    if x.dtype == torch.float32:
+        values = _of_singles(name, array_of(x.contiguous()))
+        return out.copy_(torch.from_numpy(values).reshape(x.shape))
+    codes = x.contiguous().view(torch.int16).long() & (CODES - 1)
+    return out.copy_(_table(name, x.dtype)[codes])
+
+
+@cache
+def _table(name: str, dtype: torch.dtype) -> Tensor:
+    """The function of all codes of a dtype of 16 bits."""
+    codes = torch.arange(CODES).to(torch.int16).view(dtype)
+    return torch.from_numpy(_of_singles(name, array_of(codes.float()))).to(dtype)
+
+
+def _of_singles(name: str, x: Any) -> Single:
+    flat, math_of_chip = np.ascontiguousarray(x).reshape(-1), _math()
+    result = np.empty_like(flat)
+    with np.errstate(all="ignore"):
+        for first in range(0, len(flat), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            result[part] = FUNCTIONS[name](math_of_chip, flat[part])
+    return result
+
+
+@cache
+def _math() -> CudaMath:
+    return CudaMath(nvidia_tables())
+
+
+__all__ = ["elements", "function_of_elements", "power"]

@@ -1,0 +1,71 @@
+"""The result of a search over mappings: all configurations, the best, the default. It prints as `hwsim tune` does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwsim.host.renderers import rendered
+from hwsim.studies.tuned_point import TunedPoint
+
+#: What can be made least, and what it is called. The clock depends on the load, so the fewest cycles may not be the
+#: least time.
+OBJECTIVES = {"time": "time", "cycles": "cycles", "traffic": "HBM traffic", "energy": "energy"}
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryKernel:
+    """What a library runs for the GEMM: its kernel, slices of K, and the cycles of a program with its tile (None: there
+    is no such program)."""
+
+    name: str
+    kernel: str
+    split_k: int
+    cycles: int | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Landscape:
+    """The result of a search; str() is the report of `hwsim tune`.
+
+    device, scheme: their names. sizes: m, n, k. points: all that were timed or refused. best: of these, or the choice
+    of the formula that was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
+
+    complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
+    named.
+    """
+
+    device: str
+    scheme: str
+    sizes: tuple[int, int, int]
+    objective: str
+    points: list[TunedPoint]
+    best: TunedPoint
+    default: TunedPoint
+    analytic: dict[str, TunedPoint]
+    complete: bool
+    library: LibraryKernel | None = None
+
+    def __str__(self) -> str:
+        return str(rendered("text of a search", self))
+
+    def __repr__(self) -> str:
+        sizes = " x ".join(map(str, self.sizes))
+        tile = " x ".join(map(str, self.best.facts.get("tile", {}).values()))
+        timed, best = len(self.ranked), f"tile {tile}, {self.best.cycles} cycles"
+        return f"<Landscape {self.scheme} on {self.device}, {sizes}: {timed} configurations timed, best {best}>"
+
+    @property
+    def quantity(self) -> str:
+        """What the objective makes least, in words."""
+        return OBJECTIVES[self.objective]
+
+    @property
+    def ranked(self) -> list[TunedPoint]:
+        """The points that were timed, best first."""
+        timed = [point for point in self.points if point.cycles is not None]
+        return sorted(timed, key=lambda point: point.value(self.objective))
+
+    @property
+    def refused(self) -> list[TunedPoint]:
+        """The points that are not legal, in the order of the search."""
+        return [point for point in self.points if point.cycles is None]
