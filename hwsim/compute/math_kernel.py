@@ -27,7 +27,7 @@ from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.math_form import MathForm
 from hwsim.gemm.softmax_sums import SoftmaxKernels
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.pytorch.routes import pytorch, pytorch_evidence
+from hwsim.libraries.pytorch.routes import evidence_of_kernel, pytorch
 from hwsim.operands.operand import Operand
 from hwsim.program.ir import Program
 from hwsim.resolve.resolved import Resolved
@@ -189,7 +189,8 @@ def math_kernel_of(device: Device, format: str, shapes: Sequence[Sequence[int]],
     rule = pytorch().softmax
     kernels = SoftmaxKernels(rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes)
     decided = [gemm.decided("order of summation") for gemm in (scores, values)]
-    levels = [Level(pytorch_evidence("softmax")), *(Level(x.evidence) for x in decided if x is not None and x.evidence)]
+    levels = [Level(evidence_of_kernel("softmax"))]
+    levels += [Level(x.evidence) for x in decided if x is not None and x.evidence]
     evidence = max(levels, key=list(Level).index).value
     named = [gemm.decided("kernel") for gemm in (scores, values)]
     names = tuple("a kernel that is not known" if x is None else x.value for x in named)

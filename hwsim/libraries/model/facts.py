@@ -9,7 +9,6 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hwsim.datafiles.provenance import Level
 from hwsim.datafiles.reading import FileRecord, Model, record_of
 from hwsim.datafiles.yaml_text import parse
 from hwsim.host import places
@@ -48,21 +47,17 @@ def convolution_kernels(name: str) -> ConvolutionKernels:
     return _read(places.package_folder("libraries") / name, ConvolutionKernels).record
 
 
-def framework_of(name: str, version: str) -> Framework:
-    """A framework's calls. Raises ConfigError where the file is not valid, InputError where it cannot be read."""
-    return _framework_file(name, version).record
-
-
-def framework_evidence(name: str, version: str, block: str) -> str:
-    """The evidence level of a block of a framework's file, the weakest of its facts. Raises as framework_of."""
-    facts = _framework_file(name, version).evidence
-    levels = [fact.evidence for path, fact in facts.items() if path.split(".")[0] == block]
-    return max(levels, key=list(Level).index).value
-
-
 @cache
-def _framework_file(name: str, version: str) -> FileRecord[Framework]:
+def framework_file(name: str, version: str) -> FileRecord[Framework]:
+    """A framework's calls, with the evidence of each. Raises ConfigError where the file is not valid, InputError where
+    it cannot be read.
+    """
     return _read(places.package_folder("frameworks") / f"{name}-{version}{SUFFIX}", Framework)
+
+
+def framework_of(name: str, version: str) -> Framework:
+    """The calls alone; errors as of `framework_file`."""
+    return framework_file(name, version).record
 
 
 def _read(file: Traversable, model: type[Model]) -> FileRecord[Model]:

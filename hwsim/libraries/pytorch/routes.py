@@ -8,8 +8,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hwsim.datafiles.provenance import LEVELS
 from hwsim.libraries.cublas.pytorch import FRAMEWORK
-from hwsim.libraries.model.facts import framework_evidence, framework_of
+from hwsim.libraries.model.facts import framework_file, framework_of
 
 if TYPE_CHECKING:
     from hwsim.libraries.model.framework_model import Framework, RouteModel
@@ -22,9 +23,12 @@ def pytorch(version: str = FRAMEWORK[1]) -> Framework:
     return framework_of(FRAMEWORK[0], version)
 
 
-def pytorch_evidence(block: str, version: str = FRAMEWORK[1]) -> str:
-    """The evidence level of a block of a version's file, the weakest of its facts. Raises as `pytorch`."""
-    return framework_evidence(FRAMEWORK[0], version, block)
+@lru_cache(maxsize=256)
+def evidence_of_kernel(name: str, version: str = FRAMEWORK[1]) -> str:
+    """The weakest level behind the rule of a kernel without products: "softmax" or "layer_norm"."""
+    facts = framework_file(FRAMEWORK[0], version).evidence
+    levels = [about.evidence for path, about in facts.items() if path.startswith(f"{name}.")]
+    return max(levels, key=LEVELS.index)
 
 
 @lru_cache(maxsize=256)
