@@ -99,6 +99,7 @@ _MODULES = (
 _RENDERERS = {
     "card of a run": "hwsim.report.result_card:result_card",
     "page of a run": "hwsim.report.page.run_page:run_page",
+    "text of a change": "hwsim.report.text.whatif_text:changed_text",
     "text of a search": "hwsim.report.text.tune_text:tune_text",
     "text of a sweep": "hwsim.report.text.sweep_text:sweep_text",
 }

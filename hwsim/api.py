@@ -202,7 +202,9 @@ def matmul(
     values: dict[str, Any] = {**options}
     values |= {name: gpu.to_host(gpu.from_host(values[name])) for name in SMALL if lies_on_gpu(values.get(name))}
     arrays: list[Any] = [None if x is None else gpu.from_host(x) for x in (a, b, c)]
-    if what := work_of_host(scheme, options):
+    record = gemm if gemm is None or isinstance(gemm, Gemm) else Gemm.from_dict(gemm)
+    named = scheme if record is None or isinstance(scheme, Scheme) else record.scheme
+    if what := work_of_host(named, options):
         warn_once(copied(what))
         arrays = [None if x is None else gpu.to_host(x) for x in arrays]
     of_call: Any = run(*arrays, device=device, scheme=scheme, gemm=gemm, progress=progress, **values).c

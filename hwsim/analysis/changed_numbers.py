@@ -16,6 +16,7 @@ from hwsim.devices.device import Device
 from hwsim.devices.numbers import Reach, new_values, reach_of, with_numbers
 from hwsim.devices.query import entry
 from hwsim.errors import InputError
+from hwsim.host.renderers import rendered
 from hwsim.machines import timing
 from hwsim.machines.l2_state import COLD
 from hwsim.program.ir import Program
@@ -62,6 +63,9 @@ class ChangedNumbers:
     is_anew: bool = False
     held: dict[str, str] = field(default_factory=dict)
     beside: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return str(rendered("text of a change", self))
 
 
 @dataclass(frozen=True, slots=True)

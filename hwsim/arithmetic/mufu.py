@@ -95,8 +95,9 @@ def mufu(
 
     Source: configs/special_functions/mufu.yaml (the tables, with source and evidence). All 2^32 results of each
     function were compared with an H200's (CUDA 13.0, 2026-11-28), and none differs: tests/golden/h200_mufu. Of tanhf,
-    erff, sinf and cosf a sample and some blocks of 2^20 were: tests/golden/h200_pytorch. That other chips have these tables is an assumption. `hwsim.devices.special_functions.tables_evidence(device, ["ex2"])` says
-    the level of an instruction.
+    erff, sinf and cosf a sample and some blocks of 2^20 were: tests/golden/h200_pytorch. That other chips have these
+    tables is an assumption. `hwsim.devices.special_functions.tables_evidence(device, ["ex2"])` says the level of an
+    instruction.
     """
     chip = load(device)
     tables = special_functions(chip)

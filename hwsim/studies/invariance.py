@@ -8,7 +8,7 @@ and no array.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -23,6 +23,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.numerics.units import IntegerUnit
+from hwsim.report.text.words import plural, run_text, runs
 from hwsim.resolve import library_on_device
 from hwsim.schemes.native import PROMOTED_K
 
@@ -52,6 +53,25 @@ class BatchClass:
     has_equal_rows: bool = True
 
 
+class BatchLabels(list[Label]):
+    """Labels of orders of summation, one per m in order; str() names the m whose labels are equal. sizes_m: each m."""
+
+    def __init__(self, labels: Iterable[Label], sizes_m: Sequence[int]) -> None:
+        super().__init__(labels)
+        self.sizes_m = tuple(sizes_m)
+
+    def __str__(self) -> str:
+        members: dict[Label, list[int]] = {}
+        for label, size in zip(self, self.sizes_m, strict=True):
+            members.setdefault(label, []).append(int(size))
+        classes = sorted(members.values(), key=lambda sizes: -len(sizes))
+        number = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
+        lines = [f"{plural(len(self), 'value')} of m, {number}; a row has the same bits for every m of a class"]
+        for place, sizes in enumerate(classes, 1):
+            lines.append(f"  {place}. {', '.join(run_text(*run) for run in runs(sizes))}")
+        return "\n".join(lines)
+
+
 def invariance(
     *,
     n: int,
@@ -68,8 +88,9 @@ def invariance(
     reductions: Reductions | None = None,
     workspace_bytes: int | None = None,
     lt_workspace_bytes: int | None = None,
-) -> list[Label]:
+) -> BatchLabels:
     """One hashable label per m, in order: where labels are equal, a row of C[m, n] has equal bits for all operands.
+    Printed, the list names the m of each label.
 
     Labels that differ are of orders of summation that differ; their bits may be equal all the same (as of parts that
     hold nothing, or of a K of 1). The label is of the first row: where several CTAs share the K of some tiles, later
@@ -111,7 +132,7 @@ def invariance(
         lt_workspace_bytes=lt_workspace_bytes,
         caller=PYTORCH,
     )
-    return [label for label, *_ in _each(weight, m, device, library)]
+    return BatchLabels((label for label, *_ in _each(weight, m, device, library)), m)
 
 
 def batch_classes(

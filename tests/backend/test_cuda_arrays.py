@@ -248,6 +248,11 @@ def test_what_reads_operands_on_the_host_says_so_once(gpu, monkeypatch, options,
             got = hwsim.matmul(gpu.moved(a), gpu.moved(b), device="b200", engine="cuda", **options)
             assert np.array_equal(got.get().view(np.uint32), want.view(np.uint32))
     assert len(told) == 1
+    if options == {"scheme": "mxfp8"}:
+        record = hwsim.run(a, b, device="b200", timing=False, **options).gemm
+        for saved in (record, record.to_dict()):
+            again = hwsim.matmul(gpu.moved(a), gpu.moved(b), gemm=saved, engine="cuda")
+            assert np.array_equal(again.get().view(np.uint32), want.view(np.uint32))
 
 
 @pytest.mark.parametrize("name", ["bf16x9, accumulator divided", "ape, blocks of unlike plans"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,12 @@ from modern import kernels, operand, picked  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.frameworks.torch.convolution_order import is_stored_last  # noqa: E402
 
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "lab" / "tools" / "record"))
+import convolution_results  # noqa: E402
+
+RESULTS = ROOT / "tests" / "golden" / "h200_convolutions" / "results.npz"
+MOST_MACS = 1e8  # of a recorded call that is computed whole
 CAPTURES = kernels("conv")
 TYPES = {"bf16": (np.int16, torch.bfloat16), "fp16": (np.int16, torch.float16)}
 
@@ -103,3 +112,22 @@ def test_what_pytorch_takes_as_channels_last() -> None:
     assert not is_stored_last(x) and is_stored_last(x.contiguous(memory_format=torch.channels_last))
     assert not is_stored_last(torch.empty(8, 4, 1, 1)) and is_stored_last(torch.empty(8, 1, 1, 4).permute(0, 3, 1, 2))
     assert not is_stored_last(torch.empty(3, 4, 5))
+
+
+def test_drawn_convolutions_in_bf16_are_those_of_an_h200() -> None:
+    """By the kernels that hwsim chooses; forward and for the images every call in bf16 is equal (lab/docs/frameworks.md)."""
+    with np.load(RESULTS) as archive:
+        meta = json.loads(str(archive["meta"]))
+        counts = {"fprop": 0, "dgrad": 0}
+        for entry in meta["entries"]:
+            shape, index = entry["shape"], entry["index"]
+            operation, fmt, batch, channels, height, width, filters, r, s, stride, *_, groups, _ = shape
+            macs = batch * channels * height * width * filters * r * s / groups / stride**2
+            if operation not in counts or fmt != "bf16" or macs > MOST_MACS:
+                continue
+            operands = convolution_results.operands(shape, meta["seed"], index)
+            with hwsim.torch.emulate(device="h200", library="pytorch", measure_every=0):
+                got = convolution_results.kept(convolution_results.run(shape, *operands), meta["seed"], index)
+            assert np.array_equal(got, archive[str(index)]), shape
+            counts[operation] += 1
+    assert min(counts.values()) >= 5, counts

@@ -29,6 +29,9 @@ FUNCTIONS = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "exp": torch.exp,
+    "exp2": torch.exp2,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
     "rsqrt": torch.rsqrt,
     "pow3": lambda x: torch.pow(x, 3.0),
 }

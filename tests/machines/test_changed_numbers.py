@@ -104,7 +104,7 @@ def test_what_if_takes_every_number_of_a_file_and_says_what_else_follows(tmp_pat
         assert found.beside == ({path: BESIDE[reach]} if reach in BESIDE else {})
     bits = result.with_numbers({"dot_units.tree.fraction_bits": 13})
     assert bits is not None and bits.cycles[1] == bits.cycles[0]
-    assert "changes bits too: compare a file with it by hwsim diff" in changed_text(bits)
+    assert "changes bits too: compare a file with it by hwsim diff" in changed_text(bits) == str(bits)
     costs = result.with_numbers({"energy.static_watts": "2x", "hbm.bytes_per_second": "0.1x"})
     assert costs is not None and not costs.is_anew and costs.cycles[1] > costs.cycles[0]
     assert "of energy or area alone" in changed_text(costs)

@@ -315,3 +315,14 @@ def test_the_library_s_own_options_are_of_the_call(capsys: pytest.CaptureFixture
     for more in ({"reductions": "all"}, {"workspace_bytes": -1}, {"lt_workspace_bytes": 1.5}):
         with pytest.raises(InputError, match=f"{next(iter(more))} = .*; allowed: "):
             hwsim.invariance(**call, **more)
+
+
+def test_labels_print_as_the_m_of_each():
+    call = {"device": "h200", "library": "cublas", "format": "bf16", "output": "bf16", "b_layout": "columns"}
+    labels = hwsim.invariance(n=4096, k=14336, m=range(1, 65), **call)
+    lines = str(labels).splitlines()
+    assert lines[0] == "64 values of m, 2 classes; a row has the same bits for every m of a class"
+    told = [[size for size in range(1, 65) if labels[size - 1] == label] for label in dict.fromkeys(labels)]
+    told.sort(key=len, reverse=True)
+    assert lines[1:] == [f"  {i}. {sizes[0]}..{sizes[-1]}" for i, sizes in enumerate(told, 1)]
+    assert list(labels) == labels and len(set(labels)) == 2

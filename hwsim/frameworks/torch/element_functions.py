@@ -61,7 +61,10 @@ def gelu_tanh(cuda: CudaMath, x: Single) -> Single:
 #: By the name of aten's operator, and of gelu's other form.
 FUNCTIONS: Mapping[str, ElementFunction] = {
     "rsqrt": CudaMath.rsqrtf,
+    "sqrt": lambda _, x: np.sqrt(x),  # rounded to nearest
     "exp": CudaMath.expf,
+    "exp2": CudaMath.exp2f,
+    "log": CudaMath.logf,
     "tanh": tanhf,
     "erf": erff,
     "sin": sinf,

@@ -600,7 +600,7 @@ FUNCTIONS = {original: _with_pytorch_s_arguments(function) for original, functio
 UNCAST = frozenset({torch.mv, Tensor.mv, torch.dot, Tensor.dot, torch._scaled_mm, torch._int_mm})
 
 #: Operators without products whose kernels' bits are known: functions of elements; sums, with their overloads.
-ELEMENTWISE = ("rsqrt", "exp", "tanh", "erf", "sin", "cos", "sigmoid", "silu", "gelu")
+ELEMENTWISE = ("rsqrt", "sqrt", "exp", "exp2", "log", "tanh", "erf", "sin", "cos", "sigmoid", "silu", "gelu")
 SUMS = (("mean", "dim"), ("mean", "default"), ("sum", "dim_IntList"), ("sum", "default"))
 
 #: {aten's operator: what stands in for it}: products that PyTorch's own C++ functions call.

@@ -72,10 +72,10 @@ class DotQuestion:
     def least(self) -> DotQuestion:
         """The same dot of one matrix of at most `LEAST_SIDE` rows and columns and `LEAST_K` of K, with their scales."""
         whole = (*self.d_shape[-2:], self.k)
-        kept = [min(size, most) for size, most in zip(whole, (LEAST_SIDE, LEAST_SIDE, LEAST_K), strict=True)]
+        least_sides = [min(size, most) for size, most in zip(whole, (LEAST_SIDE, LEAST_SIDE, LEAST_K), strict=True)]
 
         def shorter(shape: tuple[int, ...], *sides: int) -> tuple[int, ...]:
-            return tuple(size * kept[i] // whole[i] for size, i in zip(shape[-2:], sides, strict=True))
+            return tuple(size * least_sides[i] // whole[i] for size, i in zip(shape[-2:], sides, strict=True))
 
         s = self.scaling
         if s is not None:

@@ -9,9 +9,9 @@ k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed 
 PyTorch's switches are by default; empty: compute) and perhaps us_of_places (with operands at several addresses; the
 fit takes their median). A launch is the shortest launch_us of a chip's set. For each kind of kernel the numbers of
 hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all, trees and
-networks. Writes OUT.csv and OUT.npz. GEMMs with the same n and k are held out together. Of GEMMs without a group,
-whose sizes were drawn, a part is taken. --compare prints how far `hwsim.run(library=)` is off, and fits nothing. Needs
-scipy, lightgbm and PyTorch.
+networks. Writes OUT.npz and OUT.csv; rows of OUT.csv for kernels of which too few GEMMs are given stay. GEMMs with the
+same n and k are held out together. Of GEMMs without a group, whose sizes were drawn, a part is taken. --compare prints
+how far `hwsim.run(library=)` is off, and fits nothing. Needs scipy, lightgbm and PyTorch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
 from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, Factor
-from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, with_factor
+from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, FACTS, QUANTITIES, facts, quantities
 from hwsim.libraries.cublas.times.network import EQUAL, LEAST, LOGARITHM, PLAIN, Networks
@@ -449,7 +449,8 @@ def write(gemms: list[Recorded], out: Path, parts: int) -> None:
     for group in sorted(set(groups)) if parts else []:
         report(f"held out: {group}", errors[(groups == group) & ~np.isnan(errors)])
     sums, factor = both(gemms)
-    write_rows(rows_with(gemms, sums, errors), out)
+    before = rows_of(f"{out.name}.csv") if out.with_name(f"{out.name}.csv").exists() else {}
+    write_rows(before | rows_with(gemms, sums, errors), out)
     np.savez_compressed(out.with_name(out.name + ".npz"), **factor.pack())
     print(f"{len(sums)} rows, {len(factor.forest.roots)} trees and {NETWORKS} networks from {len(gemms)} GEMMs")
 

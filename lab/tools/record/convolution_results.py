@@ -49,8 +49,7 @@ def operands(shape: Shape, seed: int, index: int) -> tuple[torch.Tensor, torch.T
 
 def run(shape: Shape, x: torch.Tensor, k: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """PyTorch's call."""
-    operation, format, *_, stride, padding, dilation, groups, _ = shape
-    torch.backends.cudnn.allow_tf32 = format != "fp32"
+    operation, _, *_, stride, padding, dilation, groups, _ = shape
     if operation == "fprop":
         return torch.nn.functional.conv2d(x, k, None, stride, padding, dilation, groups)
     mask = [operation == "dgrad", operation == "wgrad", False]
@@ -58,6 +57,11 @@ def run(shape: Shape, x: torch.Tensor, k: torch.Tensor, dy: torch.Tensor) -> tor
         dy, x, k, None, [stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups, mask
     )
     return next(result for result, is_wanted in zip(results, mask, strict=True) if is_wanted)
+
+
+def set_switch(shape: Shape) -> None:
+    """PyTorch's switch for a call's format; hwsim reads it where `emulate` is entered."""
+    torch.backends.cudnn.allow_tf32 = shape[1] != "fp32"
 
 
 def kept(result: torch.Tensor, seed: int, index: int) -> np.ndarray:
@@ -77,6 +81,7 @@ def record(seed: int, count: int, seconds: float, out: Path) -> None:
             break
         on_gpu = [x.cuda() for x in operands(shape, seed, index)]
         entry: dict[str, Any] = {"index": index, "shape": shape}
+        set_switch(shape)
         try:
             first, second = (kept(run(shape, *on_gpu), seed, index) for _ in range(2))
         except RuntimeError as error:
@@ -105,6 +110,7 @@ def compare(path: Path, device: str) -> bool:
         if index not in bits:
             continue
         tensors = operands(shape, meta["seed"], index)
+        set_switch(shape)
         with hwsim.torch.emulate(device=device, library="pytorch", measure_every=0):
             got = kept(run(shape, *tensors), meta["seed"], index)
         wrong = int((got != bits[index]).sum())

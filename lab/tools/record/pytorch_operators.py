@@ -56,8 +56,9 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "log2": torch.log2,
     "mish": F.mish,
 }
-SHORT, SHORT_ROWS = 1 << 12, 64
-SHORT_FUNCTIONS = ("tanh", "sin", "cos", "erf", "sigmoid", "silu", "gelu", "gelu_tanh", "exp", "rsqrt", "pow3")
+SHORT, SHORT_ROWS, SHORT_WIDTH = 1 << 12, 64, 1024
+SHORT_FUNCTIONS = ("tanh", "sin", "cos", "erf", "sigmoid", "silu", "gelu", "gelu_tanh", "exp", "exp2", "log",
+                   "rsqrt", "sqrt", "pow3")  # fmt: skip
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 WIDTHS = (3, 8, 16, 32, 33, 64, 96, 100, 128, 200, 256, 384, 512, 576, 640, 768, 1000, 1024, 1280, 1536, 2048, 2304,
           2816, 3072, 4096, 5120, 8192, 11008, 16384, 32000, 50257)  # fmt: skip
@@ -192,25 +193,31 @@ def check(path: Path, blocks: int, device: str) -> bool:
     return not ours
 
 
+def is_short(kind: str, words: list[str]) -> bool:
+    """Whether an array is kept as it is."""
+    if kind == "sum":
+        return words[0] in SHORT_FUNCTIONS and words[0] != "pow3"
+    if kind == "rows":
+        operation, _, width, count = words
+        if operation in ("mean", "sum"):
+            return int(count) <= SHORT_ROWS
+        return operation in ("softmax", "layer_norm") and count == "7" and int(width) <= SHORT_WIDTH
+    return kind == "meta"
+
+
 def shorten(path: Path, out: Path) -> None:
     """A file for the tests: `sum16/FORMAT/NAME` has (256,) sums of 256 results each, times (2 i + 1), NaNs as NAN."""
     kept: dict[str, np.ndarray] = {}
     with np.load(path) as archive:
         for name in archive.files:
             kind, *words = name.split("/")
-            array = archive[name]
-            if kind in ("fp16", "bf16") and words[0] in SHORT_FUNCTIONS:
-                kept[f"sum16/{kind}/{words[0]}"] = sums_of_codes(array, DTYPES[kind])
-            elif kind == "fp32" and words[0] in SHORT_FUNCTIONS:
-                kept[name] = array[:: SAMPLES // SHORT]
-            elif kind == "sum" and words[0] in SHORT_FUNCTIONS and words[0] not in ("pow2", "pow3"):
-                kept[name] = array
-            elif kind == "rows" and words[0] in ("mean", "sum") and int(words[3]) <= SHORT_ROWS:
-                kept[name] = array
-            elif kind == "rows" and words[0] in ("softmax", "layer_norm") and words[3] == "7" and int(words[2]) <= 1024:
-                kept[name] = array
-            elif kind == "meta":
-                kept[name] = array
+            if is_short(kind, words):
+                kept[name] = archive[name]
+            elif kind in DTYPES and words[0] in SHORT_FUNCTIONS:
+                if kind == "fp32":
+                    kept[name] = archive[name][:: SAMPLES // SHORT]
+                else:
+                    kept[f"sum16/{kind}/{words[0]}"] = sums_of_codes(archive[name], DTYPES[kind])
     np.savez_compressed(out, **kept)
 
 

@@ -39,7 +39,8 @@ class Networks:
         values = np.asarray(points, np.float64)[:, self.number]
         scaled = np.where(self.kind == LOGARITHM, np.log(np.maximum(values, LEAST)), values)
         scaled = np.clip((scaled - self.shift) * self.scale, -MOST, MOST)
-        return np.where(self.kind == EQUAL, values == self.shift, scaled)
+        given: NDArray[np.float64] = np.where(self.kind == EQUAL, values == self.shift, scaled)
+        return given
 
     def at(self, point: Sequence[float]) -> float:
         """The networks' mean for a point."""
@@ -59,17 +60,17 @@ class Networks:
 
 def unpack(parts: Mapping[str, NDArray[np.generic]]) -> Networks:
     """The networks that `Networks.pack` gave. Raises ValueError for arrays of shapes that do not fit."""
-    inputs = [np.asarray(parts["number"], np.uint8), np.asarray(parts["kind"], np.uint8)]
-    scaling = [np.asarray(parts[name], np.float32) for name in ("shift", "scale")]
+    number, kind = (np.asarray(parts[name], np.uint8) for name in ("number", "kind"))
+    shift, scale = (np.asarray(parts[name], np.float32) for name in ("shift", "scale"))
     weights, biases = (
         tuple(np.asarray(parts[f"{name}_{layer}"], np.float32) for layer in range(LAYERS))
         for name in ("weights", "biases")
     )
     shapes = [(len(weights[0]), 1, weight.shape[-1]) for weight in weights]
-    lengths = [len(inputs[0]), *(shape[-1] for shape in shapes)]
+    lengths = [len(number), *(shape[-1] for shape in shapes)]
     fits = [weight.shape == (len(weights[0]), *pair) for weight, pair in zip(weights, pairwise(lengths), strict=True)]
     if not all(fits) or [bias.shape for bias in biases] != shapes or lengths[-1] != 1:
         raise ValueError(f"layers of {[weight.shape for weight in weights]} do not follow {lengths[0]} inputs")
-    if any(len(array) != lengths[0] for array in (*inputs, *scaling)):
+    if {len(kind), len(shift), len(scale)} != {len(number)}:
         raise ValueError(f"{lengths[0]} inputs have kinds, shifts or scales of other lengths")
-    return Networks(inputs[0], inputs[1], scaling[0], scaling[1], weights, biases)
+    return Networks(number, kind, shift, scale, weights, biases)
