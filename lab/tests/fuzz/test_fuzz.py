@@ -61,7 +61,7 @@ def test_a_campaign_whose_time_is_over_ends_after_a_chunk_and_goes_on(tmp_path):
 def test_draws_of_tiles_that_have_not_ended_are_named(tmp_path):
     log = tmp_path / "log.jsonl"
     stopped = campaign("tiles", "--draws", 2, "--seconds", 0, "--log", log)
-    assert stopped.returncode == 1 and stopped.stdout == "2 of 2 draws have not ended; begun: []\n"
+    assert stopped.returncode == 1 and stopped.stdout == "2 of 2 draws have not ended; begun: [0]\n"
     row = {
         "seed": 0,
         "number": 1,

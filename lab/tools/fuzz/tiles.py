@@ -182,7 +182,8 @@ def main():
                 file.write(json.dumps(row) + "\n")
     missing_draws = [number for number in range(given.draws) if number not in rows]
     if missing_draws:
-        begun = [number for number in missing_draws if number < max(rows, default=0)]
+        ended = len(left) - len(missing_draws)
+        begun = [number for number in left[: ended + given.processes] if number not in rows]
         print(f"{len(missing_draws)} of {given.draws} draws have not ended; begun: {begun}")
     return 0 if rows and printed(list(rows.values()), given.worst) and not missing_draws else 1
 
