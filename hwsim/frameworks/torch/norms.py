@@ -88,7 +88,8 @@ def sum_of_rows(name: str) -> Callable[..., Tensor | None]:
         if not width or input.dtype not in DTYPES:
             return None
         vector = rule.vectors[format_name(input.dtype)]
-        kernel = SumKernel(rule.threads, rule.lanes, rule.turns, vector, rule.least, rule.share, rule.most)
+        sizes = rule.model_dump(exclude={"families", "vectors"})
+        kernel = SumKernel(vector=vector, **sizes)
         is_known = adds_in_one_block(input.numel() // width, width, kernel)
         if not is_known or not follows(caller, name, rule.families, input):
             return None
