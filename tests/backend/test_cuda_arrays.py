@@ -323,8 +323,8 @@ def test_operands_of_two_formats_stay_on_the_gpu(gpu):
         np.arange(12).reshape(3, 4).astype(dtype) / 8 for dtype in (np.float32, np.float16, np.float64)
     )
     for a, b in ((wide, narrow.T), (narrow, whole.T), ((8 * wide).astype(np.int32), wide.T)):
-        want = hwsim.matmul(a, b, chip="h200")
-        got = hwsim.matmul(gpu.moved(a), gpu.moved(b), chip="h200", engine="cuda")
+        want = hwsim.matmul(a, b, device="h200")
+        got = hwsim.matmul(gpu.moved(a), gpu.moved(b), device="h200", engine="cuda")
         assert np.array_equal(got.get().view(f"u{want.itemsize}"), want.view(f"u{want.itemsize}"))
 
 
