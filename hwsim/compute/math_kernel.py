@@ -189,7 +189,10 @@ def math_kernel_of(device: Device, format: str, shapes: Sequence[Sequence[int]],
     rule = pytorch().softmax
     kernels = SoftmaxKernels(rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes)
     decided = [gemm.decided("order of summation") for gemm in (scores, values)]
-    levels = [Level(evidence_of_kernel("softmax", device.name)), *(Level(x.evidence) for x in decided if x is not None and x.evidence)]
+    levels = [
+        Level(evidence_of_kernel("softmax", device.name)),
+        *(Level(x.evidence) for x in decided if x is not None and x.evidence),
+    ]
     evidence = max(levels, key=list(Level).index).value
     named = [gemm.decided("kernel") for gemm in (scores, values)]
     names = tuple("a kernel that is not known" if x is None else x.value for x in named)
