@@ -18,7 +18,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.cublas import rules
 from hwsim.libraries.cublas.times import network
-from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, Factor, factor_of
+from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor, factor_of
 from hwsim.libraries.cublas.times.factor import unpack as unpack_factor
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, TimeRow, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
@@ -114,7 +114,7 @@ def test_an_efficiency_is_at_most_one(logarithm: float, efficiency: float) -> No
     choice, call = choice_and_call()
     row = TimeRow((0.0, 1.0, *(0.0,) * (len(QUANTITIES) - 2)), 9, 0.1, ("h200",), ())
     forest = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [logarithm]})
-    times = FittedTimes(row, Factor(forest), choice, call, 132, "fitted")
+    times = FittedTimes(row, TimeFactor(forest), choice, call, 132, "fitted")
     assert times.efficiency(LEAST) == pytest.approx(efficiency, rel=1e-3)
     assert times.seconds(0.0, LEAST) * 1e6 == pytest.approx(LEAST.us / efficiency, rel=1e-3)
 
@@ -263,12 +263,12 @@ def test_a_factor_is_of_trees_and_networks_together_and_has_bounds() -> None:
     """The geometric mean of both; a file without networks has the trees'."""
     forest = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [0.5]})
     point = (3.0, 2.0)
-    together = Factor(forest, two_networks())
+    together = TimeFactor(forest, two_networks())
     assert together.at(point) == pytest.approx(math.exp((0.5 + two_networks().at(point)) / 2))
     assert unpack_factor(together.pack()).at(point) == pytest.approx(together.at(point), rel=1e-3)
     assert unpack_factor(forest.pack()).at(point) == pytest.approx(math.exp(0.5), rel=1e-3)
     far = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [9.0]})
-    assert Factor(far).at(point) == pytest.approx(math.exp(MOST_LOGARITHM))
+    assert TimeFactor(far).at(point) == pytest.approx(math.exp(MOST_LOGARITHM))
 
 
 def test_a_factor_is_of_the_time_with_a_launch() -> None:

@@ -39,7 +39,7 @@ import hwsim
 from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
-from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, Factor
+from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor
 from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, FACTS, QUANTITIES, facts, quantities
@@ -210,7 +210,7 @@ def summed(gemm: Recorded, sums: Sums) -> float | None:
     return max(float(np.dot(point, numbers)), gemm.least.us)
 
 
-def both(gemms: list[Recorded], networks: int = NETWORKS) -> tuple[Sums, Factor]:
+def both(gemms: list[Recorded], networks: int = NETWORKS) -> tuple[Sums, TimeFactor]:
     """The numbers by kind of kernel, and the factor. networks: how many are trained."""
     sums = rows_fitted(gemms)
     points, factors, weights = [], [], []
@@ -222,10 +222,10 @@ def both(gemms: list[Recorded], networks: int = NETWORKS) -> tuple[Sums, Factor]
             weights.append(gemm.weight)
     logarithms = np.clip(factors, -MOST_LOGARITHM, MOST_LOGARITHM)
     given = np.array(points), logarithms, np.array(weights)
-    return sums, Factor(grown(*given), trained(*given, networks))
+    return sums, TimeFactor(grown(*given), trained(*given, networks))
 
 
-def predicted(gemm: Recorded, sums: Sums, factor: Factor) -> float:
+def predicted(gemm: Recorded, sums: Sums, factor: TimeFactor) -> float:
     """Microseconds with a launch; nan where such a kernel was not recorded."""
     sum_us = summed(gemm, sums)
     if sum_us is None:

@@ -23,7 +23,7 @@ MOST_LOGARITHM = 1.5  # what is beyond is no other time but another kernel; noth
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Factor:
+class TimeFactor:
     """Trees and networks for the same logarithm. networks: None: trees alone."""
 
     forest: Forest
@@ -41,13 +41,13 @@ class Factor:
         return self.forest.pack() | ({} if self.networks is None else self.networks.pack())
 
 
-def unpack(parts: Mapping[str, NDArray[np.generic]]) -> Factor:
-    """The factor that `Factor.pack` gave. Raises ValueError, or KeyError for an array that is missing."""
-    return Factor(forest.unpack(parts), network.unpack(parts) if "number" in parts else None)
+def unpack(parts: Mapping[str, NDArray[np.generic]]) -> TimeFactor:
+    """The factor that `TimeFactor.pack` gave. Raises ValueError, or KeyError for an array that is missing."""
+    return TimeFactor(forest.unpack(parts), network.unpack(parts) if "number" in parts else None)
 
 
 @cache
-def factor_of(name: str) -> Factor | None:
+def factor_of(name: str) -> TimeFactor | None:
     """The factor of a file beside the library files; None without a name.
 
     Raises InputError where it cannot be read.

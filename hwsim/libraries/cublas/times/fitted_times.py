@@ -16,7 +16,7 @@ from functools import cache
 from hwsim.devices.least_time import LeastTime
 from hwsim.libraries.cublas.choice import CublasChoice
 from hwsim.libraries.cublas.tables import records
-from hwsim.libraries.cublas.times.factor import Factor
+from hwsim.libraries.cublas.times.factor import TimeFactor
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, QUANTITIES, facts, quantities
 from hwsim.libraries.gemm_call import GemmCall
 
@@ -55,7 +55,7 @@ class FittedTimes:
     """
 
     row: TimeRow
-    factor: Factor = field(repr=False)
+    factor: TimeFactor = field(repr=False)
     choice: CublasChoice
     call: GemmCall
     cores: int
