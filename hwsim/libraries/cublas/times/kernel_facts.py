@@ -189,7 +189,7 @@ def facts(choice: CublasChoice, call: GemmCall, cores: int, least: LeastTime, su
         *(choice.reduction if choice.split_k > 1 else 0, _serial_slices(choice)),
         call.batch * m * n * _serial_slices(choice) / 1e3,
         *_strides([size * item for size in leading]),
-        *_rounds(shape, cores),
+        *_waves_at_once(shape, cores),
         *_per_step(shape, least, sum_us),
         *((size % block) / block for size, block in ((m, 64), (m, 128), (n, 64), (n, 128), (k, 32), (k, 64))),
     )
@@ -201,11 +201,11 @@ def _strides(strides: list[int]) -> tuple[int, ...]:
     return *(math.gcd(stride, MOST_STRIDE) for stride in strides), *strides[:2]
 
 
-def _rounds(shape: _KernelShape, cores: int) -> tuple[float, ...]:
+def _waves_at_once(shape: _KernelShape, cores: int) -> tuple[float, ...]:
     """rounds_of_2 to ctas; zeros where the choice has no tile."""
-    rounds = [math.ceil(shape.ctas / (cores * at_once)) for at_once in (2, 3, 4)]
-    filled = [shape.ctas / (cores * at_once * max(count, 1)) for at_once, count in zip((2, 3, 4), rounds, strict=True)]
-    return rounds[0], filled[0], rounds[1], filled[2], shape.last_step, shape.ctas
+    turns = [math.ceil(shape.ctas / (cores * at_once)) for at_once in (2, 3, 4)]
+    filled = [shape.ctas / (cores * at_once * max(count, 1)) for at_once, count in zip((2, 3, 4), turns, strict=True)]
+    return turns[0], filled[0], turns[1], filled[2], shape.last_step, shape.ctas
 
 
 def _per_step(shape: _KernelShape, least: LeastTime, sum_us: float) -> tuple[float, ...]:

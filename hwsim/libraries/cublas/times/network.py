@@ -39,8 +39,8 @@ class Networks:
         values = np.asarray(points, np.float64)[:, self.number]
         scaled = np.where(self.kind == LOGARITHM, np.log(np.maximum(values, LEAST)), values)
         scaled = np.clip((scaled - self.shift) * self.scale, -MOST, MOST)
-        given: NDArray[np.float64] = np.where(self.kind == EQUAL, values == self.shift, scaled)
-        return given
+        inputs: NDArray[np.float64] = np.where(self.kind == EQUAL, values == self.shift, scaled)
+        return inputs
 
     def at(self, point: Sequence[float]) -> float:
         """The networks' mean for a point."""
