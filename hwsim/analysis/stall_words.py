@@ -56,7 +56,7 @@ _FIXED = {
     "busy": "busy",
     "empty": "not started",
     "done": "finished early",
-    "queue-full": "not started: its stream waits for room in another engine's queue",
+    "queue-full": "waits for its next instruction: the queue of another engine is full",
     "in-flight": "waits for bytes in flight to arrive",
     "semaphore:cta.free": "waits for the CTA before to end",
     "semaphore:cta.full": "waits for the CTA to begin",
