@@ -12,7 +12,7 @@ from itertools import combinations
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from hwsim.analysis.better_numbers import NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
+from hwsim.analysis.better_numbers import L2_CAPACITY, NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
@@ -219,7 +219,7 @@ def _numbers(
         crossed = busy.get(("DRAM", "DRAM"), 0.0)
         yield crossed, "twice the rate of DRAM", dram_rate(chip)
         if chip.l2 is not None and crossed:
-            yield crossed, "twice the capacity of L2", {"l2.capacity_bytes": 2 * chip.l2.capacity_bytes}
+            yield crossed, "twice the capacity of L2", {L2_CAPACITY: 2 * chip.l2.capacity_bytes}
         if chip.hbm.latency_ns:
             yield shares.waits, "half the latency of DRAM", {"hbm.latency_ns": chip.hbm.latency_ns / 2}
     if chip.l2 is not None:

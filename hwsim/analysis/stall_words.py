@@ -56,6 +56,8 @@ _FIXED = {
     "busy": "busy",
     "empty": "not started",
     "done": "finished early",
+    "idle cores": "on cores without work",
+    "launches": "in launches",
     "queue-full": "waits for its next instruction: the queue of another engine is full",
     "in-flight": "waits for bytes in flight to arrive",
     "semaphore:cta.free": "waits for the CTA before to end",

@@ -13,6 +13,7 @@ from typing import Any
 from hwsim.analysis.advice import Advice, advice_on, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
+from hwsim.analysis.engine_shares import launch_cycles_of, rate_while_busy
 from hwsim.analysis.fold_parts import fold_parts
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.stall_words import engine_words
@@ -126,10 +127,8 @@ def verdict_of(
     """
     if times.timed is None or times.program is None or times.chip is None or not times.timed.cycles:
         return _without_cycles(times)
-    counts_launches = times.launches and not times.by_library  # whose cycles are the program's
-    launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if counts_launches else 0.0
     tiles = {row.kernel: (row.tiles, row.cores - row.idle_cores) for row in times.occupancy}
-    shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles)
+    shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles_of(times))
     binding = binding_part(shares, lambda part: saved_by(times, part))
     bound = bound_of(shares, binding)
     beside = matrix_beside(binding, shares, lambda part: saved_by(times, part))
@@ -138,6 +137,11 @@ def verdict_of(
         sentences.append(
             f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
         )
+    if (rate := rate_while_busy(times)) is not None and (1 - rate) * shares.busy >= MATTERS:
+        text = (
+            f"while busy, the {engine_words(shares.engine)} compute {_percent(rate)} of their peak's products per cycle"
+        )
+        sentences.append(text)
     if folds := fold_parts(times):
         parts = (f"{name} {_percent(share)}" for name, (_, share) in folds.shares().items())
         overlap = sum(share for _, share in folds.shares().values()) > 1 + WORTH_SAYING
