@@ -44,7 +44,7 @@ def engine_shares(times: Times) -> dict[str, Mapping[str, float]]:
 
 
 def launch_cycles_of(times: Times) -> float:
-    """Cycles of the launch of one kernel, where the time counts it. A library's does not: its cycles are the program's."""
+    """Cycles of the launch of one kernel, where the time counts it; a library's does not."""
     if times.chip is None or not times.launches or times.by_library:
         return 0.0
     return (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz
