@@ -11,7 +11,8 @@ e5m2fnuz); CANN documents (hf32: 11 fraction bits).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -170,6 +171,8 @@ def _integer(name: str, bits: int, *, signed: bool, dtype_name: str) -> Format:
     )
 
 
+#: A format named by its widths: e8m10.
+SHAPE = re.compile(r"e(\d{1,3})m(\d{1,3})")
 #: Every format, by name.
 FORMATS: Mapping[str, Format] = _table(
     _float("fp64", 64, 11, 52, bias=1023, nan="ieee", dtype_name="float64"),
@@ -203,7 +206,25 @@ def format_of(name: str) -> Format:
         return FORMATS[name]
     except KeyError:
         allowed = tuple(FORMATS)
-        raise InputError(f"{name!r} is not a format; allowed: {', '.join(allowed)}{nearest(name, allowed)}") from None
+        hint = nearest_format(name, allowed)
+        raise InputError(f"{name!r} is not a format; allowed: {', '.join(allowed)}{hint}") from None
+
+
+def nearest_format(name: str, allowed: Collection[str]) -> str:
+    """A hint at the format that was meant, or an empty string.
+
+    Of a shape as e8m10 it is the format of that shape, or those with as many exponent bits.
+    """
+    shape = SHAPE.fullmatch(name)
+    if shape is None or name in allowed:
+        return nearest(name, list(allowed))
+    exponent, fraction = int(shape[1]), int(shape[2])
+    alike = [other for other in map(FORMATS.__getitem__, allowed) if other.exponent_bits == exponent and other.signed]
+    same = [repr(other.name) for other in alike if other.fraction_bits == fraction]
+    if same:
+        return f"; {name} is {' or '.join(same)}"
+    shapes = (f"{other.name} has {other.fraction_bits}" for other in alike)
+    return f"; fraction bits of those with {exponent} exponent bits: {', '.join(shapes)}" if alike else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,22 @@ class Result(TimedResult):
         """
         return None if self.by_program else self.gemm.schedule.to_dict()
 
+    def _shown_schedule(self) -> dict[str, Any] | None:
+        """`schedule`, with the number of slices where lengths say it, and the instruction that the program executes.
+
+        This instruction has the bits of the record's, and may have fewer columns.
+        """
+        schedule = self.schedule
+        if schedule is None:
+            return None
+        if self.gemm.schedule.slice_k is not None:
+            schedule = schedule | {"split_k": len(self.gemm.schedule.slice_lengths(self.gemm.problem.k))}
+        mapping = self.gemm.mapping
+        of_kernels = set() if mapping is None else {kernel.instruction for kernel in mapping.kernels}
+        if schedule["instruction"] is not None and len(of_kernels) == 1:
+            schedule = schedule | {"instruction": of_kernels.pop()}
+        return schedule
+
     def __repr__(self) -> str:
         bits = "no bits" if self.c is None else f"{self.c.dtype} {self.c.shape}"
         time = f"no cycles ({self.timing_note})" if self.cycles is None else f"{self.cycles:,} cycles"
@@ -268,6 +284,7 @@ class Result(TimedResult):
             ]
         )
         executed = None if self.executed is None else dict(self.executed)
+        parts["schedule"] = self._shown_schedule()
         return {
             "schema": SCHEMA,
             **parts,

@@ -9,14 +9,17 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from hwsim.analysis.better_numbers import NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
+from hwsim.analysis.better_numbers import L2_CAPACITY, NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
 from hwsim.devices import instruction
+from hwsim.devices.model.memories import PE
 from hwsim.devices.numbers import paths_of
+from hwsim.devices.query import entry, follow_from_array
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 
@@ -97,6 +100,7 @@ def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
     tiles = lost.get(LAST_WAVE, 0.0) + lost.get(IDLE_CORES, 0.0)
     if not times.by_library and shares.works_more_than_it_waits:
         yield Advice("tiles that keep all cores busy to the end", tiles, True, "hwsim tune")
+    yield Advice("a second tile in the PEs", shares.for_tile * _hidden_by_second_tile(times), True, "--pe-tiles 2")
     taken = _format_taken(times)
     if taken:
         casts = {kernel.name for kernel in times.program.kernels if _casts(kernel)} if times.program else set()
@@ -133,6 +137,25 @@ def _format_taken(times: Times) -> str:
         return ""
     taken = instruction(times.chip, times.unit).a
     return "" if taken == gemm.problem.input_format else taken
+
+
+def _hidden_by_second_tile(times: Times) -> float:
+    """The share of the waits for the tile in the PEs that a second tile there may hide.
+
+    It hides no array's first fill. 0 where there is no array, or no room in it for a second tile.
+    """
+    if times.program is None or times.chip is None or times.timed is None:
+        return 0.0
+    inside = [buffer for kernel in times.program.kernels for buffer in kernel.buffers if buffer.memory == PE]
+    if not inside or any(buffer.slots > 1 for buffer in inside):
+        return 0.0
+    largest = max(buffer.slot_bytes for buffer in inside)
+    if 2 * largest > times.chip.memories[PE].capacity_bytes:
+        return 0.0
+    fills = [name for name, link in times.chip.links.items() if link.target == PE]
+    folds = ceil(sum(times.timed.traffic_bytes.get(name, 0) for name in fills) / largest)
+    busiest = max((row.cores - row.idle_cores for row in times.occupancy), default=1)
+    return max(1 - busiest / folds, 0.0) if folds else 1.0
 
 
 def _casts(kernel: Kernel) -> bool:
@@ -196,17 +219,18 @@ def _numbers(
         crossed = busy.get(("DRAM", "DRAM"), 0.0)
         yield crossed, "twice the rate of DRAM", dram_rate(chip)
         if chip.l2 is not None and crossed:
-            yield crossed, "twice the capacity of L2", {"l2.capacity_bytes": 2 * chip.l2.capacity_bytes}
+            yield crossed, "twice the capacity of L2", {L2_CAPACITY: 2 * chip.l2.capacity_bytes}
         if chip.hbm.latency_ns:
             yield shares.waits, "half the latency of DRAM", {"hbm.latency_ns": chip.hbm.latency_ns / 2}
     if chip.l2 is not None:
         yield busy.get(("L2", "L2"), 0.0), "twice the rate of L2", l2_rate(chip)
         if chip.l2.latency_ns:
             yield shares.waits, "half the latency of L2", {"l2.latency_ns": chip.l2.latency_ns / 2}
+    fixed = follow_from_array(chip)
     for name, link in chip.links.items():
-        if traffic_bytes.get(name):
+        if traffic_bytes.get(name) and f"links.{name}" not in fixed:
             share = busy.get(("link", name), busy.get(("copy", link.engine), 0.0))
             yield share, f"twice the rate of link {name}", link_rate(chip, name)
     for unit in sorted(program.units):
-        if numbers := matrix_rate(chip, unit):
+        if f"instructions.{entry(chip, unit)}.timing" not in fixed and (numbers := matrix_rate(chip, unit)):
             yield shares.busy, f"twice the rate of {unit}", numbers

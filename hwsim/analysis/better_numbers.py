@@ -12,19 +12,35 @@ from hwsim.analysis.time_shares import PartUse
 from hwsim.devices import changed, instruction
 from hwsim.devices.query import entry
 from hwsim.machines import timing
+from hwsim.machines.l2_state import COLD
 
 if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
     from hwsim.devices.device import Device
 
 NumberChanges = Mapping[str, float]  # by path in the device file, in the file's units
+L2_CAPACITY = "l2.capacity_bytes"
 
 
 def saved(times: Times, numbers: NumberChanges) -> float:
-    """The share of the cycles that the program takes less with these numbers, from another timing run."""
+    """The share of the cycles that the program takes less with these numbers, from another timing run.
+
+    With another capacity of L2 it is at most what a run that finds L2 empty saves. A series of the same call would else
+    find operands of the call before, as no other sequence of calls does.
+    """
     assert times.program is not None and times.chip is not None and times.timed is not None
     cycles = timing.run_in(times.program, changed(times.chip, numbers), times.l2).cycles
-    return 1 - cycles / times.timed.cycles
+    share = 1 - cycles / times.timed.cycles
+    return share if L2_CAPACITY not in numbers or share <= 0 else min(share, _saved_from_cold(times, numbers))
+
+
+def _saved_from_cold(times: Times, numbers: NumberChanges) -> float:
+    """What numbers save of a run that finds L2 empty: nothing that a larger L2 holds since the run before."""
+    assert times.program is not None and times.chip is not None
+    before, after = (
+        timing.run_in(times.program, chip, COLD).cycles for chip in (times.chip, changed(times.chip, numbers))
+    )
+    return 1 - after / before
 
 
 def saved_without(times: Times, engine: str) -> float:

@@ -178,7 +178,7 @@ def _parts(program: Program, chip: Device, unit: str, l2: str) -> TimedParts:
 
 
 def occupancy(program: Program, chip: Device) -> list[Occupancy]:
-    """For each GEMM kernel: its tiles of C, the cores with at least one, idle cores, and waves.
+    """For each GEMM kernel: its tiles of C times slices of K, the cores with at least one, idle cores, and waves.
 
     tiles: of all cores, counted with edges. waves: tiles of the busiest core. A record without a mapping has none.
     """
@@ -207,6 +207,7 @@ def occupancy(program: Program, chip: Device) -> list[Occupancy]:
                 cores=chip.cores,
                 idle_cores=chip.cores - busy,
                 waves=-(-tiles // max(busy, 1)),
+                slices=slices if slices > 1 else None,
             )
         )
     return rows

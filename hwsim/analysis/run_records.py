@@ -35,13 +35,17 @@ class Macs(Indexed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Occupancy(Indexed):
-    """Of a GEMM kernel: tiles of C on all cores, cores, cores without a tile, and tiles of the busiest core."""
+    """Of a GEMM kernel: tiles on all cores, cores, cores without a tile, and tiles of the busiest core.
+
+    slices: of K, where it is cut (else None, and no key); `tiles` counts a tile of C once for each.
+    """
 
     kernel: str
     tiles: int
     cores: int
     idle_cores: int
     waves: int
+    slices: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

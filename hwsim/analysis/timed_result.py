@@ -71,7 +71,7 @@ class TimedResult:
 
     @property
     def occupancy(self) -> list[Occupancy]:
-        """For each GEMM kernel: tiles of C, cores, idle cores, and waves (tiles of the busiest core)."""
+        """For each GEMM kernel: tiles (of C, times slices of K), cores, idle cores, waves (of the busiest core)."""
         return self.times.occupancy
 
     @property

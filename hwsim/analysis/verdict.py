@@ -13,6 +13,7 @@ from typing import Any
 from hwsim.analysis.advice import Advice, advice_on, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
+from hwsim.analysis.engine_shares import launch_cycles_of, rate_while_busy
 from hwsim.analysis.fold_parts import fold_parts
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.stall_words import engine_words
@@ -20,15 +21,19 @@ from hwsim.analysis.time_shares import (
     AFTER,
     BEFORE,
     BETWEEN,
+    DRAIN,
     EPILOGUE,
+    FILL,
     IDLE_CORES,
     IN_FLIGHT,
     ISSUE,
     LAST_EPILOGUE,
     LAST_WAVE,
     LAUNCHES,
+    OF_FOLDS,
     OF_PASSES,
     OPERANDS,
+    SKEW,
     START,
     SUMS,
     UNEVEN,
@@ -57,6 +62,9 @@ _LOST_WORDS = {
     ISSUE: "waiting for instructions",
     IN_FLIGHT: "waiting for bytes in flight",
     SUMS: "waiting for sums to come back",
+    FILL: "filling PEs",
+    SKEW: "in the skew",
+    DRAIN: "draining PEs",
     BEFORE: "in passes before the products",
     BETWEEN: "in passes between the products",
     AFTER: "in passes after the products",
@@ -69,10 +77,11 @@ class Verdict:
     """What bounds a run, and where its time went. str() is the first line of a report.
 
     bound: "compute", "memory" (DRAM), "L2", "link", "elementwise", "copy", "tiles" (too few for the cores, or uneven),
-    "passes" (kernels without products), "launches", "latency" (no part is busy enough), or "unknown" without cycles.
-    busy: share of all cores' time in which the matrix units work, None without cycles. lost: {cause: share}; busy and
-    they add up to 1. parts: how busy each part of the device is, the busiest first. sentences: the verdict, and what
-    limits its meaning. advice: changes with their gains, the largest first; computed when first asked for.
+    "passes" (kernels without products), "folds" (fill, skew and drain of systolic arrays), "launches", "latency" (no
+    part is busy enough), or "unknown" without cycles. busy: share of all cores' time in which the matrix units work (of
+    systolic arrays: elements enter), None without cycles. lost: {cause: share}; busy and they add up to 1. parts: how
+    busy each part of the device is, the busiest first. sentences: the verdict, and what limits its meaning. advice:
+    changes with their gains, the largest first; computed when first asked for.
     """
 
     bound: str
@@ -118,10 +127,8 @@ def verdict_of(
     """
     if times.timed is None or times.program is None or times.chip is None or not times.timed.cycles:
         return _without_cycles(times)
-    counts_launches = times.launches and not times.by_library  # whose cycles are the program's
-    launch_cycles = (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz if counts_launches else 0.0
     tiles = {row.kernel: (row.tiles, row.cores - row.idle_cores) for row in times.occupancy}
-    shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles)
+    shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles_of(times))
     binding = binding_part(shares, lambda part: saved_by(times, part))
     bound = bound_of(shares, binding)
     beside = matrix_beside(binding, shares, lambda part: saved_by(times, part))
@@ -130,9 +137,16 @@ def verdict_of(
         sentences.append(
             f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
         )
+    if (rate := rate_while_busy(times)) is not None and (1 - rate) * shares.busy >= MATTERS:
+        text = (
+            f"while busy, the {engine_words(shares.engine)} compute {_percent(rate)} of their peak's products per cycle"
+        )
+        sentences.append(text)
     if folds := fold_parts(times):
         parts = (f"{name} {_percent(share)}" for name, (_, share) in folds.shares().items())
-        sentences.append(f"of the arrays' time: {', '.join(parts)}")
+        overlap = sum(share for _, share in folds.shares().values()) > 1 + WORTH_SAYING
+        more = " (more than 100 %: one tile fills or drains while another streams)" if overlap else ""
+        sentences.append(f"of the arrays' time: {', '.join(parts)}{more}")
     if times.by_library:
         sentences.append("the shares are of the program's cycles; the library's recorded time cannot be divided")
     return Verdict(
@@ -169,6 +183,7 @@ def bound_of(shares: TimeShares, binding: PartUse | None) -> str:
         "passes": sum(shares.lost.get(cause, 0.0) for cause in OF_PASSES),
         "launches": shares.lost.get(LAUNCHES, 0.0),
         "latency": shares.waits,
+        "folds": shares.folds,
     }
     return max(groups, key=lambda name: groups[name])
 
@@ -213,7 +228,8 @@ def _without_cycles(times: Times) -> Verdict:
 
 
 def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: PartUse | None) -> str:
-    matrix = f"{engine_words(shares.engine)} busy {_percent(shares.busy)}" if shares.engine else "no products"
+    does = "stream" if shares.is_array else "busy"
+    matrix = f"{engine_words(shares.engine)} {does} {_percent(shares.busy)}" if shares.engine else "no products"
     busiest = binding if binding is not None and binding.kind != "matrix" else next(iter(shares.parts), None)
     heads = {
         "compute": "compute bound",
@@ -226,6 +242,7 @@ def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: Part
         "passes": "bound by passes without products",
         "launches": "launch bound",
         "latency": "latency bound",
+        "folds": f"bound by {_fold_words(shares)}",
     }
     facts = [matrix]
     if busiest is not None and busiest.kind != "matrix":
@@ -240,6 +257,12 @@ def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: Part
     if binding is not None and beside is not None:
         head = f"bound by {part_words(binding)} and {part_words(beside)} together"
     return f"{head}: {', '.join(facts)}{'; ' if losses else ''}{', '.join(losses)}"
+
+
+def _fold_words(shares: TimeShares) -> str:
+    """The parts of folds that matter: fill and skew."""
+    parts = [cause for cause in OF_FOLDS if shares.lost.get(cause, 0.0) >= MATTERS]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) or "folds"
 
 
 def _names(cause: str, shares: TimeShares) -> str:

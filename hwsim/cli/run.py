@@ -204,10 +204,11 @@ def execute(arguments: argparse.Namespace) -> int:
             text = _json(result, arguments.what_if, changed)
         else:
             text = run_text(result, watcher.problem)
+            if changed is not None:
+                below = "below: the device without this change"
+                text = f"{changed_text(changed, by_library=by_library)}\n\n{below}\n\n{text}"
             if result.values is not None:
                 text += f"\n\n{values_text(result.values, result.exact_values)}"
-            if changed is not None:
-                text += f"\n\n{changed_text(changed, by_library=by_library)}"
             if "" in (arguments.what_if or ()):
                 assert result.what_if is not None and result.roofline is not None
                 text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline, by_library=by_library)}"

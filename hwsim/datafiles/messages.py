@@ -54,6 +54,8 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
         if item["type"] in UNKNOWN_KEY:
             wrong, allowed = str(item["loc"][-1]), keys_at(model, item["loc"][:-1])
             hint = nearest(wrong, allowed) if len(problems) < MOST_HINTS else ""
+            if others := models_with(model, item["loc"]):
+                hint = f"; model: {' or '.join(others)} has it"
             meant |= {(*item["loc"][:-1], key) for key in allowed if hint and hint == nearest(wrong, [key])}
             path, _, key = locate(tree, item["loc"])
             text = f"unknown key '{wrong}'; allowed: {', '.join(sorted(allowed))}, {', '.join(SAID)}{hint}"
@@ -96,6 +98,16 @@ def keys_at(model: type[BaseModel], loc: Iterable[int | str]) -> list[str]:
     for part in loc:
         at = _step(at, str(part))
     return list(fields_of(at))
+
+
+def models_with(model: type[BaseModel], loc: Iterable[int | str]) -> list[str]:
+    """The other values of `model` whose records have the key at a validator's location; empty outside such a union."""
+    *before, key = (str(part) for part in loc)
+    at: Any = model
+    for part in before[:-1]:
+        at = _step(at, part)
+    cases = _cases(at)
+    return [name for name, case in cases.items() if key in fields_of(case)] if before and before[-1] in cases else []
 
 
 def number_text(kind: str, context: Mapping[str, Any]) -> str:
@@ -167,9 +179,15 @@ def _step(at: Any, part: str) -> Any:
     if origin is tuple:
         return _bare(typing.get_args(at)[0])
     if origin in (types.UnionType, typing.Union):
-        tags = {case: typing.get_args(fields_of(case).get("model")) for case in typing.get_args(at)}
-        return next((case for case, allowed in tags.items() if part in allowed), None)
+        return _cases(at).get(part)
     return None
+
+
+def _cases(at: Any) -> dict[str, Any]:
+    """The cases of a union that `model` tells apart, by its values; empty for other types."""
+    if typing.get_origin(at) not in (types.UnionType, typing.Union):
+        return {}
+    return {tag: case for case in typing.get_args(at) for tag in typing.get_args(fields_of(case).get("model"))}
 
 
 def _bare(at: Any) -> Any:

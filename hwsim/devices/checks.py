@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hwsim.datafiles.yaml_text import FileProblem, Node, plain
 from hwsim.devices.patterns import FREE_FORMATS, FREE_N, Choices, match
 from hwsim.errors import nearest
-from hwsim.formats import FORMATS
+from hwsim.formats import FORMATS, nearest_format
 
 GLOBAL = "GM"  # the end of a link outside the core
 
@@ -28,9 +28,10 @@ def check(tree: Node) -> list[FileProblem]:
     def known(node: Node | None, path: str, allowed: tuple[str, ...], what: str) -> None:
         if node is not None and isinstance(node.value, str) and node.value not in allowed:
             choice = ", ".join(sorted(allowed)) or "none defined"
+            near = nearest_format if allowed == formats else nearest
             problems.append(
                 FileProblem(
-                    node.mark, path, f"'{node.value}' is not {what}; allowed: {choice}{nearest(node.value, allowed)}"
+                    node.mark, path, f"'{node.value}' is not {what}; allowed: {choice}{near(node.value, allowed)}"
                 )
             )
 
@@ -90,7 +91,8 @@ def check(tree: Node) -> list[FileProblem]:
                 FileProblem(
                     target.mark,
                     f"native.{key}",
-                    f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}{nearest(key, formats)}",
+                    f"'{key}' is not a known format; allowed: {', '.join(sorted(formats))}"
+                    f"{nearest_format(key, formats)}",
                 )
             )
     default = _child(tree, "default_format")

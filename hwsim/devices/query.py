@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwsim.datafiles.provenance import Level
+from hwsim.devices.model.memories import PE
 from hwsim.devices.patterns import Choices, match, spell
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.formats import format_of
@@ -46,6 +47,22 @@ def find(device: DeviceModel, name: str) -> InstructionModel | None:
             model = model.model_copy(update={k: v for k, v in values.items() if v is not None} | closed)
         device._resolved[name] = model
     return model
+
+
+def is_of_array(model: InstructionModel) -> bool:
+    """Whether a systolic array executes an instruction: one of its operands stays in the PEs."""
+    return any(model.places(index) == (PE,) for index in range(3))
+
+
+def follow_from_array(device: DeviceModel) -> tuple[str, ...]:
+    """Paths of numbers that follow from a systolic array's rows and columns, and are not free in its design.
+
+    They are the times of its instructions (an element enters each cycle; the skew is R + C - 2), and the links to and
+    from its PEs, which move a row a cycle.
+    """
+    instructions = (name for name, model in device.matrix_instructions.items() if is_of_array(model))
+    links = (name for name, link in device.links.items() if PE in (link.source, link.target))
+    return (*(f"instructions.{name}.timing" for name in instructions), *(f"links.{name}" for name in links))
 
 
 def entry(device: DeviceModel, name: str) -> str | None:

@@ -63,7 +63,8 @@ def new_device_file(path: str | Path, template: str = DEFAULT, sizes: Mapping[st
     for name, size in sizes.items():
         if name not in known:
             allowed = ", ".join(known) or f"none: template {template} has no sizes"
-            raise InputError(f"size {name!r}; allowed: {allowed}{nearest(name, list(known))}")
+            edit = f"; any other number stands in the file: write it without this size, then edit {target}"
+            raise InputError(f"size {name!r}; allowed: {allowed}{nearest(name, list(known)) or edit}")
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST:
             raise InputError(f"{name} = {size!r}; allowed: an integer from 1 to {MOST}")
     if target.suffix not in (".yaml", ".yml"):

@@ -89,7 +89,7 @@ def adopted(request: Request, options: CallOptions, pair: tuple[Operand, Operand
         return library_call(
             chosen,
             call,
-            is_at_own_clock=_is_as_recorded(options.machine),
+            timed_otherwise=_timed_otherwise(options.machine),
             count=calls.count,
             is_of_a_scheme=not is_plain,
         )
@@ -147,9 +147,17 @@ def _sparsity(request: Request, chosen: LibraryOnDevice) -> str | None:
     return sparsity
 
 
-def _is_as_recorded(machine: MachineOptions) -> bool:
-    """Whether a call is timed as libraries' times were recorded: in a series, at the clock under the board's load."""
-    return machine.clock_mhz is None and machine.power_limit_w is None and machine.l2 == DEFAULT
+def _timed_otherwise(machine: MachineOptions) -> str:
+    """The options that time a call otherwise than libraries' times were recorded; empty where none does.
+
+    They were recorded in a series, at the clock under the board's load.
+    """
+    asked = {
+        "l2": None if machine.l2 == DEFAULT else machine.l2,
+        "clock_mhz": machine.clock_mhz,
+        "power_limit_w": machine.power_limit_w,
+    }
+    return ", ".join(f"{name}={value}" for name, value in asked.items() if value is not None)
 
 
 def _of_convolution(request: Request, options: CallOptions) -> LibraryOnDevice:
@@ -194,22 +202,27 @@ def library_call(
     chosen: LibraryOnDevice,
     call: GemmCall,
     *,
-    is_at_own_clock: bool = True,
+    timed_otherwise: str = "",
     count: int = 1,
     is_of_a_scheme: bool = False,
 ) -> LibraryCall:
-    """The call for one product. is_at_own_clock: timed as times were recorded; else there are none. count: of
+    """The call for one product. timed_otherwise: options with which recorded times do not stand for it. count: of
     such calls.
 
     Raises UnsupportedError where the library has no such call, or its choice is not known.
     """
     choice = chosen.choose(call)
-    times = chosen.times(call, choice) if is_at_own_clock else None
+    times = chosen.times(call, choice)
+    is_recorded = times is not None
+    times = None if timed_otherwise else times
     decisions = [*_decisions(choice), *_told(call)]
     if times is not None:
         text = "shares of what the chip could do at most"
         decisions.append(Decision("times", text, "library", times.evidence, times.why))
-    elif is_at_own_clock and not choice.is_estimated:
+    elif is_recorded:
+        why = f"recorded times are of a series at the clock under load, not of {timed_otherwise}: the program's stands"
+        decisions.append(Decision("times", "the program's", "user", ASSUMED, why))
+    elif not choice.is_estimated:
         why = "no times of such kernels were recorded on such a chip: the kernel's program stands for them"
         decisions.append(Decision("times", "the program's", "default", ASSUMED, why))
     return LibraryCall(

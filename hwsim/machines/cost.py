@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
-from hwsim.errors import ProgramError
+from hwsim.errors import InputError, ProgramError
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, packed
 from hwsim.program.forms import FormCache
@@ -95,7 +95,13 @@ def shared_rate(bytes_per_second: float, device: Device) -> int:
 
 @lru_cache(maxsize=1024)
 def _shared_rate(bytes_per_second: float, clock_mhz: float) -> int:
-    return rate_per_tick(exact(bytes_per_second) / (exact(clock_mhz) * 1_000_000))
+    try:
+        return rate_per_tick(exact(bytes_per_second) / (exact(clock_mhz) * 1_000_000))
+    except ProgramError as error:
+        raise InputError(
+            f"clock_mhz = {clock_mhz:g} (MHz): of L2 or HBM, with {bytes_per_second:g} bytes per second, {error}; "
+            "give a higher clock (1,000 is 1 GHz)"
+        ) from error
 
 
 def latency_ticks(latency_ns: float | None, device: Device) -> int:

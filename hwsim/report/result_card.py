@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hwsim.analysis.engine_shares import BUSY, engine_shares
 from hwsim.analysis.stall_words import stall_words
 from hwsim.report.notebook import card
 from hwsim.report.text.run_text import time_facts
@@ -23,9 +24,8 @@ def result_card(result: Result) -> str:
         pairs.append(("relative error", f"{result.error.relative_frobenius:.3g} (Frobenius norm)"))
     pairs += [(f"evidence of {name}", level) for name, level in result.evidence.items()]
     rows = [
-        (name, percent(engine.busy_cycles / total), _longest(engine.stall_cycles))
-        for name, engine in result.engines.items()
-        if (total := engine.busy_cycles + sum(engine.stall_cycles.values()))
+        (name, percent(shares[BUSY]), _longest(result.engines[name].stall_cycles))
+        for name, shares in engine_shares(result.times).items()
     ]
     return card("hwsim result", pairs, ("engine", "busy", "waits most for"), rows)
 

@@ -297,13 +297,21 @@ def _by(request: Request, gemm: Gemm) -> By:
     return "scheme" if gemm.single.products > 1 or gemm.schedule.promotion_k is not None else "default"
 
 
+def _lengths(slices: tuple[int, ...]) -> str:
+    """The lengths of slices in words; many different ones by their least and largest."""
+    *first, last = slices
+    if len(set(slices)) == 1:
+        return str(last)
+    return f"{first[0]}, the last of {last}" if len(set(first)) == 1 else f"{min(slices)} to {max(slices)}"
+
+
 def _order(gemm: Gemm) -> str:
     """The order of summation over K, in words."""
     schedule, k = gemm.schedule, gemm.problem.k
     slices = schedule.slice_lengths(k) if schedule.sum is None else ()
     words = []
     if len(slices) > 1:
-        words.append(f"{len(slices)} slices of K of {slices[0]}")
+        words.append(f"{len(slices)} slices of K of {_lengths(slices)}")
     if schedule.promotion_k is not None:
         words.append(f"runs of {schedule.promotion_k} of K, added outside the unit")
     if schedule.k_permutation is not None:

@@ -1,6 +1,7 @@
 """Sensitivity of a program's cycles to the assumed numbers of a device, each varied over its range, one at a time.
 
-The program stays as it was written: only the hardware's times vary, not the choice of tiles. The module knows the
+The program stays as it was written: only the hardware's times vary, not the choice of tiles. Numbers that follow from
+the rows and columns of a systolic array do not vary. The module knows the
 device's provenance and the timing machine; it does not know what the program computes.
 """
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import changed
-from hwsim.devices.query import entry
+from hwsim.devices.query import entry, follow_from_array
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
@@ -118,8 +119,9 @@ def range_of(device: Device, path: str) -> tuple[float, float, float, bool] | No
 def _ranges(program: Program, device: Device) -> Iterator[tuple[str, float, float, float, bool]]:
     """The numbers to vary: (path, value, low, high, whether the range is from sources)."""
     timed = [f"instructions.{entry(device, unit)}.timing" for unit in sorted(program.units)]
+    aside = (*ASIDE, *follow_from_array(device))
     for path in device.evidence:
-        if not _is_within(path, [*PARTS, *timed]) or _is_within(path, ASIDE):
+        if not _is_within(path, [*PARTS, *timed]) or _is_within(path, aside):
             continue
         span = range_of(device, path)
         if span is not None:

@@ -34,6 +34,8 @@ def test_what_if_with_a_factor(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUN, "--what-if", "hbm.bytes_per_second=0.5x", "--what-if", "clock_mhz=1500"]) == 0
     said = capsys.readouterr().out
     assert "with other numbers of the device" in said and "1,500" in said and "what to speed up" not in said
+    order = ("with other numbers of the device", "below: the device without this change", "verdict ")
+    assert said.startswith(order[0]) and [said.index(part) for part in order] == sorted(map(said.index, order))
     assert main([*RUN, "--what-if", "clock_mhz=1500", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["changed"]["cycles"][0] == found["cycles"] and found["changed"]["numbers"]["clock_mhz"][1] == 1500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import runpy
 from collections.abc import Mapping
 from fractions import Fraction
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.analysis.time_shares import DRAIN, FILL, SKEW
+from hwsim.api import program
 from hwsim.cli import main
 from hwsim.dataflows.systolic.pe_array import PeArray
 from hwsim.devices.templates import new_device_file, template_sizes
@@ -25,6 +28,7 @@ from hwsim.machines import reference, timing
 from hwsim.program.check import check
 from hwsim.resolve.mapping_choice import program_of
 from hwsim.schemes import Scheme
+from hwsim.studies.sensitivity import sensitivity
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "systolic_family"
 SHAPES = (
@@ -163,8 +167,71 @@ def test_engines_say_fill_stream_and_drain(square: Path) -> None:
     for result in (weights, outputs):  # one tile in the PEs: the parts follow each other
         assert sum(share for _, share in result.folds.shares().values()) == pytest.approx(1)
         assert ", skew " in result.verdict.sentences[-1] and result.to_dict()["folds"] == result.folds
-    # the store of a tile works during its last fold, and not before
-    assert weights.engines["STORE"]["busy_cycles"] == (128 + 254 + 256) * 2 < weights.cycles / 2
+    # the store of a tile works while the rows of its last fold stream, and not before
+    assert weights.engines["STORE"]["busy_cycles"] == (254 + 256) * 2 < weights.cycles / 2
+
+
+@STATIONARY
+def test_skew_is_lost_whichever_operand_stays(stationary: str, square: Path) -> None:
+    """The same folds give the same verdict: elements stream 256 cycles of each fold of 638."""
+    sizes = {"m": 256, "n": 256, "k": 256}
+    result = hwsim.run(**sizes, device=square, format="bf16", exact=False, stationary=stationary)
+    moves = DRAIN if stationary == "outputs" else FILL
+    assert result.verdict.busy == 256 / 638 and result.verdict.bound == "folds"
+    assert result.verdict.lost == pytest.approx({SKEW: 254 / 638, moves: 128 / 638})
+    words = "skew and drain" if moves == DRAIN else "fill and skew"
+    start = f"bound by {words}: systolic arrays stream 40 %; 40 % lost in the skew, 20 % "
+    assert str(result.verdict).startswith(start)
+
+
+def test_one_row_is_bound_by_fill_and_skew(square: Path) -> None:
+    result = hwsim.run(device=square, format="bf16", exact=False, m=1, n=1024, k=1024)
+    assert result.verdict.bound == "folds" and result.verdict.busy == pytest.approx(1 / (128 + 254 + 1))
+    assert result.verdict.busy + sum(result.verdict.lost.values()) == pytest.approx(1, abs=1e-12)
+
+
+def test_a_slow_memory_binds_and_no_fold(square: Path) -> None:
+    chip = hwsim.device(square)
+    slow = chip.model_copy(update={"hbm": chip.hbm.model_copy(update={"bytes_per_second": 1e9})})
+    assert hwsim.run(device=slow, format="bf16", exact=False, m=256, n=256, k=256).verdict.bound == "memory"
+
+
+@STATIONARY
+def test_advice_names_a_second_tile_and_no_geometry(stationary: str, square: Path) -> None:
+    sizes = {"m": 256, "n": 256, "k": 512, "device": square, "format": "bf16", "exact": False, "stationary": stationary}
+    one, two = hwsim.run(**sizes), hwsim.run(**sizes, pe_tiles=2)
+    (advice,) = (advice for advice in one.verdict.advice if advice.option == "--pe-tiles 2")
+    saved = 1 - two.cycles / one.cycles
+    assert saved - 1e-9 <= advice.gain <= saved + 0.1
+    options = [advice.option for result in (one, two) for advice in result.verdict.advice]
+    assert not [option for option in options if any(part in option for part in ("instructions.", "_PE.", ".PE_"))]
+    assert not [advice for advice in two.verdict.advice if advice.option == "--pe-tiles 2"]
+    more = "more than 100 %"
+    assert more in two.verdict.sentences[-1] and more not in one.verdict.sentences[-1]
+
+
+def test_a_second_tile_does_not_help_a_single_one(square: Path) -> None:
+    result = hwsim.run(device=square, format="bf16", exact=False, m=128, n=128, k=128)
+    assert not [advice for advice in result.verdict.advice if advice.option == "--pe-tiles 2"]
+
+
+def test_geometry_does_not_vary_in_a_sensitivity(square: Path) -> None:
+    chip, lowered = program(device=square, format="bf16", m=1, n=256, k=256, input_format="bf16")
+    varied = [influence.path for influence in sensitivity(lowered, chip)]
+    assert "links.GM_FILTER.bytes_per_cycle" in varied and "hbm.bytes_per_second" in varied
+    assert not [path for path in varied if path.startswith("instructions.") or "_PE." in path or ".PE_" in path]
+
+
+def test_costs_of_the_template_load_once_filled_in(tmp_path: Path) -> None:
+    file = new_device_file(tmp_path / "costs.yaml", "systolic", {"rows": 16, "cols": 16})
+    text = file.read_text()
+    begin, end = text.index("# energy:"), text.index("# The order of work")
+    block = re.sub(r"^# ", "", text[begin:end], flags=re.MULTILINE)
+    block = re.sub(r": +(?=[,}#])", ": 1 ", block)  # what a user fills in
+    file.write_text(text[:begin] + block + text[end:])
+    chip = hwsim.device(file)
+    assert chip.energy.memory_pj_per_byte == dict.fromkeys(("IFMAP", "FILTER", "OFMAP", "PE"), 1.0)
+    assert chip.area.mac_mm2 == {"ARRAY": 1.0} and chip.energy.static_watts == 1
 
 
 def rounded(x: Fraction) -> float:
@@ -459,6 +526,7 @@ def test_a_file_of_another_size_is_written(tmp_path: Path, capsys: pytest.Captur
     file.unlink()
     for sizes, said in (
         (["--set", "row=16"], "size 'row'; allowed: rows, cols; did you mean 'rows'"),
+        (["--set", "clock_mhz=800"], "size 'clock_mhz'; allowed: rows, cols; any other number stands in the file"),
         (["--set", "rows=0"], "rows = 0; allowed: an integer from 1 to 65536"),
         (["--set", "rows=x"], "--set rows=x; allowed: NAME=N with an integer, as rows=16"),
         (["--template", "accelerator", "--set", "rows=1"], "allowed: none: template accelerator has no sizes"),

@@ -179,6 +179,22 @@ def test_the_other_units_do_not_weaken_the_numerics(write, small):
     assert devices.timing_evidence(device, "mm") == "assumption"
 
 
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        ("{model: fma_chain, result_format: tf32}", "unknown key 'result_format'; .*; model: fused has it"),
+        ("{model: fused, terms: 4, fraction_bits: 24, floor_exponent: -126, result_format: e8m10}", "e8m10 is 'tf32'"),
+        (
+            "{model: fused, terms: 4, fraction_bits: 24, floor_exponent: -126, result_format: e8m16}",
+            "of those with 8 exponent bits: fp32 has 23, tf32 has 10, hf32 has 11, e8m13 has 13, bf16 has 7",
+        ),
+    ],
+)
+def test_a_unit_that_is_not_known_names_what_there_is(unit, said, write, small):
+    with pytest.raises(ConfigError, match=said):
+        devices.load(write("d.yaml", small.replace("instructions:\n", f"  other: {unit}\ninstructions:\n")))
+
+
 VARIANT = """\
 schema_version: 1
 name: fast

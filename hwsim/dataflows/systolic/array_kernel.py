@@ -155,11 +155,12 @@ class ArrayKernel:
                 for p, product in enumerate(stage):
                     self._load(stream, product, turn, fold)
                     is_last = fold.last and fold.loop is None and s == len(stages) - 1 and p == len(stage) - 1
-                    if is_last and array.stays != "c":  # the last fold's sums leave while its rows stream
-                        stream.emit(array.engine, "sync", signals=[SUMS_LEAVE])
+                    leaves = is_last and array.stays != "c"
+                    if leaves:  # the last fold's sums leave while its rows stream, once the PEs are filled
+                        stream.emit(array.engine, "sync", waits=[INSIDE.full], signals=[SUMS_LEAVE])
                     is_first = s == p == fold.start.constant == 0
                     zero_at = ((fold.loop,) if fold.loop else ()) if is_first else None
-                    self._multiply(stream, product[0].format, turn, fold, zero_at)
+                    self._multiply(stream, product[0].format, turn, fold, zero_at, is_filled=leaves)
         leaving = [SUMS_LEAVE] if array.stays == "c" else []
         stream.emit(array.engine, "sync", signals=[sums.full, *leaving])
         stream.pushed(sums)
@@ -196,9 +197,16 @@ class ArrayKernel:
                 stream.pushed(INSIDE)
 
     def _multiply(
-        self, stream: StreamBuilder, format: str, turn: _Turn, fold: Span, zero_at: tuple[str, ...] | None
+        self,
+        stream: StreamBuilder,
+        format: str,
+        turn: _Turn,
+        fold: Span,
+        zero_at: tuple[str, ...] | None,
+        *,
+        is_filled: bool,
     ) -> None:
-        """What streams passes what stays."""
+        """What streams passes what stays. is_filled: the array has waited for what stays."""
         operands, waits, signals, array = list[LocalTile](), list[Sync](), list[Sync](), self.array
         for operand, sides in (("a", (turn.rows, fold)), ("b", (fold, turn.cols))):
             ring, shape = self._ring(operand), (sides[0].size, sides[1].size, format)
@@ -208,7 +216,7 @@ class ArrayKernel:
                 signals += [ring.free] if ring is PANEL and turn.is_last else []
             else:
                 operands.append(ring.tile("pop", *shape))
-                waits.append(ring.full)
+                waits += [] if ring is INSIDE and is_filled else [ring.full]
                 signals.append(ring.free)
         sums = self._ring("c").tile("push", turn.rows.size, turn.cols.size, self.target.format)
         stream.emit(

@@ -166,7 +166,7 @@ class TiledDataflow:
         tile_by: By = "user" if request.tile else "estimate" if self.family.staged else "default"
         stages_by: By = "user" if request.stages else "default"
         decisions = [
-            Decision("kernels", str(len(kernels)), chosen.kernels_by, why=chosen.kernels_why),
+            Decision("kernels", f"{len(kernels)} with products", chosen.kernels_by, why=chosen.kernels_why),
             Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else self._tile_why),
             Decision("stages", str(b.stages), stages_by, why="" if request.stages else "as many as fit"),
             Decision("instruction", fitted, unit_by, why=unit_why),

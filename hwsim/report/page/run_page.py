@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.engine_shares import engine_shares
 from hwsim.analysis.stall_words import ENGINE_WORDS, stall_words
+from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES
 from hwsim.analysis.verdict import lost_words
 from hwsim.devices import find, load
 from hwsim.errors import HwsimError
@@ -20,7 +22,7 @@ from hwsim.report.page.style import BUSY, IDLE, OTHER, PALETTE
 from hwsim.report.page.timeline import MOST_TRACED, critical_parts, timeline_parts
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.provenance_text import provenance_rows
-from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, time_facts
+from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, tiles_text, time_facts
 from hwsim.report.text.whatif_text import WORTH, changed_rows, how_text
 from hwsim.report.text.words import count, data, duration, percent, plural, value
 from hwsim.result import plain
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 PREPARES, PRODUCTS, JOINS = "converts, splits, quantises or packs operands", "matrix products", "joins sums"
 CLEARS = "fills memory with zeros"
 #: Causes of a stall that are no waiting: nothing was there to do.
-NOTHING_TO_DO = ("done", "empty")
+NOTHING_TO_DO = ("done", "empty", IDLE_CORES, LAUNCHES)
 
 
 def run_page(
@@ -142,12 +144,12 @@ def _time(result: Result) -> PageSection:
 
 def _stalls(result: Result) -> PageSection:
     """Busy and stalled shares of the engines that did something."""
-    shares: dict[str, dict[str, float]] = {}
-    for name, entry in result.engines.items():
-        total = entry["busy_cycles"] + sum(entry["stall_cycles"].values())
-        if total and entry["busy_cycles"]:
-            parts = {"busy": entry["busy_cycles"]} | entry["stall_cycles"]
-            shares[engine_label(name)] = {cause: 100 * cycles / total for cause, cycles in parts.items()}
+    of_engines = engine_shares(result.times)
+    shares = {
+        engine_label(name): {cause: 100 * share for cause, share in of_engines[name].items()}
+        for name in result.engines
+        if name in of_engines
+    }
     causes = sorted(
         {cause for parts in shares.values() for cause in parts if cause != "busy" and cause not in NOTHING_TO_DO},
         key=lambda cause: -sum(parts.get(cause, 0.0) for parts in shares.values()),
@@ -163,7 +165,7 @@ def _stalls(result: Result) -> PageSection:
     rest = tuple(cause for cause in causes if cause not in colours)
     traces += [_stacked("other waits", engines, shares, rest, OTHER)] if rest else []
     traces.append(_stacked("nothing to do yet, or any more", engines, shares, NOTHING_TO_DO, IDLE))
-    look = figure(traces, axis("share of the time, all cores and phases (%)", range=[0, 100]), axis("engine"))
+    look = figure(traces, axis("share of the time of all cores (%)", range=[0, 100]), axis("engine"))
     look["layout"] |= {"barmode": "stack", "showlegend": True}
     plot = Plot(look, 100 + 30 * len(engines), "shares of the time that each engine is busy or waits, by cause")
     return PageSection(
@@ -209,7 +211,7 @@ def _phases(result: Result) -> PageSection:
     ]
     table = Table(("kernel", "what it does", "cycles", "time", "share of the cycles"), rows, right=(2, 3, 4))
     tiles = [
-        (kernel["kernel"], *(count(kernel[name]) for name in ("tiles", "cores", "idle_cores", "waves")))
+        (kernel["kernel"], tiles_text(kernel), *(count(kernel[name]) for name in ("cores", "idle_cores", "waves")))
         for kernel in result.occupancy
     ]
     parts: list[Part] = [table] if rows else []
@@ -219,7 +221,7 @@ def _phases(result: Result) -> PageSection:
         says = f"{percent(before)} of the cycles go to kernels that prepare the operands, {stored} in memory."
         parts.append(Text(says))
     if tiles:
-        parts.append(Table(("kernel", "tiles of C", "cores", "idle cores", "waves"), tiles, right=(1, 2, 3, 4)))
+        parts.append(Table(("kernel", "tiles", "cores", "idle cores", "waves"), tiles, right=(2, 3, 4)))
     says = "The device kernels, which run one after another."
     says += " The times are the program's, not the library's." if result.times.by_library else ""
     return PageSection("Phases", says, parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hwsim.analysis.engine_shares import BUSY, engine_shares
 from hwsim.analysis.stall_words import stall_words
 from hwsim.machines.l2_state import STATES
 from hwsim.report.text.cost_text import cost_facts
@@ -217,10 +218,17 @@ def _time(result: Result) -> list[str]:
     return facts([*pairs, *cost_facts(result)])
 
 
+def tiles_text(x: dict[str, Any]) -> str:
+    """The tiles of C of a kernel, and how often each is computed."""
+    slices = x.get("slices", 1)
+    cut = "" if slices == 1 else f", each in {plural(slices, 'slice')} of K,"
+    return f"{plural(x['tiles'] // slices, 'tile')} of C{cut}"
+
+
 def _tiles(x: dict[str, Any]) -> str:
     idle = f", {plural(x['idle_cores'], 'core')} idle" if x["idle_cores"] else ", none idle"
     waves = plural(x["waves"], "wave")
-    return f"{x['kernel']}: {plural(x['tiles'], 'tile')} of C on {plural(x['cores'], 'core')}, {waves}{idle}"
+    return f"{x['kernel']}: {tiles_text(x)} on {plural(x['cores'], 'core')}, {waves}{idle}"
 
 
 def _decisions(result: Result) -> list[str]:
@@ -289,22 +297,21 @@ def _error(number: float) -> str:
 def engine_lines(result: Timed) -> list[str]:
     """What each engine did with the time."""
     rows: list[tuple[str, ...]] = []
-    for name, entry in sorted(result.engines.items(), key=lambda item: -item[1]["busy_cycles"]):
-        stalls: dict[str, Any] = entry["stall_cycles"]
-        total = entry["busy_cycles"] + sum(stalls.values())
-        if not total or not entry["busy_cycles"]:
-            continue
+    for name, shares in engine_shares(result.times).items():
         by_words: dict[str, float] = {}
-        for cause, cycles in stalls.items():
-            by_words[stall_words(cause)] = by_words.get(stall_words(cause), 0.0) + cycles
+        for cause, share in shares.items():
+            if cause != BUSY:
+                by_words[stall_words(cause)] = by_words.get(stall_words(cause), 0.0) + share
         why = [
-            f"{percent(cycles / total)} {words}"
-            for words, cycles in sorted(by_words.items(), key=lambda item: -item[1])
-            if cycles / total >= SMALL_SHARE
+            f"{percent(share)} {words}"
+            for words, share in sorted(by_words.items(), key=lambda item: -item[1])
+            if share >= SMALL_SHARE
         ]
-        rows.append((name, percent(entry["busy_cycles"] / total), "busy", why[0] if why else ""))
+        rows.append((name, percent(shares[BUSY]), "busy", why[0] if why else ""))
         rows += [("", "", "", line) for line in why[1:]]
-    return ["where the time went (engines of all cores, all phases)", *table(rows, right=(1,))] if rows else []
+    return (
+        ["where the time went (each engine: shares of the time of all cores)", *table(rows, right=(1,))] if rows else []
+    )
 
 
 def _folds(result: Result) -> list[str]:

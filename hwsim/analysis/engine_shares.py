@@ -1,0 +1,67 @@
+"""What each engine did with a program's time, as shares of all cores' time: the same whole as the verdict's shares.
+
+It knows times; of words, none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES
+from hwsim.devices import find
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hwsim.analysis.program_times import Times
+
+BUSY = "busy"
+#: Shares below it are no cores without work, but differences of rounding.
+SMALLEST = 1e-9
+
+
+def engine_shares(times: Times) -> dict[str, Mapping[str, float]]:
+    """{engine: {"busy", cause of a stall, ...: share}} of the engines that worked, the busiest first; all add up to 1.
+
+    The whole is the time of all cores of the device. IDLE_CORES: the share of cores that have no part in a kernel.
+    LAUNCHES: of launches, where they are counted in the time of a program.
+    """
+    chip, timed = times.chip, times.timed
+    if chip is None or timed is None or not times.cycles:
+        return {}
+    launch_cycles = launch_cycles_of(times) * len(timed.kernels) * times.cycles / timed.cycles
+    whole = chip.cores * (times.cycles + launch_cycles)
+    shares: dict[str, Mapping[str, float]] = {}
+    for name, engine in sorted(times.engines.items(), key=lambda item: -item[1]["busy_cycles"]):
+        if not engine.busy_cycles:
+            continue
+        causes = {BUSY: engine.busy_cycles} | engine.stall_cycles
+        causes |= {LAUNCHES: chip.cores * launch_cycles} if launch_cycles else {}
+        idle = whole - sum(causes.values())
+        causes |= {IDLE_CORES: idle} if idle > SMALLEST * whole else {}
+        shares[name] = {cause: cycles / whole for cause, cycles in causes.items()}
+    return shares
+
+
+def launch_cycles_of(times: Times) -> float:
+    """Cycles of the launch of one kernel, where the time counts it; a library's does not."""
+    if times.chip is None or not times.launches or times.by_library:
+        return 0.0
+    return (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz
+
+
+def rate_while_busy(times: Times) -> float | None:
+    """Products per cycle of a busy matrix unit, padding included, over those at its peak rate.
+
+    None where a program has matrix instructions of several engines or rates, or nothing was timed.
+    """
+    chip, timed, program = times.chip, times.timed, times.program
+    if chip is None or timed is None or program is None:
+        return None
+    models = [model for unit in program.units if (model := find(chip, unit)) is not None and model.timing is not None]
+    rates = {(model.engine, model.macs_per_cycle) for model in models}
+    if len(rates) != 1 or len(models) != len(program.units):
+        return None
+    [(engine, peak)] = rates
+    busy_cycles = timed.engines[engine].busy_cycles
+    return timed.padded_macs / (busy_cycles * float(peak)) if busy_cycles and peak else None
