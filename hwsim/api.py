@@ -279,7 +279,7 @@ def _computed(
         rows=options.region.rows,
         cols=options.region.cols,
         at=places,
-        given=operands.given,
+        originals=operands.originals,
     )
     workers = worker_count(options.machine.threads)
     by_program = bool(options.machine.functional)

@@ -33,7 +33,7 @@ AnyArray = NDArray[Any]
 @dataclass(frozen=True, slots=True)
 class ProductOperands:
     """A and B (None when only sizes were given), (m, n, k), leading dimensions, whether A and B were drawn at random,
-    the convolution whose GEMM it is, and where A and B have scales. given: A and B before a scheme quantised them.
+    the convolution whose GEMM it is, and where A and B have scales. originals: A and B before a scheme quantised them.
     """
 
     left: Operand | None
@@ -43,7 +43,7 @@ class ProductOperands:
     is_drawn: bool = False
     conv: ConvShape | None = None
     scales: tuple[OperandScale | None, OperandScale | None] = (None, None)
-    given: tuple[Operand, Operand] | None = None
+    originals: tuple[Operand, Operand] | None = None
 
     @property
     def pair(self) -> tuple[Operand, Operand] | None:
@@ -148,12 +148,11 @@ def scaled_pair(
 def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:
     """Operands in the formats of a scheme that quantises, where they are not quantised yet."""
     assert scheme.quantizes is not None
-    names = scheme.quantizes
     if operands.left is None or operands.right is None:
         _check_timed_format(options, scheme)
-        return replace(operands, scales=(scale_of_scheme(names[0]), scale_of_scheme(names[1])))
+        return replace(operands, scales=scales_of_scheme(scheme))
     left, right = quantized_pair(operands.left, operands.right, scheme, options.of_scheme)
-    return _checked_scales(replace(operands, left=left, right=right, given=operands.pair))
+    return _checked_scales(replace(operands, left=left, right=right, originals=operands.pair))
 
 
 def _check_timed_format(options: CallOptions, scheme: Scheme) -> None:
@@ -161,8 +160,8 @@ def _check_timed_format(options: CallOptions, scheme: Scheme) -> None:
     named, elements = options.problem.input_format, scheme.input_formats[1:]
     if named is not None and named not in elements:
         raise InputError(
-            f"input_format = {named!r} with exact=False: scheme {scheme.name} has no kernel that quantises, so its cycles "
-            f"are of operands that are quantised already; allowed: {', '.join(elements)}; leave it out"
+            f"input_format = {named!r} with exact=False: scheme {scheme.name} has no kernel that quantises, so its "
+            f"cycles are of operands that are quantised already; allowed: {', '.join(elements)}; leave it out"
         )
 
 
@@ -193,10 +192,15 @@ def problem_of_scheme(scheme: Scheme, m: int, n: int, k: int) -> Problem:
     if scheme.quantizes is None:
         return Problem.of(scheme.input_formats[0], m, n, k)
     plain = Problem.of(element_format(scheme, {}), m, n, k)
-    a, b = (
-        replace(side, scale=scale_of_scheme(name)) for side, name in zip(plain.operands, scheme.quantizes, strict=True)
-    )
+    a, b = (replace(side, scale=scale) for side, scale in zip(plain.operands, scales_of_scheme(scheme), strict=True))
     return replace(plain, a=a, b=b)
+
+
+def scales_of_scheme(scheme: Scheme) -> tuple[OperandScale | None, OperandScale | None]:
+    """Where A and B have scales when the scheme has quantised them; None where it does not quantise."""
+    if scheme.quantizes is None:
+        return None, None
+    return scale_of_scheme(scheme.quantizes[0]), scale_of_scheme(scheme.quantizes[1])
 
 
 def scale_of_scheme(name: str) -> OperandScale:

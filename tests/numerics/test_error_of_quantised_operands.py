@@ -43,7 +43,7 @@ def test_without_operands_they_are_in_the_elements_format_and_no_other_one_is_al
         assert result.gemm.problem.a.format == result.gemm.single.input_format == wanted
         assert f"A and B in {wanted}, C in fp32" in formats_text(result.gemm)
         assert "without launches, host and quantisation of A and B" in run_text(result)
-    with pytest.raises(InputError, match="no kernel that quantises.*allowed: e4m3, e5m2; leave it out"):
+    with pytest.raises(InputError, match=r"no kernel that quantises.*allowed: e4m3, e5m2; leave it out"):
         hwsim.run(**sizes, input_format="fp32")
 
 
