@@ -74,3 +74,12 @@ def test_attention_says_that_pytorch_chose_the_kernel_unless_one_is_named(cli):
     said = " ".join(cli(*words).out.split())
     assert "PyTorch's own choice; others by --backend (flash, efficient, cudnn, math) or --library (" in said
     assert "own choice" not in " ".join(cli(*words, "--backend", "flash").out.split())
+
+
+def test_a_device_without_scales_says_how_to_find_one_that_has(cli, refused):
+    said = refused("run", "--device", "h200", "--scheme", "mxfp8", "--no-exact")
+    command = said.rpartition("devices that have one: hwsim ")[2].split()
+    rows = cli(*command, "--json").json["instructions"]
+    assert {row["scales"] for row in rows} == {"ue8m0"} and {row["a"] for row in rows} == {"e4m3"}
+    assert "b200" in {row["device"] for row in rows} and "h200" not in {row["device"] for row in rows}
+    assert cli("which", "--bits", "e4m3", "--json").json["instructions"] != rows
