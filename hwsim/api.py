@@ -40,12 +40,12 @@ from hwsim.host.arrays import lies_on_gpu
 from hwsim.host.threads import worker_count
 from hwsim.host.warned import warn_once
 from hwsim.program.ir import Program
-from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, describe
+from hwsim.request.declarations import AUTO, DEFAULT_DEVICE, DEFAULT_SCHEME, describe
 from hwsim.request.on_gpu import copied, work_of_host
 from hwsim.request.region import places_of
 from hwsim.request.run_options import RunOptions
 from hwsim.result import Execution, Result
-from hwsim.schemes import Scheme
+from hwsim.schemes import Scheme, scheme_of
 
 __all__ = ["device", "fma_chain", "matmul", "program", "run"]
 
@@ -157,7 +157,9 @@ def program(
     for name in ("shape", "at"):
         if options.get(name) is not None:
             raise InputError(f"{name}: for bits of a part of a product; a program is of a whole one: give m, n and k")
-    values = {**options, "exact": False, "timing": True, "input_format": options.get("input_format") or "fp32"}
+    is_quantised = scheme != AUTO and (scheme_of(scheme) if isinstance(scheme, str) else scheme).quantizes is not None
+    stored = options.get("input_format") or (None if is_quantised else "fp32")
+    values = {**options, "exact": False, "timing": True, "input_format": stored}
     call = product_call(None, None, device, scheme, values)
     timed = call.resolved.timed
     if timed.program is None:  # of a library's kernel; else it would have been refused
@@ -277,6 +279,7 @@ def _computed(
         rows=options.region.rows,
         cols=options.region.cols,
         at=places,
+        originals=operands.originals,
     )
     workers = worker_count(options.machine.threads)
     by_program = bool(options.machine.functional)

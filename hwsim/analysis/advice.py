@@ -231,6 +231,10 @@ def _numbers(
         if traffic_bytes.get(name) and f"links.{name}" not in fixed:
             share = busy.get(("link", name), busy.get(("copy", link.engine), 0.0))
             yield share, f"twice the rate of link {name}", link_rate(chip, name)
+    units: dict[tuple[str, ...], list[str]] = {}  # several instructions may have one rate
     for unit in sorted(program.units):
-        if f"instructions.{entry(chip, unit)}.timing" not in fixed and (numbers := matrix_rate(chip, unit)):
-            yield shares.busy, f"twice the rate of {unit}", numbers
+        if f"instructions.{entry(chip, unit)}.timing" not in fixed:
+            units.setdefault(tuple(sorted(matrix_rate(chip, unit))), []).append(unit)
+    for paths, names in units.items():
+        if paths:
+            yield shares.busy, f"twice the rate of {' and '.join(names)}", matrix_rate(chip, names[0])

@@ -61,8 +61,8 @@ class ProductErrors(Indexed):
     """Errors of a product, and of a plain fp32 FMA chain of the same operands (`baseline`).
 
     rows: how many rows of every matrix were compared, where not all were (else None, and no key). input_rounding: where
-    the unit takes rounded operands, the error of their exact product; arithmetic: the error of the product relative to
-    that (None, and no key, where nothing is rounded, and of fp64 results).
+    the unit takes rounded operands, or a scheme quantises them, the error of their exact product; arithmetic: the error
+    of the product relative to that (None, and no key, where nothing is rounded, and of fp64 results).
     """
 
     relative_frobenius: float

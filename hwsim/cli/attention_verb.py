@@ -17,7 +17,7 @@ from hwsim.cli.matrices import read_array
 from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
-from hwsim.compute.attention_call import BACKENDS, LIBRARIES, backend_named
+from hwsim.compute.attention_call import BACKEND_ENDING, BACKENDS, LIBRARIES, backend_named
 from hwsim.compute.math_kernel import FORMATS
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import array_dtype, format_of
@@ -121,7 +121,9 @@ def execute(arguments: argparse.Namespace) -> int:
         if progress is not None:
             progress.at("times and the report")
         text = (
-            json.dumps(plain(result.to_dict()), allow_nan=False) if arguments.json else attention_text(result, inputs)
+            json.dumps(plain(result.to_dict()), allow_nan=False)
+            if arguments.json
+            else attention_text(result, inputs, _chosen(arguments))
         )
     notes = _written(arguments, result)
     if arguments.gantt:
@@ -131,6 +133,15 @@ def execute(arguments: argparse.Namespace) -> int:
         for note in notes:
             print(f"hwsim: {note}", file=sys.stderr)
     return 0
+
+
+def _chosen(arguments: argparse.Namespace) -> str:
+    """Who chose the kernel, where the command line names none."""
+    if arguments.backend is not None or arguments.library != PYTORCH:
+        return ""
+    backends = ", ".join(name.removesuffix(BACKEND_ENDING).lower() for name in BACKENDS)
+    others = ", ".join(name for name in LIBRARIES if name != PYTORCH)
+    return f"PyTorch's own choice; others by --backend ({backends}) or --library ({others})"
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -313,7 +313,7 @@ def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
     if arguments.a is not None:
         return f"A from {arguments.a}, B from {arguments.b}"
     if arguments.no_exact:
-        return f"no operands, {call.resolved.gemm.single.input_format} in memory assumed"
+        return f"no operands, {call.resolved.gemm.problem.a.format} in memory assumed"
     return f"A and B random N(0, 1), seed {call.options.problem.seed}"
 
 

@@ -16,10 +16,12 @@ from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
 from hwsim.gemm.problem import Problem
 from hwsim.host.files import check_outputs, write_whole
+from hwsim.machines.l2_state import DEFAULT, STATES
 from hwsim.report.page.tune_page import tune_page
 from hwsim.report.text.tune_text import plotting, tune_csv, tune_dict, write_heat
 from hwsim.report.text.words import count
 from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.request.operands import scales_of_scheme
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.questions import library_kernel
@@ -58,6 +60,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--budget", type=whole(1), default=BUDGET, metavar="N", help=f"configurations timed at most (default {BUDGET})"
     )
+    group.add_argument(
+        "--l2", choices=tuple(STATES), default=DEFAULT, help=f"state of L2 before each timed run (default {DEFAULT})"
+    )
     group.add_argument("--clock-mhz", type=positive, metavar="MHZ", help="core clock (default: the device file's)")
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="everything as one JSON object on standard output")
@@ -87,9 +92,8 @@ def execute(arguments: argparse.Namespace) -> int:
         call = {"device": arguments.device, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz, **options}
         beside = library_kernel(library, **dict(zip("mnk", sizes, strict=True)), **call)
     named, output = options.pop("format", None), options.pop("output", None)
-    planned = plan_for(
-        chip, scheme_of(arguments.scheme), Problem.of("fp32" if named is None else named, *sizes), named, options
-    )
+    scheme = scheme_of(arguments.scheme)
+    planned = plan_for(chip, scheme, Problem.of("fp32" if named is None else named, *sizes), named, options)
     with progress_bar(quiet=arguments.quiet, stage="timing configurations") as progress:
         landscape = tune(
             chip,
@@ -100,6 +104,8 @@ def execute(arguments: argparse.Namespace) -> int:
             exhaustive=arguments.exhaustive,
             budget=arguments.budget,
             output=output,
+            scales=scales_of_scheme(scheme),
+            l2=arguments.l2,
             progress=progress,
         )
     notes = []
@@ -118,6 +124,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         record = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
         record |= {} if output is None else {"output": output}
+        record |= {"l2": landscape.l2}
         record |= {} if beside is None else {"library": asdict(beside)}
         print(json.dumps(record | dict(zip("mnk", sizes, strict=True)) | tune_dict(landscape)))
     else:

@@ -9,6 +9,7 @@ that module should be light.
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -229,3 +230,9 @@ def module_of(verb: Verb) -> Any:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def without_option(words: Sequence[str], flags: Sequence[str]) -> str:
+    """What to say where one of the words is a name that an option takes; see hwsim.cli.named."""
+    named = import_module("hwsim.cli.named")
+    return str(named.without_option(words, flags))

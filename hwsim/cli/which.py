@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--least-fraction-bits", type=int, metavar="N", help="fraction bits kept while adding, at least so many"
     )
     parser.add_argument("--scale-input-d", action="store_true", help="the instruction scales its accumulator")
+    parser.add_argument("--scales", metavar="FORMAT", help="format of its block scales: ue8m0, ue4m3")
     parser.add_argument("--timing", action="store_true", help="its rate is known")
     parser.add_argument("--device", action="append", metavar="NAME", help="only this device; may be repeated")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -42,6 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
         least_fraction_bits=arguments.least_fraction_bits,
         scale_input_d=arguments.scale_input_d,
         timing=arguments.timing,
+        scales=arguments.scales,
         devices=arguments.device,
     )
     if arguments.json:
@@ -49,12 +51,19 @@ def execute(arguments: argparse.Namespace) -> int:
             json.dumps({"schema": "hwsim.which/1", "instructions": [matching.to_dict() for matching in instructions]})
         )
     elif not instructions:
-        conditions = {name: getattr(arguments, name) for name in ("bits", "accumulate", "result", "model")}
+        conditions = {name: getattr(arguments, name) for name in ("bits", "accumulate", "result", "model", "scales")}
         print("no device has such an instruction; leave a condition out")
         alone = which(devices=arguments.device)
-        for name, field in (("bits", "a"), ("accumulate", "c"), ("result", "d"), ("model", "model")):
+        for name, field in (
+            ("bits", "a"),
+            ("accumulate", "c"),
+            ("result", "d"),
+            ("model", "model"),
+            ("scales", "scales"),
+        ):
             if conditions[name] is not None:
-                print(f"--{name}: there are {', '.join(sorted({getattr(matching, field) for matching in alone}))}")
+                has = sorted({value for matching in alone if (value := getattr(matching, field))})
+                print(f"--{name}: there are {', '.join(has)}")
     else:
         titles = ("device", "instruction", "A x B + C -> D", "adds", "evidence of its bits", "rate")
         print("\n".join(table([_row(matching) for matching in instructions], titles, indent="")))

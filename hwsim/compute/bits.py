@@ -61,7 +61,7 @@ _NEEDS: WeakKeyDictionary[Resolved, dict[Any, int]] = WeakKeyDictionary()
 @dataclass(frozen=True, slots=True)
 class Arrays:
     """The arrays of a run: A (..., m, k), B (..., k, n), leading dimensions of the product, C, bias (n,), selected rows
-    and columns.
+    and columns. originals: A and B before they were quantised, which errors are measured against.
     """
 
     a: Operand
@@ -72,6 +72,7 @@ class Arrays:
     rows: Any = None
     cols: Any = None
     at: tuple[AnyArray, AnyArray] | None = None
+    originals: tuple[Operand, Operand] | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -97,7 +98,7 @@ class Errors:
     """A callable that computes the error metrics of a product; nothing is computed before it is called.
 
     alpha, beta, c, bias: of the epilogue; c: codes in the output's format, or None. evaluator: says what the unit takes
-    of A and B.
+    of A and B. originals: A and B before they were quantised, where a scheme did that.
     """
 
     a: Operand
@@ -108,6 +109,7 @@ class Errors:
     c: Operand | None = None
     bias: AnyArray | None = None
     evaluator: Evaluator | None = None
+    originals: tuple[Operand, Operand] | None = None
 
     @in_default_environment
     def __call__(self) -> ProductErrors:
@@ -119,7 +121,8 @@ class Errors:
         if self.evaluator is None:
             return None
         taken = multiplied(self.evaluator, self.a, self.b)
-        if all(after.format == before.format for after, before in zip(taken, (self.a, self.b), strict=True)):
+        before = self.originals or (self.a, self.b)
+        if self.originals is None and all(x.format == y.format for x, y in zip(taken, before, strict=True)):
             return None
         values = taken[0].multiplied_values(-1), taken[1].multiplied_values(-2)
         is_same = all(np.array_equal(x, y, equal_nan=True) for x, y in zip(values, self._operands(), strict=True))
@@ -135,6 +138,9 @@ class Errors:
     def exact_at(self, *place: int) -> ExactValue:
         """An element of the product without any rounding. place: its indices, those in a stack first."""
         row, column = subset(self.a, rows=[place[-2]]), subset(self.b, cols=[place[-1]])
+        if self.originals is not None:
+            stored = subset(self.originals[0], rows=[place[-2]]), subset(self.originals[1], cols=[place[-1]])
+            return ExactValue(self._exact_sum(*stored, place), self._exact_sum(row, column, place))
         as_stored = self._exact_sum(row, column, place)
         if self.evaluator is None or as_stored is None:
             return ExactValue(as_stored)
@@ -156,7 +162,8 @@ class Errors:
         return sum((Fraction(factor) * Fraction(value) for factor, value in added), Fraction(self.alpha) * total)
 
     def _operands(self) -> tuple[AnyArray, AnyArray]:
-        return self.a.multiplied_values(-1), self.b.multiplied_values(-2)
+        a, b = self.originals or (self.a, self.b)
+        return a.multiplied_values(-1), b.multiplied_values(-2)
 
     def _epilogue(self) -> LinearEpilogue:
         added = [] if self.c is None or not self.beta else [(self.beta, as_fp64(self.c.values()))]
@@ -166,7 +173,8 @@ class Errors:
     def _check_memory(self) -> None:
         """Raise InputError where the errors need more memory than there is."""
         (m, k), n, lead = self.a.shape, self.b.shape[1], self.product.shape[:-2]
-        values = sum(VALUE_BYTES * operand.codes.size for operand in (self.a, self.b, self.c) if operand is not None)
+        operands = (self.a, self.b, self.c, *(self.originals or ()))
+        values = sum(VALUE_BYTES * operand.codes.size for operand in operands if operand is not None)
         is_fp64 = self.product.dtype == np.float64
         beside = errors_need(m * k + k * n, max(1, math.prod(lead)), self.product.size, is_fp64=is_fp64)
         check_memory(
@@ -228,13 +236,14 @@ def compute(
         c=added,
         bias=part.bias,
         evaluator=evaluator,
+        originals=part.originals,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     """What of the arrays the selected rows and columns need. lead: as of Arrays. c: codes. places: numbers of the rows
-    and columns in the whole matrices, where the order of a sum depends on them.
+    and columns in the whole matrices, where the order of a sum depends on them. originals: as of Arrays.
     """
 
     a: Operand
@@ -243,11 +252,14 @@ class _Part:
     c: AnyArray | None
     bias: AnyArray | None
     places: tuple[AnyArray, AnyArray] | None
+    originals: tuple[Operand, Operand] | None
 
 
 def _part(arrays: Arrays, c: AnyArray | None, bias: AnyArray | None, places: tuple[AnyArray, AnyArray] | None) -> _Part:
     """The part for the selected rows and columns; c, bias, places: of whole matrices."""
-    a, b = arrays.a, arrays.b
+    a, b, originals = arrays.a, arrays.b, arrays.originals
+    if originals is not None and arrays.is_partial:
+        originals = subset(originals[0], rows=arrays.rows), subset(originals[1], cols=arrays.cols)
     if arrays.rows is not None:
         index = selected_indices("rows", arrays.rows, a.shape[0])
         a = subset(a, rows=arrays.rows)
@@ -259,7 +271,7 @@ def _part(arrays: Arrays, c: AnyArray | None, bias: AnyArray | None, places: tup
         places = places and (places[0], places[1][index])
         c = None if c is None else c[..., index]
         bias = None if bias is None else bias[index]
-    return _Part(a, b, arrays.lead, c, bias, places)
+    return _Part(a, b, arrays.lead, c=c, bias=bias, places=places, originals=originals)
 
 
 def _moved_or_not(resolved: Resolved, part: _Part, threads: int, progress: Progress | None) -> AnyArray:
@@ -456,6 +468,7 @@ def _by_program(
         c=added,
         bias=bias,
         evaluator=resolved.evaluator,
+        originals=arrays.originals,
     )
 
 

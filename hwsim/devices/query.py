@@ -15,21 +15,31 @@ if TYPE_CHECKING:
     from hwsim.devices.model import DeviceModel, InstructionModel
 
 
+LISTED = 6  # instructions in an error, at most
+
+
 def instruction(device: DeviceModel, name: str) -> InstructionModel:
     """The instruction called `name`, with N and formats as in the name.
 
-    The name of a pattern (with nN) gives its example. Raises UnsupportedError, which lists those that the device has.
+    The name of a pattern (with nN) gives its example. Raises UnsupportedError, which lists those that are meant.
     """
     model = find(device, name)
     if model is None:
-        entries = list(device.matrix_instructions)
-        open_ones = {key: str(choices(device, key)) for key in entries}
-        near = nearest(name, [*entries, *(example(device, key) for key in entries)])
-        listed = "; ".join(
-            f"{key} ({choices_text})" if choices_text else key for key, choices_text in open_ones.items()
-        )
-        raise UnsupportedError(f"{device.name} has no instruction '{name}'{near}; it has: {listed}")
+        raise UnsupportedError(_no_instruction(device, name))
     return model
+
+
+def _no_instruction(device: DeviceModel, name: str) -> str:
+    """The error for a name that no instruction has: it lists all of a few, or those that the name may mean."""
+    said, models = f"{device.name} has no instruction '{name}'", device.matrix_instructions
+    spelled = {key: f"{key} ({text})" if (text := str(choices(device, key))) else key for key in models}
+    near = nearest(name, [*models, *(example(device, key) for key in models)])
+    if len(models) <= LISTED:
+        return f"{said}{near}; it has: {'; '.join(spelled.values())}"
+    meant = [key for key, model in models.items() if name in (model.a, model.b, *model.formats) or name in key]
+    listed = f"; of {name} it has: {'; '.join(spelled[key] for key in meant[:LISTED])}" if meant else near
+    more = f", and {len(meant) - LISTED} more" if len(meant) > LISTED else ""
+    return f"{said}{listed}{more}; all {len(models)}: hwsim devices show {device.name}"
 
 
 def find(device: DeviceModel, name: str) -> InstructionModel | None:

@@ -37,7 +37,7 @@ ROUNDINGS: tuple[str, ...] = typing.get_args(RoundingName)
 class Matching:
     """One instruction that matches: a, b, c, d its formats; terms: products that its unit adds at once; fraction_bits:
     that it keeps while adding (None: all); scale_input_d: the largest s of d = a b + c 2^-s (None: none). evidence: the
-    weakest behind its bits. is_timed: whether the file has its rate.
+    weakest behind its bits. is_timed: whether the file has its rate. scales: format of its block scales (None: none).
     """
 
     device: str
@@ -53,6 +53,7 @@ class Matching:
     scale_input_d: int | None
     evidence: str
     is_timed: bool
+    scales: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -71,6 +72,7 @@ def which(
     least_fraction_bits: int | None = None,
     scale_input_d: bool = False,
     timing: bool = False,
+    scales: str | None = None,
     devices: Iterable[str] | None = None,
 ) -> list[Matching]:
     """The matrix instructions of all devices (or of `devices`) that have all that is asked for.
@@ -88,18 +90,19 @@ def which(
         least_fraction_bits: fraction bits that the unit keeps while it adds, at least; units that drop none match.
         scale_input_d: the instruction scales its accumulator.
         timing: the instruction's rate is known.
+        scales: format of the block scales that the instruction takes.
         devices: names of the devices to look at; None: all.
 
     Raises:
         InputError: formats, models and roundings that there are not.
     """
-    for name in (bits, bits_b, accumulate, result):
+    for name in (bits, bits_b, accumulate, result, scales):
         if name is not None:
             format_of(name)
     for what, value, allowed in (("model", model, MODELS), ("rounding", rounding, ROUNDINGS)):
         if value is not None and value not in allowed:
             raise InputError(f"{what} {value!r}; allowed: {', '.join(allowed)}{nearest(value, list(allowed))}")
-    wanted = {"c": accumulate, "d": result, "model": model, "rounding": rounding, "terms": terms}
+    wanted = {"scales": scales, "c": accumulate, "d": result, "model": model, "rounding": rounding, "terms": terms}
     rows = []
     for name in [name for name, _ in names()] if devices is None else devices:
         for matching in _instructions(load(name), bits, bits_b):
@@ -159,4 +162,5 @@ def _instructions(device: Device, bits: str | None, bits_b: str | None) -> Itera
                     scale_input_d=entry.scale_input_d,
                     evidence=str(numerics_evidence(device, name)),
                     is_timed=entry.timing is not None,
+                    scales=entry.scale_format,
                 )

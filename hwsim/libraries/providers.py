@@ -14,6 +14,7 @@ from hwsim.errors import ConfigError, UnsupportedError, nearest
 from hwsim.host.plugins import entry_points
 from hwsim.libraries.cublas.provider import CUBLAS
 from hwsim.libraries.cudnn.provider import CUDNN
+from hwsim.libraries.model import names as tables
 from hwsim.libraries.protocol import LibraryProvider, LibraryRequest, LibraryRules
 from hwsim.libraries.published.kernels import CUTLASS, DEEPGEMM
 from hwsim.libraries.published.triton_tiles import BATCH_INVARIANT
@@ -53,6 +54,11 @@ def provider(name: str) -> LibraryProvider:
         if point.name == name:
             return _loaded(point)
     names = known_libraries()
+    if name in tables():
+        raise UnsupportedError(
+            f"{name} is a table of kernels (hwsim libraries show {name}), no library for library=; there is "
+            f"{', '.join(names)}{nearest(name, names)}"
+        )
     files = f", and files of answers ({', '.join(library_files())})"
     raise UnsupportedError(f"no library {name!r}; there is {', '.join(names)}{files}{nearest(name, names)}")
 

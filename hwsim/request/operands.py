@@ -33,7 +33,7 @@ AnyArray = NDArray[Any]
 @dataclass(frozen=True, slots=True)
 class ProductOperands:
     """A and B (None when only sizes were given), (m, n, k), leading dimensions, whether A and B were drawn at random,
-    the convolution whose GEMM it is, and where A and B have scales.
+    the convolution whose GEMM it is, and where A and B have scales. originals: A and B before a scheme quantised them.
     """
 
     left: Operand | None
@@ -43,6 +43,7 @@ class ProductOperands:
     is_drawn: bool = False
     conv: ConvShape | None = None
     scales: tuple[OperandScale | None, OperandScale | None] = (None, None)
+    originals: tuple[Operand, Operand] | None = None
 
     @property
     def pair(self) -> tuple[Operand, Operand] | None:
@@ -147,11 +148,27 @@ def scaled_pair(
 def _quantized(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:
     """Operands in the formats of a scheme that quantises, where they are not quantised yet."""
     assert scheme.quantizes is not None
-    names = scheme.quantizes
     if operands.left is None or operands.right is None:
-        return replace(operands, scales=(scale_of_scheme(names[0]), scale_of_scheme(names[1])))
+        _check_timed_format(options, scheme)
+        return replace(operands, scales=scales_of_scheme(scheme))
     left, right = quantized_pair(operands.left, operands.right, scheme, options.of_scheme)
-    return _checked_scales(replace(operands, left=left, right=right))
+    return _checked_scales(replace(operands, left=left, right=right, originals=operands.pair))
+
+
+def _check_timed_format(options: CallOptions, scheme: Scheme) -> None:
+    """Raise InputError for operands that are not quantised yet, where only cycles are wanted: no kernel quantises."""
+    named, elements = options.problem.input_format, scheme.input_formats[1:]
+    if named is not None and named not in elements:
+        raise InputError(
+            f"input_format = {named!r} with exact=False: scheme {scheme.name} has no kernel that quantises, so its "
+            f"cycles are of operands that are quantised already; allowed: {', '.join(elements)}; leave it out"
+        )
+
+
+def element_format(scheme: Scheme, options: Mapping[str, Any], named: str | None = None) -> str:
+    """The format that a scheme quantises to, by its options. named: the format that the caller says operands have."""
+    elements = scheme.input_formats[1:]
+    return named if named in elements else str(scheme.complete(options).get("element_format") or elements[0])
 
 
 def quantized_pair(
@@ -169,14 +186,21 @@ def quantized_pair(
 
 
 def problem_of_scheme(scheme: Scheme, m: int, n: int, k: int) -> Problem:
-    """The problem of operands in the scheme's first input format, with the scales that its quantisation makes."""
-    plain = Problem.of(scheme.input_formats[0], m, n, k)
+    """The problem of operands in the scheme's first input format; in its elements' format with the scales that its
+    quantisation makes.
+    """
     if scheme.quantizes is None:
-        return plain
-    a, b = (
-        replace(side, scale=scale_of_scheme(name)) for side, name in zip(plain.operands, scheme.quantizes, strict=True)
-    )
+        return Problem.of(scheme.input_formats[0], m, n, k)
+    plain = Problem.of(element_format(scheme, {}), m, n, k)
+    a, b = (replace(side, scale=scale) for side, scale in zip(plain.operands, scales_of_scheme(scheme), strict=True))
     return replace(plain, a=a, b=b)
+
+
+def scales_of_scheme(scheme: Scheme) -> tuple[OperandScale | None, OperandScale | None]:
+    """Where A and B have scales when the scheme has quantised them; None where it does not quantise."""
+    if scheme.quantizes is None:
+        return None, None
+    return scale_of_scheme(scheme.quantizes[0]), scale_of_scheme(scheme.quantizes[1])
 
 
 def scale_of_scheme(name: str) -> OperandScale:

@@ -23,7 +23,7 @@ from hwsim.host.arrays import is_of_a_backend
 from hwsim.libraries.call import LibraryCall
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.request.epilogue import with_epilogue
-from hwsim.request.operands import ProductOperands
+from hwsim.request.operands import ProductOperands, element_format
 from hwsim.request.options import CallOptions
 from hwsim.schemes import Scheme
 
@@ -68,9 +68,8 @@ def request_of(
 
     Raises InputError for a schedule that is none, or that says something else than the epilogue's options.
     """
-    named = options.scheme.format
     is_exact = options.machine.exact
-    assumed = options.problem.input_format or ("fp32" if is_exact or is_chosen or named is None else str(named))
+    assumed = _assumed(scheme, options, is_chosen=is_chosen)
     epilogue = options.epilogue
     schedule = with_epilogue(
         schedule_of(options.order.schedule), alpha=epilogue.alpha, beta=epilogue.beta, output=epilogue.output
@@ -103,6 +102,19 @@ def request_of(
         functional=bool(options.machine.functional),
         backend=backend(options.machine.engine, on_gpu=_is_on_gpu(operands)) if is_exact else CPU,
     )
+
+
+def _assumed(scheme: Scheme, options: CallOptions, *, is_chosen: bool) -> str:
+    """The format of operands of which only the sizes are known."""
+    named, of_unit = options.problem.input_format, options.scheme.format
+    if scheme.quantizes is not None:
+        return element_format(scheme, options.of_scheme, named)
+    if named is not None:
+        return named
+    if not (options.machine.exact or is_chosen or of_unit is None):
+        return str(of_unit)
+    taken = scheme.input_formats
+    return "fp32" if "fp32" in taken else taken[0]
 
 
 def _is_on_gpu(operands: ProductOperands) -> bool:

@@ -80,7 +80,7 @@ def block_scaled_instruction(device: Device, a: str, b: str, scale: OperandScale
         has = ", ".join(sorted(known)) or "none with scales"
         raise UnsupportedError(
             f"device {device.name} has no matrix instruction for {a} x {b} with scales of {scale.format} by {scale.k} "
-            f"of K; it has {has}"
+            f"of K; it has {has}; devices that have one: hwsim which --bits {a} --scales {scale.format}"
         )
     most = max(size for size, _ in fitting)
     return next(name for size, name in fitting if size == most)

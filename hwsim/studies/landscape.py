@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwsim.host.renderers import rendered
+from hwsim.machines.l2_state import DEFAULT
 from hwsim.studies.tuned_point import TunedPoint
 
 #: What can be made least, and what it is called. The clock depends on the load, so the fewest cycles may not be the
@@ -31,7 +32,7 @@ class Landscape:
     of the formula that was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
 
     complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
-    named.
+    named. l2: the state of L2 before each timed run.
     """
 
     device: str
@@ -44,6 +45,7 @@ class Landscape:
     analytic: dict[str, TunedPoint]
     complete: bool
     library: LibraryKernel | None = None
+    l2: str = DEFAULT
 
     def __str__(self) -> str:
         return str(rendered("text of a search", self))

@@ -20,11 +20,13 @@ from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
 from hwsim.gemm.problem import Problem
 from hwsim.host.arrays import given_array
 from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.machines.l2_state import DEFAULT as DEFAULT_L2
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.operands.sparse import prune
 from hwsim.report import explain as explained
 from hwsim.report.text.explain_text import explain_text
 from hwsim.request.declarations import DEFAULT_SCHEME, SPARSITY
+from hwsim.request.operands import scales_of_scheme
 from hwsim.resolve import library_on_device
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import Scheme, scheme_of
@@ -60,6 +62,7 @@ def tune(
     budget: int = BUDGET,
     progress: Callable[[float], None] | None = None,
     library: str | Path | LibraryOnDevice | None = None,
+    l2: str = DEFAULT_L2,
     **options: Any,
 ) -> Landscape:
     """The best blocking, order of tiles and instruction for C[m, n] = A[m, k] B[k, n]; see hwsim.studies.tune.tune.
@@ -78,6 +81,7 @@ def tune(
         budget: configurations that are timed, at most.
         progress: called with shares of the work, 0 to 1.
         library: what it runs stands beside (`library` of the result).
+        l2: the state of L2 before each timed run, as of hwsim.run.
         options: the scheme's.
 
     Raises:
@@ -103,6 +107,8 @@ def tune(
         exhaustive=exhaustive,
         budget=budget,
         output=output,
+        scales=scales_of_scheme(chosen),
+        l2=l2,
         progress=progress,
     )
     return replace(landscape, library=beside)

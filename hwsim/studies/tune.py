@@ -20,6 +20,7 @@ from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.schedule import Schedule
+from hwsim.machines.l2_state import DEFAULT, STATES
 from hwsim.machines.timing import missing
 from hwsim.request.epilogue import with_epilogue
 from hwsim.resolve.choice.cost import plan_record
@@ -31,6 +32,7 @@ from hwsim.studies.tuned_point import TunedPoint
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
+    from hwsim.gemm.problem import OperandScale
     from hwsim.gemm.record import Gemm
 
 CHOOSERS = ("search", "eq11", "tlp")
@@ -49,18 +51,25 @@ def tune(
     budget: int = BUDGET,
     same_bits: bool = False,
     output: str | None = None,
+    scales: tuple[OperandScale | None, OperandScale | None] = (None, None),
+    l2: str = DEFAULT,
     progress: Callable[[float], None] | None = None,
 ) -> Landscape:
     """Search (or a formula: chooser "eq11", "tlp") for the configuration with the least time, cycles, bytes of HBM
     traffic or energy (hwsim.analysis.energy).
 
     sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. same_bits: K is not cut, and
-    mappings that change the order of summation are refused. output: the format of C; None: the plan's.
+    mappings that change the order of summation are refused. output: the format of C; None: the plan's. scales: of A and
+    B. l2: the state of L2 before each timed run (hwsim.machines.l2_state).
 
     Raises InputError for an unknown objective or chooser, UnsupportedError where the device has no dataflow or no times
     or energies for the plan, or the formula is for other devices.
     """
-    for name, value, allowed in (("objective", objective, OBJECTIVES), ("chooser", chooser, CHOOSERS)):
+    for name, value, allowed in (
+        ("objective", objective, OBJECTIVES),
+        ("chooser", chooser, CHOOSERS),
+        ("l2", l2, STATES),
+    ):
         if value not in allowed:
             raise InputError(f"{name} = {value!r}; allowed: {', '.join(allowed)}")
     if isinstance(plan, Mixed):
@@ -69,7 +78,7 @@ def tune(
         raise InputError(f"budget = {budget}; allowed: at least 1")
     if (reason := missing(chip)) is not None:
         raise UnsupportedError(f"tune needs cycles: {reason}; hwsim run gives its bits")
-    search = _Search(chip, plan, sizes, objective, budget, progress, output=output)
+    search = _Search(chip, plan, sizes, objective, budget, progress, output=output, scales=scales, l2=l2)
     default = search.time({})
     if default.cycles is None:
         raise UnsupportedError(default.refused)
@@ -96,6 +105,7 @@ def tune(
         default=default,
         analytic=analytic,
         complete=search.complete,
+        l2=l2,
     )
 
 
@@ -136,9 +146,11 @@ class _Search:
         progress: Callable[[float], None] | None,
         *,
         output: str | None,
+        scales: tuple[OperandScale | None, OperandScale | None],
+        l2: str,
     ) -> None:
         self.chip, self.plan, self.sizes, self.budget, self.progress = chip, plan, sizes, budget, progress
-        self.objective = objective
+        self.objective, self.scales, self.l2 = objective, scales, l2
         self.points: dict[str, TunedPoint] = {}
         self.timed, self.complete = 0, True
         self.schedule: Schedule | None = None  # that all points have
@@ -147,7 +159,7 @@ class _Search:
 
     def record(self, options: Mapping[str, Any]) -> Gemm:
         """The record with these options of the mapping, in the order of summation and the format of C that all have."""
-        return plan_record(self.plan, self.chip, self.sizes, options, self.schedule or self.wanted)
+        return plan_record(self.plan, self.chip, self.sizes, options, self.schedule or self.wanted, self.scales)
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
         """The sort key of a point; least at the best point."""
@@ -174,7 +186,7 @@ class _Search:
             gemm = self.record(values)
             if self.schedule not in (None, gemm.schedule):
                 raise InputError("it adds K in another order")
-            plan_cost: PlanCost = cost_of(gemm, self.chip)
+            plan_cost: PlanCost = cost_of(gemm, self.chip, l2=self.l2)
             spent = self._energy(gemm, plan_cost) if self.objective == "energy" else None
         except HwsimError as error:
             return TunedPoint(values, refused=str(error), shown=self.shown)
@@ -194,7 +206,7 @@ class _Search:
     def _energy(self, gemm: Gemm, cost: PlanCost) -> Energy:
         """The energy of a timed record. Raises UnsupportedError where the device's energies are not known."""
         work = TimedWork(self.sizes, self.plan.products, str(cost.facts["unit"]))
-        return energy(times_of(program_of(gemm, self.chip, is_checked=False), self.chip, work), gemm)
+        return energy(times_of(program_of(gemm, self.chip, is_checked=False), self.chip, work, l2=self.l2), gemm)
 
     def is_legal(self, tile: dict[str, int]) -> bool:
         """Whether the dataflow accepts the tile."""

@@ -149,7 +149,7 @@ def test_schemes_quantise_what_is_not_quantised(scheme: str) -> None:
     assert np.array_equal(result.c, same)
     exact = hwsim.dequantize(left).astype(np.float64) @ hwsim.dequantize(right)
     assert np.abs(result.c - exact).max() < 2e-3 * np.abs(exact).max()
-    assert result.error["relative_frobenius"] < 1e-3
+    assert result.error.arithmetic.relative_frobenius < 1e-3
     part = hwsim.matmul(a, b, device=device, scheme=scheme, rows=slice(3, 17), cols=[8, 0])
     assert np.array_equal(part, result.c[3:17][:, [8, 0]])
 

@@ -286,7 +286,7 @@ def test_points_that_nothing_tells_apart_are_one_group(found):
     verb = "is" if near == 1 else "are"
     assert f"{near} of {sum(map(len, groups))} configurations {verb} within 8 % of the best" in text
     if any(len(group) > 1 for group in groups[:BEST]):
-        assert "alike: " in text
+        assert "the same with " in text
 
 
 def test_heat_map_as_an_image(found):

@@ -103,7 +103,7 @@ def _summary(result: Result) -> PageSection:
 
 def _operands(result: Result) -> str:
     if result.c is None:
-        return f"none, {result.options['input_format']} in memory assumed"
+        return f"none, {result.gemm.problem.a.format} in memory assumed"
     return "given" if result.seed is None else f"random N(0, 1), seed {result.seed}"
 
 

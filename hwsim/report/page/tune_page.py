@@ -20,7 +20,9 @@ from hwsim.report.text.tune_text import (
     heat,
     named_points,
     near_text,
+    refusals,
     settings_of,
+    state_text,
     tune_dict,
 )
 from hwsim.report.text.words import count, data, duration, percent, plural, value
@@ -35,7 +37,7 @@ MOST_ROWS = 2000
 TITLES = {"unit": "instruction", "split_k": "slices of K"}
 #: Names of rows, with what they mean.
 NAMES = {
-    "best": "the configuration of the search with the least of what is made least",
+    "best": "the best configuration that the search found",
     "chosen": "the choice of the formula that was asked for",
     "default": "what a run takes that names no tile and no other setting",
     **FORMULAS,
@@ -45,7 +47,7 @@ RESULTS = {
     "clock (MHz)": "the core clock that the board's power allows under this load: it differs between configurations",
     "HBM traffic": "bytes read from and written to device memory",
     "energy": "joules by the energies of the device's file or of hwsim's table",
-    "of best": "the best of all over this one, of what is made least: time, cycles, traffic or energy; 100 % is best",
+    "of best": "what the search makes least, of the best configuration, divided by this one's; 100 % is best",
 }
 
 
@@ -54,6 +56,7 @@ def tune_page(landscape: Landscape, title: str) -> Page:
     named = named_points(landscape)
     timed, refused = len(landscape.ranked), len(landscape.refused)
     says = f"{plural(timed, 'configuration')} timed, {count(refused)} not legal."
+    says += f" {state_text(landscape)}."
     says += "" if landscape.complete else " The search stopped at its budget."
     groups = alike(landscape)[:MOST_ROWS]
     settings = list(dict.fromkeys(name for point in landscape.ranked for name in settings_of(point)))
@@ -65,12 +68,16 @@ def tune_page(landscape: Landscape, title: str) -> Page:
                 "Summary",
                 f"The configuration of least {landscape.quantity}, or the choice of the formula that was asked for, "
                 "beside others.",
-                [_table([(name, [point]) for name, point in named], settings, landscape), Text(says)],
+                [
+                    _table([(name, [point]) for name, point in named], settings, landscape),
+                    Text(says),
+                    *_refused(landscape),
+                ],
             ),
             PageSection(
                 "Landscape",
-                f"By the tile's m and n: {landscape.quantity} of the best configuration of all, over those of the best "
-                "one with this tile; 100 % is the best.",
+                f"By the tile's m and n: the least {landscape.quantity} of all configurations, divided by the least "
+                f"{landscape.quantity} with this tile. 100 % is the best tile.",
                 _landscape(landscape),
             ),
             PageSection(
@@ -89,6 +96,11 @@ def tune_page(landscape: Landscape, title: str) -> Page:
         {"schema": "hwsim.tune/1", "title": title, **tune_dict(landscape)},
         [gap_text(landscape)],
     )
+
+
+def _refused(landscape: Landscape) -> list[Part]:
+    rows = refusals(landscape)
+    return [Table(("not legal", "an example of the reason"), rows, right=[0])] if rows else []
 
 
 def _landscape(landscape: Landscape) -> list[Part]:

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 TIMING_CAVEAT = "some rates and latencies are assumed; the verdict compares with a chip's times"
 
 
-def attention_text(result: AttentionResult, inputs: str) -> str:
-    """The report of `result`. inputs: where the operands came from."""
+def attention_text(result: AttentionResult, inputs: str, chosen: str = "") -> str:
+    """The report of `result`. inputs: where the operands came from. chosen: who chose the kernel, where none was
+    named.
+    """
     parts = [
         verdict_lines(result),
-        _heading(result, inputs),
+        _heading(result, inputs, chosen),
         _time(result),
         phase_lines(result),
         engine_lines(result),
@@ -36,7 +38,7 @@ def attention_text(result: AttentionResult, inputs: str) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def _heading(result: AttentionResult, inputs: str) -> list[str]:
+def _heading(result: AttentionResult, inputs: str, chosen: str) -> list[str]:
     record, order, chip = result.record, result.order, result.call.device
     heads = plural(record.heads, "head")
     shared = f", {count(record.key_heads)} of keys" if record.groups > 1 else ""
@@ -51,6 +53,7 @@ def _heading(result: AttentionResult, inputs: str) -> list[str]:
         ("work", f"{plural(record.useful_macs, 'MAC')} in both products"),
         ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
         ("kernel", f"{result.backend}: {result.kernel}, {order.summary}"),
+        *([("", chosen)] if chosen else []),
         ("", f"the order of the sums is from: {order.source}"),
     ]
     level = result.levels["numerics"]

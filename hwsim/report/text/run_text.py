@@ -10,6 +10,7 @@ from hwsim.analysis.stall_words import stall_words
 from hwsim.machines.l2_state import STATES
 from hwsim.report.text.cost_text import cost_facts
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
+from hwsim.request.declarations import DEFAULT_SCHEME
 
 if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
@@ -245,7 +246,17 @@ def _share(fraction: float | None) -> str:
 
 
 def _without(result: Result) -> str:
-    return "launches included, without the host" if "launch_overhead" in result.options else "without launches and host"
+    has_launches = "launch_overhead" in result.options
+    parts = ["the host" if has_launches else "host"]
+    if _is_scaled(result) and result.gemm.scheme != DEFAULT_SCHEME:
+        parts.append("quantisation of A and B")
+    if has_launches:
+        return f"launches included, without {' and '.join(parts)}"
+    return f"without {', '.join(['launches', *parts[:-1]])} and {parts[-1]}"
+
+
+def _is_scaled(result: Result) -> bool:
+    return any(side.scale is not None for side in result.gemm.problem.operands)
 
 
 def _passes_before(result: Result) -> list[str]:
@@ -276,16 +287,15 @@ def _errors(result: Result) -> list[str]:
     rows = [(words, _error(errors[key]), _error(baseline[key])) for key, words in ERROR_NAMES.items()]
     if errors.input_rounding is not None and errors.arithmetic is not None:
         rounding, arithmetic = (part.relative_frobenius for part in (errors.input_rounding, errors.arithmetic))
+        how = "quantisation" if _is_scaled(result) else "input rounding"
         rows[1:1] = [
-            (f"  input rounding to {result.gemm.single.a_pieces[0].format}", _error(rounding), "none"),
+            (f"  {how} to {result.gemm.single.a_pieces[0].format}", _error(rounding), "none"),
             ("  arithmetic", _error(arithmetic), rows[0][2]),
         ]
     reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
     sampled = f", {errors['rows']} rows" if "rows" in errors else ""
-    is_quantised = any(side.scale is not None for side in result.gemm.problem.operands)
-    whose = " of the quantised operands" if is_quantised else ""
     return [
-        f"error against {reference}{whose}{sampled}",
+        f"error against {reference}{sampled}",
         *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2)),
     ]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import IO, TYPE_CHECKING, Any
 
 from hwsim.errors import UnsupportedError
+from hwsim.machines.l2_state import STATES
 from hwsim.report.text.cost_text import joules_text
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table
 from hwsim.studies.tuned_point import NUMBERS
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from hwsim.studies.tuned_point import TunedPoint
 
 BEST = 10  # groups of points listed
+REFUSED = "not legal, with an example of each reason"
+REASONS = 3  # why configurations are not legal, listed
+NUMBER = re.compile(r"\d[\d,.]*")
 LEAST_SHARE = 0.001  # a smaller difference has no number
 TIME_ERROR = 0.08  # mean |error| of bf16 GEMM times over six chips: lab/docs/cycles.md, "Times that others measured"
 #: The choices of papers' formulas, by their names in the report.
@@ -39,6 +44,7 @@ def tune_text(landscape: Landscape) -> str:
             ("verdict", f"{unfinished}{gap_text(landscape)}"),
             ("problem", f"C[{m} x {n}], K = {k}; {landscape.scheme} on {landscape.device}"),
             ("searched", f"{looked}; least {landscape.quantity}"),
+            ("state", state_text(landscape)),
         ]
     )
     least = ranked[0].value(landscape.objective)
@@ -57,7 +63,29 @@ def tune_text(landscape: Landscape) -> str:
         lines += ["", f"the best {len(listed)} by {landscape.quantity}; configurations with the same are one row"]
         lines += [*table(listed, ("", *head, ""), right=(0, *right)), "", near_text(landscape)]
     beside = [] if landscape.library is None else [_library_text(landscape.library)]
-    return "\n".join([*lines, *_heat_text(landscape), *beside])
+    return "\n".join([*lines, *_refused_text(landscape), *_heat_text(landscape), *beside])
+
+
+def state_text(landscape: Landscape) -> str:
+    """The state of L2 that all times are of."""
+    return f"L2 {STATES[landscape.l2].meaning} (l2={landscape.l2})"
+
+
+def refusals(landscape: Landscape) -> list[tuple[str, str]]:
+    """Why configurations are not legal: how many, and one of the reasons that are alike but for numbers."""
+    alike_but_numbers: dict[str, list[str]] = {}
+    for point in landscape.refused:
+        alike_but_numbers.setdefault(NUMBER.sub("N", point.refused), []).append(point.refused)
+    ranked = sorted(alike_but_numbers.values(), key=len, reverse=True)
+    rows = [(count(len(reasons)), reasons[0]) for reasons in ranked[:REASONS]]
+    left = sum(map(len, ranked[REASONS:]))
+    rows += [(count(left), "for other reasons (--csv FILE lists them)")] if left else []
+    return rows
+
+
+def _refused_text(landscape: Landscape) -> list[str]:
+    rows = refusals(landscape)
+    return ["", REFUSED, *table(rows, right=(0,))] if rows else []
 
 
 def _library_text(library: LibraryKernel) -> str:
@@ -146,8 +174,8 @@ def alike(landscape: Landscape) -> list[list[TunedPoint]]:
 
 def _others(group: list[TunedPoint]) -> str:
     """What the other points of a group differ in."""
-    shown = [f"{name} {', '.join(values)}" for name, values in differing(group).items()]
-    return f"alike: {'; '.join(shown)}" if shown else ""
+    shown = [f"{name} {', '.join(values[1:])}" for name, values in differing(group).items()]
+    return f"the same with {'; '.join(shown)}" if shown else ""
 
 
 def differing(group: list[TunedPoint]) -> dict[str, list[str]]:

@@ -6,11 +6,12 @@ Selections use these numbers. The module knows plans, records and their costs; i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hwsim.devices.device import Device
 from hwsim.gemm.plan import Mixed, Piece, Plan, TermValue, chain
-from hwsim.gemm.problem import Problem
+from hwsim.gemm.problem import OperandScale, Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines.l2_state import DEFAULT
@@ -49,12 +50,15 @@ def plan_record(
     sizes: tuple[int, int, int],
     options: Mapping[str, Any],
     schedule: Schedule | None = None,
+    scales: tuple[OperandScale | None, OperandScale | None] = (None, None),
 ) -> Gemm:
-    """The mapped record of a plan for sizes (m, n, k). options: of the mapping.
+    """The mapped record of a plan for sizes (m, n, k). options: of the mapping. scales: of A and B.
 
     Raises UnsupportedError and InputError as the dataflow does.
     """
-    return searched(record_of(plan, chip, Problem.of(plan_input(plan), *sizes), schedule), chip, options)
+    problem = Problem.of(plan_input(plan), *sizes)
+    a, b = (replace(side, scale=scale) for side, scale in zip(problem.operands, scales, strict=True))
+    return searched(record_of(plan, chip, replace(problem, a=a, b=b), schedule), chip, options)
 
 
 def plan_input(plan: Plan | Mixed) -> str:
