@@ -135,7 +135,7 @@ def test_operands_that_are_quantised_are_no_row_and_column():
 
 
 def test_an_attention_counts_as_its_two_products():
-    """Three linear layers before an attention, one after it: six products; a report counts the same."""
+    """The report of a run counts the same."""
     model, x = block(32, width=64)
     parting = hwsim.torch.diff(model, x, {"device": "h100"}, {"device": "h100", "library": "pytorch"})
     with hwsim.torch.emulate(device="h100", library="pytorch") as run, torch.no_grad():

@@ -298,13 +298,12 @@ def test_a_line_of_each_layer_has_its_probability_and_all_its_kernels():
 
 
 def test_a_library_without_the_product_names_the_layer_and_a_way_on():
-    model, x = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 8).float()), drawn(1, 4, 64)
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 8)), drawn(1, 4, 64)
     call = {"device": "a100", "library": "batch-invariant"}
-    with pytest.raises(
-        hwsim.UnsupportedError, match=r"^layer 0, linear: .*modules=\{'0': \{'device': \.\.\.\}\}"
-    ) as no:
+    said = r"^layer 0, linear: .*modules=\{'0': \{'device': \.\.\.\}\}"
+    with pytest.raises(hwsim.UnsupportedError, match=said) as refused:
         hwsim.torch.invariance(model, x, [1, 2], **call)
-    assert "output=" not in str(no.value)
+    assert "output=" not in str(refused.value)
     modules = {name: {"device": "a100"} for name in ("0", "1")}
     assert hwsim.torch.invariance(model, x, [1, 2], modules=modules, **call).is_invariant
 
@@ -313,6 +312,8 @@ def test_a_library_without_the_product_names_the_layer_and_a_way_on():
 def test_a_switch_of_pytorchs_is_no_argument(where):
     wrong = {"allow_splitk": False}
     given = {"all": wrong, "modules": {"modules": {"0": wrong}}, "forward": {"forward": wrong}}[where]
-    with pytest.raises(InputError, match='allow_splitk is a switch .* give reductions="none"'):
-        with hwsim.torch.emulate(device="h100", library="pytorch", **given):
-            pass
+    with (
+        pytest.raises(hwsim.InputError, match=r'allow_splitk is a switch .* give reductions="none"'),
+        hwsim.torch.emulate(device="h100", library="pytorch", **given),
+    ):
+        pass

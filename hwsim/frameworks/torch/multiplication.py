@@ -174,7 +174,8 @@ def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
         narrow = [name for name in device.native if format_of(name).bits <= 8 and not format_of(name).is_integer]
         has = f"its 8-bit floats are {', '.join(narrow)}" if narrow else "it has no 8-bit floats"
         raise UnsupportedError(
-            f"{place.operator} of {operand} on {device.name}: {has}; take a device with {operand}, or give format="
+            f"{place.operator} of {operand} on {device.name}: {has}; take a device with {operand}, or give format=, "
+            f"one of {', '.join(device.native)}"
         )
 
 
