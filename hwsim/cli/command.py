@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from hwsim.cli.crash import report
 from hwsim.cli.progress import print_beside
 from hwsim.cli.verb_parser import VerbParser
-from hwsim.cli.verbs import LAB, OWN, TASKS, Verb, known, missing, module_of, verb_of, without_option
+from hwsim.cli.verbs import FRAMEWORKS, LAB, OWN, TASKS, Verb, known, missing, module_of, verb_of, without_option
 from hwsim.errors import ConfigError, DeadlockError, HwsimError, nearest
 
 #: -1e-3, -inf, -1,2, -3:-1, in which argparse would see an option; it takes -1 and -0.5 for what they are.
@@ -133,6 +133,8 @@ def _run(words: list[str]) -> int:
     parser, verb_entry = parser_for(verb, _scheme_files(words)), verb_of(verb) if verb is not None else None
     try:
         if verb is not None and verb_entry is None:
+            if verb in FRAMEWORKS:
+                parser.error(f"no verb '{verb}': {FRAMEWORKS[verb]}")
             verbs = list(known())
             parser.error(f"no verb '{verb}'; there are {', '.join(verbs)}{nearest(verb, [*verbs, *LAB])}")
         arguments, unknown = parser.parse_known_args(_with_negative_values(parser, verb, words))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
-from hwsim.errors import InputError
+from hwsim.errors import HwsimError, InputError
 from hwsim.gemm.option_types import WHOLE
 from hwsim.host.files import check_outputs
-from hwsim.libraries.gemm_call import GemmCall
+from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.kernel_choice import LibraryChoice
 from hwsim.report.page.invariance_page import invariance_page, slices_text
 from hwsim.report.text.words import plural, run_text, runs
@@ -23,6 +24,8 @@ from hwsim.studies.invariance import BatchClass, batch_classes, other_calls
 
 RANGES, KERNELS = 6, 3  # that a line shows
 MOST_SIZES = 1_000_000
+#: By format, PyTorch's switch of torch.backends.cuda.matmul; its second value allows slices of K.
+PYTORCH_SWITCHES = {fmt: f"allow_{fmt}_reduced_precision_reduction" for fmt in ("fp16", "bf16")}
 OF_CALL = ("reductions", "workspace_bytes", "lt_workspace_bytes")  # options of a library that a call has
 
 
@@ -76,7 +79,8 @@ def execute(arguments: argparse.Namespace) -> int:
     notes = [_note(arguments.library, other_calls(**call)), _estimated(classes, arguments.device)]
     note = "; ".join(text for text in notes if text)
     records = [_plain(batch_class) for batch_class in classes]
-    headline, advice = _headline(classes, arguments), _advice(classes)
+    advice = _advice(classes, is_pinned=arguments.library != PYTORCH)
+    headline, advice = _headline(classes, arguments), [*advice, *_without_slices(classes, sizes, call)]
     answer = {"schema": "hwsim.invariance/1", **call, "note": note, "classes": records}
     if arguments.report is not None:
         title = f"Batch sizes of {arguments.library} on {arguments.device}, {arguments.format}"
@@ -204,7 +208,8 @@ def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
 def _sizes(sizes: tuple[int, ...]) -> str:
     all_runs = runs(sizes)
     shown = ", ".join(run_text(*run) for run in all_runs[:RANGES])
-    more = f", and {plural(len(all_runs) - RANGES, 'more range')}" if len(all_runs) > RANGES else ""
+    left = len(all_runs) - RANGES
+    more = f", and {plural(left, 'more range')} (--json and --report list all)" if left > 0 else ""
     return f"{len(sizes):,} of m: {shown}{more}"
 
 
@@ -212,9 +217,29 @@ def _right(confidences: tuple[float, ...]) -> str:
     return f"right with a probability of {fmean(confidences):.2f} on average, {min(confidences):.2f} at least"
 
 
-def _advice(classes: list[BatchClass]) -> list[str]:
+def _without_slices(classes: list[BatchClass], sizes: list[int], call: Mapping[str, Any]) -> list[str]:
+    """The advice to forbid slices of K, where the library then has fewer classes for these sizes."""
+    switch = PYTORCH_SWITCHES.get(call["format"])
+    if len(classes) < 2 or switch is None or call.get("reductions") is not None:
+        return []
+    try:
+        left = batch_classes(m=sizes, **{**call, "reductions": "none"})
+    except HwsimError:
+        return []
+    if len(left) >= len(classes):
+        return []
+    sure = min(min(batch_class.confidences) for batch_class in left)
+    return [
+        f"or forbid slices of K, which leaves {'1 class' if len(left) == 1 else f'{len(left)} classes'} (right with a "
+        f"probability of {sure:.2f} at least): --reductions none; in PyTorch "
+        f"torch.backends.cuda.matmul.{switch} = (False, False)"
+    ]
+
+
+def _advice(classes: list[BatchClass], *, is_pinned: bool) -> list[str]:
     """What to do for equal bits, where there are several classes: pad to one, or ask for one's kernel where that
     fixes the order for every m (and is there for more than one, as those of matrix-vector products are not).
+    is_pinned: the caller chooses cuBLASLt's algorithm; PyTorch's users do not.
     """
     known_classes = [batch_class for batch_class in classes if batch_class.choices[0].known]
     whole = [(number, batch_class) for number, batch_class in enumerate(known_classes, 1) if batch_class.has_equal_rows]
@@ -230,5 +255,5 @@ def _advice(classes: list[BatchClass]) -> list[str]:
         ),
         None,
     )
-    pin = "" if pinned is None else pinned.choices[0].pin_text(pinned.sizes_m[0])
+    pin = "" if pinned is None or not is_pinned else pinned.choices[0].pin_text(pinned.sizes_m[0])
     return [f"{lines[0]};", f"or {pin}"] if pin else lines

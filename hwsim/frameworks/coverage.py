@@ -9,14 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from hwsim.report.text.words import percent, plural
+
 MOST_NAMES = 3  # of calls that were not caught
+NOT_PREDICTED = "not predicted for this chip's library"
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageVerdict:
     """How far an emulated model can be trusted. str() is the first line of a report.
 
-    share: of the multiply-accumulates, simulated by the kernel that runs there, None where there were none. uncounted:
+    computed: the share of the multiply-accumulates that hwsim computed, None where there were none. in_order: the share
+    that it computed in the library's own order of summation, None where no library was asked. uncounted:
     names of calls whose multiply-accumulates nobody counted. evidence: the weakest level behind the bits, and the layer
     that has it. least_confidence: the least probability that a library's kernel is the one computed, None where no
     library was asked, and its layer. not_caught: {name: calls} that were not simulated. substituted: {name: calls}
@@ -25,7 +29,8 @@ class CoverageVerdict:
     have calls simulated.
     """
 
-    share: float | None
+    computed: float | None
+    in_order: float | None
     uncounted: tuple[str, ...]
     evidence: str
     evidence_layer: str
@@ -40,24 +45,37 @@ class CoverageVerdict:
         return "; ".join(self._parts())
 
     def _parts(self) -> list[str]:
-        if self.share is None:
-            parts = ["no product was simulated"]
-        else:
-            counting = f", not counting {', '.join(self.uncounted)}" if self.uncounted else ""
-            parts = [f"{self.share:.1%} of this model's MACs were simulated{counting}"]
-        for calls, what in (
-            (self.not_caught, "not simulated"),
-            (self.substituted, "in another order than there"),
-            (self.unknown_orders, "by a kernel whose order is not known"),
+        parts = [self._shares()]
+        for calls, noun, what in (
+            (self.not_caught, "call", "not simulated"),
+            (self.substituted, "product", "in another order than there"),
+            (self.unknown_orders, "product", "by a kernel whose order is not known"),
         ):
             if calls:
-                parts.append(f"{_calls(calls)} {what} ({_names(calls)})")
+                parts.append(f"{plural(sum(calls.values()), noun)} {what} ({_names(calls)})")
         if self.evidence:
             parts.append(f"weakest evidence of the bits: {self.evidence}{_at(self.evidence_layer)}")
         if self.least_confidence is not None and self.least_confidence < 1:
             probability = f"{self.least_confidence:.2f}{_at(self.least_confidence_layer)}"
             parts.append(f"least probability that a kernel is the library's: {probability}")
         return [*parts, *self.hints]
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether anything is in the order of the library that was asked; True where none was asked."""
+        return self.in_order is None or self.in_order > 0
+
+    def _shares(self) -> str:
+        """How much was computed, and in whose order of summation."""
+        if self.computed is None:
+            return "no product was simulated"
+        counting = f", not counting {', '.join(self.uncounted)}" if self.uncounted else ""
+        computed = f"{percent(self.computed)} of this model's MACs computed{counting}"
+        if self.in_order is None:
+            return f"{computed}, in hwsim's own order (no library asked)"
+        orders = f"{percent(self.in_order)} in the library's known order, "
+        orders += f"{percent(max(self.computed - self.in_order, 0.0))} in an assumed one"
+        return f"{computed}: {orders}" + ("" if self.is_predicted else f"; {NOT_PREDICTED}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: `text` is the sentence."""
@@ -67,11 +85,6 @@ class CoverageVerdict:
 def hints_for(names: Sequence[str], hints: Mapping[str, str]) -> tuple[str, ...]:
     """The hints whose key is part of one of the names, each once."""
     return tuple(dict.fromkeys(hint for key, hint in hints.items() if any(key in name for name in names)))
-
-
-def _calls(calls: Mapping[str, int]) -> str:
-    count = sum(calls.values())
-    return "1 call" if count == 1 else f"{count:,} calls"
 
 
 def _names(calls: Mapping[str, int]) -> str:

@@ -74,7 +74,7 @@ class PassSettings:
         rest = sorted((k, v) for k, v in self.arguments.items() if k not in ("device", "scheme"))
         more = [f"{name}={value}" for name, value in rest if value is not None]
         more += [f"{name}={getattr(self, name)}" for name in OWN if getattr(self, name) is not None]
-        return " ".join([device.name, device.sha256[:12], scheme.name, *more])
+        return " ".join([device.name, f"(file {device.sha256[:12]}), scheme", scheme.name, *more])
 
 
 @dataclass(frozen=True, eq=False)

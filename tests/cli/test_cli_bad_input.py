@@ -236,3 +236,9 @@ def test_a_link_stays_a_link_and_rights_stay(cli, tmp_path):
     assert (tmp_path / "c.npy").is_symlink()
     assert np.load(target).shape == (16, 16)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "triton"])
+def test_a_framework_is_no_verb_and_says_where_it_is(cli, name):
+    done = cli(name, "--help")
+    assert done.code == 2 and f"hwsim.{name}" in done.err and f"docs/{name}.md" in done.err

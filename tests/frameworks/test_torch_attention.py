@@ -245,8 +245,8 @@ def test_gradients_of_a_fused_kernel_are_in_the_units_own_order_and_so_named():
     behind = {row for row in rows if row[1] != "forward"}
     assert behind and all(operation.endswith(" of CUDNN_ATTENTION") for operation, _ in behind)
     name = "the backward pass of CUDNN_ATTENTION, in the unit's own order"
-    assert run.not_caught == {name: 2} and run.record.simulated_share == 0.5  # of query alone: two of four products
-    assert f"computed: {name}, 2 calls, 50.0% of the MACs" in run.report()
+    assert run.not_caught == {name: 2} and run.record.library_share == 0.5  # of query alone: two of four products
+    assert f"computed: {name}, 2 products, 50.0 % of the MACs" in run.report()
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])

@@ -132,3 +132,14 @@ def test_operands_that_are_quantised_are_no_row_and_column():
     assert parting.first == 0 and parting.reason
     with pytest.raises(hwsim.UnsupportedError, match="operands with scales"):
         parting.explain()
+
+
+def test_an_attention_counts_as_its_two_products():
+    """The report of a run counts the same."""
+    model, x = block(32, width=64)
+    parting = hwsim.torch.diff(model, x, {"device": "h100"}, {"device": "h100", "library": "pytorch"})
+    with hwsim.torch.emulate(device="h100", library="pytorch") as run, torch.no_grad():
+        model(x) if not isinstance(x, tuple) else model(*x)
+    total = sum(step.products for step in parting.steps)
+    assert total == run.record.total().calls > len(parting.steps)
+    assert f"of {total}" in parting.verdict or f"all {total} products" in parting.verdict

@@ -34,13 +34,14 @@ def test_the_report_says_how_much_was_simulated():
         x @ drawn(2, 8, 4)  # 192 multiply-accumulates
         torch.addmm(drawn(3, 6, 4), x, drawn(2, 8, 4), out=torch.empty(6, 4))
         torch.linalg.inv(drawn(4, 3, 3))
-    assert run.record.simulated_share == 0.5 and run.record.uncounted == ["linalg_inv_ex of float32"]
+    assert run.record.computed_share == 0.5 and run.record.uncounted == ["linalg_inv_ex of float32"]
     lines = run.report().splitlines()
-    assert "not caught: addmm of float32, 1 call, 50.0% of the MACs" in lines
-    first = "50.0% of this model's MACs were simulated, not counting linalg_inv_ex of float32; 2 calls not simulated "
+    assert "not caught: addmm of float32, 1 call, 50.0 % of the MACs" in lines
+    first = "50.0 % of this model's MACs computed, not counting linalg_inv_ex of float32, "
+    first += "in hwsim's own order (no library asked); 2 calls not simulated "
     assert lines[0].startswith(f"{first}(addmm of float32, linalg_inv_ex of float32); weakest evidence of the bits: ")
     data = json.loads(json.dumps(run.to_dict()))
-    assert data["simulated_share"] == 0.5 and data["macs_not_caught"] == {"addmm of float32": 192}
+    assert data["computed_share"] == 0.5 and data["macs_not_caught"] == {"addmm of float32": 192}
 
 
 def test_what_stands_for_another_kernel_is_not_simulated():
@@ -49,11 +50,13 @@ def test_what_stands_for_another_kernel_is_not_simulated():
     with hwsim.torch.emulate(device="b200", library="pytorch") as run:
         F.scaled_dot_product_attention(query @ weight, query, query)
     products, attention = 2 * 16 * 64 * 64, 2 * 2 * 16 * 16 * 64
-    assert run.record.simulated_share == pytest.approx(products / (products + attention))
     share = attention / (products + attention)
+    assert run.record.computed_share == 1 and run.record.library_share == pytest.approx(1 - share)
+    shares = f"100.0 % of this model's MACs computed: {100 - 100 * share:.1f} % in the library's known order, "
+    assert str(run.verdict).startswith(f"{shares}{100 * share:.1f} % in an assumed one; 2 products in another order")
     name = "CUDNN_ATTENTION of bf16, in the unit's own order"
-    assert f"computed: {name}, 2 calls, {share:.1%} of the MACs" in run.report()
-    assert f"2 calls in another order than there ({name})" in str(run.verdict) and not run.verdict.not_caught
+    assert f"computed: {name}, 2 products, {100 * share:.1f} % of the MACs" in run.report()
+    assert f"2 products in another order than there ({name})" in str(run.verdict) and not run.verdict.not_caught
     assert not run.record.macs_not_caught
 
 
@@ -106,7 +109,7 @@ def test_diff_takes_keyword_arguments_and_says_its_grounds():
     )
     assert "h200 adds 16 products and the accumulator at once" in first and "mi300x adds 8 products" in first
     assert "not caught: linalg_inv_ex of float32, 1 call" in str(answer)
-    assert "100.0% of this model's MACs were simulated, not counting linalg_inv_ex" in str(answer)
+    assert "100.0 % of this model's MACs computed, not counting linalg_inv_ex" in str(answer)
 
 
 def test_compare_by_hand(tmp_path):
@@ -195,9 +198,13 @@ def test_where_a_librarys_order_is_not_known_nothing_is_claimed():
     assert parting.unknown_orders == (1, 0) and "order not known of 1 product left" in parting.verdict
     with hwsim.torch.emulate(**unknown) as run:
         layer(x)
-    assert run.record.simulated_share == 0 and run.verdict.unknown_orders == {"linear of bf16": 1}
-    assert "order not known: linear of bf16, 1 call, 100.0% of the MACs" in run.report()
-    assert "1 call by a kernel whose order is not known" in str(run.verdict) and not run.not_caught
+    assert (
+        run.record.computed_share == 1
+        and run.record.library_share == 0
+        and run.verdict.unknown_orders == {"linear of bf16": 1}
+    )
+    assert "order not known: linear of bf16, 1 product, 100.0 % of the MACs" in run.report()
+    assert "1 product by a kernel whose order is not known" in str(run.verdict) and not run.not_caught
     known = hwsim.torch.invariance(layer, x, [1, 2, 3], device="mi300x")
     assert known.is_invariant and "in the product: 1..3" in str(known)
 
@@ -261,3 +268,52 @@ def test_times_are_in_microseconds_and_said_to_be_of_products_alone():
     titles, row = table[0].split(), table[1].split()
     assert titles[-2:] == ["cycles", "us"] and row[-2:] == [str(entry.cycles), f"{entry.seconds * 1e6:,.2f}"]
     assert entry.seconds > 0 and "of the products and fused attention alone; softmax" in report
+
+
+def test_a_library_that_is_not_known_is_said_beside_what_was_computed(tmp_path):
+    layer, x = torch.nn.Linear(64, 8, bias=False).bfloat16(), drawn(1, 4, 64).bfloat16()
+    answer = hwsim.torch.compare(layer, x, "h100", "mi300x", library="pytorch")
+    known, unknown = answer.sides
+    assert known.is_predicted and not unknown.is_predicted
+    assert known.remarks[0].startswith("100.0 % of this model's MACs computed: 100.0 % in the library's known order")
+    said = "100.0 % of this model's MACs computed: 0.0 % in the library's known order, 100.0 % in an assumed one; not "
+    assert unknown.remarks[0].startswith(f"{said}predicted for this chip's library")
+    answer.write(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "h100 and mi300x (mi300x: not predicted for this chip's library)" in text.replace("&#x27;", "'")
+    unasked = hwsim.torch.compare(layer, x, "h100", "mi300x")
+    assert all(side.is_predicted and "no library asked" in side.remarks[0] for side in unasked.sides)
+
+
+def test_a_line_of_each_layer_has_its_probability_and_all_its_kernels():
+    layer, x = torch.nn.Linear(512, 256, bias=False).bfloat16(), drawn(1, 16, 512).bfloat16()
+    answer = hwsim.torch.invariance(layer, x, [1, 2, 40], device="h100", library="pytorch")
+    (product,) = answer.layers
+    line = next(line for line in str(answer).splitlines() if line.startswith("- "))
+    assert set(product.confidences) == {1, 2, 40} and len(set(product.kernels.values())) > 1
+    assert f"right with a probability of {min(product.confidences.values()):.2f} at least" in line
+    assert all(kernel in line for kernel in product.kernels.values()) and "1..2" not in str(answer)
+    plain = str(hwsim.torch.invariance(layer, x, [1, 4], device="h100"))
+    assert "probability" not in plain and plain.count("K in one piece") == 0 and "one chain in order of K" in plain
+
+
+def test_a_library_without_the_product_names_the_layer_and_a_way_on():
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 8)), drawn(1, 4, 64)
+    call = {"device": "a100", "library": "batch-invariant"}
+    said = r"^layer 0, linear: .*modules=\{'0': \{'device': \.\.\.\}\}"
+    with pytest.raises(hwsim.UnsupportedError, match=said) as refused:
+        hwsim.torch.invariance(model, x, [1, 2], **call)
+    assert "output=" not in str(refused.value)
+    modules = {name: {"device": "a100"} for name in ("0", "1")}
+    assert hwsim.torch.invariance(model, x, [1, 2], modules=modules, **call).is_invariant
+
+
+@pytest.mark.parametrize("where", ["all", "modules", "forward"])
+def test_a_switch_of_pytorchs_is_no_argument(where):
+    wrong = {"allow_splitk": False}
+    given = {"all": wrong, "modules": {"modules": {"0": wrong}}, "forward": {"forward": wrong}}[where]
+    with (
+        pytest.raises(hwsim.InputError, match=r'allow_splitk is a switch .* give reductions="none"'),
+        hwsim.torch.emulate(device="h100", library="pytorch", **given),
+    ):
+        pass

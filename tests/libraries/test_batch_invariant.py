@@ -44,7 +44,7 @@ def test_program_and_evaluator_agree_and_a_bias_is_added_before_rounding():
     ("options", "why"),
     [
         ({"format": "tf32"}, "operands of tf32"),
-        ({"format": "bf16", "output": "fp32"}, "a result of another format"),
+        ({"format": "bf16", "output": "fp32"}, "a result of fp32, another format"),
         ({"format": "bf16", "alpha": 2.0}, "alpha, beta or C"),
         ({"format": "bf16", "device": "mi300x"}, "knows its kernels on chips of sm80, sm90"),
     ],

@@ -202,13 +202,17 @@ def test_the_page_of_a_comparison_leads_with_what_differs() -> None:
     pair = {"left": "h100", "right": "b200", "distance": 1e-3, "largest": 2e-3, "differing": 0.25, "divergence": 1e-6}
     pair |= {"largest_divergence": 2e-6, "flips": 3, "positions": 1000}
     same = dict.fromkeys(pair, 0) | {"left": "h100", "right": "h200", "positions": 1000}
-    sides = [{"name": name, "settings": f"{name} native", "remarks": ["a remark"]} for name in ("h100", "b200", "h200")]
+    sides = [
+        {"name": name, "settings": f"{name} native", "remarks": ["a remark"], "is_predicted": name != "b200"}
+        for name in ("h100", "b200", "h200")
+    ]
     page = comparison_page({"sides": sides, "pairs": [pair, same]})
     assert page.title == "Outputs of a model on h100, b200, h200"
     assert page.lead == [
-        "h100 and b200: 25.0 % of the elements differ, by at most 2.0e-03 of the largest value; 3 of 1,000 first "
-        "answers change",
+        "h100 and b200 (b200: not predicted for this chip's library): 25.0 % of the elements differ, by "
+        "at most 2.0e-03 of the largest value; 3 of 1,000 first answers change",
         "h100 and h200: equal in every bit",
+        *(f"{name}: a remark" for name in ("h100", "b200", "h200")),
     ]
 
 
@@ -229,4 +233,11 @@ def test_spans_join_what_was_asked_for_one_after_the_other() -> None:
     classes = [{"m": [(1, 1), (8, 8), (29, 29)]}, {"m": [(15, 15), (22, 22)]}, {"m": [(36, 40)]}]
     assert spans_of(classes) == ["1 to 8, 29", "15 to 22", "36 to 40"]
     many = [{"m": [(m, m) for m in range(1, 40, 2)]}, {"m": [(m, m) for m in range(2, 41, 2)]}]
-    assert spans_of(many)[0] == "1, 3, 5, 7, 9, 11 and 14 more spans"
+    assert spans_of(many)[0] == ", ".join(str(m) for m in range(1, 40, 2))
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0.0 %"), (1e-9, "< 0.05 %"), (0.25, "25.0 %"), (1 - 1e-9, "> 99.9 %"), (1.0, "100.0 %")]
+)
+def test_a_share_that_is_not_nothing_is_not_shown_as_nothing(share: float, text: str) -> None:
+    assert percent(share) == text

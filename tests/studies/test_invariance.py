@@ -326,3 +326,16 @@ def test_labels_print_as_the_m_of_each():
     told.sort(key=len, reverse=True)
     assert lines[1:] == [f"  {i}. {sizes[0]}..{sizes[-1]}" for i, sizes in enumerate(told, 1)]
     assert list(labels) == labels and len(set(labels)) == 2
+
+
+def test_slices_of_k_can_be_forbidden_for_equal_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["--device", "h200", "--format", "bf16", "--output", "bf16", "--n", "4096", "--k", "14336", "--m", "50:66"]
+    call += ["--b-layout", "columns"]
+    told = {}
+    for library in ("pytorch", "cublas"):
+        assert main(["invariance", *call, "--library", library]) == 0
+        told[library] = capsys.readouterr().out
+        assert "--reductions none; in PyTorch torch.backends.cuda.matmul.allow_bf16_reduced" in told[library]
+        assert main(["invariance", *call, "--library", library, "--reductions", "none"]) == 0
+        assert "1 class: a row has the same bits" in capsys.readouterr().out and "leaves 1 class (" in told[library]
+    assert "cublasLtMatmul" in told["cublas"] and "cublasLtMatmul" not in told["pytorch"]

@@ -34,7 +34,8 @@ class LayerInvariance:
     order, as `hwsim.invariance` has it: equal bits for all operands. Other orders mostly give other bits. rows: of the
     first sample. kernels: by batch size, a library's kernel, or the order of summation, and how it divides K. unknown:
     batch sizes whose order of summation is not known; each is a class of its own. operands_differ: batch sizes whose
-    operands are others, by what PyTorch computes between the products.
+    operands are others, by what PyTorch computes between the products. confidences: by batch size, the probability that
+    the kernel is the library's; without sizes for which no library chose it.
     """
 
     layer: str
@@ -44,6 +45,7 @@ class LayerInvariance:
     kernels: Mapping[int, str]
     operands_differ: tuple[int, ...] = ()
     unknown: tuple[int, ...] = ()
+    confidences: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def is_invariant(self) -> bool | None:
@@ -83,12 +85,14 @@ class BatchInvariance:
         lines.append(f"batch sizes with equal bits in {of_all}: {_classes(self.classes)}")
         lines.append(f"{'layer':<32} {'operation':<18} {'rows':>6}  batch sizes with equal bits; kernels")
         for layer in self.layers:
-            kernels = "; ".join(dict.fromkeys(layer.kernels[members[0]] for members in layer.classes))
+            kernels = "; ".join(_kernels(layer, members) for members in layer.classes)
+            sure = list(layer.confidences.values())
+            right = f"; right with a probability of {min(sure):.2f} at least" if sure else ""
             unlike = (
                 f"; other operands with {', '.join(map(str, layer.operands_differ))}" if layer.operands_differ else ""
             )
             where = f"{layer.layer or '-':<32} {layer.operation:<18} {layer.rows:>6}"
-            lines.append(f"{where}  {_classes(layer.classes)}; {kernels}{unlike}")
+            lines.append(f"{where}  {kernels}{right}{unlike}")
         unknown = sum(bool(layer.unknown) for layer in self.layers)
         if unknown:
             lines.append(
@@ -103,8 +107,18 @@ class BatchInvariance:
         return "\n".join(lines)
 
 
+def _kernels(layer: LayerInvariance, members: Sequence[int]) -> str:
+    """The sizes of a class, and each kernel that they have."""
+    return f"{_classes([members])}: {' or '.join(dict.fromkeys(layer.kernels[size] for size in members))}"
+
+
 def _classes(classes: Sequence[Sequence[int]]) -> str:
-    return " | ".join(", ".join(run_text(*run) for run in runs(members)) for members in classes)
+    return " | ".join(", ".join(_run(*run) for run in runs(members)) for members in classes)
+
+
+def _run(first: int, last: int) -> str:
+    """Neighbouring sizes; two of them are no range."""
+    return f"{first}, {last}" if last == first + 1 else run_text(first, last)
 
 
 @dataclass
@@ -122,6 +136,7 @@ class _FollowedProduct:
     kernels: dict[int, str] = field(default_factory=dict)
     unknown: list[int] = field(default_factory=list)
     operands_differ: list[int] = field(default_factory=list)
+    confidences: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -154,6 +169,9 @@ class _Follower:
         if not any(operands):
             product.operands_differ.append(self.size)
         product.kernels[self.size] = _kernel_text(gemm)
+        kernel = gemm.decided("kernel")
+        if kernel is not None and kernel.confidence is not None:
+            product.confidences[self.size] = kernel.confidence
         if unknown_order(self.settings, place, format_name(a.dtype), gemm):
             product.unknown.append(self.size)
             product.labels[self.size] = ("unknown", self.size)
@@ -176,8 +194,10 @@ class _Follower:
 def _kernel_text(gemm: Gemm) -> str:
     """The kernel, or else the order of summation, and how it divides K."""
     kernel, cut = gemm.decided("kernel") or gemm.decided("order of summation"), gemm.decided("split_k")
-    slices = slices_text(len(gemm.schedule.slice_lengths(gemm.problem.k)) if cut is None else int(cut.value))
-    return slices if kernel is None else f"{kernel.value}, {slices}"
+    pieces = len(gemm.schedule.slice_lengths(gemm.problem.k)) if cut is None else int(cut.value)
+    if kernel is None:
+        return slices_text(pieces)
+    return str(kernel.value) if pieces == 1 and not gemm.decided("kernel") else f"{kernel.value}, {slices_text(pieces)}"
 
 
 def _first_samples(count: int, size: int) -> tuple[slice, slice]:
@@ -234,6 +254,7 @@ def _layer(product: _FollowedProduct) -> LayerInvariance:
         kernels=dict(product.kernels),
         operands_differ=tuple(product.operands_differ),
         unknown=tuple(product.unknown),
+        confidences=dict(product.confidences),
     )
 
 

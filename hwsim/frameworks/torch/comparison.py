@@ -17,7 +17,11 @@ from hwsim.frameworks.settings import PLAIN
 from hwsim.frameworks.torch.difference import called
 from hwsim.frameworks.torch.emulation import emulate, step_by_step
 from hwsim.report.page.comparison_page import comparison_page
+from hwsim.report.text.words import percent
 
+PLAIN_SETTINGS = (
+    "PyTorch's own kernels on this computer, for all operators: their orders of summation are no simulated chip's"
+)
 LOGITS = "logits"  # an attribute of outputs of Hugging Face's models
 
 
@@ -44,12 +48,15 @@ class OutputPair:
 
 @dataclass(frozen=True)
 class OutputSide:
-    """One way of running the model. settings: in words. remarks: as its report has them. output: fp64."""
+    """One way of running the model. settings: in words. remarks: as its report has them. output: fp64. is_predicted:
+    False where a library was asked and no product is in its known order.
+    """
 
     name: str
     settings: str
     remarks: tuple[str, ...]
     output: torch.Tensor
+    is_predicted: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,10 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the outputs."""
-        sides = [{"name": s.name, "settings": s.settings, "remarks": list(s.remarks)} for s in self.sides]
+        sides = [
+            {"name": s.name, "settings": s.settings, "remarks": list(s.remarks), "is_predicted": s.is_predicted}
+            for s in self.sides
+        ]
         return {"schema": "hwsim.comparison/1", "sides": sides, "pairs": [asdict(pair) for pair in self.pairs]}
 
     def write(self, path: str | Path) -> None:
@@ -74,13 +84,13 @@ class Comparison:
             lines += [f"{side.name}: {side.settings}", *(f"  {remark}" for remark in side.remarks)]
         lines.append(
             f"{'outputs':<40} {'distance':>10} {'largest':>10} {'differing':>10} {'KL':>10} {'largest KL':>10} "
-            f"{'top-1 flips':>14}"
+            f"{'first answers changed':>22}"
         )
         for pair in self.pairs:
             name, flips = f"{pair.left} and {pair.right}", f"{pair.flips} of {pair.positions}"
             lines.append(
-                f"{name:<40} {pair.distance:>10.2e} {pair.largest:>10.2e} {pair.differing:>10.1%} "
-                f"{pair.divergence:>10.2e} {pair.largest_divergence:>10.2e} {flips:>14}"
+                f"{name:<40} {pair.distance:>10.2e} {pair.largest:>10.2e} {percent(pair.differing):>10} "
+                f"{pair.divergence:>10.2e} {pair.largest_divergence:>10.2e} {flips:>22}"
             )
         return "\n".join(lines)
 
@@ -109,12 +119,13 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
         name = names[number]
         if side == PLAIN:
             with torch.no_grad(), step_by_step():
-                runs.append(OutputSide(name, "PyTorch's own products", (), _output(called(model, x))))
+                runs.append(OutputSide(name, PLAIN_SETTINGS, (), _output(called(model, x))))
             continue
         arguments = {"device": side} if isinstance(side, str) else side
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
             output = _output(called(model, x))
-        runs.append(OutputSide(name, run.title, tuple(run.record.remarks()), output))
+        remarks = tuple(run.record.remarks())
+        runs.append(OutputSide(name, run.title, remarks, output, run.record.verdict.is_predicted))
     if len({tuple(run.output.shape) for run in runs}) > 1:
         raise InputError(f"compare: outputs of shapes {[tuple(run.output.shape) for run in runs]}; they must be alike")
     pairs = tuple(_pair(left, right) for index, left in enumerate(runs) for right in runs[index + 1 :])

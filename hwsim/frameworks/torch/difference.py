@@ -5,7 +5,7 @@ The module knows the record of products; how they are computed is others'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from hwsim.frameworks.torch.run_steps import RunStep, is_compared, step_of
 from hwsim.frameworks.torch.tensors import array_of, format_name
 from hwsim.gemm.plan import Mixed
 from hwsim.operands.powers import times_power
-from hwsim.report.text.words import plural
+from hwsim.report.text.words import percent, plural, run_text
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -45,7 +45,7 @@ class Step:
     order of its fused kernel, or one side alone has one; else its two products are.
 
     evidence: the weakest level behind both sides' bits. least_confidence: the least probability that a library's kernel
-    is the one that was computed; None: no library was asked.
+    is the one that was computed; None: no library was asked. products: of the model; 2 in an attention.
     """
 
     layer: str
@@ -56,6 +56,7 @@ class Step:
     largest_difference: float
     evidence: str = ""
     least_confidence: float | None = None
+    products: int = 1
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,19 @@ class Parting:
             )
             evidence += f"; order not known of {counts}"
         if self.first is None:
-            count = len(self.steps)
+            count = sum(step.products for step in self.steps)
             which = f"all {count} products that were simulated have" if count > 1 else "what was simulated has"
             return f"{which} the same bits{evidence}"
         step = self.steps[self.first]
         where = step.layer or "outside of modules"
-        parted = f"they part at product {self.first + 1} of {len(self.steps)} ({where})"
+        parted = f"they part at {self._place} ({where})"
         return f"{parted}: {self.reason}{evidence}" if self.reason else f"{parted}{evidence}"
+
+    @property
+    def _place(self) -> str:
+        """Where they part, in words: an attention's two products are one step."""
+        assert self.first is not None
+        return f"{_numbered(self.steps, self.first)} of {sum(step.products for step in self.steps)}"
 
     def __str__(self) -> str:
         left, right = self.sides
@@ -142,7 +149,7 @@ class Parting:
             return "\n".join(lines)
         step = self.steps[self.first]
         where = step.layer or "(outside of modules)"
-        place = f"they part at product {self.first + 1} of {len(self.steps)}: {where}, {step.operation}, {step.stage}"
+        place = f"they part at {self._place}: {where}, {step.operation}, {step.stage}"
         values = f", element {list(self.element)}: {self.values[0]!r} and {self.values[1]!r}" if self.element else ""
         lines.append(f"{place}{values}")
         lines.append(f"{'layer':<32} {'operation':<18} {'differing':>12} {'largest difference':>20}")
@@ -150,7 +157,7 @@ class Parting:
             total = 1
             for size in row.shape:
                 total *= size
-            share = f"{row.differing / total:.1%}" if total else "-"
+            share = percent(row.differing / total) if total else "-"
             lines.append(f"{row.layer or '-':<32} {row.operation:<18} {share:>12} {row.largest_difference:>20.2e}")
         return "\n".join(lines)
 
@@ -226,7 +233,7 @@ def diff(
     parted = replace(whole, element=element, values=values)
     if left_step.digests != right_step.digests:
         between = "the softmax between them" if place.kind == VALUES else "what lies between"
-        why_unlike = f"the inputs of product {first + 1} differ already: {between} is not the same on both sides"
+        why_unlike = f"the inputs of {_numbered(steps, first)} differ already: {between} is not the same on both sides"
         why_unlike += "" if place.kind == VALUES else " (softmax, fused attention)"
         return replace(parted, has_unlike_inputs=True, reason=why_unlike, refused=f"{why_unlike}; no sum parts here")
     if left_step.gemm is None or right_step.gemm is None:
@@ -280,11 +287,20 @@ def _has_parted(left: RunStep, right: RunStep) -> bool:
     return left.digests != right.digests or bool(_differs(left.out, right.out).any())
 
 
+def _numbered(steps: Sequence[Step], at: int) -> str:
+    """Which products of the model a step is, in words."""
+    number = sum(step.products for step in steps[:at]) + 1
+    last = number + steps[at].products - 1
+    return f"product{'' if last == number else 's'} {run_text(number, last)}"
+
+
 def _step(left: RunStep, right: RunStep) -> Step:
     place = left.place
     grounds = _grounds(*(step.gemm for step in (left, right) if step.gemm is not None))
     compared = _compared(left.out, right.out)
-    return Step(place.layer, place.kind, place.stage, tuple(left.out.shape), *compared, *grounds)
+    return Step(
+        place.layer, place.kind, place.stage, tuple(left.out.shape), *compared, *grounds, products=1 if left.gemm else 2
+    )
 
 
 def _kernels(runs: list[list[RunStep]]) -> tuple[str, str]:

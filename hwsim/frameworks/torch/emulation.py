@@ -34,7 +34,7 @@ from hwsim.frameworks.torch.names import Names, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.progress import counting
-from hwsim.frameworks.torch.switches import current
+from hwsim.frameworks.torch.switches import current, refuse_switches
 from hwsim.frameworks.torch.uncaught import macs_of, multiplies, runs_products
 
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
@@ -347,6 +347,7 @@ def emulate(
             for what PyTorch refuses on the chip (attention that no allowed backend takes, scaled products of a format
             that it has no unit for), and PyTorch's own errors for wrong shapes and dtypes.
     """
+    refuse_switches({**arguments, "modules": modules or {}})
     settings, record = settings_of(arguments, modules, current()), Record(measure_every, timing)
     with contextlib.ExitStack() as stack:
         stack.enter_context(activated(settings, record))

@@ -16,7 +16,7 @@ from hwsim.analysis.running_error import RunningError
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.frameworks.coverage import CoverageVerdict, hints_for
 from hwsim.frameworks.torch.plain import plain_product
-from hwsim.report.text.words import plural
+from hwsim.report.text.words import percent, plural
 
 if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MATRIX = 2  # dimensions
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
 GROUNDS, KERNEL = ("instruction", "order of summation"), "kernel"  # decisions of a record
-COMPUTED = "computed"  # by another kernel than there
 TIMED = (
     "cycles, us (microseconds): of the products and fused attention alone; softmax, norms, optimizers, other "
     "operations and launches are left out"
@@ -147,8 +146,9 @@ class Record:
     record. attention_observer: called with the place, query, key, value and result of each attention. not_caught: calls
     by name; macs_not_caught: multiply-accumulates of these, as far as they are known; substitutes: of products that
     another kernel than the library's was computed for. unknown_orders: calls whose kernel adds in an order that is not
-    known, and macs_unordered. own_kernels: calls without products that have the order of PyTorch's kernel, by
-    operator. not_swapped: {class of modules: their names}. progress: told of each product.
+    known, and macs_unordered. macs_asked: of products for which a library was asked. own_kernels: calls without
+    products that have the order of PyTorch's kernel, by operator. not_swapped: {class of modules: their names}.
+    progress: told of each product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -159,6 +159,7 @@ class Record:
         self.substitutes: Counter[str] = Counter()
         self.unknown_orders: Counter[str] = Counter()
         self.macs_unordered: Counter[str] = Counter()
+        self.macs_asked = 0
         self.own_kernels: Counter[str] = Counter()
         self.own_evidence: dict[str, str] = {}
         self.not_swapped: dict[str, list[str]] = {}
@@ -188,14 +189,23 @@ class Record:
             self.macs_not_caught[name] += macs
 
     @property
-    def simulated_share(self) -> float | None:
-        """The share of all multiply-accumulates that were simulated by the kernel that runs there; None: there were
-        none.
+    def computed_share(self) -> float | None:
+        """The share of all multiply-accumulates that hwsim computed, in any order; None: there were none."""
+        everything = self._everything
+        return self.total().macs / everything if everything else None
+
+    @property
+    def library_share(self) -> float | None:
+        """The share of all multiply-accumulates that hwsim computed in the order of the library's kernel; None: no
+        product asked a library.
         """
-        caught = self.total().macs
-        everything = caught + self.macs_not_caught.total()
         elsewhere = self.substitutes.total() + self.macs_unordered.total()
-        return (caught - elsewhere) / everything if everything else None
+        return (self.macs_asked - elsewhere) / self._everything if self.macs_asked else None
+
+    @property
+    def _everything(self) -> int:
+        """All multiply-accumulates that were counted."""
+        return self.total().macs + self.macs_not_caught.total()
 
     @property
     def uncounted(self) -> list[str]:
@@ -216,7 +226,8 @@ class Record:
                 least_sure = layer
         is_alike = len({entry.evidence for entry in self.layers.values()}) == 1
         return CoverageVerdict(
-            share=self.simulated_share,
+            computed=self.computed_share,
+            in_order=self.library_share,
             uncounted=tuple(self.uncounted),
             evidence=weakest.evidence,
             evidence_layer="" if is_alike else evidence_layer,
@@ -317,7 +328,7 @@ class Record:
         return whole
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: the layers, their total, what was not caught by name, the share of MACs that was simulated."""
+        """Plain data: the layers, their total, what was not caught by name, and shares of the MACs."""
         rows = [
             {"layer": layer, "operation": operation, "pass": stage, **entry.to_dict()}
             for (layer, operation, stage), entry in self.layers.items()
@@ -333,7 +344,8 @@ class Record:
                 name: {"calls": count, "evidence": self.own_evidence[name]} for name, count in self.own_kernels.items()
             },
             "not_swapped": {kind: list(names) for kind, names in self.not_swapped.items()},
-            "simulated_share": self.simulated_share,
+            "computed_share": self.computed_share,
+            "library_share": self.library_share,
             "verdict": self.verdict.to_dict(),
         }
 
@@ -372,20 +384,23 @@ class Record:
         """
         padding = self.total().padding_macs
         lines = [f"zeros of padding: {padding / 1e6:.1f} MMAC beside these"] if padding >= LEAST_PADDING else []
-        everything = self.total().macs + self.macs_not_caught.total()
 
-        def _counted(name: str, count: int, macs: int) -> str:
-            share = f", {macs / everything:.1%} of the MACs" if macs else ""
-            return f"{name}, {plural(count, 'call')}{share}"
+        def _counted(name: str, count: int, macs: int, noun: str = "product") -> str:
+            share = f", {percent(macs / self._everything)} of the MACs" if macs else ""
+            return f"{name}, {plural(count, noun)}{share}"
 
         for name, count in sorted(self.not_caught.items()):
-            macs = self.substitutes[name] or self.macs_not_caught[name]
-            lines.append(f"{COMPUTED if name in self.substitutes else 'not caught'}: {_counted(name, count, macs)}")
+            if name in self.substitutes:
+                lines.append(f"computed: {_counted(name, count, self.substitutes[name])}")
+            else:
+                lines.append(f"not caught: {_counted(name, count, self.macs_not_caught[name], 'call')}")
         for name, count in sorted(self.unknown_orders.items()):
             lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}")
+        of_level: dict[str, list[str]] = {}
         for name, count in sorted(self.own_kernels.items()):
-            calls = _counted(name, count, 0)
-            lines.append(f"as PyTorch's kernel computes it: {calls}; evidence of its bits: {self.own_evidence[name]}")
+            of_level.setdefault(self.own_evidence[name], []).append(_counted(name, count, 0, "call"))
+        for level, calls in of_level.items():
+            lines.append(f"as PyTorch's kernel computes it, evidence of the bits {level}: {'; '.join(calls)}")
         for kind, names in sorted(self.not_swapped.items()):
             shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
             lines.append(f"not swapped: {len(names)} of {kind} ({shown})")

@@ -123,10 +123,13 @@ def multiply(
         if chosen.scale is not None and c is not None:  # the scaled product comes first
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
             is_added = True
-        product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
+        with _at(place):
+            product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
         if not is_known or ready.gemm.library is not None:
             macs = prod((*a.shape, b.shape[-1])) - padding
             _note_order(settings, record, place, format_name(a.dtype), ready.gemm, macs)
+        if chosen.arguments.get("library") is not None:
+            record.macs_asked += prod((*a.shape, b.shape[-1])) - padding
         out = tensor_of(product, dtype, a.device)
         if is_added and c is not None:
             out = out + (c if beta == 1 else beta * c).to(dtype)
@@ -146,6 +149,19 @@ def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) ->
     return settings.switches.left_out(settings.of(place.layer, place.stage), place, operand)
 
 
+@contextlib.contextmanager
+def _at(place: Place) -> Iterator[None]:
+    """Inside, what is not supported says at which layer, and how the model runs without it."""
+    try:
+        yield
+    except UnsupportedError as error:
+        where = f"layer {place.layer}" if place.layer else "a product outside of modules"
+        raise UnsupportedError(
+            f"{where}, {place.operation}: {error}. To compute this product otherwise, give "
+            f"modules={{{place.layer!r}: {{'device': ...}}}} for hwsim's own order, or 'plain' for PyTorch's product"
+        ) from error
+
+
 def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
     """Raises UnsupportedError for a scaled product of a format that the device has no unit for: PyTorch's operators
     refuse such chips. Settings that name a format or another scheme than native say how it is computed.
@@ -158,7 +174,8 @@ def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
         narrow = [name for name in device.native if format_of(name).bits <= 8 and not format_of(name).is_integer]
         has = f"its 8-bit floats are {', '.join(narrow)}" if narrow else "it has no 8-bit floats"
         raise UnsupportedError(
-            f"{place.operator} of {operand} on {device.name}: {has}; take a device with {operand}, or give format="
+            f"{place.operator} of {operand} on {device.name}: {has}; take a device with {operand}, or give format=, "
+            f"one of {', '.join(device.native)}"
         )
 
 
@@ -211,8 +228,12 @@ def multiply_scaled(
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
             more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
-        product, ready = multiplied(chosen, left, right, **more)
-        _note_order(settings, record, place, operand, ready.gemm, prod((*left.shape, b.shape[-1])))
+        with _at(place):
+            product, ready = multiplied(chosen, left, right, **more)
+        macs = prod((*left.shape, b.shape[-1]))
+        _note_order(settings, record, place, operand, ready.gemm, macs)
+        if chosen.arguments.get("library") is not None:
+            record.macs_asked += macs
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
         whole_a, whole_b = (torch.empty(side.shape, device="meta") for side in (left, right))

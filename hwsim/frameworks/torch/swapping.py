@@ -19,7 +19,7 @@ from hwsim.frameworks.torch.emulation import Emulation
 from hwsim.frameworks.torch.functions import conv_transpose, convolution, linear
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import activate
-from hwsim.frameworks.torch.switches import current
+from hwsim.frameworks.torch.switches import current, refuse_switches
 
 
 def _linear(module: Any, caller: Caller, input: torch.Tensor) -> torch.Tensor | None:
@@ -87,6 +87,7 @@ def swap(
         timing: as of `emulate`.
         arguments: as of `emulate`.
     """
+    refuse_switches({**arguments, "modules": modules or {}})
     settings, record = settings_of(arguments, modules, current()), Record(measure_every, timing)
     activate(settings, record)
     for name, module in model.named_modules():

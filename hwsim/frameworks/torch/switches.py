@@ -32,6 +32,16 @@ OF_SUMS = ("accumulate", "k_group", "schedule")
 OF_CHAINS = (*OF_FORMATS, *OF_SUMS, "split_k")
 FP64_BITS = "CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT"
 OF_LIBRARY = ("reductions", "workspace_bytes", "lt_workspace_bytes")
+#: Switches of PyTorch's that are no arguments: what to do instead. Its names: torch.backends.cuda.matmul, 2.11.
+REDUCED = 'give reductions="none" for no slices, or "compute" for slices that meet in fp32'
+NO_ARGUMENTS = {
+    "allow_splitk": 'give reductions="none"',
+    "allow_bf16_reduced_precision_reduction": REDUCED,
+    "allow_fp16_reduced_precision_reduction": REDUCED,
+    "allow_fp16_accumulation": "set torch.backends.cuda.matmul.allow_fp16_accumulation before",
+    "allow_tf32": 'give format="tf32", or set torch.backends.cuda.matmul.allow_tf32 before',
+    "fp32_precision": 'give format="tf32", or set torch.backends.cuda.matmul.fp32_precision before',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +151,15 @@ class Switches:
                 if device.name in instead.chips and operand == instead.operand:
                     return {"format": instead.format}
         return {}
+
+
+def refuse_switches(arguments: Mapping[str, Any]) -> None:
+    """Raises InputError where an argument, also of a pass or a pattern of modules, is a switch of PyTorch's."""
+    for name, value in arguments.items():
+        if name in NO_ARGUMENTS:
+            raise InputError(f"{name} is a switch of PyTorch's and no argument; {NO_ARGUMENTS[name]}")
+        if isinstance(value, Mapping) and name != "device":
+            refuse_switches(value)
 
 
 def current() -> Switches:

@@ -87,7 +87,7 @@ class TileRules(ChipRules):
         tile = self.tiles.get(gemm.format)
         refused = {
             f"operands of {gemm.format}": tile is None or gemm.format_b not in (None, gemm.format),
-            "a result of another format than the operands": gemm.output not in (None, gemm.format),
+            f"a result of {gemm.output}, another format than the operands": gemm.output not in (None, gemm.format),
             "scales": gemm.scales is not None,
             "a stack of matrices": gemm.batch > 1,
             "alpha, beta or C": gemm.has_c or gemm.is_scaled,
@@ -97,7 +97,7 @@ class TileRules(ChipRules):
         if tile is None or reasons:
             raise UnsupportedError(
                 f"library {NAME}: {', '.join(reasons)}; hwsim knows its products of {' and '.join(self.tiles)}, "
-                'with a bias or without, and results of the same format (output="bf16")'
+                "with a bias or without, and results in the operands' format"
             )
         return LibraryChoice(
             family="matmul_kernel_persistent",

@@ -5,7 +5,7 @@ It knows the numbers of a comparison as plain data; it knows no model and no ten
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from hwsim.report.page.figures import axis, bars, figure
@@ -15,7 +15,7 @@ from hwsim.report.text.words import count, percent
 
 HEAD = (
     *("outputs", "distance", "largest difference", "elements that differ", "KL divergence (nats)"),
-    *("largest KL divergence (nats)", "positions with another first answer"),
+    *("largest KL divergence (nats)", "first answers changed"),
 )
 
 
@@ -43,6 +43,7 @@ def comparison_page(comparison: Mapping[str, Any]) -> Page:
         axis("relative distance of the outputs", range=[0, reach], exponentformat="e"),
         axis("outputs of", type="category"),
     )
+    unlike = {side["name"] for side in comparison["sides"] if not side["is_predicted"]}
     sides = [(side["name"], side["settings"], "; ".join(side["remarks"])) for side in comparison["sides"]]
     return Page(
         f"Outputs of a model on {', '.join(side['name'] for side in comparison['sides'])}",
@@ -65,15 +66,20 @@ def comparison_page(comparison: Mapping[str, Any]) -> Page:
             ),
         ],
         comparison,
-        [_said(name, pair) for name, pair in zip(names, pairs, strict=True)],
+        [
+            *(_said(name, pair, unlike) for name, pair in zip(names, pairs, strict=True)),
+            *(f"{side['name']}: {side['remarks'][0]}" for side in comparison["sides"] if side["remarks"]),
+        ],
     )
 
 
-def _said(name: str, pair: Mapping[str, Any]) -> str:
-    """How far two outputs are apart, in a sentence."""
+def _said(name: str, pair: Mapping[str, Any], unlike: Collection[str]) -> str:
+    """How far two outputs are apart, in a sentence. unlike: sides that are not predicted for their library."""
+    which = [side for side in (pair["left"], pair["right"]) if side in unlike]
+    caveat = f" ({' and '.join(which)}: not predicted for this chip's library)" if which else ""
     if not pair["differing"]:
-        return f"{name}: equal in every bit"
+        return f"{name}{caveat}: equal in every bit"
     return (
-        f"{name}: {percent(pair['differing'])} of the elements differ, by at most {pair['largest']:.1e} of the largest "
-        f"value; {count(pair['flips'])} of {count(pair['positions'])} first answers change"
+        f"{name}{caveat}: {percent(pair['differing'])} of the elements differ, by at most {pair['largest']:.1e} of the "
+        f"largest value; {count(pair['flips'])} of {count(pair['positions'])} first answers change"
     )

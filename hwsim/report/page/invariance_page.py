@@ -10,10 +10,9 @@ from typing import Any
 from hwsim.report.page.figures import axis, figure
 from hwsim.report.page.page import Page, PageSection, Part, Plot, Table, Text
 from hwsim.report.page.style import OTHER, PALETTE
-from hwsim.report.text.words import count, plural
+from hwsim.report.text.words import count
 
 MOST_RUNS = 5000  # drawn
-MOST_SPANS = 6  # of a class in the table
 #: How sure a kernel is, from the least probability on.
 SURENESS = (
     (1.0, "for sure"),
@@ -105,14 +104,10 @@ def _lines(classes: Sequence[Mapping[str, Any]]) -> list[Part]:
 
 
 def spans_of(classes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """By class, from which m to which all that were asked for are of it; the first ones where there are many."""
+    """By class, from which m to which all that were asked for are of it."""
     asked = sorted((first, last, number) for number, entry in enumerate(classes) for first, last in entry["m"])
     spans: list[list[str]] = [[] for _ in classes]
     for number, group in groupby(asked, itemgetter(2)):
         first, *_, last = [m for run in group for m in run[:2]]
         spans[number].append(count(first) if first == last else f"{count(first)} to {count(last)}")
-    left = [len(of_class) - MOST_SPANS for of_class in spans]
-    return [
-        ", ".join(of_class[:MOST_SPANS]) + (f" and {plural(more, 'more span')}" if more > 0 else "")
-        for of_class, more in zip(spans, left, strict=True)
-    ]
+    return [", ".join(of_class) for of_class in spans]

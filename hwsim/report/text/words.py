@@ -51,8 +51,13 @@ def run_text(first: int, last: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A ratio as a percentage."""
-    return f"{100 * share:.1f} %"
+    """A ratio as a percentage. None that is not 0 or 1 is shown as 0.0 or 100.0 %."""
+    text = f"{100 * share:.1f}"
+    if share > 0 and text == "0.0":
+        return "< 0.05 %"
+    if share < 1 and text == "100.0":
+        return "> 99.9 %"
+    return f"{text} %"
 
 
 def data(size: float) -> str:
