@@ -21,6 +21,7 @@ from hwsim.gemm.problem import Problem, Sparsity
 from hwsim.gemm.schedule import ScaleOrder, Schedule, schedule_of
 from hwsim.host.arrays import is_of_a_backend
 from hwsim.libraries.call import LibraryCall
+from hwsim.operands.operand import common_format, formats_in_memory
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.request.epilogue import with_epilogue
 from hwsim.request.operands import ProductOperands
@@ -70,7 +71,10 @@ def request_of(
     """
     named = options.scheme.format
     is_exact = options.machine.exact
-    assumed = options.problem.input_format or ("fp32" if is_exact or is_chosen or named is None else str(named))
+    in_memory = options.problem.input_format
+    assumed = "fp32" if is_exact or is_chosen or named is None else str(named)
+    if in_memory is not None:
+        assumed = common_format(*formats_in_memory(in_memory))
     epilogue = options.epilogue
     schedule = with_epilogue(
         schedule_of(options.order.schedule), alpha=epilogue.alpha, beta=epilogue.beta, output=epilogue.output
