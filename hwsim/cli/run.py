@@ -87,8 +87,8 @@ def _add_machine(group: argparse._ArgumentGroup) -> None:
     for flag, text in (
         (
             "--no-exact",
-            "no bits and no error: cycles alone, sizes of any magnitude. Operands are in the unit's format already, "
-            "so that nothing is cast first, unless --input-format says otherwise",
+            "no bits and no error: cycles alone, sizes of any magnitude. Operands in memory are in --input-format, "
+            "else in --format, so that nothing is cast, else in fp32 and cast",
         ),
         ("--no-timing", "no cycles: bits and error only"),
     ):

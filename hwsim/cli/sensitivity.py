@@ -32,7 +32,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Vary the numbers and print the changes."""
     options = given_options(arguments)
     if options.get("input_format") is None:
-        options["input_format"] = options.get("format")  # operands are in it already, as of hwsim run --no-exact
+        options["input_format"] = options.get("format")  # the rule of hwsim run --no-exact
     chip, lowered = program(device=arguments.device, scheme=arguments.scheme, **options)
     assert lowered.gemm is not None
     m, n, k = lowered.gemm.problem.sizes
@@ -48,6 +48,7 @@ def execute(arguments: argparse.Namespace) -> int:
             "m": m,
             "n": n,
             "k": k,
+            "input_format": lowered.gemm.problem.input_format,
         }
         record |= {"facts": shown, "cycles": cycles, "spread": SPREAD}
         print(
@@ -56,6 +57,7 @@ def execute(arguments: argparse.Namespace) -> int:
             )
         )
         return 0
-    words = f"C[{m:,} x {n:,}] = A[{m:,} x {k:,}] B[{k:,} x {n:,}]; {arguments.scheme} on {chip.name}"
+    words = f"C[{m:,} x {n:,}] = A[{m:,} x {k:,}] B[{k:,} x {n:,}]; {arguments.scheme} on {chip.name}, "
+    words += f"{lowered.gemm.problem.input_format} in memory"
     print(sensitivity_text(influences, words, cycles))
     return 0

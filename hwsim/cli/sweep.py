@@ -21,7 +21,10 @@ from hwsim.result import plain
 from hwsim.studies.sweep import sweep
 
 #: What an error about an unknown option adds.
-UNKNOWN_OPTION = "Options of a scheme or a run stand in the study: options: {moduli: 14, input_format: fp64}"
+UNKNOWN_OPTION = (
+    "In the study stand exact: true (bits and errors), and options of a scheme or a run: "
+    "options: {moduli: 14, input_format: fp64}"
+)
 WAYS = ("device", "scheme", "format")
 EXAMPLE = """example study:
 

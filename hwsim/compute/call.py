@@ -18,6 +18,7 @@ from hwsim.errors import InputError
 from hwsim.gemm.plan import Mixed
 from hwsim.libraries.adopt import adopted
 from hwsim.machines.l2_state import DEFAULT as DEFAULT_L2
+from hwsim.operands.operand import common_format, formats_in_memory
 from hwsim.request.declarations import AUTO, DEFAULT_SCHEME
 from hwsim.request.operands import ProductOperands, operands_of
 from hwsim.request.option_records import LibraryOptions
@@ -186,5 +187,6 @@ def _choice(
     if named_options:
         raise InputError(f"scheme='auto' chooses a scheme with its options; leave out {', '.join(named_options)}")
     operands = operands_of(a, b, options, scheme_of(DEFAULT_SCHEME))
-    input_format = options.problem.input_format or "fp32"
+    in_memory = options.problem.input_format
+    input_format = common_format(*formats_in_memory(in_memory)) if in_memory else "fp32"
     return choose(chip, operands.sizes, target, operands.pair, input_format=input_format, progress=progress)

@@ -22,7 +22,7 @@ from hwsim.resolve.choice.split_k_advice import advice
 @dataclass(frozen=True, slots=True)
 class Notices:
     """The warnings of a call. operands: A and B, None: there are none. options: complete ones of the scheme. program:
-    whose cycles the result has, None: it has none.
+    whose cycles the result has, None: it has none. own_formats: the formats that A and B came in, where these differ.
     """
 
     request: Request
@@ -30,12 +30,14 @@ class Notices:
     operands: tuple[Operand, Operand] | None
     options: Mapping[str, Any]
     program: Program | None
+    own_formats: tuple[str, str] | None = None
 
     def __call__(self) -> list[RunWarning]:
         warnings: list[RunWarning] = []
         if self.operands is not None:
             a, b = self.operands
             of_operands = self.request.scheme.inspect(a.values(), b.values(), self.options)
+            warnings += [] if self.own_formats is None else [_widened(self.own_formats, a.format)]
             warnings += [
                 {"code": notice.code, "count": notice.count, "message": notice.message} for notice in of_operands
             ]
@@ -48,3 +50,11 @@ class Notices:
             warnings += advice(self.record, self.request.device, self.request.mapping)
             warnings += idle_cores(self.record, self.program, self.request.device)
         return warnings
+
+
+def _widened(own_formats: tuple[str, str], format: str) -> RunWarning:
+    """Says that A and B of two formats are kept in one that holds both, where the kernel converts them from."""
+    message = (
+        f"A came in {own_formats[0]} and B in {own_formats[1]}: both are in memory as {format}, and cycles are of that"
+    )
+    return {"code": "operands_widened", "count": 1, "message": message}

@@ -16,9 +16,10 @@ from hwsim.backend.environment import in_default_environment
 from hwsim.compute.bits import Arrays, compute
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Side
-from hwsim.operands.operand import Operand, operand, to_common_format
+from hwsim.operands.operand import Operand, operand_pair, to_common_format
 from hwsim.operands.powers import encoded
 from hwsim.request.operands import quantized_pair, scaled_pair
+from hwsim.request.options import FORMAT_B
 from hwsim.resolve.resolved import Resolved
 from hwsim.schemes import Scheme
 
@@ -60,9 +61,8 @@ class Prepared:
         where theirs is not 0, are multiplied first. scales:
         scale_a, scale_b and tensor_scales, as of hwsim.run. Raises InputError for a c or bias of another shape.
         """
-        left, right = (
-            operand(name, x, input_format=self.input_format, format=self.format) for name, x in (("A", a), ("B", b))
-        )
+        of_b = self.scheme_options.get(FORMAT_B)
+        left, right = operand_pair(a, b, input_format=self.input_format, format=self.format, format_b=of_b)
         is_scaled = any(x is not None for x in scales)
         if is_scaled or self.quantizer is not None:
             if is_scaled:

@@ -140,6 +140,8 @@ def operand(name: str, array_like: Any, *, input_format: str | None = None, form
     unsigned array as wide as the codes of `format` (of 16 bits or fewer) holds codes of that; typed arrays are taken
     as what they are; other integers are rounded to fp32. Raises InputError for anything else.
     """
+    if isinstance(array_like, str):
+        raise InputError(f"{name} is the text {array_like!r}; allowed: a matrix; a name goes to device= or scheme=")
     x: AnyArray = given_array(name, array_like)
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
@@ -171,11 +173,55 @@ def _codes(name: str, x: AnyArray, fmt: Format) -> AnyArray:
         raise InputError(f"{name}: {error}") from None
 
 
+def formats_in_memory(input_format: str) -> tuple[str, str]:
+    """The formats of A and B that an input_format names: one for both, or two with a comma, A's first.
+
+    Raises InputError for anything else.
+    """
+    names = [name.strip() for name in input_format.split(",")]
+    if len(names) > len("AB"):
+        raise InputError(
+            f"input_format = {input_format!r}; allowed: one format, or A's and B's with a comma, as e4m3,e5m2"
+        )
+    for name in names:
+        format_of(name)
+    return names[0], names[-1]
+
+
+def operand_pair(
+    a: Any, b: Any, *, input_format: str | None = None, format: str | None = None, format_b: str | None = None
+) -> tuple[Operand, Operand]:
+    """A and B of a call as `operand` converts each. input_format: of both, or A's and B's with a comma.
+
+    format, format_b: of A's and of B's operands in the unit; format_b None: as A's. Raises InputError as `operand`, and
+    for codes of B of which one input_format and format_b say different things.
+    """
+    right = format_b or format
+    if input_format is None:
+        return operand("A", a, format=format), operand("B", b, format=right)
+    in_memory = formats_in_memory(input_format)
+    left = operand("A", a, input_format=in_memory[0])
+    of_b = operand("B", b, input_format=in_memory[1])
+    is_open = "," not in input_format and format_b not in (None, format, input_format)
+    if is_open and given_array("B", b).dtype.kind == "u" and code_dtype(format_of(str(format_b))) == of_b.codes.dtype:
+        raise InputError(
+            f"B holds codes: input_format = {input_format!r} reads them as {input_format}, format_b = {format_b!r} "
+            f"does not; give input_format = '{input_format},{format_b}' for codes of {format_b}, or "
+            f"'{input_format},{input_format}' for codes of {input_format} that are rounded to {format_b}"
+        )
+    return left, of_b
+
+
+def common_format(a: str, b: str) -> str:
+    """The format that two operands are kept in: their own if equal, fp64 if either is fp64, otherwise fp32."""
+    if a == b:
+        return a
+    return "fp64" if "fp64" in (a, b) else "fp32"
+
+
 def to_common_format(a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """Convert two operands to a common format: their own if equal, fp64 if either is fp64, otherwise fp32."""
-    if a.format == b.format:
-        return a, b
-    common = "fp64" if "fp64" in (a.format, b.format) else "fp32"
+    """Two operands in their common format."""
+    common = common_format(a.format, b.format)
     left, right = (side.converted(common, backend_of(side.codes)) for side in (a, b))
     return left, right
 

@@ -101,9 +101,9 @@ PROBLEM = (
         "input_format",
         TEXT,
         None,
-        "format of the elements of A and B, where the arrays are bit patterns; with exact=False, of operands of which "
-        "only the sizes are known",
-        default_text="the arrays'; with exact=False `format`",
+        "format of the elements of A and B in memory, where the arrays are bit patterns; with exact=False, of operands "
+        "of which only the sizes are known; two with a comma are A's and B's: e4m3,e5m2",
+        default_text="the arrays'; with exact=False `format`, else fp32",
         brief="format of A and B in memory",
     ),
     Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0, brief="seed of random A and B (0)"),
@@ -237,7 +237,12 @@ REGION = (
     Option("at", PLACES, None, "which rows and columns of the whole product A's rows and B's columns are"),
 )
 MACHINE = (
-    Option("exact", TRUTH, True, "compute the bits; false: cycles only, for operands already in `format`"),
+    Option(
+        "exact",
+        TRUTH,
+        True,
+        "compute the bits; false: cycles only, for operands in `input_format`, else in `format`, else in fp32",
+    ),
     Option("timing", TRUTH, True, "compute the cycles; false: bits only"),
     Option(
         "functional",

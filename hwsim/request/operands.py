@@ -19,12 +19,12 @@ from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.convolution import ConvShape, conv_of
 from hwsim.gemm.problem import SCALES, OperandScale, Problem
 from hwsim.host.memory import check_memory
-from hwsim.operands.operand import Operand, operand, to_common_format
+from hwsim.operands.operand import Operand, common_format, formats_in_memory, operand, operand_pair, to_common_format
 from hwsim.operands.quantization import SCHEMES, quantize
 from hwsim.operands.scales import joined, of_quantized, scales_of
 from hwsim.operands.sparse import prune
 from hwsim.request.declarations import DEFAULT_SIZE
-from hwsim.request.options import CallOptions
+from hwsim.request.options import FORMAT_B, CallOptions
 from hwsim.schemes import Scheme
 
 AnyArray = NDArray[Any]
@@ -33,7 +33,8 @@ AnyArray = NDArray[Any]
 @dataclass(frozen=True, slots=True)
 class ProductOperands:
     """A and B (None when only sizes were given), (m, n, k), leading dimensions, whether A and B were drawn at random,
-    the convolution whose GEMM it is, and where A and B have scales. originals: A and B before a scheme quantised them.
+    the convolution whose GEMM it is, where A and B have scales, originals (A and B before a scheme quantised them), and
+    the formats that they came in where these differ (`own_formats`; left and right are in one that holds both).
     """
 
     left: Operand | None
@@ -44,6 +45,7 @@ class ProductOperands:
     conv: ConvShape | None = None
     scales: tuple[OperandScale | None, OperandScale | None] = (None, None)
     originals: tuple[Operand, Operand] | None = None
+    own_formats: tuple[str, str] | None = None
 
     @property
     def pair(self) -> tuple[Operand, Operand] | None:
@@ -63,23 +65,19 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     Raises InputError where arrays and sizes disagree.
     """
     problem, is_exact = options.problem, options.machine.exact
-    if problem.input_format is not None:
-        format_of(problem.input_format)
+    in_memory = None if problem.input_format is None else formats_in_memory(problem.input_format)
     if (a is None) != (b is None):
         raise InputError("got one of A and B; give both, or neither for random ones")
     if problem.conv is not None:
         _check_unscaled(options, scheme, "a convolution")
         return _of_convolution(problem.conv, a, b, options)
-    left = right = None
+    left = right = own_formats = None
     lead: tuple[int, ...] = ()
     sizes_asked = {"m": problem.m, "n": problem.n, "k": problem.k}
     if a is not None and b is not None:
-        left, right = (
-            operand(name, x, input_format=problem.input_format, format=options.scheme.format)
-            for name, x in (("A", a), ("B", b))
-        )
+        left, right = _pair(a, b, options)
         if not _is_scaled(options, scheme):
-            left, right = to_common_format(left, right)
+            left, right, own_formats = _in_common(left, right)
         sizes = _sizes_of(left, right, sizes_asked)
         lead = _common(left, right)
     else:
@@ -88,15 +86,34 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     if is_exact:
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
-        of_draw = problem.input_format or scheme.input_formats[0]
+        of_draw = scheme.input_formats[0] if in_memory is None else common_format(*in_memory)
         pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))
-        if problem.input_format is not None:
-            left, right = left.converted(problem.input_format), right.converted(problem.input_format)
-    operands = ProductOperands(left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn)
+        if in_memory is not None:
+            left, right, own_formats = _in_common(left.converted(in_memory[0]), right.converted(in_memory[1]))
+    operands = ProductOperands(
+        left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn, own_formats=own_formats
+    )
     return _with_scales(operands, options, scheme) if _is_scaled(options, scheme) else operands
+
+
+def _pair(a: AnyArray, b: AnyArray, options: CallOptions) -> tuple[Operand, Operand]:
+    """A and B of a call, each in its format in memory."""
+    return operand_pair(
+        a,
+        b,
+        input_format=options.problem.input_format,
+        format=options.scheme.format,
+        format_b=options.of_scheme.get(FORMAT_B),
+    )
+
+
+def _in_common(left: Operand, right: Operand) -> tuple[Operand, Operand, tuple[str, str] | None]:
+    """A and B in a common format, and their formats before where these differ."""
+    own_formats = None if left.format == right.format else (left.format, right.format)
+    return *to_common_format(left, right), own_formats
 
 
 def _is_scaled(options: CallOptions, scheme: Scheme) -> bool:
@@ -282,8 +299,7 @@ def _of_convolution(
     lead = (shape.groups,) if shape.groups > 1 else ()
     if a is None or b is None:
         return ProductOperands(None, None, shape.gemm, lead, conv=shape)
-    formats: dict[str, Any] = {"input_format": problem.input_format, "format": options.scheme.format}
-    left, right = to_common_format(operand("A", a, **formats), operand("B", b, **formats))
+    left, right, own_formats = _in_common(*_pair(a, b, options))
     m, n, k = shape.gemm
     shapes = (*left.lead, *left.shape), (*right.lead, *right.shape)
     if shapes != ((*lead, m, k), (*lead, k, n)):
@@ -291,7 +307,7 @@ def _of_convolution(
             f"conv: A and B have shapes {shapes[0]} and {shapes[1]}; allowed: {(*lead, m, k)} and {(*lead, k, n)}, the "
             "windows and the filters of its GEMM (hwsim.conv2d takes images)"
         )
-    return ProductOperands(left, right, shape.gemm, lead, conv=shape)
+    return ProductOperands(left, right, shape.gemm, lead, conv=shape, own_formats=own_formats)
 
 
 def _common(a: Operand, b: Operand) -> tuple[int, ...]:

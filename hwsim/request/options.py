@@ -42,6 +42,7 @@ RECORDS = tuple(
 DEFAULTS: Mapping[str, Any] = {field: record() for field, record, _ in RECORDS}
 OWNERS = {option.name: field for field, _, options in RECORDS for option in options}
 FORMAT = "format"  # of the scheme, and declared for all schemes
+FORMAT_B = "format_b"  # of schemes that multiply two formats
 INPUT_FORMAT = "input_format"
 
 

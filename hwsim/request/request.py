@@ -21,6 +21,7 @@ from hwsim.gemm.problem import Problem, Sparsity
 from hwsim.gemm.schedule import ScaleOrder, Schedule, schedule_of
 from hwsim.host.arrays import is_of_a_backend
 from hwsim.libraries.call import LibraryCall
+from hwsim.operands.operand import common_format, formats_in_memory
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.request.epilogue import with_epilogue
 from hwsim.request.operands import ProductOperands, element_format
@@ -110,7 +111,7 @@ def _assumed(scheme: Scheme, options: CallOptions, *, is_chosen: bool) -> str:
     if scheme.quantizes is not None:
         return element_format(scheme, options.of_scheme, named)
     if named is not None:
-        return named
+        return common_format(*formats_in_memory(named))
     if not (options.machine.exact or is_chosen or of_unit is None):
         return str(of_unit)
     taken = scheme.input_formats

@@ -32,8 +32,9 @@ class RunOptions(TypedDict, total=False):
     #: s, and batch, stride, padding, dilation, groups (pairs as JSON)
     conv: Mapping[str, Any] | None
 
-    #: format of the elements of A and B, where the arrays are bit patterns; with exact=False, of operands of which only
-    #: the sizes are known (default: the arrays'; with exact=False `format`)
+    #: format of the elements of A and B in memory, where the arrays are bit patterns; with exact=False, of operands of
+    #: which only the sizes are known; two with a comma are A's and B's: e4m3,e5m2 (default: the arrays'; with
+    #: exact=False `format`, else fp32)
     input_format: str | None
 
     #: seed of random matrices, N(0, 1) (at least 0; default: 0)
@@ -109,7 +110,8 @@ class RunOptions(TypedDict, total=False):
     #: which rows and columns of the whole product A's rows and B's columns are
     at: Sequence[slice | ArrayLike] | None
 
-    #: compute the bits; false: cycles only, for operands already in `format` (default: True)
+    #: compute the bits; false: cycles only, for operands in `input_format`, else in `format`, else in fp32 (default:
+    #: True)
     exact: bool | None
 
     #: compute the cycles; false: bits only (default: True)

@@ -21,7 +21,7 @@ from hwsim.errors import InputError
 from hwsim.evaluate.product import subset
 from hwsim.formats import format_of
 from hwsim.host.threads import worker_count
-from hwsim.operands.operand import Operand, operand, selected_indices
+from hwsim.operands.operand import Operand, operand_pair, selected_indices
 from hwsim.studies.diff_parts import DifferingBlocks, Divergence, ElementDifference, ElementErrors, SideAccuracy
 from hwsim.studies.diff_result import Difference
 from hwsim.studies.diff_sides import DiffSide, Variant, reason_of, side_of
@@ -164,16 +164,16 @@ def _accuracies(
     part: the rows and columns of the results.
     """
     rows, cols = part
-    products: dict[str | None, tuple[AnyArray, AnyArray | float, slice]] = {}  # of the operands as they came, by format
+    products: dict[
+        tuple[str | None, str | None], tuple[AnyArray, AnyArray | float, slice]
+    ] = {}  # of the operands as they came, by format
     accuracies = []
     for side, result in zip(sides, results, strict=True):
-        if side.format not in products:
-            x, y = (
-                operand(name, matrix, input_format=input_format, format=side.format)
-                for name, matrix in (("A", a), ("B", b))
-            )
-            products[side.format] = _fp64_product(subset(x, rows=rows), subset(y, cols=cols))
-        unrounded = products[side.format]
+        formats = side.format, side.format_b
+        if formats not in products:
+            x, y = operand_pair(a, b, input_format=input_format, format=side.format, format_b=side.format_b)
+            products[formats] = _fp64_product(subset(x, rows=rows), subset(y, cols=cols))
+        unrounded = products[formats]
         x, y = side.multiplied
         exact, low, sampled = _fp64_product(subset(x, rows=rows), subset(y, cols=cols))
         alpha = side.record.epilogue.alpha

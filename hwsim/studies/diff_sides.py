@@ -23,8 +23,9 @@ from hwsim.evaluate.product import Evaluator
 from hwsim.gemm.schedule import Schedule
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.numerics.units import FmaChainUnit
-from hwsim.operands.operand import Operand, operand, to_common_format
+from hwsim.operands.operand import Operand, operand_pair, to_common_format
 from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.request.options import FORMAT_B
 from hwsim.resolve import library_on_device
 from hwsim.resolve.resolved import NOT_ASKED
 
@@ -56,13 +57,16 @@ class Variant:
 
 @dataclass(frozen=True)
 class DiffSide:
-    """A variant, resolved. evaluator: computes its bits from a and b. format: that was asked for, None: none was."""
+    """A variant, resolved. evaluator: computes its bits from a and b. format, format_b: that were asked for, None:
+    none was.
+    """
 
     evaluator: Evaluator
     a: Operand
     b: Operand
     format: str | None
     label: str
+    format_b: str | None = None
 
     @property
     def record(self) -> Gemm:
@@ -165,7 +169,7 @@ def side_of(a: Any, b: Any, variant: Variant, input_format: str | None) -> DiffS
 def _of_record(a: Any, b: Any, variant: Variant, record: Gemm, input_format: str | None) -> DiffSide:
     """The side of a variant that is a resolved record already."""
     left, right = to_common_format(
-        *(operand(name, x, input_format=input_format, format=variant.format) for name, x in (("A", a), ("B", b)))
+        *operand_pair(a, b, input_format=input_format, format=variant.format, format_b=variant.options.get(FORMAT_B))
     )
     if left.shape[1] != right.shape[0]:
         raise InputError(
@@ -178,7 +182,7 @@ def _of_record(a: Any, b: Any, variant: Variant, record: Gemm, input_format: str
 
 
 def _side(evaluator: Evaluator, left: Operand, right: Operand, variant: Variant) -> DiffSide:
-    side = DiffSide(evaluator, left, right, variant.format, variant.label)
+    side = DiffSide(evaluator, left, right, variant.format, variant.label, variant.options.get(FORMAT_B))
     return side if variant.label else replace(side, label=_label(side))
 
 

@@ -122,7 +122,7 @@ def _table(
 ) -> SweepTable:
     """The table of a study. where: a number of processes, or the address of a scheduler."""
     objects = study.scheme_objects
-    shown = shown_names(study.schemes, objects)  # a wrong name is no row, but an error
+    shown = shown_names([scheme.name for scheme in study.schemes], objects)  # a wrong name is no row, but an error
     if isinstance(where, str) and objects:
         raise InputError(
             f"schemes: {', '.join(objects)}: an object of this process; workers of a cluster take FILE.py:NAME"

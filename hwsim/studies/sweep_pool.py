@@ -28,7 +28,17 @@ from hwsim.studies.sweep_study import SetNumbers, SweepPoint
 
 #: Columns of a row's results, after the parameters.
 RESULTS = (
-    *("chosen_scheme", "chosen_tile", "cycles", "seconds", "tflops", "peak_fraction", "bound"),
+    *(
+        "chosen_scheme",
+        "chosen_format",
+        "memory_format",
+        "chosen_tile",
+        "cycles",
+        "seconds",
+        "tflops",
+        "peak_fraction",
+        "bound",
+    ),
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
 ERRORS = ("relative_frobenius", "max_relative")
@@ -71,6 +81,8 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
     roofline = result.roofline
     row |= {
         "chosen_scheme": result.scheme,
+        "chosen_format": result.options.get("format"),
+        "memory_format": result.gemm.problem.input_format,
         "chosen_tile": _tile(result),
         "cycles": result.cycles,
         "seconds": result.seconds,

@@ -18,15 +18,23 @@ def with_labels(study: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sch
     schemes = study.get("schemes")
     listed: Sequence[Any] = schemes if isinstance(schemes, list | tuple) else [schemes]
     objects: dict[str, Scheme] = {}
-    names = [scheme for scheme in listed if isinstance(scheme, str)]
-    for scheme in listed:
+    entries = [entry.get("scheme") if isinstance(entry, Mapping) else entry for entry in listed]
+    names = [scheme for scheme in entries if isinstance(scheme, str)]
+    for scheme in entries:
         if isinstance(scheme, Scheme):
             label = scheme.label
             if label in names or objects.setdefault(label, scheme) is not scheme:
                 raise InputError(f"schemes: two are called {label!r}; give one of the Scheme objects another name")
     if not objects:
         return dict(study), {}
-    return {**study, "schemes": [x.label if isinstance(x, Scheme) else x for x in listed]}, objects
+    return {**study, "schemes": [_labelled(entry) for entry in listed]}, objects
+
+
+def _labelled(entry: Any) -> Any:
+    """An entry of a study's schemes with the label in the place of its Scheme object."""
+    if isinstance(entry, Mapping):
+        return {**entry, "scheme": _labelled(entry.get("scheme"))} if "scheme" in entry else entry
+    return entry.label if isinstance(entry, Scheme) else entry
 
 
 def shown_names(schemes: Sequence[str], objects: Mapping[str, Scheme]) -> dict[str, str]:

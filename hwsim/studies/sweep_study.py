@@ -42,6 +42,14 @@ class SweepDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepScheme:
+    """A scheme of a study: its name, FILE.py:NAME or label, and options for it alone."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class SweepPoint:
     """One run: device and its other numbers, scheme, options of hwsim.run by name (with sizes and seed), and the name
     of its shape, or "".
@@ -64,7 +72,7 @@ class SweepStudy:
 
     title: str
     devices: tuple[SweepDevice, ...]
-    schemes: tuple[str, ...]
+    schemes: tuple[SweepScheme, ...]
     shapes: tuple[tuple[str, Mapping[str, Any]], ...]
     axes: Mapping[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
@@ -81,7 +89,8 @@ class SweepStudy:
     @property
     def parameters(self) -> list[str]:
         """The columns of a table of points: what was asked, in the order of the grid."""
-        groups = ([device.options for device in self.devices], [options for _, options in self.shapes], [self.axes])
+        alone = [entry.options for entry in (*self.devices, *self.schemes)]
+        groups = (alone, [options for _, options in self.shapes], [self.axes])
         named = [name for group in groups for options in group for name in options if name not in SIZES]
         shape = ["shape"] if any(name for name, _ in self.shapes) else []
         seed = ["seed"] if self.exact or self.seeds != (0,) else []
@@ -98,10 +107,10 @@ class SweepStudy:
         Options of a shape take precedence over those of a device, and these over the study's.
         """
         for device, scheme, values in product(self.devices, self.schemes, product(*self.axes.values())):
-            common = dict(zip(self.axes, values, strict=True)) | dict(device.options)
+            common = dict(zip(self.axes, values, strict=True)) | dict(device.options) | dict(scheme.options)
             for (name, shape), seed in product(self.shapes, self.seeds):
                 options = common | dict(shape) | {"seed": seed}
-                yield SweepPoint(device.name, scheme, name, options, device.numbers)
+                yield SweepPoint(device.name, scheme.name, name, options, device.numbers)
 
     def with_numbers(self, numbers: Mapping[str, Sequence[Any]]) -> SweepStudy:
         """The study with every combination of these numbers on each of its devices; a device's own ones of the same
@@ -160,7 +169,8 @@ class _Reader:
 
     def study(self, tree: Node) -> SweepStudy:
         entries = self._mapping(tree, "", KEYS)
-        schemes = [self._scheme(node, path) for path, node in self._list(entries, "schemes")]
+        schemes = self._list(entries, "schemes")
+        names = [self._scheme_name(node, path) for path, node in schemes]  # a file's scheme has options of its own
         first = {name: entries_of[0].option for name, entries_of in declared_by_name(self.unregistered).items()}
         self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
         title = entries.get("title")
@@ -170,7 +180,12 @@ class _Reader:
             title="" if title is None else self._text(title, "title"),
             devices=tuple(device for path, node in devices for device in self._devices(node, path))
             or (SweepDevice(DEFAULT_DEVICE),),
-            schemes=tuple(schemes) or (DEFAULT_SCHEME,),
+            schemes=tuple(
+                scheme
+                for name, (path, node) in zip(names, schemes, strict=True)
+                for scheme in self._schemes(name, node, path)
+            )
+            or (SweepScheme(DEFAULT_SCHEME),),
             shapes=self._shapes(entries, shapes),
             axes=self._axes(entries.get("options")),
             seeds=tuple(self._whole(node, path, 0) for path, node in self._list(entries, "seeds")) or (0,),
@@ -210,8 +225,13 @@ class _Reader:
             return ""
         return node.value
 
-    def _scheme(self, node: Node, path: str) -> str:
-        """The name of a scheme; a file's from the folder of the study."""
+    def _scheme_name(self, node: Node, path: str) -> str:
+        """The name of an entry's scheme; a file's from the folder of the study."""
+        if isinstance(node.value, dict):
+            if "scheme" not in node.value:
+                self._refuse(node.mark, path, "missing key 'scheme'")
+                return DEFAULT_SCHEME
+            node, path = node.value["scheme"], f"{path}.scheme"
         name = self._text(node, path)
         if not is_scheme_file(name):
             return name
@@ -221,6 +241,18 @@ class _Reader:
         except InputError as error:
             self._refuse(node.mark, path, str(error))
         return name
+
+    def _schemes(self, name: str, node: Node, path: str) -> list[SweepScheme]:
+        """The schemes of an entry: one, or one for each combination of the values of its options."""
+        if not isinstance(node.value, dict):
+            return [SweepScheme(name)]
+        entries = self._mapping(node, path, ("scheme", *self.options))
+        values = {
+            key: [self._value(key, child, where) for where, child in self._list(entries, key, path)]
+            for key in entries
+            if key != "scheme"
+        }
+        return [SweepScheme(name, dict(combination)) for combination in combinations_of(values)]
 
     def _whole(self, node: Node, path: str, least: int) -> int:
         value = node.value

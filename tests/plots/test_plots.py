@@ -14,6 +14,7 @@ from hwsim.cli import plot as verb
 from hwsim.cli.plot import KINDS
 from hwsim.devices import load
 from hwsim.errors import InputError
+from hwsim.report.plots.error_figures import exponent_rows
 from hwsim.report.text.compare_text import peak_tflops
 from hwsim.result import plain
 
@@ -437,3 +438,9 @@ def test_json_has_the_bounds_and_slopes_of_the_figure(tmp_path, capsys):
     series, bound = json.loads(capsys.readouterr().out)["lines"]
     assert "slope" in series["label"]
     assert (bound["x"], bound["y"]) == ([16.0, 64.0], [16 * 2.0**-24, 64 * 2.0**-24])
+
+
+def test_exponents_beyond_the_range_give_no_raw_warning(recwarn):
+    rows = exponent_rows(["h200"], [("native", "fp16", {})], exponents=(-140, 0, 128), size=8, k=8)
+    assert [row["exponent"] for row in rows] == [-140, 0, 128]
+    assert not [warning for warning in recwarn if "ldexp" in str(warning.message)]

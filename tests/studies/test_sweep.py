@@ -48,6 +48,7 @@ def test_rows_are_those_of_run_in_the_order_of_the_grid():
         assert row["refused"] is None and row["bound"] == found.roofline.bound
         m, n, k = (int(side.partition("=")[2]) for side in row["chosen_tile"].split(","))
         assert {"m": m, "n": n, "k": k} == found.options["tile"]
+        assert row["memory_format"] == found.options["input_format"] == row["chosen_format"] == row["format"]
         assert row["timing_evidence"] == found.evidence["timing"] and row["peak_fraction"] == found.peak_fraction
     assert table.refused == 4 and all("bf16" in row["refused"] for row in table.rows if row["refused"])
 
@@ -170,11 +171,7 @@ def test_exact_points_have_errors():
 
 def test_a_line_cut_short_is_run_again_and_the_rest_is_not():
     first = hwsim.sweep(STUDY, jobs=1)
-    (longest,) = [
-        path
-        for path in journal_folder().iterdir()
-        if b"compute" in path.read_bytes() and "bf16" not in path.read_text()
-    ]
+    (longest,) = [path for path in journal_folder().iterdir() if '"chosen_format": "bf16"' in path.read_text()]
     data = longest.read_bytes()
     longest.write_bytes(data[:-40])
     again = hwsim.sweep(STUDY, jobs=1)
@@ -186,7 +183,7 @@ def test_a_line_cut_short_is_run_again_and_the_rest_is_not():
 def test_an_altered_row_is_not_taken(row):
     """One line says so, and its point is computed again; then nothing is left to say."""
     first = hwsim.sweep(STUDY, jobs=1)
-    path = next(path for path in journal_folder().iterdir() if "bf16" not in path.read_text())
+    path = next(path for path in journal_folder().iterdir() if '"chosen_format": "bf16"' in path.read_text())
     lines = [json.loads(line) for line in path.read_text().splitlines() if line]
     whole = dict(lines[3]["row"])
     lines[3]["row"] = row if not isinstance(row, str) else whole | {"cycles": whole["cycles"] + 1}
@@ -339,3 +336,21 @@ def test_a_table_prints_what_tells_its_rows_apart():
     assert repr(table) == "<SweepTable two chips: 4 points, 4 computed, 0 from the cache, 2 refused>"
     many = replace(table, rows=table.rows[:1] * 50)
     assert "  10 more rows: sweep(..., out=FILE.csv) writes all of them" in str(many).splitlines()
+
+
+def test_options_of_one_scheme_hold_for_it_alone():
+    entries = ["native", {"scheme": "native", "format": ["bf16", "tf32"]}, {"scheme": "bf16x3", "m": 64}]
+    with pytest.raises(ConfigError, match=r"schemes\.2\.m: unknown key 'm'"):
+        hwsim.sweep({"devices": "h200", "schemes": entries})
+    study = {"devices": "h200", "schemes": [*entries[:2], "bf16x3"], "m": 64, "n": 64, "k": 64}
+    table = hwsim.sweep(study, jobs=1, cache=False)
+    assert [(row["scheme"], row["format"]) for row in table.rows] == [
+        ("native", None),
+        ("native", "bf16"),
+        ("native", "tf32"),
+        ("bf16x3", None),
+    ]
+    wanted = [hwsim.run(device="h200", m=64, n=64, k=64, exact=False, format=form).cycles for form in ("bf16", "tf32")]
+    assert [row["cycles"] for row in table.rows[1:3]] == wanted and table.refused == 0
+    with pytest.raises(ConfigError, match=r"schemes\.0: missing key 'scheme'"):
+        hwsim.sweep({"devices": "h200", "schemes": [{"format": "bf16"}]})

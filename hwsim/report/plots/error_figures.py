@@ -96,8 +96,10 @@ def exponent_rows(
         shown = {"device": device, "scheme": shown_name(scheme)}
         way = {**shown, "format": form, "seed": seed, "m": size, "n": size, "k": k}
         for at, exponent in enumerate(exponents):
+            with np.errstate(over="ignore", under="ignore"):  # what leaves the range is infinite or zero
+                scaled = np.ldexp(a, exponent)
             try:
-                measures = run(np.ldexp(a, exponent), b, device=device, scheme=scheme, timing=False, **named).error
+                measures = run(scaled, b, device=device, scheme=scheme, timing=False, **named).error
             except HwsimError as refusal:
                 error = refusal
                 rows.append(way | {"exponent": exponent, ERROR: None, "refused": " ".join(str(refusal).split())})
