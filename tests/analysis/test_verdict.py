@@ -268,7 +268,8 @@ def test_the_advice_on_the_format_of_c_comes_true(library):
     call = {"device": "h200", "format": "bf16", "m": 4096, "n": 512, "k": 1024, "library": library, "exact": False}
     result = hwsim.run(**call)
     advised = next(item for item in result.verdict.advice if item.option == "--output bf16")
-    assert str(advised).startswith("a C in bf16 would save 12 % ")
+    assert advised.gain > 0.05
+    assert str(advised).startswith(f"a C in bf16 would save {100 * advised.gain:.0f} % ")
     assert advised.gain == 1 - hwsim.run(**call, output="bf16").seconds / result.seconds
 
 
