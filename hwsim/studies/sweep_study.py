@@ -89,7 +89,7 @@ class SweepStudy:
     @property
     def parameters(self) -> list[str]:
         """The columns of a table of points: what was asked, in the order of the grid."""
-        alone = [entry.options for entry in (*self.devices, *self.schemes)]
+        alone = [*(device.options for device in self.devices), *(scheme.options for scheme in self.schemes)]
         groups = (alone, [options for _, options in self.shapes], [self.axes])
         named = [name for group in groups for options in group for name in options if name not in SIZES]
         shape = ["shape"] if any(name for name, _ in self.shapes) else []
