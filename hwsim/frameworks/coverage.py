@@ -70,7 +70,7 @@ class CoverageVerdict:
         if self.computed is None:
             return "no product was simulated"
         counting = f", not counting {', '.join(self.uncounted)}" if self.uncounted else ""
-        computed = f"{percent(self.computed)} of this model's MACs computed{counting}"
+        computed = f"{percent(self.computed)} of this model's MACs were simulated{counting}"
         if self.in_order is None:
             return f"{computed}, in hwsim's own order (no library asked)"
         orders = f"{percent(self.in_order)} in the library's known order, "

@@ -38,7 +38,7 @@ def test_errors_and_distances_by_hand():
     (layer,), total = run.to_dict()["layers"], run.to_dict()["total"]
     assert layer["distance"] == total["distance"] == entry.distance and layer["cycles"] == entry.cycles > 0
     title, line, last, _ = run.record.text().splitlines()
-    verdict = "100.0 % of this model's MACs computed, in hwsim's own order (no library asked); "
+    verdict = "100.0 % of this model's MACs were simulated, in hwsim's own order (no library asked); "
     verdict += "weakest evidence of the bits: assumption"
     assert run.report().splitlines()[0] == str(run.verdict) == run.to_dict()["verdict"]["text"] == verdict
     names = ["layer", "operation", "pass", "calls", "MMAC", "error", "PyTorch's", "distance", "overflows", "cycles"]

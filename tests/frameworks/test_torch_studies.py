@@ -37,7 +37,7 @@ def test_the_report_says_how_much_was_simulated():
     assert run.record.computed_share == 0.5 and run.record.uncounted == ["linalg_inv_ex of float32"]
     lines = run.report().splitlines()
     assert "not caught: addmm of float32, 1 call, 50.0 % of the MACs" in lines
-    first = "50.0 % of this model's MACs computed, not counting linalg_inv_ex of float32, "
+    first = "50.0 % of this model's MACs were simulated, not counting linalg_inv_ex of float32, "
     first += "in hwsim's own order (no library asked); 2 calls not simulated "
     assert lines[0].startswith(f"{first}(addmm of float32, linalg_inv_ex of float32); weakest evidence of the bits: ")
     data = json.loads(json.dumps(run.to_dict()))
@@ -52,7 +52,7 @@ def test_what_stands_for_another_kernel_is_not_simulated():
     products, attention = 2 * 16 * 64 * 64, 2 * 2 * 16 * 16 * 64
     share = attention / (products + attention)
     assert run.record.computed_share == 1 and run.record.library_share == pytest.approx(1 - share)
-    shares = f"100.0 % of this model's MACs computed: {100 - 100 * share:.1f} % in the library's known order, "
+    shares = f"100.0 % of this model's MACs were simulated: {100 - 100 * share:.1f} % in the library's known order, "
     assert str(run.verdict).startswith(f"{shares}{100 * share:.1f} % in an assumed one; 2 products in another order")
     name = "CUDNN_ATTENTION of bf16, in the unit's own order"
     assert f"computed: {name}, 2 products, {100 * share:.1f} % of the MACs" in run.report()
@@ -109,7 +109,7 @@ def test_diff_takes_keyword_arguments_and_says_its_grounds():
     )
     assert "h200 adds 16 products and the accumulator at once" in first and "mi300x adds 8 products" in first
     assert "not caught: linalg_inv_ex of float32, 1 call" in str(answer)
-    assert "100.0 % of this model's MACs computed, not counting linalg_inv_ex" in str(answer)
+    assert "100.0 % of this model's MACs were simulated, not counting linalg_inv_ex" in str(answer)
 
 
 def test_compare_by_hand(tmp_path):
@@ -275,8 +275,9 @@ def test_a_library_that_is_not_known_is_said_beside_what_was_computed(tmp_path):
     answer = hwsim.torch.compare(layer, x, "h100", "mi300x", library="pytorch")
     known, unknown = answer.sides
     assert known.is_predicted and not unknown.is_predicted
-    assert known.remarks[0].startswith("100.0 % of this model's MACs computed: 100.0 % in the library's known order")
-    said = "100.0 % of this model's MACs computed: 0.0 % in the library's known order, 100.0 % in an assumed one; not "
+    whole = "100.0 % of this model's MACs were simulated"
+    assert known.remarks[0].startswith(f"{whole}: 100.0 % in the library's known order")
+    said = f"{whole}: 0.0 % in the library's known order, 100.0 % in an assumed one; not "
     assert unknown.remarks[0].startswith(f"{said}predicted for this chip's library")
     answer.write(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
