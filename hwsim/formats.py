@@ -223,8 +223,11 @@ def nearest_format(name: str, allowed: Collection[str]) -> str:
     same = [repr(other.name) for other in alike if other.fraction_bits == fraction]
     if same:
         return f"; {name} is {' or '.join(same)}"
-    shapes = (f"{other.name} has {other.fraction_bits}" for other in alike)
-    return f"; fraction bits of those with {exponent} exponent bits: {', '.join(shapes)}" if alike else ""
+    if not alike:
+        return ""
+    shapes = ", ".join(f"{other.name} has {other.fraction_bits}" for other in alike)
+    close = nearest(name, [other.name for other in alike])
+    return f"{close}{' F' if close else '; f'}raction bits of those with {exponent} exponent bits: {shapes}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def test_an_altered_answer_is_refused_by_the_digest(tmp_path) -> None:
     with np.load(path) as file:
         answers = file["answers"].copy()
     answers[0, 2] += 1
-    with pytest.raises(ConfigError, match=r"not those that were written: .*arrays_sha256"):
+    with pytest.raises(ConfigError, match=r"not as they were written: .*arrays_sha256"):
         hwsim.library(rewritten(path, answers=answers), device="h200")
     hwsim.library(rewritten(path, **{DIGEST: None}), device="h200")  # as a file of before had none
 

@@ -291,7 +291,12 @@ def _stage(func: Any, args: tuple[Any, ...]) -> tuple[PassName, str]:
 
 
 def _shares(x: Any, y: Any) -> bool:
-    return isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    if not isinstance(x, torch.Tensor):
+        return False
+    try:
+        return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    except NotImplementedError:  # the wrapper of a tensor inside torch.func's transforms
+        return False
 
 
 def _dtypes(args: tuple[Any, ...]) -> str:
