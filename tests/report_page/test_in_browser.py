@@ -130,7 +130,7 @@ def test_the_axes_of_a_runs_plots(chromium: Browser, written: Written) -> None:
     chromium.open(written("run of an Ascend"))
     titles = set(chromium.texts(".xtitle, .ytitle"))
     assert titles >= {
-        "elements of C (%)", "row of C", "column of C", "share of the time, all cores and phases (%)",
+        "elements of C (%)", "row of C", "column of C", "share of the time of all cores (%)",
         "time (cycles of the core)", "work per byte of HBM (FLOP/byte)", "rate (TFLOP/s)", "moved, all cores (MiB)",
     }  # fmt: skip
     assert {"M", "MTE1", "MTE2", "GM_L1"} <= set(chromium.texts(".ytick text"))

@@ -83,7 +83,7 @@ def test_the_values_are_those_of_the_result(page: str, result: Result) -> None:
 def test_the_plots_have_the_numbers_of_the_result(page: str, result: Result) -> None:
     figures = list(figures_of(page).values())
     by_title = {figure["layout"]["xaxis"]["title"]["text"]: figure["data"] for figure in figures}  # type: ignore[index]
-    busy = by_title["share of the time, all cores and phases (%)"][0]
+    busy = by_title["share of the time of all cores (%)"][0]
     assert busy["name"] == "busy"
     engines = {engine_label(name): entry for name, entry in result.engines.items()}
     for name, share in zip(busy["y"], busy["x"], strict=True):
