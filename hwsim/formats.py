@@ -219,7 +219,11 @@ def nearest_format(name: str, allowed: Collection[str]) -> str:
     if shape is None or name in allowed:
         return nearest(name, list(allowed))
     exponent, fraction = int(shape[1]), int(shape[2])
-    alike = [other for other in map(FORMATS.__getitem__, allowed) if other.exponent_bits == exponent and other.signed]
+    alike = [
+        other
+        for other in map(FORMATS.__getitem__, allowed)
+        if other.exponent_bits == exponent and other.signed and not other.is_integer
+    ]
     same = [repr(other.name) for other in alike if other.fraction_bits == fraction]
     if same:
         return f"; {name} is {' or '.join(same)}"
@@ -227,7 +231,7 @@ def nearest_format(name: str, allowed: Collection[str]) -> str:
         return ""
     shapes = ", ".join(f"{other.name} has {other.fraction_bits}" for other in alike)
     close = nearest(name, [other.name for other in alike])
-    return f"{close}{' F' if close else '; f'}raction bits of those with {exponent} exponent bits: {shapes}"
+    return f"{close}{' F' if close else '; f'}raction bits of formats with {exponent} exponent bits: {shapes}"
 
 
 @dataclass(frozen=True, slots=True)

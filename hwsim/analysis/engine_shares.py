@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES
+from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES, SKEW, skew_cycles
 from hwsim.devices import find
 
 if TYPE_CHECKING:
@@ -24,18 +24,21 @@ def engine_shares(times: Times) -> dict[str, Mapping[str, float]]:
     """{engine: {"busy", cause of a stall, ...: share}} of the engines that worked, the busiest first; all add up to 1.
 
     The whole is the time of all cores of the device. IDLE_CORES: the share of cores that have no part in a kernel.
-    LAUNCHES: of launches, where they are counted in the time of a program.
+    SKEW: of instructions of a systolic array, while no element enters. LAUNCHES: of launches, where a program's time
+    counts them.
     """
     chip, timed = times.chip, times.timed
     if chip is None or timed is None or not times.cycles:
         return {}
     launch_cycles = launch_cycles_of(times) * len(timed.kernels) * times.cycles / timed.cycles
     whole = chip.cores * (times.cycles + launch_cycles)
+    skews = {} if times.program is None else skew_cycles(timed, times.program, chip)
     shares: dict[str, Mapping[str, float]] = {}
     for name, engine in sorted(times.engines.items(), key=lambda item: -item[1]["busy_cycles"]):
         if not engine.busy_cycles:
             continue
-        causes = {BUSY: engine.busy_cycles} | engine.stall_cycles
+        skew = skews.get(name, 0.0)
+        causes = {BUSY: engine.busy_cycles - skew} | engine.stall_cycles | ({SKEW: skew} if skew else {})
         causes |= {LAUNCHES: chip.cores * launch_cycles} if launch_cycles else {}
         idle = whole - sum(causes.values())
         causes |= {IDLE_CORES: idle} if idle > SMALLEST * whole else {}
@@ -63,5 +66,5 @@ def rate_while_busy(times: Times) -> float | None:
     if len(rates) != 1 or len(models) != len(program.units):
         return None
     [(engine, peak)] = rates
-    busy_cycles = timed.engines[engine].busy_cycles
+    busy_cycles = timed.engines[engine].busy_cycles - skew_cycles(timed, program, chip).get(engine, 0.0)
     return timed.padded_macs / (busy_cycles * float(peak)) if busy_cycles and peak else None

@@ -56,6 +56,7 @@ _FIXED = {
     "busy": "busy",
     "empty": "not started",
     "done": "finished early",
+    "skew": "in the skew",
     "idle cores": "on cores without work",
     "launches": "in launches",
     "queue-full": "waits for its next instruction: the queue of another engine is full",

@@ -122,11 +122,11 @@ def time_shares(
             cycles[cause] += chip.cores * kernel_time.cycles
             passes[cause] = (*passes.get(cause, ()), kernel_time.name)
             continue
-        engine = max(sorted(matrix), key=lambda name: kernel_time.engines[name].busy_cycles)
+        engine = _busiest(kernel_time, matrix)
         stalls = _stalls(kernel_time, engine, chip, _accumulators(kernel), tiles)
         working = kernel_time.engines[engine].busy_cycles
         if (unit := _array_unit(kernel, chip)) is not None:
-            working = min(working, float(kernel_time.padded_macs / unit.macs_per_cycle))
+            working = _streaming(kernel_time, engine, unit)
             for_tile += _tile_waits(kernel_time, engine)
             _divide_folds(stalls, kernel_time, engine, chip, unit, tiles.get(kernel_time.name, (0, 0))[0], working)
             streams[i] = working
@@ -176,6 +176,25 @@ def _stalls(
         else:
             cycles[SUMS if buffer in accumulators else OPERANDS] += value
     return cycles
+
+
+def skew_cycles(timed: Timing, program: Program, chip: Device) -> dict[str, float]:
+    """{engine of a systolic array: core cycles of its instructions in which no element enters}, above 0."""
+    cycles = defaultdict[str, float](float)
+    for kernel, kernel_time in zip(program.kernels, timed.kernels, strict=True):
+        if (unit := _array_unit(kernel, chip)) is not None:
+            engine = _busiest(kernel_time, _engines(kernel)["matrix"])
+            cycles[engine] += kernel_time.engines[engine].busy_cycles - _streaming(kernel_time, engine, unit)
+    return {engine: value for engine, value in cycles.items() if value > 0}
+
+
+def _busiest(kernel_time: KernelTime, engines: set[str]) -> str:
+    return max(sorted(engines), key=lambda name: kernel_time.engines[name].busy_cycles)
+
+
+def _streaming(kernel_time: KernelTime, engine: str, unit: InstructionModel) -> float:
+    """Core cycles in which elements enter a systolic array."""
+    return min(kernel_time.engines[engine].busy_cycles, float(kernel_time.padded_macs / unit.macs_per_cycle))
 
 
 def _array_unit(kernel: Kernel, chip: Device) -> InstructionModel | None:

@@ -129,7 +129,7 @@ class AttentionResult(TimedResult):
             most = max(calls.same_clock[-1] for calls in times.calls.values())
             return (
                 "no chip's time was compared with this kernel's; other kernels of attention took up to "
-                f"{most:.2g} times as long as simulated on an {times.chip.upper()}"
+                f"{most:.2g} times as long as simulated, on one {times.chip.upper()}"
             )
         *some, last = map(str, measured["widths"])
         widths = f"{', '.join(some)} and {last}" if some else last
@@ -138,7 +138,7 @@ class AttentionResult(TimedResult):
         clock = "the simulated clock under load" if is_loaded else "one clock"
         return (
             "begins and ends of tiles overlap more than on a chip; "
-            f"an {measured['chip'].upper()} took {measured['least']:.2g} to {measured['most']:.2g} times as long, "
+            f"one {measured['chip'].upper()} took {measured['least']:.2g} to {measured['most']:.2g} times as long, "
             f"compared at {clock} ({measured['calls']} calls, heads of {widths})"
         )
 

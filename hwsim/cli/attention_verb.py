@@ -50,7 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--device",
         default="h100",
         metavar="NAME",
-        help="device name or YAML file, families sm80 and sm90, with math also sm70 and sm100 (default h100)",
+        help="device name or YAML file, families sm80 and sm90; with math sm70 and sm100 too, with "
+        "flash-attention-4 sm100 (default h100)",
     )
     add(
         "--backend",

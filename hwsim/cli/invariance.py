@@ -80,7 +80,7 @@ def execute(arguments: argparse.Namespace) -> int:
     note = "; ".join(text for text in notes if text)
     records = [_plain(batch_class) for batch_class in classes]
     advice = _advice(classes, is_pinned=arguments.library != PYTORCH)
-    headline, advice = _headline(classes, arguments), [*advice, *_without_slices(classes, sizes, call)]
+    headline, advice = _headline(classes, arguments), _or([*advice, *_without_slices(classes, sizes, call)])
     answer = {"schema": "hwsim.invariance/1", **call, "note": note, "classes": records}
     if arguments.report is not None:
         title = f"Batch sizes of {arguments.library} on {arguments.device}, {arguments.format}"
@@ -217,6 +217,12 @@ def _right(confidences: tuple[float, ...]) -> str:
     return f"right with a probability of {fmean(confidences):.2f} on average, {min(confidences):.2f} at least"
 
 
+def _or(advice: list[str]) -> list[str]:
+    """Choices, a line each."""
+    lines = [f"{'or ' if i else ''}{one}" for i, one in enumerate(advice)]
+    return [*(f"{line};" for line in lines[:-1]), *lines[-1:]]
+
+
 def _without_slices(classes: list[BatchClass], sizes: list[int], call: Mapping[str, Any]) -> list[str]:
     """The advice to forbid slices of K, where the library then has fewer classes for these sizes."""
     switch = PYTORCH_SWITCHES.get(call["format"])
@@ -230,7 +236,7 @@ def _without_slices(classes: list[BatchClass], sizes: list[int], call: Mapping[s
         return []
     sure = min(min(batch_class.confidences) for batch_class in left)
     return [
-        f"or forbid slices of K, which leaves {'1 class' if len(left) == 1 else f'{len(left)} classes'} (right with a "
+        f"forbid slices of K, which leaves {'1 class' if len(left) == 1 else f'{len(left)} classes'} (right with a "
         f"probability of {sure:.2f} at least): --reductions none; in PyTorch "
         f"torch.backends.cuda.matmul.{switch} = (False, False)"
     ]
@@ -238,7 +244,7 @@ def _without_slices(classes: list[BatchClass], sizes: list[int], call: Mapping[s
 
 def _advice(classes: list[BatchClass], *, is_pinned: bool) -> list[str]:
     """What to do for equal bits, where there are several classes: pad to one, or ask for one's kernel where that
-    fixes the order for every m (and is there for more than one, as those of matrix-vector products are not).
+    fixes the order for every m (and is there for more than one; kernels of matrix-vector products are not).
     is_pinned: the caller chooses cuBLASLt's algorithm; PyTorch's users do not.
     """
     known_classes = [batch_class for batch_class in classes if batch_class.choices[0].known]
@@ -256,4 +262,4 @@ def _advice(classes: list[BatchClass], *, is_pinned: bool) -> list[str]:
         None,
     )
     pin = "" if pinned is None or not is_pinned else pinned.choices[0].pin_text(pinned.sizes_m[0])
-    return [f"{lines[0]};", f"or {pin}"] if pin else lines
+    return [*lines, pin] if pin else lines

@@ -181,13 +181,13 @@ OWN: dict[str, Verb] = dict(
         ),
     )
 )
-#: What the laboratory adds, a distribution of its own in hwsim's source tree.
 #: Names that are no verbs, and where what they promise is.
 FRAMEWORKS = {
     "torch": "a model is given in Python, by hwsim.torch.emulate, compare, diff and invariance (docs/torch.md)",
     "jax": "a function is given in Python, by hwsim.jax.emulated (docs/jax.md)",
     "triton": "a kernel is given in Python, by hwsim.triton (docs/triton.md)",
 }
+#: What the laboratory adds, a distribution of its own in hwsim's source tree.
 LAB = ("reproduce", "bench", "golden.campaign", "golden.questions")
 
 

@@ -63,7 +63,7 @@ def execute(arguments: argparse.Namespace) -> int:
         ):
             if conditions[name] is not None:
                 has = sorted({value for matching in alone if (value := getattr(matching, field))})
-                print(f"--{name}: there are {', '.join(has)}")
+                print(f"--{name}: there are {', '.join(has)}" if has else f"--{name}: none of them has any")
     else:
         titles = ("device", "instruction", "A x B + C -> D", "adds", "evidence of its bits", "rate")
         print("\n".join(table([_row(matching) for matching in instructions], titles, indent="")))

@@ -52,7 +52,7 @@ _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, whi
 WHOLE_BYTE = 8  # bits
 VALUE_BYTES = 8  # of an operand's element as a number, at most
 AnyArray = NDArray[Any]
-MOVED_ALONE = "engine {}: a product of several pieces failed with all of them there: each product moves alone"
+MOVED_ALONE = "engine {}: a product of several pieces failed with all of them there ({}): each product moves alone"
 Progress = Callable[[float], None]
 #: Of each resolved record, for as long as somebody has it: what `_needs_of` says.
 _NEEDS: WeakKeyDictionary[Resolved, dict[Any, int]] = WeakKeyDictionary()
@@ -288,8 +288,8 @@ def _moved_or_not(resolved: Resolved, part: _Part, threads: int, progress: Progr
             moved = replace(resolved, backend=elsewhere)
             try:
                 return elsewhere.to_host(_computed(moved, part, threads, progress))
-            except UnsupportedError:
-                warn_once(MOVED_ALONE.format(elsewhere.name))
+            except UnsupportedError as error:
+                warn_once(MOVED_ALONE.format(elsewhere.name, error))
     return _computed(resolved, part, threads, progress)
 
 

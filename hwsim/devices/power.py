@@ -2,8 +2,8 @@
 
 It knows clocks, watts and the table configs/energy/busy_cycles.yaml; it knows no program and no product. Power beyond
 what flows whatever runs is joules of a cycle x clock x voltage^2. Below a share of the chip's clock the voltage is
-constant, above it grows with the clock. A clock in one format at a limit therefore gives those in the others, at other
-limits, with another number of cores, and under a slower instruction.
+constant, above it grows with the clock. A clock in one format at a limit therefore gives the clocks in the others, at
+other limits, with another number of cores, and under a slower instruction.
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ class AttentionOrder:
     def summary(self) -> str:
         """Tiles and blocks in words."""
         parts = f", keys in {self.parts} parts that are joined" if self.parts > 1 else ""
-        return f"tiles of {self.rows} queries, blocks of {self.keys} keys{parts}"
+        first = "last" if self.descending else "first"
+        return f"tiles of {self.rows} queries, blocks of {self.keys} keys, the {first} block first{parts}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

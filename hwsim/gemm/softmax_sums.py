@@ -25,7 +25,7 @@ class SoftmaxKernels(NamedTuple):
     shared_bytes: int
 
     def kinds(self, count: int) -> int:
-        """In how many orders rows of so many elements are added: row number i has that of i modulo it."""
+        """In how many orders rows of so many elements are added: row number i has the order of i modulo it."""
         is_long = count > self.threads * self.registers
         return self.vector if is_long and count % self.vector else 1
 
@@ -81,7 +81,7 @@ class SoftmaxKernels(NamedTuple):
 
 
 class SumStep(NamedTuple):
-    """So many threads from `first` on add an element each: the first one that of `column`, the next one `stride` on."""
+    """So many threads from `first` on add an element each: the first one `column`, the next one `stride` on."""
 
     column: int
     stride: int

@@ -104,7 +104,7 @@ class SweepStudy:
     def points(self) -> Iterator[SweepPoint]:
         """All points: the device varies slowest, then scheme, options, shape; the seed fastest.
 
-        Options of a shape take precedence over those of a device, and these over the study's.
+        The options of a shape stand before a scheme's, these before a device's, and these before the study's.
         """
         for device, scheme, values in product(self.devices, self.schemes, product(*self.axes.values())):
             common = dict(zip(self.axes, values, strict=True)) | dict(device.options) | dict(scheme.options)

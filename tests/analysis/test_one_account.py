@@ -4,7 +4,8 @@ import pytest
 
 import hwsim
 from hwsim.analysis.engine_shares import BUSY, engine_shares, rate_while_busy
-from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES
+from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES, SKEW
+from hwsim.devices.templates import new_device_file
 from hwsim.errors import InputError
 from hwsim.report.text.run_text import run_text
 
@@ -28,6 +29,17 @@ def test_engines_and_verdict_share_one_whole(call):
     assert {name: shares[name][BUSY] for name in parts if parts[name]} == pytest.approx(
         {name: share for name, share in parts.items() if share}
     )
+
+
+@pytest.mark.parametrize("stationary", ["weights", "outputs", "inputs"])
+def test_an_array_is_busy_while_elements_enter(tmp_path, stationary):
+    array = new_device_file(tmp_path / "array.yaml", "systolic", {"rows": 32, "cols": 32})
+    call = {"device": array, "format": "bf16", "m": 100, "n": 200, "k": 300, "stationary": stationary}
+    test_engines_and_verdict_share_one_whole(call)
+    result = hwsim.run(exact=False, **call)
+    assert rate_while_busy(result.times) == pytest.approx(1)
+    [shares] = [x for name, x in engine_shares(result.times).items() if name == result.verdict.shares.engine]
+    assert (SKEW in shares) == (stationary != "outputs")  # there the sums leave after the last instruction
 
 
 def test_cores_without_work_and_launches_are_causes_of_their_own():

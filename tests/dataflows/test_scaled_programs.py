@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import hwsim
 from hwsim.backend.cpu import CPU
 from hwsim.formats import codes_of, format_of
+from hwsim.host.places import package_folder
 from hwsim.machines import reference
 from hwsim.operands.scales import of_quantized
 
@@ -88,6 +90,14 @@ def test_programs_on_a_chip_without_tensor_memory_copy_scales_to_registers() -> 
     reads = 128 // warps[1], 128 // warps[0]
     more = scaled.traffic_bytes["SMEM_RF"] - plain.traffic_bytes["SMEM_RF"]
     assert more == 2 * 128 * (reads[0] + reads[1]) * 512 // 32
+
+
+def test_a_chip_whose_file_does_not_say_where_scales_are_read_has_no_program(tmp_path: Path) -> None:
+    file = (package_folder("devices") / "rtx5090.yaml").read_text(encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(file.replace(" scale_memory: RF,", ""), encoding="utf-8")
+    result = hwsim.run(device=tmp_path / "own.yaml", scheme="mxfp8", m=64, n=64, k=512)
+    assert result.c is not None and result.cycles is None
+    assert "has to say from where it reads their scales (scale_memory)" in str(result.verdict)
 
 
 def test_scales_outside_the_instruction_are_traffic() -> None:

@@ -152,4 +152,5 @@ def test_the_file_and_the_code_have_the_same_functions():
 def test_the_evidence_of_a_kernel_is_the_file_s():
     for name in ("softmax", "layer_norm", "mean", "sum", "rsqrt", "tanh", "gelu_tanh"):
         assert evidence_of_kernel(name, "v100") == "assumption"
-        assert evidence_of_kernel(name, "h200") == "silicon"
+        whole = name not in ("softmax", "layer_norm")  # rows of some widths alone were compared
+        assert evidence_of_kernel(name, "h200") == ("silicon" if whole else "assumption")

@@ -210,7 +210,7 @@ def test_the_page_of_a_comparison_leads_with_what_differs() -> None:
     assert page.title == "Outputs of a model on h100, b200, h200"
     assert page.lead == [
         "h100 and b200 (b200: not predicted for this chip's library): 25.0 % of the elements differ, by "
-        "at most 2.0e-03 of the largest value; 3 of 1,000 first answers change",
+        "at most 2.0e-03 of the largest value; 3 of 1,000 top-1 flips",
         "h100 and h200: equal in every bit",
         *(f"{name}: a remark" for name in ("h100", "b200", "h200")),
     ]

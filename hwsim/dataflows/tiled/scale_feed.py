@@ -141,6 +141,11 @@ def check(design: KernelDesign) -> None:
             f"the {family.name} dataflow takes scales of vectors through shared memory, where no run of K ends "
             "within a block"
         )
+    if has_scales and design.reads_fragments and not design.copies_scales:
+        raise UnsupportedError(
+            f"{design.unit_name} reads operands from registers: its device file has to say from where it reads "
+            "their scales (scale_memory)"
+        )
 
 
 def _elements(design: KernelDesign, side: int, k: int) -> int:

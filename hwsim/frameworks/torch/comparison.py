@@ -84,7 +84,7 @@ class Comparison:
             lines += [f"{side.name}: {side.settings}", *(f"  {remark}" for remark in side.remarks)]
         lines.append(
             f"{'outputs':<40} {'distance':>10} {'largest':>10} {'differing':>10} {'KL':>10} {'largest KL':>10} "
-            f"{'first answers changed':>22}"
+            f"{'top-1 flips':>22}"
         )
         for pair in self.pairs:
             name, flips = f"{pair.left} and {pair.right}", f"{pair.flips} of {pair.positions}"

@@ -42,9 +42,9 @@ class UnknownKernel(LibraryChoice):
 
 @dataclass(frozen=True, slots=True)
 class PytorchRules(ChipRules):
-    """What one version of PyTorch runs on one chip. library: that which it calls there; None: hwsim has no rules of
-    it. of_rows: the library of FP8 products with scales of rows, where that is another (CUTLASS). sparse:
-    that for a sparse A. promotes: FP8 sums are promoted unless fast accumulation is asked for.
+    """What one version of PyTorch runs on one chip. library: what it calls there; None: hwsim has no
+    rules of it. of_rows: the library of FP8 products with scales of rows, where it is another one (CUTLASS). sparse:
+    the library for a sparse A. promotes: FP8 sums are promoted unless fast accumulation is asked for.
     """
 
     takes_sparse: ClassVar[bool] = True

@@ -15,7 +15,7 @@ from hwsim.report.text.words import count, percent
 
 HEAD = (
     *("outputs", "distance", "largest difference", "elements that differ", "KL divergence (nats)"),
-    *("largest KL divergence (nats)", "first answers changed"),
+    *("largest KL divergence (nats)", "top-1 flips"),
 )
 
 
@@ -81,5 +81,5 @@ def _said(name: str, pair: Mapping[str, Any], unlike: Collection[str]) -> str:
         return f"{name}{caveat}: equal in every bit"
     return (
         f"{name}{caveat}: {percent(pair['differing'])} of the elements differ, by at most {pair['largest']:.1e} of the "
-        f"largest value; {count(pair['flips'])} of {count(pair['positions'])} first answers change"
+        f"largest value; {count(pair['flips'])} of {count(pair['positions'])} top-1 flips"
     )

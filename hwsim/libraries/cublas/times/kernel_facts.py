@@ -104,7 +104,7 @@ FACTS = (
     "filled_of_2",  # share of such waves that has a tile
     "rounds_of_3",
     "filled_of_4",
-    "last_step",  # elements of K in the last step of a slice
+    "last_step",  # elements of K in the last step of a slice, 0 where it is whole
     "ctas",
     "sum_per_step",  # microseconds of the row's sum, of a step of K in each wave
     "sum_per_mean_step",
