@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 
 # Common names of number formats, and what hwsim calls them: a suggestion names these where they are allowed.
 ALIASES = {
@@ -84,12 +85,17 @@ def printable(text: str) -> str:
 def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:
     """Return "; did you mean 'x'?" for the closest of `allowed`, or an empty string.
 
-    A common name of a format (`ALIASES`) gives the allowed ones that it stands for. Among the close ones, one with the
-    same letters (fp61, fp16) comes first.
+    A common name of a format (`ALIASES`) gives the allowed ones that it stands for.
     """
     meant = [word for word in ALIASES.get(name.lower(), ()) if word in allowed]
     if meant and name not in allowed:
         return f"; did you mean {' or '.join(repr(word) for word in meant)}?"
+    close = closest(name, allowed)
+    return f"; did you mean '{close}'?" if close else ""
+
+
+def closest(name: str, allowed: Collection[str]) -> str:
+    """The word of `allowed` spelt most like `name`, with the same letters if there is one; "" where none is like it."""
     close = difflib.get_close_matches(name, allowed)
     close.sort(key=lambda word: sorted(word) != sorted(name))
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return close[0] if close else ""

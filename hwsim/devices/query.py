@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.model.memories import PE
 from hwsim.devices.patterns import Choices, match, spell
-from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.errors import InputError, UnsupportedError, closest, nearest
 from hwsim.formats import format_of
 from hwsim.numerics import units
 
@@ -33,7 +33,10 @@ def _no_instruction(device: DeviceModel, name: str) -> str:
     """The error for a name that no instruction has: it lists all of a few, or those that the name may mean."""
     said, models = f"{device.name} has no instruction '{name}'", device.matrix_instructions
     spelled = {key: f"{key} ({text})" if (text := str(choices(device, key))) else key for key in models}
-    near = nearest(name, [*models, *(example(device, key) for key in models)])
+    keys = {key: key for key in models} | {example(device, key): key for key in models}
+    near = closest(name, keys)
+    if near:
+        near = f"; did you mean '{near}'{spelled[keys[near]].removeprefix(keys[near])}?"
     if len(models) <= LISTED:
         return f"{said}{near}; it has: {'; '.join(spelled.values())}"
     meant = [key for key, model in models.items() if name in (model.a, model.b, *model.formats) or name in key]

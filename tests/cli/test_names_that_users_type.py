@@ -35,7 +35,7 @@ def test_a_format_in_the_place_of_an_instruction_lists_its_instructions(refused)
     assert "of e4m3 it has: mma.m16n8k32.f32.A.B.f32" in said and "all 46: hwsim devices show h100" in said
     assert "f64" not in said and said.count(";") < 20
     near = refused("explain", "h100", "wgmma.m64n8k16.f32.f16.f61", "--a", "1", "--b", "1")
-    assert "did you mean 'wgmma.m64n8k16.f32.f16.f16'?; all 46" in near
+    assert "did you mean 'wgmma.m64n8k16.f32.f16.f16' (N a multiple of 8 up to 256)?; all 46" in near
 
 
 def test_tune_says_the_state_of_l2_and_why_configurations_are_not_legal(cli):

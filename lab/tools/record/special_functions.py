@@ -39,7 +39,7 @@ NARROW = {
     "tanh.approx.f16": "tanh.approx.f16x2",
     "tanh.approx.bf16": "tanh.approx.bf16x2",
 }
-CUDA = ("expf", "exp2f", "rsqrtf", "logf", "__expf", "__logf", "__sinf", "__cosf")
+CUDA = ("expf", "exp2f", "rsqrtf", "logf", "tanhf", "erff", "sinf", "cosf", "__expf", "__logf", "__sinf", "__cosf")
 NAMES = (*INSTRUCTIONS, *CUDA, *(name + FAST for name in CUDA))
 
 HEAD = """
@@ -159,8 +159,15 @@ def hwsim_hash(name: str, chunk: int) -> int:
 
 
 def check(path: Path, names: list[str], processes: int) -> bool:
-    """Whether hwsim's results have the recorded hashes; names the codes of the chunks where they have not."""
+    """Whether hwsim's results have the recorded hashes; names the codes of the chunks where they have not.
+
+    No names: every function that is recorded.
+    """
     with np.load(path) as archive:
+        recorded = [name for name in NAMES if f"hash/{name}" in archive]
+        names = names or recorded
+        if missing := set(names) - set(recorded):
+            raise SystemExit(f"{path} has no hashes of {', '.join(sorted(missing))}; it has {', '.join(recorded)}")
         wanted = {name: archive[f"hash/{name}"] for name in names}
     is_equal = True
     with ProcessPoolExecutor(processes) as pool:
@@ -182,7 +189,7 @@ def main() -> int:
     recorder.add_argument("path", type=Path, help="file to write, .npz")
     checker = verbs.add_parser("check", help="hwsim's results beside recorded ones")
     checker.add_argument("path", type=Path, help="recorded file, .npz")
-    checker.add_argument("--names", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME")
+    checker.add_argument("--names", nargs="+", choices=NAMES, default=[], metavar="NAME", help="all recorded")
     checker.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.verb == "record":
