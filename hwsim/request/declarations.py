@@ -90,6 +90,16 @@ PROBLEM = (
     _size("n", "columns of B and C"),
     _size("k", "columns of A, rows of B"),
     Option(
+        "batch",
+        WHOLE,
+        None,
+        "matrices of a stack, as many of A as of B: as many products in one call, where A and B are not given",
+        least=1,
+        most=MOST_SIZE,
+        default_text="one matrix, no stack",
+        brief="matrices of a stack of A and of B (no stack)",
+    ),
+    Option(
         "conv",
         MAPPING,
         None,
