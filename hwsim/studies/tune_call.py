@@ -52,12 +52,12 @@ def tune_call(chip: Device, scheme: Scheme, options: Mapping[str, Any]) -> TuneC
 
     Raises InputError for an option that a search does not take, and as hwsim.run for its value.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    asked = {name: value for name, value in options.items() if value is not None}
     for name in (*UNTAKEN, TILE_OPTION.name):
-        if name in given:
+        if name in asked:
             instead = f"{name}=" if name == TILE_OPTION.name else name
             raise InputError(f"{name}: a search does not take it; hwsim.run with {instead} times one configuration")
-    sorted_options = sort_by_owner(given, scheme)
+    sorted_options = sort_by_owner(asked, scheme)
     problem, named = sorted_options.problem, sorted_options.scheme.format
     sizes = problem.m or 0, problem.n or 0, problem.k or 0
     in_memory = problem.input_format or named or "fp32"

@@ -113,8 +113,8 @@ def gap_text(landscape: Landscape) -> str:
     if low == high:
         return f"{same}: {words[0]}{beside}"
     if _is_search(landscape) and landscape.best.has_same_bits is False:
-        kept = landscape.best_with_same_bits
-        quantity = _quantity(kept, landscape.objective)
+        unchanged = landscape.best_with_same_bits
+        quantity = _quantity(unchanged, landscape.objective)
         beside = f"; it changes the bits: with the default's bits the best takes {quantity}{beside}"
     if low < high:
         if 1 - low / high < LEAST_SHARE:
@@ -166,8 +166,8 @@ def named_points(landscape: Landscape) -> list[tuple[str, TunedPoint]]:
     the default's bits where the best has others, the default and the formulas' choices.
     """
     first = "best" if _is_search(landscape) else "chosen"
-    kept = [] if landscape.best.has_same_bits is not False else [(SAME_BITS, landscape.best_with_same_bits)]
-    return [(first, landscape.best), *kept, ("default", landscape.default), *landscape.analytic.items()]
+    unchanged = [] if landscape.best.has_same_bits is not False else [(SAME_BITS, landscape.best_with_same_bits)]
+    return [(first, landscape.best), *unchanged, ("default", landscape.default), *landscape.analytic.items()]
 
 
 def alike(landscape: Landscape) -> list[list[TunedPoint]]:
