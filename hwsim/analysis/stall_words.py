@@ -44,7 +44,7 @@ _AWAITED = tuple(
         (r"K\d+", "a block of keys", ""),
         (r"V\d+", "a block of values", ""),
         (r"V\d+\.rows", "a block of values by rows", ""),
-        (r"turned", "values in registers, for their transposition", ""),
+        (r"transposed", "values in registers, for their transposition", ""),
         (r"S\d+", "the scores of a block", ""),
         (r"W\d+", "the scores of a block in registers", ""),
         (r"P\d+", "the softmax of a block", ""),

@@ -137,7 +137,7 @@ class Design:
         if self.is_apart:
             sizes.append((PIECES.name, registers, IN_FLIGHT, rows * min(RESULT_CHUNK, width) * WORD))
         if self.transposes:
-            sizes.append((TURNED.name, registers, IN_FLIGHT, self.unit.k * width * size))
+            sizes.append((TRANSPOSED.name, registers, IN_FLIGHT, self.unit.k * width * size))
         if order.warp_keys is not None or order.adds_blocks:
             sizes.append(("lanes", registers, 1, rows * LANES * WORD))
         if order.fuses_first:
@@ -264,7 +264,7 @@ OF_MEMBER = {"Q.full": 0, "Q.free": 1, "S.full": 0, "P.full": 0, "O.full": 0, "O
 JOINED = "N.free"
 COPIED, NARROWED = "W.full", "W.narrow"  # scores are in registers; powers there are narrow
 PIECES = Ring("pieces")  # of a result, in registers
-TURNED = Ring("turned")  # keys of one instruction of them, in registers
+TRANSPOSED = Ring("transposed")  # keys of one instruction of them, in registers
 CHANGED, ROUNDED = "pieces.changed", "pieces.rounded"  # a piece was multiplied; it can be stored
 
 
@@ -327,8 +327,8 @@ def declare(kernel: KernelBuilder, design: Design) -> None:
         for ring in map(loaded_values, range(design.beside)):
             kernel.semaphore(ring.free.semaphore, design.record.order.stages)
             kernel.semaphore(ring.full.semaphore)
-        kernel.semaphore(TURNED.free.semaphore, IN_FLIGHT)
-        kernel.semaphore(TURNED.full.semaphore)
+        kernel.semaphore(TRANSPOSED.free.semaphore, IN_FLIGHT)
+        kernel.semaphore(TRANSPOSED.full.semaphore)
     if design.reads_fragments:
         for letter in "AB":
             kernel.semaphore(f"{letter}.op.free", IN_FLIGHT)

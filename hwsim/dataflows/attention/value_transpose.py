@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hwsim.dataflows.attention.attention_buffers import (
-    TURNED,
+    TRANSPOSED,
     Design,
     Member,
     loaded_values,
@@ -44,13 +44,13 @@ class ValueTranspose:
         free: Sequence[Sync] = back.waits
         for first in range(0, keys, step):
             rows, is_last = min(step, keys - first), first + step >= keys
-            into = TURNED.tile("push", rows, target.cols, format)
-            signals = [TURNED.full, *([there.free] if is_last else [])]
-            s.emit(self.reads, "copy", into, [source.part(first, rows)], [*waits, TURNED.free], signals, label="V")
-            s.pushed(TURNED)
-            out = replace(TURNED.tile("pop", rows, target.cols, format), order=K_MAJOR[1])
-            signals = [TURNED.free, *(back.signals if is_last else [])]
-            s.emit(self.writes, "copy", target.part(first, rows), [out], [TURNED.full, *free], signals, label="V")
-            s.popped(TURNED)
+            into = TRANSPOSED.tile("push", rows, target.cols, format)
+            signals = [TRANSPOSED.full, *([there.free] if is_last else [])]
+            s.emit(self.reads, "copy", into, [source.part(first, rows)], [*waits, TRANSPOSED.free], signals, label="V")
+            s.pushed(TRANSPOSED)
+            out = replace(TRANSPOSED.tile("pop", rows, target.cols, format), order=K_MAJOR[1])
+            signals = [TRANSPOSED.free, *(back.signals if is_last else [])]
+            s.emit(self.writes, "copy", target.part(first, rows), [out], [TRANSPOSED.full, *free], signals, label="V")
+            s.popped(TRANSPOSED)
             waits = free = []
         s.advance(counter)
