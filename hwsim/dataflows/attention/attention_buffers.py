@@ -15,6 +15,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.attention_record import FusedAttention
 from hwsim.gemm.layouts import K_MAJOR
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder
 from hwsim.program.ir import LANE_COLUMNS, LANES, LocalTile, Sync, one_of, variable
 
@@ -128,7 +129,7 @@ class Design:
             sizes.append(("A.op", registers, IN_FLIGHT, rows * self.depth * size))
             sizes.append(("B.op", registers, IN_FLIGHT, self.depth * max(order.keys, width) * size))
         aligns = {name: memory.align_bytes for name, memory in self.device.memories.items()}
-        return [(name, memory, slots, _up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
+        return [(name, memory, slots, round_up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
 
     @property
     def lacking(self) -> str:
@@ -297,7 +298,3 @@ def keys_tile(design: Design, tile: int, counter: str, keys: int) -> LocalTile:
 def values_tile(design: Design, tile: int, counter: str, keys: int) -> LocalTile:
     """A block of values in shared memory: keys x width of the value. counter: says which slot."""
     return LocalTile(f"V{tile}", keys, design.record.value_width, design.record.format, variable(counter))
-
-
-def _up(value: int, quantum: int) -> int:
-    return -(-value // quantum) * quantum

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.vector_ops import VectorOps, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.softmax_sums import WORD, RowSum, SoftmaxKernels, SumStep
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import ZERO, Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, one_of
 
@@ -76,11 +77,11 @@ class _RowSoftmax:
             rows = 1  # of which a column of vectors is one tile
         kernel = KernelBuilder(self.kernels.name(count))
         for ring in rings:
-            kernel.ring(ring.name, memory_name, slots, _up(rows * count * WORD + more, align))
+            kernel.ring(ring.name, memory_name, slots, round_up(rows * count * WORD + more, align))
         sizes = {"largest": 1, "sums": width, "warps": warps, "powers": count * self._keeps_scores}
         for name, columns in sizes.items():
             if columns:
-                kernel.buffer(name, memory_name, 1, _up(rows * columns * WORD + more, align))
+                kernel.buffer(name, memory_name, 1, round_up(rows * columns * WORD + more, align))
         for sync in (ARGUMENT, POWER):
             kernel.semaphore(sync.semaphore)
         cores, block = self.device.cores, rows if kinds == 1 else kinds
@@ -219,7 +220,3 @@ def _parts(whole: LocalTile, lanes: int) -> list[LocalTile]:
     count = whole.cols
     step = -(-count // (PARTS * lanes)) * lanes
     return [replace(whole, col=start, cols=min(step, count - start), width=count) for start in range(0, count, step)]
-
-
-def _up(value: int, quantum: int) -> int:
-    return -(-value // quantum) * quantum

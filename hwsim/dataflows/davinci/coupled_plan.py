@@ -16,6 +16,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import Expression, OperandSum, Plan, Stage, TermValue
+from hwsim.host.multiples import round_up
 from hwsim.numerics.units import IntegerUnit
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class CoupledPlan:
 def slot_bytes(device: Device, memory: str, elements: int, element_bytes: int) -> int:
     """Bytes of a slot for this number of elements, aligned as the memory requires."""
     align = device.memories[memory].align_bytes
-    return -(-elements * element_bytes // align) * align
+    return round_up(elements * element_bytes, align)
 
 
 def _adds_without_rounding(gemm: Gemm, model: InstructionModel, device: Device) -> bool:
