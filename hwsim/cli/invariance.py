@@ -16,7 +16,8 @@ from hwsim.gemm.option_types import WHOLE
 from hwsim.host.files import check_outputs
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.kernel_choice import LibraryChoice
-from hwsim.report.page.invariance_page import invariance_page, slices_text
+from hwsim.report.page.invariance_page import invariance_page
+from hwsim.report.text.library_text import kernel_text
 from hwsim.report.text.words import plural, run_text, runs
 from hwsim.request.declarations import LIBRARY
 from hwsim.result import plain
@@ -203,7 +204,7 @@ def _class_lines(classes: list[BatchClass]) -> list[str]:
 
 def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
     """Families with their slices, which add in the same order."""
-    texts = [f"{choice.family}, {slices_text(choice.split_k)}" for choice in choices[:KERNELS]]
+    texts = [kernel_text(choice.family, choice.split_k) for choice in choices[:KERNELS]]
     texts += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
     return ", or ".join(texts)
 
