@@ -30,7 +30,6 @@ from hwsim.trace.trace import FORMATS as TRACES
 
 AnyArray = NDArray[Any]
 OPERANDS = ("query", "key", "value")
-WORD_BITS = 32
 #: Sizes of random operands, and what they are where nothing is said (None: as the size named here).
 SIZES: dict[str, tuple[int | str, str]] = {
     "batch": (1, "sequences (default 1)"),
@@ -185,7 +184,7 @@ def _operands(arguments: argparse.Namespace) -> tuple[list[AnyArray], str]:
 def _in_format(name: str, array: AnyArray, format: str | None) -> AnyArray:
     """An operand of a file, in the format of --format where the file has codes. Raises InputError where it has not."""
     if array.dtype == np.uint16:
-        narrow = [known for known in FORMATS if format_of(known).bits == WORD_BITS // 2]
+        narrow = [known for known in FORMATS if format_of(known).bits == 8 * array.itemsize]
         if format not in narrow:
             raise InputError(f"--{name}: the file has codes (uint16); say their format: --format {' or '.join(narrow)}")
         return array.view(array_dtype(format_of(format)))

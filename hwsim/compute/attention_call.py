@@ -27,7 +27,6 @@ from hwsim.evaluate.attending import Descale
 from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
 from hwsim.gemm.attention_record import AnyAttention, Mask, is_of_math
-from hwsim.gemm.math_form import MathForm
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
@@ -124,7 +123,7 @@ class AttentionCall:
                 *stacks, factor=record.factor, threads=threads, mask=self.mask, descale=self.descale
             )
         query, _, value = self.operands
-        of_order = None if isinstance(record.order, MathForm) else record.order.result
+        of_order = None if is_of_math(record) else record.order.result
         return array_of(codes, format_of(of_order or record.format)).reshape(*query.shape[:-1], value.shape[-1])
 
 

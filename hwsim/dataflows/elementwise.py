@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 
-WORD_BITS = 32
-
-
 @dataclass(frozen=True, slots=True)
 class Pass:
     """An elementwise kernel: outputs = body(inputs), tile by tile.

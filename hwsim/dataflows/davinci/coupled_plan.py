@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling
-from hwsim.dataflows.elementwise import WORD_BITS, bytes_of
+from hwsim.dataflows.elementwise import bytes_of
 from hwsim.dataflows.expression_ops import depth
 from hwsim.dataflows.records import plan_of
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import format_of
+from hwsim.formats import WORD_BITS, format_of
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import Expression, OperandSum, Plan, Stage, TermValue
 from hwsim.host.multiples import round_up
