@@ -9,10 +9,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from hwsim.gemm.attention_order import AttentionOrder
 from hwsim.gemm.math_form import MathForm
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Mask = Literal["none", "shared", "own"]
 Order = TypeVar("Order", AttentionOrder, MathForm)
@@ -119,6 +122,6 @@ MathAttention = Attention[MathForm]
 AnyAttention = Attention[AttentionOrder] | Attention[MathForm]
 
 
-def is_of_math(record: AnyAttention) -> TypeGuard[MathAttention]:
+def is_of_math(record: AnyAttention) -> TypeIs[MathAttention]:
     """Whether a record is of PyTorch's math form."""
     return isinstance(record.order, MathForm)

@@ -16,6 +16,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.attention_record import FusedAttention
 from hwsim.gemm.layouts import K_MAJOR
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder
 from hwsim.program.ir import LANE_COLUMNS, LANES, ZERO, Affine, GlobalTile, LocalTile, Sync, one_of, variable
 
@@ -146,7 +147,7 @@ class Design:
             sizes.append(("A.op", registers, IN_FLIGHT, rows * self.depth * size))
             sizes.append(("B.op", registers, IN_FLIGHT, self.depth * max(order.keys, width) * size))
         aligns = {name: memory.align_bytes for name, memory in self.device.memories.items()}
-        return [(name, memory, slots, _up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
+        return [(name, memory, slots, roundround_up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
 
     @property
     def lacking(self) -> str:
@@ -355,7 +356,3 @@ def values_tile(design: Design, tile: int, counter: str, keys: int) -> LocalTile
 def loaded_values_tile(design: Design, tile: int, counter: str, keys: int) -> LocalTile:
     """A block of values as it was loaded, where it is transposed. The same arguments."""
     return LocalTile(loaded_values(tile).name, keys, design.record.value_width, design.record.format, variable(counter))
-
-
-def _up(value: int, quantum: int) -> int:
-    return -(-value // quantum) * quantum
