@@ -1,8 +1,8 @@
 """Writes the generated parts of these pages: what stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 
 `python lab/docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
-`python lab/docs/generate.py --long` also writes those that take a minute (`<!-- long: NAME -->`); tests look at some
-lines. `python lab/docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes
+`python lab/docs/generate.py --long` also writes those that take minutes (`<!-- long: NAME -->`), `--long=NAME` one of
+them; tests look at some lines. `python lab/docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes
 its time), and writes a page for each paper, the tables of papers.md, the recorded verdicts (papers/verdicts.csv) and
 README's counts; with `--cached` no assumption is varied that was not before, with `--jobs=N` so many processes run.
 Tests compare counts and names with the claims' files and with the recorded verdicts.
@@ -214,14 +214,19 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
-def cycles() -> str:
-    """Everything measured, beside the timing machine."""
+def points() -> str:
+    """Every measured point but the H200's sets, beside the timing machine."""
     data = anchor_data.read()
-    rows, sets = measured.everything(data)
+    rows = measured.rows(data)
     misses = sum(not row.passes for row in rows)
     head = f"{len(rows)} points, {misses} of them beyond what is allowed.\n\n"
     sources = "".join(f"* {key}: {text}\n" for key, text in data.sources.items())
-    return f"{head}{rows_text(rows)}\n{sources}\n## GEMMs of an H200\n\n{times_text(sets)}"
+    return f"{head}{rows_text(rows)}\n{sources}"
+
+
+def sets() -> str:
+    """The H200's sets of GEMMs, beside the timing machine."""
+    return times_text(measured.sets(anchor_data.read()))
 
 
 def chips() -> str:
@@ -233,7 +238,7 @@ def chips() -> str:
     return f"{chip_times.page_text(rows)}\n{sources}"
 
 
-LONG: dict[str, Callable[[], str]] = {"cycles": cycles, "chips": chips}
+LONG: dict[str, Callable[[], str]] = {"points": points, "sets": sets, "chips": chips}
 
 
 def papers(only_cached: bool, jobs: int) -> None:
@@ -282,16 +287,28 @@ def current(page: str) -> str:
     return text
 
 
+def wanted_blocks(options: Sequence[str]) -> set[str]:
+    """The long blocks that the command line asks for. Raises SystemExit for one that there is not."""
+    named = {x.partition("=")[2] for x in options if x.startswith("--long=")}
+    if unknown := sorted(named - LONG.keys()):
+        raise SystemExit(f"--long={unknown[0]}: no such block; there are {', '.join(LONG)}")
+    return set(LONG) if "--long" in options else named
+
+
 def main() -> None:
     """Rewrite what is behind."""
-    if "--papers" in sys.argv[1:]:
-        jobs = next((int(x.partition("=")[2]) for x in sys.argv[1:] if x.startswith("--jobs=")), 1)
-        papers("--cached" in sys.argv[1:], jobs)
+    options, wanted = sys.argv[1:], wanted_blocks(sys.argv[1:])
+    if "--papers" in options:
+        jobs = next((int(x.partition("=")[2]) for x in options if x.startswith("--jobs=")), 1)
+        papers("--cached" in options, jobs)
     for path in sorted(FOLDER.glob("*.md")):
         text = current(path.read_text(encoding="utf-8"))
-        if "--long" in sys.argv[1:]:
-            text = LONG_BLOCK.sub(lambda found: found[1] + LONG[found[2]]() + found[3], text)
-        product.rewrite(path, text)
+        product.rewrite(path, LONG_BLOCK.sub(lambda found: _long(found, wanted), text))
+
+
+def _long(found: re.Match[str], wanted: set[str]) -> str:
+    """A long block, made anew where it is wanted."""
+    return found[1] + LONG[found[2]]() + found[3] if found[2] in wanted else found[0]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ fit takes their median). A launch is the shortest launch_us of a chip's set. For
 hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all, trees and
 networks. Writes OUT.npz and OUT.csv; rows of OUT.csv for kernels of which too few GEMMs are given stay. GEMMs with the
 same n and k are held out together. Of GEMMs without a group, whose sizes were drawn, a part is taken. --compare prints
-how far `hwsim.run(library=)` is off, and fits nothing. Needs scipy, lightgbm and PyTorch.
+how far `hwsim.run(library=)` is off, and fits nothing. --errors leaves the fit as it is, and writes anew to how many
+GEMMs each row was fitted and how far times held out are off. Needs scipy, lightgbm and PyTorch.
 """
 
 from __future__ import annotations
@@ -358,6 +359,12 @@ def rows_with(gemms: list[Recorded], sums: Sums, errors: np.ndarray) -> dict[Key
     return {key: with_gemms(row, key, gemms, errors) for key, row in rows.items()}
 
 
+def rows_with_errors(rows: dict[Key, TimeRow], gemms: list[Recorded], errors: np.ndarray) -> dict[Key, TimeRow]:
+    """Rows whose counts and mean errors are of these GEMMs alone. A row without any of them stays as it is."""
+    bare = {key: with_gemms(replace(row, gemms=0, mean_error=0.0), key, gemms, errors) for key, row in rows.items()}
+    return {key: row if bare[key].gemms == 0 else bare[key] for key, row in rows.items()}
+
+
 def write_rows(rows: dict[Key, TimeRow], out: Path) -> None:
     """Write the file of numbers."""
     with out.with_name(out.name + ".csv").open("w", newline="") as file:
@@ -424,6 +431,7 @@ def main() -> int:
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--sets", default="", help="only these sets of the files, with commas")
     parser.add_argument("--parts", type=int, default=PARTS, help="parts held out in turn; 0: no errors are found")
+    parser.add_argument("--errors", action="store_true", help="write the counts and mean errors of OUT.csv alone")
     parser.add_argument("--rows", metavar="DEVICE,SET", help="FILE is measured JSON; write its rows to OUT.csv.gz")
     arguments = parser.parse_args()
     if arguments.rows:
@@ -438,16 +446,25 @@ def main() -> int:
     if arguments.compare:
         compare(rows)
         return 0
-    write(recorded([row for row in rows if is_taken(row)]), arguments.out, arguments.parts)
+    gemms = recorded([row for row in rows if is_taken(row)])
+    errors = held_out_errors(gemms, arguments.parts)
+    report_groups(gemms, errors)
+    if arguments.errors:
+        write_rows(rows_with_errors(rows_of(f"{arguments.out.name}.csv"), gemms, errors), arguments.out)
+    else:
+        write(gemms, errors, arguments.out)
     return 0
 
 
-def write(gemms: list[Recorded], out: Path, parts: int) -> None:
-    """Fit, and write both files."""
-    errors = held_out_errors(gemms, parts)
+def report_groups(gemms: list[Recorded], errors: np.ndarray) -> None:
+    """Print the errors of GEMMs that were held out, by chip and group."""
     groups = np.array([f"{gemm.row['device']} {gemm.row.get('group') or 'sizes drawn'}" for gemm in gemms])
-    for group in sorted(set(groups)) if parts else []:
+    for group in sorted(set(groups[~np.isnan(errors)])):
         report(f"held out: {group}", errors[(groups == group) & ~np.isnan(errors)])
+
+
+def write(gemms: list[Recorded], errors: np.ndarray, out: Path) -> None:
+    """Fit, and write both files. errors: as of `held_out_errors`."""
     sums, factor = both(gemms)
     before = rows_of(f"{out.name}.csv") if out.with_name(f"{out.name}.csv").exists() else {}
     write_rows(before | rows_with(gemms, sums, errors), out)
