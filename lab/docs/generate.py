@@ -2,9 +2,10 @@
 
 `python lab/docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
 `python lab/docs/generate.py --long` also writes those that take minutes (`<!-- long: NAME -->`), `--long=NAME` one of
-them; tests look at some lines. `python lab/docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes
-its time), and writes a page for each paper, the tables of papers.md, the recorded verdicts (papers/verdicts.csv) and
-README's counts; with `--cached` no assumption is varied that was not before, with `--jobs=N` so many processes run.
+them; tests look at some lines. `python lab/docs/generate.py --papers` measures the papers' claims and what moves them
+(what is not cached takes its time), and writes a page for each paper, the tables of papers.md, the recorded verdicts
+(papers/verdicts.csv) and README's counts; with `--cached` no assumption is varied that was not before, with `--jobs=N`
+so many processes run, with `--minutes=N` assumptions are varied one by one for so long, the cheapest for a claim first.
 Tests compare counts and names with the claims' files and with the recorded verdicts.
 """
 
@@ -241,14 +242,19 @@ def chips() -> str:
 LONG: dict[str, Callable[[], str]] = {"points": points, "sets": sets, "chips": chips}
 
 
-def papers(only_cached: bool, jobs: int) -> None:
+def papers(only_cached: bool, jobs: int, minutes: float | None) -> None:
     """Write lab/docs/papers, the tables of papers.md and README's counts.
 
-    only_cached: assumptions that were varied before are shown, no other is run. jobs: processes.
+    only_cached: assumptions that were varied before are shown, no other is run. jobs: processes. minutes: after which
+    no other assumption is varied.
     """
     if jobs > 1:
         processes.run(PAPERS, None, scale="quick", jobs=jobs)
-    found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached, jobs=jobs)
+    bare = reproduce.reproduce(PAPERS)
+    if minutes is not None:
+        print(f"runs that are left: {influences.vary_cheapest(bare, 'quick', 60 * minutes)}")
+        only_cached = True
+    found = influences.with_influences(bare, "quick", only_cached=only_cached, jobs=jobs)
     outcomes = found.outcomes
     for plot in (FOLDER / "papers" / "plots").glob("*.png"):
         plot.unlink()
@@ -300,7 +306,8 @@ def main() -> None:
     options, wanted = sys.argv[1:], wanted_blocks(sys.argv[1:])
     if "--papers" in options:
         jobs = next((int(x.partition("=")[2]) for x in options if x.startswith("--jobs=")), 1)
-        papers("--cached" in options, jobs)
+        minutes = next((float(x.partition("=")[2]) for x in options if x.startswith("--minutes=")), None)
+        papers("--cached" in options, jobs, minutes)
     for path in sorted(FOLDER.glob("*.md")):
         text = current(path.read_text(encoding="utf-8"))
         product.rewrite(path, LONG_BLOCK.sub(lambda found: _long(found, wanted), text))

@@ -4,7 +4,7 @@ python lab/tools/mutate c [--count 200] [--log FILE]        # kernels: dot units
 python lab/tools/mutate python [--count 200] [--log FILE]   # lowering, machines, timing, provenance
 python lab/tools/mutate c --again --log FILE                # those that survived, once more (after a test was written)
 python lab/tools/mutate c --again --tests TEST --log FILE   # the same by this test alone; what it misses stays open
-python lab/tools/mutate python --planted                    # the changes of planted.yaml, each by the tests that it names
+python lab/tools/mutate python --planted                    # the changes of planted.yaml, by the tests that each names
 
 The sample is the first places by a hash of seed, file and change, so that an edit elsewhere leaves it. The tests of a
 file are in stages; every mutant of the sample goes through its first stage before one goes through a second. A mutant
