@@ -147,7 +147,7 @@ class Design:
             sizes.append(("A.op", registers, IN_FLIGHT, rows * self.depth * size))
             sizes.append(("B.op", registers, IN_FLIGHT, self.depth * max(order.keys, width) * size))
         aligns = {name: memory.align_bytes for name, memory in self.device.memories.items()}
-        return [(name, memory, slots, roundround_up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
+        return [(name, memory, slots, round_up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
 
     @property
     def lacking(self) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.vector_ops import VectorOps, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.softmax_sums import WORD, RowSum, SoftmaxKernels, SumStep
-from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import ZERO, Affine, GlobalArray, GlobalTile, Kernel, LocalTile, one_of
 
