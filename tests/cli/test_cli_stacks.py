@@ -46,6 +46,9 @@ def test_files_may_be_stacks(cli, stacks):
         for one, left, each in zip(c, arrays["a"], b, strict=True):
             assert np.array_equal(one, hwsim.matmul(left, each, **CALL))
     assert cli(*RUN, *files, "--batch", 3, "--no-timing").code == 0
+    words = [word for word in RUN if word != "-q"]
+    said = cli(*words, *files, "--no-timing", "--out", folder / "c.npy").err
+    assert f"wrote {folder / 'c.npy'}: C, 3 x 24 x 20 float32" in said
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,7 @@ def test_files_may_be_stacks(cli, stacks):
         ((*RUN, "--a", "a.npy", "--b", "b.npy", "--batch", 4), "batch = 4, but the arrays give 3 products; leave"),
         ((*RUN, "--a", "b.npy", "--b", "a.npy"), r"A from .* is 3 x 67 x 20 and B from .* is 3 x 24 x 67: A's columns"),
         ((*RUN, "--a", "flat.npy", "--b", "b.npy"), r"has shape \(5,\); allowed: a matrix .*, or a stack of matrices"),
+        ((*RUN, "--m", 4096, "--n", 64, "--batch", 10**6), "A, B and C of m, n, k = 4096, 64, 1024 times 1000000 need"),
         ((*RUN, "--batch", 0), "batch = 0; allowed: an integer of at least 1"),
         ((*RUN, "--no-exact", "--conv", "channels=4,height=8,width=8,filters=4,r=1,s=1", "--batch", 2), "batch: not"),
         (("diff", "--device", "h200", "--a", "a.npy", "--b", "b.npy"), r"has shape \(3, 24, 67\); allowed: a matrix \(two dimensions\)$"),

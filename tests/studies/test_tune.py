@@ -249,6 +249,14 @@ def test_energy_as_the_objective():
         tune(hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube"), SIZES, objective="energy")
 
 
+def test_the_energy_of_a_stack_is_of_all_its_products():
+    call = {"device": "a100", "format": "fp16", "m": 128, "n": 256, "k": 512, "batch": 6}
+    best = hwsim.tune(**call, objective="energy", budget=3).best
+    again = hwsim.run(**call, exact=False, **best.options)
+    assert best.joules == energy(again.times, again.gemm).joules
+    assert best.joules > 2 * hwsim.tune(**call | {"batch": 1}, objective="energy", budget=3).best.joules
+
+
 def test_energies_of_a_file_are_searched(tmp_path):
     """By bytes of HBM alone, the least energy is the least traffic."""
     file = new_device_file(tmp_path / "my.yaml", "accelerator", {})
