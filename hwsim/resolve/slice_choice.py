@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import parts_of_k
 from hwsim.dataflows.options import AUTO, SPLIT_K
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Decision, Gemm
 from hwsim.resolve.mapping_choice import estimated_slices
@@ -54,9 +54,6 @@ def fastest_slices(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Sl
         except UnsupportedError:
             if count == 1:
                 return None
-        except InputError:  # K has fewer slices, or the user's tile does not fit them
-            if count == 1:
-                raise
     best = min(seconds, key=lambda count: (seconds[count], count))
     share = seconds[best] / seconds[1] if seconds[1] else 1.0
     return SliceChoice(best, share, tuple(sorted(seconds)))

@@ -44,7 +44,7 @@ def test_auto_is_the_fastest_of_what_it_timed_and_the_advice_its_share(device):
     assert auto.seconds <= whole.seconds
     decision = auto.gemm.decided("split_k")
     tried = [int(count) for count in decision.why.partition("fastest of ")[2].partition(", by")[0].split(", ")]
-    assert 1 in tried and len(tried) > 1
+    assert 1 in tried and len(tried) > 2
     times = {count: hwsim.run(**LAYER, device=device, split_k=count).seconds for count in tried}
     assert auto.seconds == min(times.values()) == times[auto.options["split_k"]]
     share = auto.seconds / whole.seconds
