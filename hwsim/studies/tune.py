@@ -252,7 +252,7 @@ class _Search:
                 for tile in space.tiles
                 for values in itertools.product(*space.others.values())
             ]
-            self._all([*combinations, *self._of_auto(space)], 0.0, 1.0)
+            self._all([*self._of_auto(space), *combinations], 0.0, 1.0)
             return
         points = self._all([{"tile": tile} for tile in space.tiles], 0.0, 0.7)
         starts = sorted((point for point in points if point.cycles is not None), key=self.order)[:STARTS]

@@ -170,6 +170,17 @@ def test_a_search_finds_what_auto_takes_and_the_slices_between():
     assert {point.facts["split_k"] for point in found.ranked} >= set(range(1, 9))
 
 
+def test_a_search_times_what_auto_takes_where_no_slices_between_lead_to_it(monkeypatch):
+    call = {"device": "h200", "format": "fp16", "m": 16, "n": 16, "k": 32768}
+    auto = hwsim.run(**call, exact=False, split_k="auto")
+    assert auto.options["split_k"] > 8
+    found = hwsim.tune(**call, budget=150)
+    assert found.best.seconds <= auto.seconds
+    monkeypatch.setattr(TiledDataflow, "tiles", lambda self, gemm, device: TILES[:1])
+    combinations = hwsim.tune(**call, exhaustive=True)
+    assert auto.options["split_k"] in {point.facts["split_k"] for point in combinations.ranked}
+
+
 def test_the_best_with_the_bits_of_the_default_has_a_row():
     call = {"device": "h200", "format": "fp16", "m": 64, "n": 64, "k": 4096}
     found = hwsim.tune(**call, budget=60)
@@ -197,6 +208,8 @@ def test_options_of_the_mapping_that_are_given_stay(capsys):
         assert {name: point.options[name] for name in kept} == kept
     assert found.best.cycles == hwsim.run(**call, exact=False, **found.best.options).cycles
     assert found.default.cycles == hwsim.run(**call, **kept, exact=False).cycles
+    every = hwsim.tune(**call, **kept, budget=12, exhaustive=True)
+    assert all({name: point.options[name] for name in kept} == kept for point in every.points)
     flags = [word for name, value in (call | kept).items() for word in (f"--{name.replace('_', '-')}", str(value))]
     assert command.main(["tune", *flags, "--budget", "12", "--json", "-q"]) == 0
     assert json.loads(capsys.readouterr().out)["best"] == json.loads(json.dumps(found.best.row()))
@@ -247,6 +260,18 @@ def test_energy_as_the_objective():
     assert f"{joules_text(by_energy.best.joules)} " in text and "evidence of the energies: assumption" in text
     with pytest.raises(UnsupportedError, match="no energies of device ascend910a"):
         tune(hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube"), SIZES, objective="energy")
+
+
+def test_products_of_a_stack_are_timed_one_after_another_where_a_program_is_of_one(tmp_path):
+    file = new_device_file(tmp_path / "array.yaml", "systolic", {})
+    costs = {"static_watts": 1, "mac_pj": "{int8: 1}", "lane_fma_pj": 1, "lane_other_pj": 1, "hbm_pj_per_byte": 7}
+    file.write_text("\n".join([file.read_text(), "energy:", *(f"  {name}: {cost}" for name, cost in costs.items())]))
+    chip, plan = hwsim.device(file), plan_of(file, fmt="int8")
+    assert not dataflow(chip).features.stacks
+    found, stack = (tune(chip, plan, SIZES, objective="energy", budget=8, lead=lead) for lead in ((), (2, 3)))
+    for one, six in ((found.best, stack.best), (found.default, stack.default)):
+        assert (six.cycles, six.hbm_bytes) == (6 * one.cycles, 6 * one.hbm_bytes)
+        assert six.joules == pytest.approx(6 * one.joules) and six.tflops == pytest.approx(one.tflops)
 
 
 def test_the_energy_of_a_stack_is_of_all_its_products():

@@ -5,6 +5,7 @@ import pytest
 
 import hwsim
 from hwsim.dataflows.tiled import dataflow
+from hwsim.errors import InputError
 from hwsim.libraries.model import load
 from hwsim.resolve import slice_choice
 from hwsim.resolve.choice.idle_cores import CODE as IDLE
@@ -69,6 +70,11 @@ def test_without_times_auto_takes_the_estimate(monkeypatch):
     monkeypatch.setattr(slice_choice, "fastest_slices", lambda *_: None)
     decision = hwsim.run(**call, stages=2).gemm.decided("split_k")
     assert int(decision.value) > 1 and "of the estimated time of K in one piece" in decision.why
+
+
+def test_auto_beside_a_schedule_that_cuts_k_is_refused_by_its_own_name():
+    with pytest.raises(InputError, match="split_k = 'auto', but the schedule says how K is cut"):
+        hwsim.run(**LONG, split_k="auto", schedule={"split_k": 2})
 
 
 @pytest.mark.parametrize("given", [1, 2, "auto"])
