@@ -446,9 +446,10 @@ def _check_width(codes: npt.NDArray[Any], fmt: Format) -> None:
     if not is_wide.any():
         return
     at = tuple(map(int, np.unravel_index(int(np.argmax(is_wide)), codes.shape)))
+    place = f" at {list(at)}" if at else ""
     packed = PACKED if 2 * fmt.bits == BYTE_BITS else ""
     raise InputError(
-        f"{int(float(codes[at])):#04x}{f' at {list(at)}' if at else ''} is no code of {fmt.name}, which has {fmt.bits} bits; "
+        f"{int(float(codes[at])):#04x}{place} is no code of {fmt.name}, which has {fmt.bits} bits; "
         f"allowed: a byte for each element, below {1 << fmt.bits:#x}{packed}"
     )
 

@@ -36,7 +36,7 @@ def given_array(name: str, value: Any) -> NDArray[Any]:
         )
     try:
         return np.asarray(value)
-    except (TypeError, RuntimeError) as error:  # a tensor of another library whose dtype NumPy lacks, or with a gradient
+    except (TypeError, RuntimeError) as error:  # a tensor with a gradient, or of a dtype that NumPy lacks
         kind = getattr(value, "dtype", type(value).__name__)
         raise InputError(
             f"{name} of {kind}: NumPy makes no array of it ({error}); give NumPy's array. Where NumPy lacks the dtype, "

@@ -10,6 +10,7 @@ from hwsim.analysis.inputs import drawn
 
 SIZES = ("--m", 24, "--n", 20, "--k", 67)
 TALL = ("--m", 1, "--n", 1, "--k", 10**6)
+CONV = "channels=4,height=8,width=8,filters=4,r=1,s=1"
 CALL = {"device": "h200", "format": "fp16"}
 RUN = ("run", "--device", "h200", "--format", "fp16", "-q")
 
@@ -60,8 +61,11 @@ def test_files_may_be_stacks(cli, stacks):
         ((*RUN, "--a", "flat.npy", "--b", "b.npy"), r"has shape \(5,\); allowed: a matrix .*, or a stack of matrices"),
         ((*RUN, *TALL, "--batch", 10**8), r"A, B and C of m, n, k = 1, 1, 1000000 times 100000000 need 800,000.40 GB"),
         ((*RUN, "--batch", 0), "batch = 0; allowed: an integer of at least 1"),
-        ((*RUN, "--no-exact", "--conv", "channels=4,height=8,width=8,filters=4,r=1,s=1", "--batch", 2), "batch: not"),
-        (("diff", "--device", "h200", "--a", "a.npy", "--b", "b.npy"), r"has shape \(3, 24, 67\); allowed: a matrix \(two dimensions\)$"),
+        ((*RUN, "--no-exact", "--conv", CONV, "--batch", 2), "batch: not"),
+        (
+            ("diff", "--device", "h200", "--a", "a.npy", "--b", "b.npy"),
+            r"has shape \(3, 24, 67\); allowed: a matrix \(two dimensions\)$",
+        ),
     ],
 )
 def test_what_is_no_stack_says_so(refused, stacks, monkeypatch, options, said):

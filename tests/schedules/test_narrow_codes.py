@@ -3,9 +3,9 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from command_line import cli, refused  # noqa: F401
 
 import hwsim
-from command_line import cli, refused  # noqa: F401
 from hwsim.devices import instruction
 from hwsim.errors import InputError
 from hwsim.format_arrays import decode
