@@ -442,10 +442,10 @@ def codes_of(array: npt.NDArray[Any], fmt: Format) -> npt.NDArray[Any]:
 
 def _check_width(codes: npt.NDArray[Any], fmt: Format) -> None:
     """Raise InputError for a code in a byte that has more bits than the format."""
-    is_wide = codes >= 1 << fmt.bits
-    if not is_wide.any():
+    high_bits = codes & np.uint8((1 << BYTE_BITS) - (1 << fmt.bits))
+    if not high_bits.any():
         return
-    at = tuple(map(int, np.unravel_index(int(np.argmax(is_wide)), codes.shape)))
+    at = tuple(map(int, np.unravel_index(int(np.argmax(high_bits != 0)), codes.shape)))
     place = f" at {list(at)}" if at else ""
     packed = PACKED if 2 * fmt.bits == BYTE_BITS else ""
     raise InputError(

@@ -38,6 +38,7 @@ RESULTS = (
         "tflops",
         "peak_fraction",
         "bound",
+        "roofline_bound",
     ),
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
@@ -88,7 +89,8 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         "seconds": result.seconds,
         "tflops": result.tflops,
         "peak_fraction": result.peak_fraction,
-        "bound": None if roofline is None else roofline.bound,
+        "bound": result.verdict.bound if result.cycles else None,
+        "roofline_bound": None if roofline is None else roofline.bound,
         "numerics_evidence": result.evidence.get("numerics"),
         "timing_note": result.timing_note or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),

@@ -45,7 +45,8 @@ def test_rows_are_those_of_run_in_the_order_of_the_grid():
             assert row["refused"] == str(error) and row["cycles"] is None
             continue
         assert (row["cycles"], row["seconds"], row["tflops"]) == (found.cycles, found.seconds, found.tflops)
-        assert row["refused"] is None and row["bound"] == found.roofline.bound
+        assert row["refused"] is None and row["roofline_bound"] == found.roofline.bound
+        assert row["bound"] == found.verdict.bound != row["roofline_bound"]
         m, n, k = (int(side.partition("=")[2]) for side in row["chosen_tile"].split(","))
         assert {"m": m, "n": n, "k": k} == found.options["tile"]
         assert row["memory_format"] == found.options["input_format"] == row["chosen_format"] == row["format"]
