@@ -144,8 +144,8 @@ class AttentionResult(TimedResult):
         is_loaded = self.state["clock"] == "under load"
         clock = "the simulated clock under load" if is_loaded else "one clock"
         return (
-            f"{simplified}; one {measured['chip'].upper()} took {measured['least']:.2g} to {measured['most']:.2g} times "
-            f"as long, compared at {clock} ({measured['calls']} calls, heads of {widths})"
+            f"{simplified}; one {measured['chip'].upper()} "
+            f"took {measured['least']:.2g} to {measured['most']:.2g} times as long, compared at {clock} ({measured['calls']} calls, heads of {widths})"
         )
 
     @property

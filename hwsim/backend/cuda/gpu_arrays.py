@@ -18,7 +18,7 @@ from hwsim.host.arrays import lies_on_gpu
 
 
 class Flags(NamedTuple):
-    """How an array of the GPU lies in memory, by NumPy's names. CuPy has no flag for writing: every array may be written."""
+    """How an array of the GPU lies in memory, by NumPy's names. CuPy has no flag for writing: all may be written."""
 
     c_contiguous: bool
     f_contiguous: bool

@@ -6,9 +6,9 @@
     python lab/tools/measure/attention.py compare       # the tables, from the files
     python lab/tools/measure/attention.py errors        # of attention_other_times.csv and attention_math_times.csv
 
-attention_times.csv, attention_other_times.csv and attention_math_times.csv (the math form): own times, each of a series of calls between two CUDA events, with
-the SM clock that nvidia-smi reads after it. attention_rates.csv: rates that others published. A call is simulated at
-the clock that was read, where one was.
+attention_times.csv, attention_other_times.csv and attention_math_times.csv (the math form): own times, each of a series
+of calls between two CUDA events, with the SM clock that nvidia-smi reads after it. attention_rates.csv: rates that
+others published. A call is simulated at the clock that was read, where one was.
 """
 
 from __future__ import annotations
