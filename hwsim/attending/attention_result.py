@@ -143,10 +143,9 @@ class AttentionResult(TimedResult):
         assert self.state is not None
         is_loaded = self.state["clock"] == "under load"
         clock = "the simulated clock under load" if is_loaded else "one clock"
-        return (
-            f"{simplified}; one {measured['chip'].upper()} "
-            f"took {measured['least']:.2g} to {measured['most']:.2g} times as long, compared at {clock} ({measured['calls']} calls, heads of {widths})"
-        )
+        took = f"{measured['least']:.2g} to {measured['most']:.2g} times as long, compared at {clock}"
+        calls = f"{measured['calls']} calls, heads of {widths}"
+        return f"{simplified}; one {measured['chip'].upper()} took {took} ({calls})"
 
     @property
     def levels(self) -> Evidence:
