@@ -16,17 +16,19 @@ def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
     return rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
 
 
-def drawn(m: int, n: int, k: int, seed: int, format: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A[m, k] and B[k, n] to be used as `format`: fp64: N(0, 1) in fp64; int16: uniform over all values; any other
-    format: N(0, 1) in fp32.
+def drawn(
+    m: int, n: int, k: int, seed: int, format: str, lead: tuple[int, ...] = ()
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A[..., m, k] and B[..., k, n] to be used as `format`, lead being their leading dimensions.
+
+    fp64: N(0, 1) in fp64; int16: uniform over all values; any other format: N(0, 1) in fp32.
     """
-    rng = np.random.default_rng(seed)
+    rng, shapes = np.random.default_rng(seed), ((*lead, m, k), (*lead, k, n))
     if format == "int16":
         low, high = np.iinfo(np.int16).min, np.iinfo(np.int16).max
-        return tuple(rng.integers(low, high, shape, np.int16, endpoint=True) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
-    if format == "fp64":
-        return rng.standard_normal((m, k)), rng.standard_normal((k, n))
-    return normal(m, n, k, seed)
+        return tuple(rng.integers(low, high, shape, np.int16, endpoint=True) for shape in shapes)  # type: ignore[return-value]
+    dtype: Any = np.float64 if format == "fp64" else np.float32
+    return tuple(rng.standard_normal(shape, dtype) for shape in shapes)  # type: ignore[return-value]
 
 
 def offset_uniform(m: int, n: int, k: int, seed: int, exponent: int, *, symmetric: bool) -> tuple[Float32, Float32]:

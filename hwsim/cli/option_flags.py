@@ -92,7 +92,7 @@ def add_options(
         pages = parser.add_help_pages()
         add_scheme_help(pages)
         if "mapping" in wanted:
-            add_mapping_help(pages)
+            add_mapping_help(pages, apart)
     return by_kind
 
 

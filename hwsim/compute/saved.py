@@ -112,7 +112,8 @@ def _with_record(options: CallOptions, record: Gemm, *, has_arrays: bool) -> Cal
     problem, machine = options.problem, replace(options.machine, clock_mhz=record.device.clock_mhz)
     if not has_arrays:
         m, n, k = record.problem.sizes
-        problem = replace(problem, m=m, n=n, k=k, input_format=record.problem.input_format)
+        batch = record.problem.matrices if len(record.problem.lead) == 1 and record.problem.image is None else None
+        problem = replace(problem, m=m, n=n, k=k, batch=batch, input_format=record.problem.input_format)
     return replace(options, problem=problem, machine=machine)
 
 

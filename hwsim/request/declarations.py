@@ -39,6 +39,7 @@ from hwsim.schemes import Scheme, schemes
 DEFAULT_SIZE = 1024
 #: Lines of the short help that several options share.
 CLOCK_BRIEF = "core clock, or the power it follows from"
+HOST_BRIEF = "host threads (all), or cuda: its GPU (cpu)"
 SCALES = "scales of blocks, and of all of A and B"
 MOST_SIZE = 10**9
 SPARSITY = "sparsity"
@@ -89,6 +90,16 @@ PROBLEM = (
     _size("m", "rows of A and C"),
     _size("n", "columns of B and C"),
     _size("k", "columns of A, rows of B"),
+    Option(
+        "batch",
+        WHOLE,
+        None,
+        "matrices of a stack, as many of A as of B: as many products in one call, where A and B are not given",
+        least=1,
+        most=MOST_SIZE,
+        default_text="one matrix, no stack",
+        brief="matrices of a stack of A and of B (no stack)",
+    ),
     Option(
         "conv",
         MAPPING,
@@ -294,7 +305,7 @@ MACHINE = (
         least=1,
         most=MOST_THREADS,
         default_text="all",
-        brief="host threads (all)",
+        brief=HOST_BRIEF,
     ),
     Option(
         "engine",
@@ -303,7 +314,7 @@ MACHINE = (
         "what computes the bits: this machine's processors, or its NVIDIA GPU; no influence on the result",
         choices=ENGINES,
         default_text="HWSIM_ENGINE, else cpu",
-        brief="cpu or cuda (cpu)",
+        brief=HOST_BRIEF,
     ),
 )
 #: Options of `hwsim.run` that neither a scheme nor a dataflow declares, by owner.

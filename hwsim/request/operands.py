@@ -80,14 +80,19 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
             left, right, own_formats = _in_common(left, right)
         sizes = _sizes_of(left, right, sizes_asked)
         lead = _common(left, right)
+        if problem.batch not in (None, math.prod(lead)):
+            raise InputError(
+                f"batch = {problem.batch}, but the arrays give {math.prod(lead)} products; leave batch out"
+            )
     else:
+        lead = () if problem.batch is None else (problem.batch,)
         sizes = {name: DEFAULT_SIZE if size is None else size for name, size in sizes_asked.items()}
     is_drawn = left is None and is_exact
     if is_exact:
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
         of_draw = scheme.input_formats[0] if in_memory is None else common_format(*in_memory)
-        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw)
+        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw, lead)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))
@@ -267,7 +272,7 @@ def _check_memory(sizes: Mapping[str, int], matrices: int, options: CallOptions,
     The result counts in its own format where that is said, else as FP32. What is beside it: hwsim.compute.bits.
     """
     m, n, k = (int(sizes[name]) for name in "mnk")
-    needed = 4 * (m * k + k * n) if is_drawn else 0
+    needed = 4 * (m * k + k * n) * matrices if is_drawn else 0
     if options.region.rows is None and options.region.cols is None:
         needed += m * n * matrices * code_dtype(format_of(options.epilogue.output or "fp32")).itemsize
     check_memory(
@@ -288,6 +293,7 @@ def _of_convolution(
         "m": problem.m,
         "n": problem.n,
         "k": problem.k,
+        "batch": problem.batch,
         "c": options.epilogue.c if a is None else None,
         "shape": options.region.shape,
         "library": options.library.library if a is not None else None,

@@ -23,6 +23,7 @@ class ProblemOptions:
     m: int | None = None
     n: int | None = None
     k: int | None = None
+    batch: int | None = None
     conv: Mapping[str, Any] | None = None
     input_format: str | None = None
     seed: int = 0

@@ -28,6 +28,10 @@ class RunOptions(TypedDict, total=False):
     #: columns of A, rows of B (at least 1 and at most 1000000000; default: from the matrices, else 1024)
     k: int | None
 
+    #: matrices of a stack, as many of A as of B: as many products in one call, where A and B are not given (at least 1
+    #: and at most 1000000000; default: one matrix, no stack)
+    batch: int | None
+
     #: a convolution instead of m, n and k, as an implicit GEMM, with exact=False: channels, height, width, filters, r,
     #: s, and batch, stride, padding, dilation, groups (pairs as JSON)
     conv: Mapping[str, Any] | None
@@ -174,9 +178,9 @@ class RunOptions(TypedDict, total=False):
     #: (default: chosen by estimate) [davinci]
     pack_b: bool | None
 
-    #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
-    #: time (at least 1; default: 1; more for narrow operands on the 910A) [davinci, sm70, sm80, sm90, sm100, cdna,
-    #: tiled]
+    #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least simulated
+    #: time of those with the least estimated (at least 1; default: 1; more for narrow operands on the 910A) [davinci,
+    #: sm70, sm80, sm90, sm100, cdna, tiled]
     split_k: int | Literal["auto"] | None
 
     #: storage order of A: row-major or column-major (rows, columns; default: rows) [davinci, davinci_separated, sm70,

@@ -30,10 +30,10 @@ from hwsim.request.request import Request
 from hwsim.resolve import evidence
 from hwsim.resolve.gemm_record import in_other_order, record_of
 from hwsim.resolve.mapping_choice import cut_where_open, mapped, program_of
-from hwsim.resolve.mapping_search import searched
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
+from hwsim.resolve.slice_choice import with_best_mapping
 from hwsim.schemes import Scheme
 
 
@@ -235,7 +235,7 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
         gemm = cut_where_open(gemm, device, options)
     try:
         if is_asked:
-            return searched(gemm, device, options), ""
+            return with_best_mapping(gemm, device, options), ""
         return mapped(gemm, device, options), NOT_ASKED
     except UnsupportedError as error:
         if not request.exact:

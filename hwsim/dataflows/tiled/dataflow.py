@@ -349,14 +349,19 @@ class TiledDataflow:
                 partitions[is_sliced] = replace(partition, orders=storage_for(partition, options).orders)
             return partitions[is_sliced], lengths
 
+        estimates: dict[int, float] = {}
+
         def seconds(count: int) -> float:
-            return self.seconds(*of(count), request)
+            estimates[count] = self.seconds(*of(count), request)
+            return estimates[count]
 
         def bound(count: int) -> float:
             return least_seconds(*of(count))
 
         rules = self.family.on(device).split_k
-        return SplitK(*best_split(gemm.problem.k, seconds, bound, rules), advise_below=rules.advise_below)
+        best = best_split(gemm.problem.k, seconds, bound, rules)
+        ordered = tuple(sorted(estimates, key=lambda count: estimates[count]))
+        return SplitK(*best, advise_below=rules.advise_below, counts=ordered)
 
     def seconds(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> float:
         """Estimated seconds of the GEMM kernels and of the merges of slices; passes that split operands are left

@@ -68,11 +68,13 @@ class Timed(Protocol):
 def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str, gemm: Gemm) -> str:
     """What is computed, in lines that need no result; `inputs` says where A and B came from. gemm: the record."""
     m, n, k = (count(size) for size in sizes)
-    work = plural(sizes[0] * sizes[1] * sizes[2], "MAC")
+    matrices = gemm.problem.matrices
+    work = plural(matrices * sizes[0] * sizes[1] * sizes[2], "MAC")
+    stack = f" in a stack of {count(matrices)}" if gemm.problem.lead and gemm.problem.image is None else ""
     return "\n".join(
         facts(
             [
-                ("problem", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {work}; {inputs}"),
+                ("problem", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}]{stack}, {work}; {inputs}"),
                 ("formats", formats_text(gemm)),
                 ("scheme", scheme),
                 ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
